@@ -1,0 +1,6 @@
+"""A workspace for LLM agents: files behind one protocol, with undo that can be trusted."""
+
+__all__ = ["__version__"]
+
+# a literal, because asking the package metadata costs more than the rest of `wink --help`
+__version__ = "0.1.0"

@@ -1,0 +1,133 @@
+"""The `wink` command line: find the command, run it, tell an error in one line.
+
+A command module defines a click command called `command`. It is imported when
+its command runs, so that `wink --help` stays quick however many there are.
+"""
+
+import difflib
+import os
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+
+import click
+
+from weakincentives import __version__
+from weakincentives.errors import WinkError
+
+_FAILED, _MISUSED, _BUG, _INTERRUPTED = 1, 2, 70, 130
+
+_EPILOG = "Exit codes: 0 done, 1 failed, 2 misused, 70 a bug in wink. WINK_TRACEBACK=1 shows where."
+
+
+@dataclass(frozen=True, slots=True)
+class CommandSource:
+    """Where a command's module is, and its line in `wink --help`."""
+
+    module: str
+    summary: str
+
+
+COMMANDS: Mapping[str, CommandSource] = {
+    "demo": CommandSource(
+        "weakincentives.cli.demo", "Watch a workspace at work on a small project."
+    ),
+}
+
+
+class LazyGroup(click.Group):
+    """A click group that imports a command's module when the command runs."""
+
+    sources: Mapping[str, CommandSource] = COMMANDS
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name the commands without importing them."""
+        return sorted(self.sources)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's module and return its `command`."""
+        source = self.sources.get(cmd_name)
+        if source is None:
+            return None
+        try:
+            return import_module(source.module).command
+        except ImportError as error:
+            raise click.ClickException(
+                f"Command {cmd_name!r} cannot be loaded: {error}; install what it names"
+            ) from error
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that `args` begin with, or say which one was probably meant."""
+        if args and not args[0].startswith("-") and args[0] not in self.sources:
+            near = difflib.get_close_matches(args[0], self.sources, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "see wink --help"
+            raise click.UsageError(f"No such command: {args[0]!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands from their summaries, importing none of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, self.sources[name].summary) for name in sorted(self.sources)]
+            )
+
+
+@click.group(cls=LazyGroup, invoke_without_command=True, epilog=_EPILOG)
+@click.version_option(__version__, prog_name="wink", message="%(prog)s %(version)s")
+@click.pass_context
+def wink(ctx: click.Context) -> None:
+    """A workspace for LLM agents, with undo that can be trusted."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run `wink` and leave with its exit code; an error is one line on standard error."""
+    try:
+        code = wink.main(arguments, prog_name="wink", standalone_mode=False)
+        sys.stdout.flush()
+    except Exception as error:  # noqa: BLE001  # nothing may reach the user as a traceback
+        code = _explain(error)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _explain(error: Exception) -> int:
+    """Tell `error` in one line and return the exit code that belongs to it."""
+    if os.environ.get("WINK_TRACEBACK"):
+        traceback.print_exception(error)
+    match error:
+        case click.Abort():
+            return _say("interrupted", _INTERRUPTED)
+        case BrokenPipeError():
+            # the reader has left; what is still buffered must not raise again at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return _FAILED
+        case click.exceptions.NoArgsIsHelpError():
+            error.show()
+            return _MISUSED
+        case click.UsageError():
+            return _say(_with_hint(error), _MISUSED)
+        case click.ClickException():
+            return _say(error.format_message(), error.exit_code)
+        case WinkError() | OSError():
+            return _say(str(error), _FAILED)
+        case _:
+            return _say(f"this is a bug, please report it: {error!r} (WINK_TRACEBACK=1)", _BUG)
+
+
+def _with_hint(error: click.UsageError) -> str:
+    """Return the message with the help page to read, unless it says what to do already."""
+    message = error.format_message().rstrip(".")
+    if ";" in message or error.ctx is None:
+        return message
+    return f"{message}; see {error.ctx.command_path} --help"
+
+
+def _say(message: str, code: int) -> int:
+    """Print `message` as one line on standard error and return `code`."""
+    click.echo(f"wink: {' '.join(message.split())}", err=True)
+    return code

@@ -1,0 +1,140 @@
+"""`wink`: what a person sees of the command line, good and bad."""
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+
+import weakincentives
+from weakincentives.cli import main as cli
+from weakincentives.cli.main import COMMANDS, CommandSource, LazyGroup
+from weakincentives.errors import WinkError
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*arguments: str, environment: dict[str, str] | None = None):
+    return subprocess.run(
+        [sys.executable, "-m", "weakincentives", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **(environment or {})},
+    )
+
+
+@pytest.fixture
+def explain(capsys: pytest.CaptureFixture[str]):
+    """Return how `wink` ends when its command raises: the exit code and the lines printed."""
+
+    def ending(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> tuple[object, list[str]]:
+        @click.command()
+        def command() -> None:
+            raise error
+
+        monkeypatch.setattr(LazyGroup, "get_command", lambda *_: command)
+        with pytest.raises(SystemExit) as exit_:
+            cli.main(["demo"])
+        return exit_.value.code, capsys.readouterr().err.splitlines()
+
+    return ending
+
+
+def test_the_version_is_the_one_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert weakincentives.__version__ == project["version"]
+    assert run("--version").stdout == f"wink {project['version']}\n"
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",)])
+def test_help_lists_every_command_with_its_summary(arguments: tuple[str, ...]):
+    done = run(*arguments)
+    assert done.returncode == 0
+    for name, source in COMMANDS.items():
+        assert f"{name}  {source.summary}" in done.stdout
+
+
+def test_help_imports_no_command_and_nothing_heavy():
+    program = """
+import json, sys
+from weakincentives.cli.main import main
+try:
+    main(["--help"])
+except SystemExit:
+    print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    loaded = set(json.loads(done.stderr))
+    assert "weakincentives.cli.main" in loaded
+    assert not loaded & {source.module for source in COMMANDS.values()}
+    assert not loaded & {"rich", "msgspec", "re2", "pathspec", "weakincentives.filesystem"}
+
+
+def test_an_unknown_command_is_one_line_that_says_which_was_meant():
+    done = run("demos")
+    assert done.returncode == 2
+    assert done.stderr == "wink: No such command: 'demos'; did you mean 'demo'?\n"
+    assert run("xyzzy").stderr == "wink: No such command: 'xyzzy'; see wink --help\n"
+
+
+def test_an_unknown_option_is_one_line_with_the_help_to_read():
+    done = run("--nonsense")
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == ["wink: No such option '--nonsense'; see wink --help"]
+
+
+def test_a_command_that_cannot_be_loaded_says_what_is_missing(monkeypatch, capsys):
+    sources = {"demo": CommandSource("weakincentives.cli.no_such_module", "")}
+    monkeypatch.setattr(LazyGroup, "sources", sources)
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["demo"])
+    assert exit_.value.code == 1
+    error = capsys.readouterr().err
+    assert error.startswith("wink: Command 'demo' cannot be loaded")
+    assert "no_such_module" in error
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (FileNotFoundError(2, "No such file or directory", "a.txt"), 1, "'a.txt'"),
+        (WinkError("Path escapes root: '../x'"), 1, "wink: Path escapes root: '../x'"),
+        (click.ClickException("first\nsecond"), 1, "wink: first second"),
+        (click.UsageError("Bad value."), 2, "wink: Bad value"),
+        (KeyboardInterrupt(), 130, "wink: interrupted"),
+        (ZeroDivisionError("oops"), 70, "bug"),
+    ],
+)
+def test_an_error_is_one_line_and_an_exit_code(
+    error: BaseException, code: int, line: str, explain, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("WINK_TRACEBACK", raising=False)
+    found, lines = explain(error, monkeypatch)
+    assert found == code
+    assert line in lines[-1]
+    assert len([each for each in lines if each]) == 1
+
+
+def test_a_traceback_is_shown_when_asked_for(explain, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("WINK_TRACEBACK", "1")
+    _, lines = explain(ZeroDivisionError("oops"), monkeypatch)
+    assert lines[0].startswith("Traceback")
+
+
+def test_a_reader_that_leaves_early_causes_no_complaint():
+    program = "from weakincentives.cli.main import main; main(['--help'])"
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-c", program], stdout=writer, stderr=subprocess.PIPE, check=False
+    )
+    os.close(writer)
+    assert done.stderr == b""
+    assert done.returncode == 1
