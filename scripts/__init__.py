@@ -1,0 +1,1 @@
+"""What `make` runs: standard library only, because it starts before anything is installed."""

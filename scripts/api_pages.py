@@ -1,0 +1,227 @@
+"""The API reference: one Markdown page per public module, written from the docstrings.
+
+`python3 -m scripts.api_pages` writes the pages, `--check` says which are stale.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from scripts.public_names import Documented, Module, PublicName, names_of, public_modules
+from scripts.steps import ROOT
+
+PAGES = ROOT / "docs" / "reference" / "api"
+
+_WRITTEN_BY = "<!-- written from the docstrings by `make docs`; change them, not this page -->"
+_SECTIONS = ("Args:", "Attributes:", "Raises:", "Returns:", "Yields:")
+_WIDTH = 88
+
+
+def pages() -> dict[Path, str]:
+    """Return the text of every page by its path."""
+    modules = list(public_modules())
+    contents = {PAGES / f"{_stem(each)}.md": _page(each, modules) for each in modules}
+    contents[PAGES / "index.md"] = _index(modules)
+    return contents
+
+
+def stale_pages() -> list[Path]:
+    """Return the pages on disk that are missing, different, or no longer wanted."""
+    wanted = pages()
+    present = set(PAGES.glob("*.md"))
+    changed = {path for path in wanted if path not in present or path.read_text() != wanted[path]}
+    return sorted(changed | (present - set(wanted)))
+
+
+def write_pages() -> None:
+    """Make the pages on disk what they should be."""
+    PAGES.mkdir(parents=True, exist_ok=True)
+    wanted = pages()
+    for path in stale_pages():
+        if path in wanted:
+            path.write_text(wanted[path])
+        else:
+            path.unlink()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the pages, or check them; 0 when they are up to date."""
+    if "--check" not in arguments:
+        write_pages()
+        return 0
+    stale = stale_pages()
+    for path in stale:
+        print(f"{path.relative_to(ROOT)} is out of date: run make docs")
+    return 1 if stale else 0
+
+
+def _index(modules: Sequence[Module]) -> str:
+    rows = [f"- [`{each.name}`]({_stem(each)}.md): {_summary(_doc(each))}" for each in modules]
+    return "\n".join(("# API reference", "", _WRITTEN_BY, "", *rows, ""))
+
+
+def _page(page: Module, modules: Sequence[Module]) -> str:
+    names = names_of(page)
+    parts = [f"# `{page.name}`", _WRITTEN_BY, _markdown(_doc(page))]
+    parts.append(
+        "\n".join(f"- [`{each.name}`](#{_slug(each.name)}){_teaser(each)}" for each in names)
+    )
+    for each in names:
+        parts += [f"## `{each.name}`", *_entry(each, page, modules)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _entry(entry: PublicName, page: Module, modules: Sequence[Module]) -> Iterator[str]:
+    """Yield the blocks of one name; a name that another page explains gets a link to it."""
+    for other in modules:
+        if other.name != page.name and _is_explained_by(entry, other, page):
+            yield f"See [`{other.name}`]({_stem(other)}.md#{_slug(entry.name)})."
+            return
+    yield _code(_heading(entry))
+    yield _markdown(entry.docstring)
+    if isinstance(entry.definition, ast.ClassDef):
+        for method in _methods(entry.definition):
+            yield f"### `{entry.name}.{method.name}`"
+            yield _code(_signature(entry.home, method))
+            yield _markdown(ast.get_docstring(method) or "")
+
+
+def _is_explained_by(entry: PublicName, other: Module, page: Module) -> bool:
+    """Say whether `other` is nearer to the definition than `page` and lists the name too."""
+    nearness = [len(_shared(entry.home.name, each.name)) for each in (other, page)]
+    return entry.name in other.public and nearness[0] > nearness[1]
+
+
+def _shared(first: str, second: str) -> list[str]:
+    """Return the parts that two dotted names begin with."""
+    both = zip(first.split("."), second.split("."), strict=False)
+    shared: list[str] = []
+    for one, other in both:
+        if one != other:
+            break
+        shared.append(one)
+    return shared
+
+
+def _heading(entry: PublicName) -> str:
+    """Return the name's definition in short: a signature, a class with its fields, or a value."""
+    node, home = entry.definition, entry.home
+    if isinstance(node, ast.ClassDef):
+        bases = ", ".join(home.text(each) for each in node.bases)
+        head = f"class {node.name}({bases}):" if bases else f"class {node.name}:"
+        return "\n".join((head, *(f"    {line}" for line in _class_lines(home, node)))).rstrip(":")
+    if isinstance(node, Documented):
+        return _signature(home, node)
+    value = f" = {home.text(node.value)}" if node.value else ""
+    kind = f": {home.text(node.annotation)}" if isinstance(node, ast.AnnAssign) else ""
+    return f"{entry.name}{kind}{value}"
+
+
+def _class_lines(home: Module, node: ast.ClassDef) -> Iterator[str]:
+    """Yield a class's public fields and its constructor."""
+    for each in node.body:
+        match each:
+            case ast.AnnAssign(target=ast.Name(id=name)) if not name.startswith("_"):
+                value = f" = {home.text(each.value)}" if each.value else ""
+                yield f"{name}: {home.text(each.annotation)}{value}"
+            case ast.FunctionDef(name="__init__"):
+                yield from _signature(home, each).split("\n")
+            case _:
+                pass
+
+
+def _methods(node: ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Yield the public methods and properties, setters and overloads left out."""
+    seen: set[str] = set()
+    for each in node.body:
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and not (
+            each.name.startswith("_") or each.name in seen
+        ):
+            seen.add(each.name)
+            yield each
+
+
+def _signature(home: Module, node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """Return a function's first line, one parameter a line where it is long."""
+    returns = f" -> {home.text(node.returns)}" if node.returns else ""
+    prefix = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
+    decorators = [f"@{home.text(each)}\n" for each in node.decorator_list]
+    parameters = list(_parameters(home, node.args))
+    line = f"{prefix} {node.name}({', '.join(parameters)}){returns}"
+    if len(line) > _WIDTH:
+        rows = "".join(f"    {each},\n" for each in parameters)
+        line = f"{prefix} {node.name}(\n{rows}){returns}"
+    return "".join(decorators) + line
+
+
+def _parameters(home: Module, arguments: ast.arguments) -> Iterator[str]:
+    plain = [*arguments.posonlyargs, *arguments.args]
+    defaults = [None] * (len(plain) - len(arguments.defaults)) + list(arguments.defaults)
+    for position, (each, default) in enumerate(zip(plain, defaults, strict=True), start=1):
+        yield _parameter(home, each, default)
+        if position == len(arguments.posonlyargs):
+            yield "/"
+    if arguments.vararg:
+        yield f"*{_parameter(home, arguments.vararg, None)}"
+    elif arguments.kwonlyargs:
+        yield "*"
+    for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        yield _parameter(home, each, default)
+    if arguments.kwarg:
+        yield f"**{_parameter(home, arguments.kwarg, None)}"
+
+
+def _parameter(home: Module, argument: ast.arg, default: ast.expr | None) -> str:
+    kind = f": {home.text(argument.annotation)}" if argument.annotation else ""
+    if default is None:
+        return f"{argument.arg}{kind}"
+    equals = " = " if kind else "="
+    return f"{argument.arg}{kind}{equals}{home.text(default)}"
+
+
+def _markdown(docstring: str) -> str:
+    """Return a docstring with its `Args:`, `Raises:` and the like as lists."""
+    lines: list[str] = []
+    inside = False
+    for line in docstring.splitlines():
+        if line in _SECTIONS:
+            lines += [f"**{line[:-1]}**", ""]
+        elif inside and line and not line.startswith("        "):
+            lines.append("- " + re.sub(r"^([\w.*]+)( \([^)]*\))?: ", r"`\1`: ", line.strip()))
+        else:
+            lines.append(line[4:] if inside else line)
+        inside = line in _SECTIONS or (inside and line.startswith("    "))
+    return "\n".join(line.rstrip() for line in lines).strip()
+
+
+def _code(text: str) -> str:
+    return f"```pyi\n{text}\n```"
+
+
+def _doc(page: Module) -> str:
+    return ast.get_docstring(page.tree) or ""
+
+
+def _teaser(entry: PublicName) -> str:
+    summary = _summary(entry.docstring)
+    return f": {summary}" if summary else ""
+
+
+def _summary(docstring: str) -> str:
+    """Return the first paragraph on one line."""
+    return " ".join(docstring.split("\n\n")[0].split())
+
+
+def _slug(name: str) -> str:
+    """Return the anchor that Markdown viewers give to the heading of `name`."""
+    return re.sub(r"[^\w-]", "", name.lower())
+
+
+def _stem(page: Module) -> str:
+    return page.name.removeprefix("weakincentives.")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,54 @@
+"""Virtual environments: made when missing, renewed when pyproject.toml changes."""
+
+import hashlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripts.machine import Interpreter, interpreter_at
+from scripts.steps import ROOT, output_of
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """A virtual environment of the project."""
+
+    path: Path
+
+    def program(self, name: str) -> Path:
+        """Return the path of one of its programs."""
+        return self.path / "bin" / name
+
+    def install(self, *requirements: str | Path) -> None:
+        """Install `requirements` with its pip."""
+        pip = [self.program("python"), "-m", "pip", "--disable-pip-version-check", "--no-input"]
+        output_of([*pip, "install", "--quiet", *requirements])
+
+
+def environment(name: str, interpreter: Interpreter, requirements: Sequence[str]) -> Environment:
+    """Return the environment `name` of the project with `requirements` installed."""
+    made = Environment(ROOT / name)
+    stamp = made.path / "stamp"
+    wanted = _fingerprint(made.path, interpreter, requirements)
+    if stamp.exists() and stamp.read_text() == wanted:
+        return made
+    present = interpreter_at(str(made.program("python")))
+    if present is None or present.version != interpreter.version:
+        create(made.path, interpreter)
+    made.install(*requirements)
+    stamp.write_text(wanted)
+    return made
+
+
+def create(path: Path, interpreter: Interpreter) -> Environment:
+    """Make an empty environment at `path`, in the place of whatever is there."""
+    output_of([interpreter.executable, "-m", "venv", "--clear", path])
+    return Environment(path)
+
+
+def _fingerprint(path: Path, interpreter: Interpreter, requirements: Sequence[str]) -> str:
+    # the path counts because scripts inside hold it: a moved project needs new ones
+    facts = (str(path), interpreter.name, sys.platform, *requirements)
+    project = (ROOT / "pyproject.toml").read_text()
+    return hashlib.sha256("\n".join((*facts, project)).encode()).hexdigest()

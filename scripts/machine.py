@@ -1,0 +1,144 @@
+"""What the machine has: programs, Debian packages, and Pythons that really run."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from scripts.steps import StepFailedError, output_of
+
+OLDEST = (3, 11)
+
+# a pyenv shim exists for every version and fails for most: only an answer counts
+_QUESTION = """
+import json, platform, sys
+try:
+    import ensurepip, ssl, venv
+    complete = True
+except ImportError:
+    complete = False
+final = sys.version_info.releaselevel == "final" and platform.python_implementation() == "CPython"
+print(json.dumps([sys.version_info[0], sys.version_info[1], sys.executable, complete, final]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """A Python that answered, with its version; `complete` means that it can make environments."""
+
+    version: tuple[int, int]
+    executable: str
+    complete: bool
+    final: bool
+
+    @property
+    def name(self) -> str:
+        """The version as people write it."""
+        return ".".join(map(str, self.version))
+
+
+def running_interpreter() -> Interpreter:
+    """Return the Python that runs this, able to make environments.
+
+    Raises:
+        StepFailedError: It is too old, or lacks a module that only its owner can add.
+    """
+    found = interpreter_at(sys.executable)
+    if found is None or found.version < OLDEST:
+        raise StepFailedError("Python 3.11 or newer is needed: make PYTHON=/path/to/python3")
+    if not found.complete:
+        _install_debian_package(f"python{found.name}-venv", f"Python {found.name} with venv")
+    return found
+
+
+def other_interpreters(version: tuple[int, int]) -> list[Interpreter]:
+    """Return one working Python of each supported minor version except `version`."""
+    found: dict[tuple[int, int], Interpreter] = {}
+    for named, path in _candidates():
+        if named == version or named in found:
+            continue
+        interpreter = interpreter_at(str(path))
+        if interpreter and interpreter.complete and interpreter.final:
+            found.setdefault(interpreter.version, interpreter)
+    return [found[key] for key in sorted(found) if key != version]
+
+
+def interpreter_at(executable: str) -> Interpreter | None:
+    """Return the Python at `executable`, or None where nothing of the kind answers."""
+    try:
+        done = subprocess.run(
+            [executable, "-I", "-c", _QUESTION],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=30,
+            check=True,
+        )
+        major, minor, path, complete, final = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    return Interpreter((major, minor), path, complete, final)
+
+
+def require_program(program: str, package: str) -> None:
+    """See that `program` is there, installing Debian's `package` where that is possible.
+
+    Raises:
+        StepFailedError: It is missing and cannot be installed from here.
+    """
+    if not shutil.which(program):
+        _install_debian_package(package, program)
+
+
+def offer_program(program: str, package: str) -> None:
+    """Install Debian's `package` for `program` where that is possible; go on without it else."""
+    with suppress(StepFailedError):
+        require_program(program, package)
+
+
+def _install_debian_package(package: str, need: str) -> None:
+    if not (Path("/etc/debian_version").exists() and shutil.which("apt-get") and os.geteuid() == 0):
+        raise StepFailedError(f"{need} is missing: install it (Debian's package is {package!r})")
+    _update_package_lists()
+    _apt_get("install", "--yes", "--no-install-recommends", package)
+
+
+@cache
+def _update_package_lists() -> None:
+    _apt_get("update")
+
+
+def _apt_get(*arguments: str) -> None:
+    output_of(["apt-get", "-qq", *arguments], environment={"DEBIAN_FRONTEND": "noninteractive"})
+
+
+def _candidates() -> Iterator[tuple[tuple[int, int], Path]]:
+    """Yield the files named like a Python 3.11 or newer, those on PATH first."""
+    on_path = [Path(each) for each in os.environ.get("PATH", "").split(os.pathsep) if each]
+    for directory in (*on_path, *_version_managers()):
+        if not directory.is_dir():
+            continue
+        for path in sorted(directory.iterdir()):
+            named = re.fullmatch(r"python3\.(\d+)", path.name)
+            if named and int(named[1]) >= OLDEST[1]:
+                yield (3, int(named[1])), path
+
+
+def _version_managers() -> Iterator[Path]:
+    """Yield the `bin` directories where pyenv, uv, asdf and mise keep their Pythons."""
+    home = Path.home()
+    homes = (
+        Path(os.environ.get("PYENV_ROOT", home / ".pyenv")) / "versions",
+        Path(os.environ.get("UV_PYTHON_INSTALL_DIR", home / ".local/share/uv/python")),
+        home / ".asdf/installs/python",
+        home / ".local/share/mise/installs/python",
+        Path("/opt/python"),
+    )
+    for directory in homes:
+        yield from sorted(directory.glob("*/bin"))

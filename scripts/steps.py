@@ -1,0 +1,60 @@
+"""Steps: one line each, with its duration; the output of a step only when it fails."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class StepFailedError(Exception):
+    """A step cannot go on; the text is what the user needs to see."""
+
+
+@contextmanager
+def step(name: str) -> Generator[None]:
+    """Print `name`, and after the block how long it took."""
+    print(f"{name:<24}", end="", flush=True)
+    started = time.monotonic()
+    try:
+        yield
+    except BaseException:
+        print("failed", flush=True)
+        raise
+    print(f"{time.monotonic() - started:6.1f} s", flush=True)
+
+
+def output_of(
+    command: Sequence[str | Path], *, environment: Mapping[str, str] | None = None
+) -> str:
+    """Run `command` in the project's directory and return all that it printed.
+
+    Raises:
+        StepFailedError: The command failed; the text holds its output.
+    """
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if done.returncode:
+        shown = " ".join(str(word) for word in command)
+        raise StepFailedError(f"{done.stdout}\n{shown}\nended with exit code {done.returncode}")
+    return done.stdout
+
+
+def hand_over_to(command: Sequence[str | Path]) -> None:
+    """Run `command` with this terminal as its own, and leave with its exit code if it fails."""
+    code = subprocess.run(command, cwd=ROOT, check=False).returncode
+    if code:
+        sys.exit(code)

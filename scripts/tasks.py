@@ -1,0 +1,163 @@
+"""The tasks behind the Makefile: `python3 -m scripts.tasks TASK` from the project's directory."""
+
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from scripts.environments import Environment, create, environment
+from scripts.machine import (
+    Interpreter,
+    offer_program,
+    other_interpreters,
+    require_program,
+    running_interpreter,
+)
+from scripts.steps import ROOT, StepFailedError, hand_over_to, output_of, step
+
+_SOURCES = ("src", "tests", "scripts", "benchmarks")
+
+# what must hold for the wheel where nothing but its dependencies is installed
+_SMOKE = """
+from importlib.resources import files
+import weakincentives.filesystem as workspace
+fs = workspace.InMemoryFilesystem()
+fs.write("a.txt", "hello")
+assert fs.read("a.txt").content == "hello"
+assert files("weakincentives").joinpath("py.typed").is_file()
+"""
+
+
+def demo(_: Sequence[str]) -> None:
+    """Watch a workspace at work on a small project."""
+    hand_over_to([_development().program("wink"), "demo"])
+
+
+def check(_: Sequence[str]) -> None:
+    """Format, lint, layers, types, tests and documents, on one Python."""
+    _check()
+
+
+def test(_: Sequence[str]) -> None:
+    """Run everything: check, the wheel, every other Python, every benchmark once."""
+    _check()
+    with TemporaryDirectory(prefix="wink-") as directory:
+        with step("wheel"):
+            wheel = _checked_wheel(Path(directory))
+        for interpreter in other_interpreters(running_interpreter().version):
+            _test_wheel_on(interpreter, wheel)
+    with step("set-up, benchmarks"):
+        python = _benchmarking().program("python")
+    with step("benchmarks, smallest"):
+        output_of([python, "-m", "benchmarks", "--smallest"])
+
+
+def bench(arguments: Sequence[str]) -> None:
+    """Run the benchmarks; the arguments go to `python -m benchmarks`."""
+    with step("set-up"):
+        python = _benchmarking().program("python")
+    hand_over_to([python, "-m", "benchmarks", *arguments])
+
+
+def docs(_: Sequence[str]) -> None:
+    """Write the API reference from the docstrings."""
+    hand_over_to([sys.executable, "-m", "scripts.api_pages"])
+
+
+def coverage(_: Sequence[str]) -> None:
+    """Say which lines the quick tests do not reach."""
+    tool = _development().program("coverage")
+    with step("tests"):
+        output_of([tool, "run", "-m", "pytest", "-m", "not slow"])
+        output_of([tool, "combine"])
+    hand_over_to([tool, "report"])
+
+
+def clean(_: Sequence[str]) -> None:
+    """Remove everything that make made."""
+    made = (".venv*", "build", "dist", ".*_cache", ".coverage*", ".hypothesis")
+    for path in (path for pattern in made for path in ROOT.glob(pattern)):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+TASKS: Mapping[str, Callable[[Sequence[str]], None]] = {
+    task.__name__: task for task in (demo, test, check, bench, docs, coverage, clean)
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the task that `arguments` name; 0 when all is well."""
+    name = arguments[0] if arguments else "help"
+    if name not in TASKS:
+        for known, task in TASKS.items():
+            print(f"make {known:<10} {task.__doc__}")
+        return 0 if name == "help" else 2
+    try:
+        TASKS[name](arguments[1:])
+    except StepFailedError as failure:
+        print(failure, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _check() -> None:
+    with step("set-up"):
+        require_program("git", "git")
+        tools = _development()
+    sources = [each for each in _SOURCES if (ROOT / each).is_dir()]
+    with step("format"):
+        output_of([tools.program("ruff"), "format", "--check", *sources])
+    with step("lint"):
+        output_of([tools.program("ruff"), "check", *sources])
+    with step("layers"):
+        output_of([tools.program("lint-imports"), "--no-cache"])
+    with step("types"):
+        output_of([tools.program("pyright")])
+    _pytest(tools, f"tests, {running_interpreter().name}")
+
+
+def _pytest(tools: Environment, name: str, *arguments: str) -> None:
+    """Run the tests and print pytest's own closing line."""
+    with step(name):
+        printed = output_of([tools.program("python"), "-m", "pytest", "-n", "2", *arguments])
+    print(printed.rstrip().rpartition("\n")[2], flush=True)
+
+
+def _checked_wheel(directory: Path) -> Path:
+    """Build the wheel, and see that it works where nothing else is installed."""
+    python = _development().program("python")
+    output_of([python, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", directory, ROOT])
+    [wheel] = directory.glob("*.whl")
+    alone = create(directory / "alone", running_interpreter())
+    alone.install(wheel)
+    output_of([alone.program("wink"), "--version"])
+    output_of([alone.program("python"), "-I", "-c", _SMOKE])
+    return wheel
+
+
+def _test_wheel_on(interpreter: Interpreter, wheel: Path) -> None:
+    """Run the quick tests on `interpreter` against the installed wheel, not the sources."""
+    with step(f"set-up, {interpreter.name}"):
+        tools = environment(f".venv-{interpreter.name}", interpreter, [".[suite]"])
+        tools.install("--no-deps", "--force-reinstall", wheel)
+    _pytest(tools, f"quick tests, {interpreter.name}", "-m", "not slow")
+
+
+def _development() -> Environment:
+    return environment(".venv", running_interpreter(), ["--editable", ".[dev]"])
+
+
+def _benchmarking() -> Environment:
+    offer_program("rg", "ripgrep")
+    # apart from .venv, because the peers bring pytest plugins and 50 packages
+    return environment(".venv-bench", running_interpreter(), ["--editable", ".[bench]"])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,112 @@
+"""The API pages: signatures as written, docstrings as Markdown."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from scripts import api_pages, public_names, steps
+
+PACKAGE = '''"""A package of one page.
+
+With a second paragraph.
+"""
+
+from pack.inner import LIMIT, Box, open_box
+
+__all__ = ["LIMIT", "Box", "open_box"]
+'''
+
+INNER = '''"""Inside."""
+
+from dataclasses import dataclass
+
+LIMIT: int = 3
+"""How many boxes there are."""
+
+@dataclass(frozen=True)
+class Box:
+    """A box."""
+
+    size: int
+    _hidden: int = 0
+
+    def lid(self) -> str:
+        """Its lid."""
+
+    def _secret(self) -> None:
+        pass
+
+
+def open_box(box: Box, /, how: str = "gently", *rest: int, force=False, **more: str) -> Box | None:
+    """Open a box.
+
+    Args:
+        box: The box, which may
+            be large.
+        how: The manner.
+
+    Raises:
+        ValueError: It is open.
+
+    That is all.
+    """
+'''
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack/__init__.py").write_text(PACKAGE)
+    (tmp_path / "pack/inner.py").write_text(INNER)
+    monkeypatch.setattr(public_names, "SOURCES", tmp_path)
+    monkeypatch.setattr(api_pages, "PAGES", tmp_path / "pages")
+    public_names.module.cache_clear()
+    pages = api_pages.pages()
+    public_names.module.cache_clear()
+    return pages[tmp_path / "pages/pack.md"]
+
+
+def test_a_function_is_shown_as_it_is_written(page: str):
+    assert (
+        'def open_box(\n    box: Box,\n    /,\n    how: str = "gently",\n    *rest: int,\n'
+        "    force=False,\n    **more: str,\n) -> Box | None\n"
+    ) in page
+
+
+def test_sections_of_a_docstring_become_lists(page: str):
+    assert "**Args**\n\n- `box`: The box, which may\n    be large.\n- `how`: The manner." in page
+    assert "**Raises**\n\n- `ValueError`: It is open.\n\nThat is all." in page
+
+
+def test_a_class_shows_its_public_fields_and_methods_only(page: str):
+    assert "class Box:\n    size: int\n```" in page
+    assert "### `Box.lid`" in page
+    assert "_hidden" not in page
+    assert "_secret" not in page
+
+
+def test_a_value_shows_its_type_value_and_explanation(page: str):
+    assert "LIMIT: int = 3\n```\n\nHow many boxes there are." in page
+    assert "- [`LIMIT`](#limit): How many boxes there are." in page
+
+
+def test_writing_makes_the_pages_what_they_should_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(steps, "ROOT", tmp_path)
+    monkeypatch.setattr(api_pages, "PAGES", tmp_path / "pages")
+    monkeypatch.setattr(api_pages, "pages", lambda: {tmp_path / "pages/a.md": "new"})
+    api_pages.write_pages()
+    (tmp_path / "pages/a.md").write_text("old")
+    (tmp_path / "pages/gone.md").write_text("")
+    assert api_pages.stale_pages() == [tmp_path / "pages/a.md", tmp_path / "pages/gone.md"]
+    api_pages.write_pages()
+    assert api_pages.stale_pages() == []
+    assert [each.name for each in (tmp_path / "pages").iterdir()] == ["a.md"]
+
+
+def test_a_name_that_is_defined_nowhere_is_an_error():
+    empty = public_names.Module("m", "", ast.parse(""))
+    with pytest.raises(LookupError, match=r"'m\.x'"):
+        public_names.definition_of(empty, "x")

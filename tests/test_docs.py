@@ -1,0 +1,160 @@
+"""The documents: every example runs, every link leads somewhere, every public name is explained.
+
+A block that cannot run says so, with the reason, on its opening line:
+
+    ```python no-run: needs a network
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+from urllib.parse import unquote
+
+import pytest
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from scripts.api_pages import PAGES, stale_pages
+from scripts.public_names import public_modules
+from scripts.steps import ROOT
+
+_OPENING = re.compile(r"python( no-run: \S.*)?")
+
+
+@dataclass(frozen=True)
+class Example:
+    """A block of Python in a document; `line` is where its code begins."""
+
+    document: Path
+    line: int
+    info: str
+    code: str
+
+    @property
+    def runs(self) -> bool:
+        return self.info == "python"
+
+
+def documents() -> list[Path]:
+    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def tokens(text: str) -> Iterator[Token]:
+    for token in MarkdownIt("commonmark").enable("table").parse(text):
+        yield token
+        yield from token.children or ()
+
+
+def examples(document: Path) -> list[Example]:
+    return [
+        Example(document, token.map[0] + 1, token.info.strip(), token.content)
+        for token in tokens(document.read_text())
+        if token.type == "fence" and token.map and token.info.lower().startswith("py")
+        if token.info.strip() != "pyi"
+    ]
+
+
+def run(example: Example, namespace: dict[str, object]) -> None:
+    # blank lines before the code make a traceback show the line in the document
+    padded = "\n" * example.line + example.code
+    exec(compile(padded, example.document, "exec"), namespace)
+
+
+def anchors(document: Path) -> set[str]:
+    """Return the anchors that Markdown viewers give to a document's headings."""
+    found: set[str] = set()
+    stream = list(tokens(document.read_text()))
+    for opening, inline in pairwise(stream):
+        if opening.type == "heading_open":
+            words = "".join(each.content for each in inline.children or () if each.content)
+            found.add(re.sub(r"[^\w\- ]", "", words.lower()).replace(" ", "-"))
+    return found
+
+
+def broken_links(document: Path) -> Iterator[str]:
+    for token in tokens(document.read_text()):
+        target = str(token.attrs.get("href") or token.attrs.get("src") or "")
+        if not target or re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = unquote(target).partition("#")
+        other = (document.parent / path).resolve() if path else document
+        if not other.exists() or (anchor and anchor not in anchors(other)):
+            yield target
+
+
+def names(paths: list[Path]) -> list[str]:
+    return [path.relative_to(ROOT).as_posix() for path in paths]
+
+
+@pytest.mark.parametrize("document", names([each for each in documents() if examples(each)]))
+def test_the_python_of_a_document_runs_from_top_to_bottom(
+    document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    module = ModuleType("document")
+    monkeypatch.setitem(sys.modules, module.__name__, module)  # dataclasses look themselves up
+    for example in examples(ROOT / document):
+        assert _OPENING.fullmatch(example.info), f"write ```python, not ```{example.info}"
+        if example.runs:
+            run(example, vars(module))
+
+
+@pytest.mark.parametrize("document", names(documents()))
+def test_the_links_of_a_document_lead_somewhere(document: str):
+    assert list(broken_links(ROOT / document)) == []
+
+
+def test_every_public_name_is_explained_in_prose():
+    prose = "\n".join(each.read_text() for each in documents() if PAGES not in each.parents)
+    words = set(re.findall(r"\w+", prose))
+    missing = {f"{each.name}.{name}" for each in public_modules() for name in each.public}
+    assert sorted(name for name in missing if name.rpartition(".")[2] not in words) == []
+
+
+def test_the_api_pages_are_up_to_date():
+    assert names(stale_pages()) == [], "run make docs"
+
+
+def test_a_block_is_run_unless_it_says_why_not(tmp_path: Path):
+    document = tmp_path / "page.md"
+    document.write_text(
+        "# T\n\n```python\nx = 1\n```\n\n```python no-run: needs a network\nx = 2\n```\n"
+        "\n- in a list\n\n  ```python\n  y = x\n  ```\n\n```sh\nls\n```\n"
+    )
+    found = examples(document)
+    assert [(each.line, each.runs, each.code) for each in found] == [
+        (3, True, "x = 1\n"),
+        (7, False, "x = 2\n"),
+        (13, True, "y = x\n"),
+    ]
+    namespace: dict[str, object] = {}
+    for each in found:
+        run(each, namespace)
+    assert namespace["y"] == 2
+
+
+@pytest.mark.parametrize("opening", ["python no-run", "python skip", "py", "Python"])
+def test_an_opening_line_that_would_hide_a_block_is_refused(opening: str):
+    assert not _OPENING.fullmatch(opening)
+
+
+def test_a_failing_example_is_told_with_its_line(tmp_path: Path):
+    document = tmp_path / "page.md"
+    document.write_text("# T\n\n```python\n\nraise ValueError\n```\n")
+    with pytest.raises(ValueError) as caught:
+        run(examples(document)[0], {})
+    assert caught.traceback[-1].lineno + 1 == 5
+
+
+def test_a_broken_link_is_found(tmp_path: Path):
+    (tmp_path / "there.md").write_text("# Two words, `code`\n")
+    document = tmp_path / "page.md"
+    document.write_text(
+        "# Here\n[a](there.md) [b](there.md#two-words-code) [c](#here) [d](https://x.test/)\n"
+        "[e](gone.md) [f](there.md#gone) [g](#gone)\n"
+    )
+    assert list(broken_links(document)) == ["gone.md", "there.md#gone", "#gone"]
