@@ -1,0 +1,88 @@
+"""Our backends as subjects: the public API, called the way a user calls it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import weakincentives.filesystem as filesystem
+from benchmarks.subject import Subject
+
+UNLIMITED = filesystem.Limits(max_write_length=2**40, max_total_bytes=None, max_files=None)
+
+
+class _Ours(Subject):
+    """What both backends share, because it is one protocol."""
+
+    def __init__(self, fs: Any) -> None:
+        self.fs = fs
+
+    def list_folder(self, path: str) -> object:
+        return self.fs.list(path)
+
+    def names(self, raw: Any) -> list[str]:
+        return [entry.name for entry in raw]
+
+    def read(self, path: str) -> object:
+        return self.fs.read(path)
+
+    def text(self, raw: Any) -> str:
+        return raw.content
+
+    def read_page(self, path: str, offset: int, limit: int) -> object:
+        return self.fs.read(path, offset=offset, limit=limit)
+
+    def page(self, raw: Any) -> tuple[str, int]:
+        return raw.content, raw.total_lines
+
+    def write(self, path: str, text: str) -> object:
+        return self.fs.write(path, text)
+
+    def glob(self, pattern: str) -> object:
+        return self.fs.glob(pattern)
+
+    def paths(self, raw: Any) -> list[str]:
+        return [match.path for match in raw if match.is_file]
+
+    def grep(self, pattern: str) -> object:
+        return self.fs.grep(pattern)
+
+    def hits(self, raw: Any) -> list[tuple[str, int]]:
+        return [(match.path, match.line_number) for match in raw]
+
+    def close(self) -> None:
+        self.fs.close()
+
+
+class OurHost(_Ours):
+    """HostFilesystem on a directory."""
+
+    name = "ours (host)"
+
+    def __init__(self, root: Path) -> None:
+        """Open the directory."""
+        super().__init__(filesystem.HostFilesystem(root))
+
+
+class OurMemory(_Ours):
+    """InMemoryFilesystem."""
+
+    name = "ours (memory)"
+
+    def __init__(self) -> None:
+        """Start empty, with the limits on size lifted."""
+        super().__init__(filesystem.InMemoryFilesystem(limits=UNLIMITED))
+
+    def load(self, files: Mapping[str, bytes]) -> None:
+        """Fill an empty filesystem, untimed."""
+        for path, content in files.items():
+            self.fs.write_bytes(path, content)
+
+    def hydrate(self, root: str) -> object:
+        """Bring a whole host directory in."""
+        mount = filesystem.HostMount(host_path=root)
+        return self.fs.hydrate_from_host(mount, allowed_roots=(root,))
+
+    def total(self, raw: object) -> tuple[int, int]:
+        """How many files and bytes came in."""
+        files = self.fs.glob("**")
+        return len(files), sum(self.fs.stat(match.path).size_bytes for match in files)

@@ -1,0 +1,166 @@
+"""The table and the JSON."""
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.goals import best_peer, show, time_of
+from benchmarks.harness import Fact, Measured, Outcome, Workload
+from benchmarks.limits import RG
+from benchmarks.peers import versions
+
+MET = {True: "met", False: "MISSED", None: "-"}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One workload after it ran."""
+
+    workload: Workload
+    measured: list[Measured] = field(default_factory=list[Measured])
+    facts: list[Fact] = field(default_factory=list[Fact])
+
+    @property
+    def broken(self) -> list[str]:
+        """What makes the run fail: a wrong answer or an error of ours or of a limit."""
+        return [
+            f"{self.workload.id} {result.case.name}: {outcome.name}: {outcome.note}"
+            for result in self.measured
+            for outcome in result.outcomes
+            if outcome.role != "peer" and outcome.status != "ok"
+        ]
+
+    @property
+    def missed(self) -> list[str]:
+        """The goals and gates that were not met."""
+        goals = [
+            f"{self.workload.id} {result.case.name}: {verdict.text}, is {verdict.value}"
+            for result in self.measured
+            for verdict in result.verdicts
+            if verdict.met is False
+        ]
+        gates = [f"{self.workload.id} {f.name}: {f.value}" for f in self.facts if f.met is False]
+        return goals + gates
+
+
+def environment(command: str) -> dict[str, Any]:
+    """What the figures depend on."""
+    return {
+        "command": command,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "system": platform.platform(terse=True),
+        "cpus": os.cpu_count(),
+        "peers": versions(),
+        "rg": _first_line([RG, "--version"]) if RG else "not on PATH",
+    }
+
+
+def print_table(console: Console, report: Report) -> None:
+    """Print the summary of a workload, every contender, and the facts."""
+    console.print(f"\n{report.workload.id}: {report.workload.title}\n", highlight=False)
+    console.print(_summary(report.measured))
+    console.print(_contenders(report.measured))
+    if report.facts:
+        console.print(_facts(report.facts))
+
+
+def print_agreement(console: Console, report: Report) -> None:
+    """Print, without times, who agreed on the answer."""
+    for result in report.measured:
+        who = ", ".join(f"{o.name} {o.status}" for o in result.outcomes)
+        console.print(f"{report.workload.id} {result.case.name}: {who}", highlight=False)
+
+
+def write_json(path: Path, surroundings: dict[str, Any], reports: Sequence[Report]) -> None:
+    """Write everything that was measured."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    workloads = [
+        {
+            "id": report.workload.id,
+            "title": report.workload.title,
+            "cases": [_case(result) for result in report.measured],
+            "facts": [asdict(fact) for fact in report.facts],
+        }
+        for report in reports
+    ]
+    path.write_text(json.dumps({"environment": surroundings, "workloads": workloads}, indent=2))
+
+
+def _case(result: Measured) -> dict[str, Any]:
+    return {
+        "name": result.case.name,
+        "size": result.case.size,
+        "contenders": [asdict(o) | {"median": o.median} for o in result.outcomes],
+        "goals": [asdict(verdict) for verdict in result.verdicts],
+    }
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=box.MARKDOWN, show_edge=True)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _summary(measured: Sequence[Measured]) -> Table:
+    table = _table("case", "ours", "limit", "x limit", "best peer", "x faster", "goal", "is", "met")
+    for result in measured:
+        mine, limit = time_of(result.outcomes, "ours"), time_of(result.outcomes, "limit")
+        peer = best_peer(result.outcomes)
+        fast = peer.median if peer else None
+        cells = [result.case.name, show(mine), show(limit), _ratio(mine, limit)]
+        cells += [show(fast), _ratio(fast, mine)]
+        verdicts = result.verdicts or [None]
+        for number, verdict in enumerate(verdicts):
+            judged = [verdict.text, verdict.value, MET[verdict.met]] if verdict else ["", "", ""]
+            table.add_row(*(cells if number == 0 else [""] * len(cells)), *judged)
+    return table
+
+
+def _contenders(measured: Sequence[Measured]) -> Table:
+    table = _table("case", "contender", "role", "median", "min - max", "n", "x ours", "remark")
+    for result in measured:
+        mine = time_of(result.outcomes, "ours")
+        for outcome in result.outcomes:
+            table.add_row(result.case.name, outcome.name, outcome.role, *_figures(outcome, mine))
+    return table
+
+
+def _figures(outcome: Outcome, mine: float | None) -> list[str]:
+    remark = "" if outcome.status == "ok" else f"{outcome.status}: {outcome.note}"
+    if outcome.status == "absent":
+        remark = outcome.note
+    if not outcome.samples:
+        return ["-", "-", "0", "-", remark]
+    more = "> " if outcome.status == "unfinished" else ""
+    spread = f"{show(min(outcome.samples))} - {show(max(outcome.samples))}"
+    ratio = more + _ratio(outcome.median, mine)
+    return [more + show(outcome.median), spread, str(len(outcome.samples)), ratio, remark]
+
+
+def _facts(facts: Sequence[Fact]) -> Table:
+    table = _table("fact", "is", "met")
+    for fact in facts:
+        table.add_row(fact.name, fact.value, MET[fact.met])
+    return table
+
+
+def _ratio(value: float | None, base: float | None) -> str:
+    return "-" if not value or not base else f"{value / base:.3g}"
+
+
+def _first_line(command: list[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.split("\n")[
+        0
+    ]

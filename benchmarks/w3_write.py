@@ -1,0 +1,74 @@
+"""W3: create and overwrite a small file on the host, atomically."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from benchmarks.goals import not_slower_than_peers
+from benchmarks.growth import cost_per_call
+from benchmarks.harness import Case, Contender, Fact, Role, Workload, expect
+from benchmarks.limits import write_and_rename, write_file
+from benchmarks.ours import OurHost
+from benchmarks.peers import host_peers
+from benchmarks.stage import Stage
+from benchmarks.subject import Subject
+
+TEXTS = ("one = 1\n" * 30, "two = 2\n" * 30)
+BATCH = 50
+Write = Callable[[str, str], object]
+
+
+def cases(stage: Stage) -> Iterator[Case]:
+    """Create new files, then overwrite the same fifty; each contender has its own folder."""
+    makers, absent = host_peers()
+    for kind in ("create", "overwrite"):
+        contenders = [_of(stage, "ours", OurHost, kind)]
+        contenders += [_of(stage, "peer", make, kind) for make in makers]
+        for name, write in (
+            ("open + write + close", write_file),
+            ("temp + rename", write_and_rename),
+        ):
+            place = stage.scratch()
+            contenders.append(_contender(name, "limit", _bare(write, place), place, kind))
+        yield Case(
+            f"{kind} a small file", tuple(contenders), (not_slower_than_peers(1.15),), absent
+        )
+
+
+def _of(stage: Stage, role: Role, make: Callable[[Path], Subject], kind: str) -> Contender:
+    place = stage.scratch()
+    subject = stage.keep(make(place))
+    return _contender(subject.name, role, subject.write, place, kind)
+
+
+def _bare(write: Callable[[str, bytes], int], place: Path) -> Write:
+    return lambda path, text: write(f"{place}/{path}", text.encode())
+
+
+def _contender(name: str, role: Role, write: Write, place: Path, kind: str) -> Contender:
+    """Write the next text under the next name; afterwards the disk must say the same."""
+    numbers = itertools.count()
+
+    def run() -> tuple[str, str]:
+        number = next(numbers)
+        path = f"f{number if kind == 'create' else number % BATCH}.txt"
+        text = TEXTS[number // BATCH % 2]
+        write(path, text)
+        return path, text
+
+    def check(answer: object) -> None:
+        path, text = answer  # pyright: ignore[reportGeneralTypeIssues] - what `run` returned
+        expect((place / path).read_text(), text, "content on disk")
+
+    return Contender(name, role, run, check, repeat=BATCH)
+
+
+def facts(stage: Stage) -> Iterator[Fact]:
+    """The ten-thousandth write costs what the first ones cost."""
+    ours = stage.keep(OurHost(stage.scratch()))
+    numbers = itertools.count()
+    yield cost_per_call("overwrite on the host", lambda: ours.write("same.txt", TEXTS[0]))
+    yield cost_per_call("create on the host", lambda: ours.write(f"f{next(numbers)}.txt", TEXTS[0]))
+
+
+WORKLOAD = Workload("W3", "create / overwrite a small file, host", cases, facts)
