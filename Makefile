@@ -15,6 +15,6 @@ endif
 help demo test check docs coverage clean:
 	@$(PYTHON) -m scripts.tasks $@
 
-# make bench W=W6 ARGS="--sizes 1000"
+# make bench W=W6 ARGS="--size 1000"
 bench:
 	@$(PYTHON) -m scripts.tasks bench $(W) $(ARGS)

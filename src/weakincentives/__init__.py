@@ -1,4 +1,4 @@
-"""A workspace for LLM agents: files behind one protocol, with undo that can be trusted."""
+"""A workspace for LLM agents: their files behind one protocol, on any backend."""
 
 __all__ = ["__version__"]
 

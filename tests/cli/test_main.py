@@ -77,6 +77,23 @@ except SystemExit:
     assert not loaded & {"rich", "msgspec", "re2", "pathspec", "weakincentives.filesystem"}
 
 
+def test_the_shell_completes_a_command_without_loading_it():
+    words = {"_WINK_COMPLETE": "bash_complete", "COMP_WORDS": "wink de", "COMP_CWORD": "1"}
+    assert run(environment=words).stdout == "plain,demo\n"
+
+
+def test_a_command_that_needs_arguments_shows_its_help(capsys, monkeypatch):
+    @click.group()
+    def command() -> None:
+        """Needs one more word."""
+
+    monkeypatch.setattr(LazyGroup, "get_command", lambda *_: command)
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["demo"])
+    assert exit_.value.code == 2
+    assert "Needs one more word." in capsys.readouterr().err
+
+
 def test_an_unknown_command_is_one_line_that_says_which_was_meant():
     done = run("demos")
     assert done.returncode == 2

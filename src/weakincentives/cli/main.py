@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 import click
+from click.shell_completion import CompletionItem
 
 from weakincentives import __version__
 from weakincentives.errors import WinkError
@@ -72,15 +73,21 @@ class LazyGroup(click.Group):
         """Write the list of commands from their summaries, importing none of them."""
         with formatter.section("Commands"):
             formatter.write_dl(
-                [(name, self.sources[name].summary) for name in sorted(self.sources)]
+                [(name, self.sources[name].summary) for name in self.list_commands(ctx)]
             )
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the name of a command without importing any."""
+        fitting = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        names = [CompletionItem(name, help=self.sources[name].summary) for name in fitting]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
 
 
 @click.group(cls=LazyGroup, invoke_without_command=True, epilog=_EPILOG)
 @click.version_option(__version__, prog_name="wink", message="%(prog)s %(version)s")
 @click.pass_context
 def wink(ctx: click.Context) -> None:
-    """A workspace for LLM agents, with undo that can be trusted."""
+    """A workspace for LLM agents: their files behind one protocol."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
