@@ -1,0 +1,1 @@
+"""Batteries: tools and sections built on the layers below."""

@@ -1,0 +1,21 @@
+"""The root of every error that this package defines.
+
+Everything the operating system has a name for stays builtin. What is ours is a
+`WinkError` *and* a builtin, defined beside the code that raises it:
+
+    WinkError
+    ├── InvalidPathError (ValueError)           not a path               filesystem/paths.py
+    ├── PathEscapeError (PermissionError)       leaves the workspace     filesystem/paths.py
+    ├── LimitExceededError (ValueError)         larger than allowed      filesystem/limits.py
+    ├── TimeLimitError (TimeoutError)           took longer than allowed filesystem/limits.py
+    ├── BinaryContentError (ValueError)         not text                 filesystem/text.py
+    ├── InvalidGlobError (ValueError)           not a glob               filesystem/patterns.py
+    ├── InvalidRegexError (ValueError)          not a searchable regex   filesystem/search.py
+    └── ReadOnlyError (PermissionError)         write refused            filesystem/base.py
+"""
+
+__all__ = ["WinkError"]
+
+
+class WinkError(Exception):
+    """An error that this package defines; catch it to catch them all."""

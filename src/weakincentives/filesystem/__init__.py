@@ -1,0 +1,117 @@
+"""The workspace: one protocol, its backends, and what they share."""
+
+from weakincentives.filesystem.base import BaseFilesystem, ReadOnlyError
+from weakincentives.filesystem.events import (
+    DirectoryCreated,
+    EntryMoved,
+    FileDeleted,
+    FilesystemEvent,
+    FileWritten,
+    LinkCreated,
+    Listener,
+)
+from weakincentives.filesystem.host import HostFilesystem
+from weakincentives.filesystem.inmemory import MEMORY_LIMITS, InMemoryFilesystem
+from weakincentives.filesystem.limits import (
+    DEFAULT_LIMITS,
+    DEFAULT_READ_LIMIT,
+    MAX_GREP_MATCHES,
+    MAX_PATH_DEPTH,
+    MAX_SEGMENT_LENGTH,
+    MAX_WRITE_LENGTH,
+    READ_ENTIRE_FILE,
+    LimitExceededError,
+    Limits,
+    TimeLimitError,
+    time_limit,
+)
+from weakincentives.filesystem.mounts import HostMount, MountReport, SkippedEntry
+from weakincentives.filesystem.paths import (
+    InvalidPathError,
+    PathEscapeError,
+    VfsPath,
+    normalize_path,
+    validate_path,
+)
+from weakincentives.filesystem.patterns import InvalidGlobError, glob_match
+from weakincentives.filesystem.protocol import Filesystem, ObservableFilesystem
+from weakincentives.filesystem.readable import ReadableFilesystem
+from weakincentives.filesystem.search import InvalidRegexError
+from weakincentives.filesystem.text import BinaryContentError, BytesContent, Content
+from weakincentives.filesystem.types import (
+    Children,
+    FileEntry,
+    FileStat,
+    GlobMatch,
+    GrepMatch,
+    Kind,
+    ReadBytesResult,
+    ReadResult,
+    Results,
+    WriteMode,
+    WriteResult,
+)
+
+# names of earlier drafts
+FilesystemProtocol = Filesystem
+FileContent = ReadResult
+InMemoryBackend = InMemoryFilesystem
+HostBackend = HostFilesystem
+
+__all__ = [
+    "DEFAULT_LIMITS",
+    "DEFAULT_READ_LIMIT",
+    "MAX_GREP_MATCHES",
+    "MAX_PATH_DEPTH",
+    "MAX_SEGMENT_LENGTH",
+    "MAX_WRITE_LENGTH",
+    "MEMORY_LIMITS",
+    "READ_ENTIRE_FILE",
+    "BaseFilesystem",
+    "BinaryContentError",
+    "BytesContent",
+    "Children",
+    "Content",
+    "DirectoryCreated",
+    "EntryMoved",
+    "FileContent",
+    "FileDeleted",
+    "FileEntry",
+    "FileStat",
+    "FileWritten",
+    "Filesystem",
+    "FilesystemEvent",
+    "FilesystemProtocol",
+    "GlobMatch",
+    "GrepMatch",
+    "HostBackend",
+    "HostFilesystem",
+    "HostMount",
+    "InMemoryBackend",
+    "InMemoryFilesystem",
+    "InvalidGlobError",
+    "InvalidPathError",
+    "InvalidRegexError",
+    "Kind",
+    "LimitExceededError",
+    "Limits",
+    "LinkCreated",
+    "Listener",
+    "MountReport",
+    "ObservableFilesystem",
+    "PathEscapeError",
+    "ReadBytesResult",
+    "ReadOnlyError",
+    "ReadResult",
+    "ReadableFilesystem",
+    "Results",
+    "SkippedEntry",
+    "TimeLimitError",
+    "VfsPath",
+    "WriteMode",
+    "WriteResult",
+    "glob_match",
+    "normalize_path",
+    "time_limit",
+    "validate_path",
+]

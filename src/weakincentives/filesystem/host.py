@@ -1,0 +1,380 @@
+"""A workspace in a directory of the host, with nothing outside it in reach.
+
+Reads take no lock: a file is replaced by renaming a finished one over it, so a reader
+sees the old bytes or the new ones. A directory is removed by renaming it out of sight
+first. What a killed process leaves behind has a reserved name, is never shown, and is
+removed by the next one that comes across it.
+"""
+
+import errno
+import os
+import stat
+import sys
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from operator import attrgetter
+from pathlib import Path
+from threading import Lock
+from typing import TypeAlias
+
+from weakincentives.filesystem import staging
+from weakincentives.filesystem.base import BaseFilesystem
+from weakincentives.filesystem.leftovers import is_temporary, temporary_name
+from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
+from weakincentives.filesystem.paths import RESERVED_PREFIX, join, os_error, parent_of
+from weakincentives.filesystem.readable import hash_of
+from weakincentives.filesystem.rooted import RootedDirectory, read_range
+from weakincentives.filesystem.text import Content, LineIndex
+from weakincentives.filesystem.types import Children, FileEntry, FileStat, Results
+
+_MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
+_SWEEP_ENTRIES = 10_000  # how far a new instance looks for leftovers
+_CACHED_INDEXES = 64
+_RACY_NS = 100_000_000  # a file changed this recently may change again unnoticed
+
+_Identity: TypeAlias = tuple[int, int, int, int, int]
+
+
+class HostFilesystem(BaseFilesystem):
+    """A filesystem over a directory; see `rooted` for what keeps it inside."""
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str] | None = None,
+        *,
+        read_only: bool = False,
+        limits: Limits = DEFAULT_LIMITS,
+        durable: bool = False,
+        cross_mounts: bool = False,
+        git_dir: str | os.PathLike[str] | None = None,
+        _root: str | os.PathLike[str] | None = None,
+        _read_only: bool = False,
+        _git_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Open the directory.
+
+        Args:
+            root: The directory, which must exist; a link to it is resolved once, now.
+            read_only: Refuse to write.
+            limits: What is allowed; there is no quota unless one is set.
+            durable: Write through to the disk: what `write` returned from survives power loss.
+            cross_mounts: Enter other file systems that are mounted below the root.
+            git_dir: Where snapshots are kept; by default a place derived from the root.
+        """
+        super().__init__(limits=limits, read_only=read_only or _read_only)
+        given = root if root is not None else _root
+        if given is None:
+            raise TypeError("HostFilesystem needs a root directory")
+        self._given = os.fspath(given)
+        self._directory = RootedDirectory(Path(given), cross_mounts=cross_mounts)
+        self._durable = durable
+        self._wanted_git_dir = git_dir if git_dir is not None else _git_dir
+        self._indexes: OrderedDict[_Identity, LineIndex] = OrderedDict()
+        self._indexes_lock = Lock()
+        if not self._read_only:
+            self._sweep()
+
+    @property
+    def root(self) -> str:
+        """The directory, as it was given."""
+        return self._given
+
+    def close(self) -> None:
+        """Close the root directory; nothing works afterwards."""
+        self._directory.close()
+
+    # --- reading ---
+
+    def _lookup(self, path: str) -> FileStat | None:
+        if RESERVED_PREFIX in path and any(map(is_temporary, path.split("/"))):
+            return None
+        try:
+            found, target = self._directory.lstat(path)
+        except OSError as error:
+            if error.errno in _MISSING:
+                return None
+            raise _explained(error, path) from None
+        is_file = stat.S_ISREG(found.st_mode)
+        return FileStat(
+            path,
+            is_file=is_file,
+            is_directory=stat.S_ISDIR(found.st_mode),
+            size_bytes=found.st_size if is_file else 0,
+            created_at=_birth(found),
+            modified_at=datetime.fromtimestamp(found.st_mtime, UTC),
+            permissions=stat.S_IMODE(found.st_mode),
+            link_target=target,
+            hasher=(lambda: self._hash_if_same(path, found)) if is_file else None,
+        )
+
+    def _children(self, path: str) -> Children:
+        children = Children([], [], [], [])
+        descriptor = self._directory.open_directory(path)
+        try:
+            with os.scandir(descriptor) as entries:
+                hidden = _sorted_out(entries, *children)
+            self._remove_leftovers(descriptor, hidden)
+        finally:
+            os.close(descriptor)
+        return children
+
+    def _entries(self, path: str, limit: int) -> Results[FileEntry]:
+        prefix = path + "/" if path else ""
+        descriptor = self._directory.open_directory(path)
+        try:
+            with os.scandir(descriptor) as entries:
+                found = sorted(entries, key=attrgetter("name"))
+            hidden = [entry.name for entry in found if is_temporary(entry.name)]
+            if hidden:
+                found = [entry for entry in found if not is_temporary(entry.name)]
+                self._remove_leftovers(descriptor, hidden)
+            listed = [_listed(entry, prefix) for entry in found[:limit]]
+        finally:
+            os.close(descriptor)
+        return Results(filter(None, listed), truncated=len(found) > limit)
+
+    def _open(self, path: str) -> "_HostContent":
+        if RESERVED_PREFIX in path and self._lookup(path) is None:
+            raise os_error(errno.ENOENT, path)
+        try:
+            return _HostContent(*self._directory.open_file(path), self)
+        except OSError as error:
+            raise _explained(error, path) from None
+
+    # --- writing ---
+
+    def _store(
+        self, path: str, data: bytes, *, permissions: int | None = None, exclusive: bool = False
+    ) -> None:
+        with self._changing(path) as (parent, name):
+            staging.store_file(
+                parent,
+                name,
+                lambda target: staging.write_all(target, data),
+                permissions=permissions,
+                exclusive=exclusive,
+                durable=self._durable,
+            )
+
+    def _append(self, path: str, data: bytes) -> None:
+        def fill(target: int) -> None:
+            staging.copy_all(source, target)
+            staging.write_all(target, data)
+
+        source, _ = self._directory.open_file(path)
+        try:
+            with self._changing(path) as (parent, name):
+                staging.store_file(parent, name, fill, durable=self._durable)
+        finally:
+            os.close(source)
+
+    def _make_directory(self, path: str) -> None:
+        with self._changing(path) as (parent, name):
+            os.mkdir(name, dir_fd=parent)
+
+    def _make_link(self, path: str, target: str) -> None:
+        with self._changing(path) as (parent, name):
+            staging.make_link(parent, name, target)
+
+    def _remove(self, path: str) -> None:
+        with self._changing(path) as (parent, name):
+            staging.remove(parent, name)
+
+    def _move(self, source: str, destination: str) -> None:
+        with self._changing(source) as start, self._changing(destination) as goal:
+            staging.rename(start, goal)
+
+    def _copy(self, source: str, destination: str) -> None:
+        hidden = join(parent_of(destination), temporary_name())
+        try:
+            super()._copy(source, hidden)
+            self._move(hidden, destination)
+        except BaseException:
+            with suppress(OSError):
+                self._remove(hidden)
+            raise
+
+    def _make_directories(self, paths: Sequence[str]) -> None:
+        if paths and not self._build(paths, lambda hidden: None):
+            self._make_directories([path for path in paths if self._lookup(path) is None])
+
+    def _store_below(self, missing: Sequence[str], path: str, data: bytes) -> None:
+        below = path[len(missing[0]) :]
+        if not self._build(missing, lambda hidden: self._store(hidden + below, data)):
+            super()._store_below([p for p in missing if self._lookup(p) is None], path, data)
+
+    def _build(self, paths: Sequence[str], fill: Callable[[str], None]) -> bool:
+        """Make a chain of directories out of sight, fill it, and show it in one step.
+
+        Returns False, and leaves nothing, if somebody else made the first one meanwhile.
+        """
+        hidden = join(parent_of(paths[0]), temporary_name())
+        try:
+            for path in paths:
+                self._make_directory(hidden + path[len(paths[0]) :])
+            fill(hidden)
+            with self._changing(hidden) as source, self._changing(paths[0]) as target:
+                staging.rename(source, target, exclusive=True)
+        except BaseException as error:
+            with suppress(FileNotFoundError):
+                self._remove(hidden)
+            if isinstance(error, FileExistsError):
+                return False
+            raise
+        return True
+
+    def _usage(self) -> tuple[int, int]:
+        size = count = 0
+        pending = [""]
+        while pending:
+            with suppress(OSError):  # gone or forbidden since it was listed
+                for entry in self._entries(pending.pop(), sys.maxsize):
+                    count += 1
+                    size += entry.size_bytes or 0
+                    if entry.is_directory:
+                        pending.append(entry.path)
+        return size, count
+
+    # --- steps ---
+
+    @contextmanager
+    def _changing(self, path: str) -> Iterator[tuple[int, str]]:
+        """Open the directory that holds `path`; afterwards bring its names to the disk."""
+        try:
+            parent, name = self._directory.open_parent(path)
+            try:
+                yield parent, name
+                if self._durable:
+                    staging.sync_directory(parent)
+            finally:
+                os.close(parent)
+        except OSError as error:
+            raise _explained(error, path) from None
+
+    def _sweep(self) -> None:
+        """Remove leftovers near the root; listing a directory removes those in it."""
+        remaining = _SWEEP_ENTRIES
+        pending = deque([""])
+        while pending and remaining > 0:
+            directory = pending.popleft()
+            with suppress(OSError):
+                children = self._children(directory)
+                remaining -= 1 + sum(map(len, children))
+                pending.extend(join(directory, name) for name in children.directories)
+
+    def _remove_leftovers(self, descriptor: int, names: Sequence[str]) -> None:
+        if names and not self._read_only:
+            staging.remove_leftovers(descriptor, names)
+
+    def _hash_if_same(self, path: str, found: os.stat_result) -> str | None:
+        try:
+            with self._open(path) as content:
+                if content.identity != _identity(found):
+                    return None
+                digest = hash_of(content)
+            return digest if _identity(self._directory.lstat(path)[0]) == _identity(found) else None
+        except OSError:
+            return None
+
+    def line_index_of(self, content: "_HostContent") -> LineIndex:
+        """Return where the lines are, remembered while the file stays the same."""
+        key = content.identity
+        with self._indexes_lock:
+            index = self._indexes.get(key)
+            if index is not None:
+                self._indexes.move_to_end(key)
+                return index
+        index = LineIndex(content)
+        if time.time_ns() - max(key[3], key[4]) > _RACY_NS:
+            with self._indexes_lock:
+                self._indexes[key] = index
+                while len(self._indexes) > _CACHED_INDEXES:
+                    self._indexes.popitem(last=False)
+        return index
+
+
+class _HostContent(Content):
+    """An open file."""
+
+    __slots__ = ("_descriptor", "_owner", "_size", "_stat")
+
+    def __init__(self, descriptor: int, found: os.stat_result, owner: HostFilesystem) -> None:
+        self._descriptor = descriptor
+        self._stat = found
+        self._size = found.st_size
+        self._owner = owner
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    @property
+    def identity(self) -> _Identity:
+        return _identity(self._stat)
+
+    def read(self, offset: int, size: int) -> bytes:
+        return read_range(self._descriptor, offset, max(0, min(size, self._size - offset)))
+
+    def line_index(self) -> LineIndex:
+        return self._owner.line_index_of(self)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def _sorted_out(
+    entries: "Iterable[os.DirEntry[str]]",
+    files: list[str],
+    directories: list[str],
+    symlinks: list[str],
+    specials: list[str],
+) -> list[str]:
+    """Put each name where it belongs; return the temporary ones."""
+    hidden: list[str] = []
+    for entry in entries:
+        name = entry.name
+        if name.startswith(RESERVED_PREFIX):
+            hidden.append(name)
+        elif entry.is_file(follow_symlinks=False):
+            files.append(name)
+        elif entry.is_dir(follow_symlinks=False):
+            directories.append(name)
+        elif entry.is_symlink():
+            symlinks.append(name)
+        else:
+            specials.append(name)
+    return hidden
+
+
+def _listed(entry: "os.DirEntry[str]", prefix: str) -> FileEntry | None:
+    name = entry.name
+    if entry.is_file(follow_symlinks=False):
+        try:
+            size = entry.stat(follow_symlinks=False).st_size
+        except FileNotFoundError:
+            return None
+        return FileEntry(name, prefix + name, True, False, size)
+    is_directory = entry.is_dir(follow_symlinks=False)
+    return FileEntry(name, prefix + name, False, is_directory, None, entry.is_symlink())
+
+
+def _identity(found: os.stat_result) -> _Identity:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _birth(found: os.stat_result) -> datetime | None:
+    born: float | None = getattr(found, "st_birthtime", None)
+    return None if born is None else datetime.fromtimestamp(born, UTC)
+
+
+def _explained(error: OSError, path: str) -> OSError:
+    """Return the error with the workspace path, and a reason where the kernel gives none."""
+    if error.errno == errno.EXDEV:
+        text = "On another file system, which is entered only with cross_mounts=True"
+        return os_error(errno.EPERM, path, text)
+    if error.errno == errno.ELOOP:
+        return os_error(errno.EPERM, path, "Symbolic links are not followed")
+    return os_error(error.errno or errno.EIO, path, error.strerror or "")

@@ -1,0 +1,96 @@
+"""Limits: how large, how deep, how many and how long.
+
+`Limits` bounds what is created and what is returned. The time limit is a
+context-local value, because it belongs to the caller of an operation and not to
+the filesystem: whoever runs a tool call sets it once, and every search and read
+below it stops in time.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from weakincentives.errors import WinkError
+
+MAX_PATH_DEPTH = 16
+MAX_SEGMENT_LENGTH = 80
+MAX_WRITE_LENGTH = 48_000
+DEFAULT_READ_LIMIT = 2_000
+MAX_GREP_MATCHES = 1_000
+
+READ_ENTIRE_FILE = -1
+"""A `limit` that means "to the end"."""
+
+
+class LimitExceededError(WinkError, ValueError):
+    """Something is larger, deeper or more than the limits allow."""
+
+
+class TimeLimitError(WinkError, TimeoutError):
+    """An operation was stopped because its time was up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one filesystem allows; every field can be set.
+
+    Path and content limits bind when something is created through the protocol.
+    Reading, overwriting and deleting what exists never fails for its depth. The
+    quota (`max_total_bytes`, `max_files`) binds everything that grows the workspace.
+    """
+
+    max_path_depth: int = MAX_PATH_DEPTH
+    """Segments in the path of something new."""
+    max_segment_length: int = MAX_SEGMENT_LENGTH
+    """Characters in one segment of something new."""
+    max_write_length: int = MAX_WRITE_LENGTH
+    """Characters (or bytes) in one write."""
+    default_read_limit: int = DEFAULT_READ_LIMIT
+    """Lines in a read that names no limit."""
+    max_list_entries: int = 50_000
+    """Entries in one listing."""
+    max_grep_matches: int = MAX_GREP_MATCHES
+    """Matches in one search."""
+    max_grep_characters: int = 256_000
+    """Characters in all matched lines of one search."""
+    max_line_length: int = 2_000
+    """Characters shown of one matched line."""
+    max_pattern_length: int = 4_096
+    """Characters in a glob or a regular expression."""
+    max_total_bytes: int | None = None
+    """Bytes in all files together; None is no quota."""
+    max_files: int | None = None
+    """Files, links and directories together; None is no quota."""
+
+
+DEFAULT_LIMITS = Limits()
+
+_Clock = Callable[[], float]
+_deadline: ContextVar[tuple[float, _Clock] | None] = ContextVar("deadline", default=None)
+
+
+@contextmanager
+def time_limit(seconds: float, *, clock: _Clock = time.monotonic) -> Iterator[None]:
+    """Stop filesystem work in this context after `seconds`; an outer, earlier limit stays."""
+    outer = _deadline.get()
+    mine = (clock() + seconds, clock)
+    if outer is not None and outer[0] - outer[1]() <= seconds:
+        mine = outer
+    token = _deadline.set(mine)
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+def check_time(what: str) -> None:
+    """Return while there is time left.
+
+    Raises:
+        TimeLimitError: The time limit of this context has passed.
+    """
+    deadline = _deadline.get()
+    if deadline is not None and deadline[1]() >= deadline[0]:
+        raise TimeLimitError(f"{what} stopped: the time limit of this call has passed")

@@ -1,0 +1,262 @@
+"""Host folders that are copied into a workspace before an agent sees it.
+
+Only what lies below an allowed root can be mounted. The root is opened once and
+everything below it is reached through `rooted`, so neither `..` nor a link leads out,
+and what is read is what was measured against `max_bytes` before.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from weakincentives.filesystem.limits import LimitExceededError, check_time
+from weakincentives.filesystem.paths import (
+    PathEscapeError,
+    VfsPath,
+    join,
+    normalize_path,
+    shown,
+)
+from weakincentives.filesystem.patterns import compile_filter
+from weakincentives.filesystem.rooted import RootedDirectory, read_range
+
+HostRoots: TypeAlias = Sequence[str | os.PathLike[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class HostMount:
+    """A folder or file of the host to copy into the workspace.
+
+    Args:
+        host_path: Relative to an allowed root, or absolute and below one.
+        mount_path: Where it goes; by default the path relative to the allowed root.
+        include_glob: Keep only files that match one of these; without `/` by name.
+        exclude_glob: Leave out files that match one of these.
+        max_bytes: Refuse the mount if its files are larger together.
+        follow_symlinks: Copy what links point to, as long as it is below an allowed
+            root; otherwise links are skipped.
+    """
+
+    host_path: str
+    mount_path: VfsPath | str | None = None
+    include_glob: tuple[str, ...] = ()
+    exclude_glob: tuple[str, ...] = ()
+    max_bytes: int | None = None
+    follow_symlinks: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedEntry:
+    """Something on the host that was not mounted, and why."""
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        """Return the path and the reason."""
+        return f"{shown(self.path)}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class MountReport:
+    """What a mount brought into the workspace."""
+
+    mount_path: str
+    file_count: int
+    total_bytes: int
+    skipped: tuple[SkippedEntry, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the mount path and the sums."""
+        return f"{shown(self.mount_path)} ({self.file_count} files, {self.total_bytes} bytes)"
+
+
+class MountedFile(NamedTuple):
+    """A file to copy: where it goes, and how to read it."""
+
+    path: str
+    size: int
+    permissions: int
+    read: Callable[[], bytes]
+
+
+class MountPlan:
+    """What a mount will copy, found without reading any file; close it afterwards.
+
+    Raises:
+        PathEscapeError: The host path is below no allowed root.
+        LimitExceededError: The files are larger than `max_bytes`.
+    """
+
+    def __init__(self, mount: HostMount, allowed_roots: HostRoots | None) -> None:
+        """Look at what `mount` names; None allows the current directory."""
+        self._mount = mount
+        self._closing = ExitStack()
+        self._roots = self._opened(["."] if allowed_roots is None else allowed_roots)
+        self._wanted = _filter(mount)
+        self.files: list[MountedFile] = []
+        self.skipped: list[SkippedEntry] = []
+        try:
+            root, start = self._find(mount.host_path)
+            self.mount_path = start if mount.mount_path is None else _path(mount.mount_path)
+            self._collect(root, start)
+            self.files.sort(key=attrgetter("path"))
+            self.total_bytes = sum(file.size for file in self.files)
+            self._refuse_large()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the roots."""
+        self._closing.close()
+
+    def _opened(self, roots: HostRoots) -> "list[_Root]":
+        opened = [_Root(Path(root)) for root in roots]
+        for root in opened:
+            self._closing.callback(root.directory.close)
+        return opened
+
+    def _find(self, host_path: str) -> "tuple[_Root, str]":
+        """Return the allowed root that holds `host_path`, and the path below it."""
+        for root in self._roots:
+            relative = root.relative(host_path)
+            if relative is not None and root.exists(relative):
+                return root, relative
+        if any(root.relative(host_path) is not None for root in self._roots):
+            raise FileNotFoundError(2, "Host path does not exist", host_path)
+        raise PathEscapeError(f"Host path escapes root: {host_path!r} is below no allowed root")
+
+    def _collect(self, root: "_Root", start: str) -> None:
+        found, _ = root.directory.lstat(start)
+        if stat.S_ISDIR(found.st_mode):
+            self._collect_below(root, start)
+        elif stat.S_ISREG(found.st_mode):
+            self._add(root, start, "", found)
+        elif stat.S_ISLNK(found.st_mode):
+            self._collect_behind(root, start, "", [])
+        else:
+            self.skipped.append(SkippedEntry(start, "not a regular file"))
+
+    def _collect_below(self, root: "_Root", start: str, below: str = "") -> None:
+        pending = [(root, start, below)]
+        seen: set[str] = set()
+        while pending:
+            check_time("Mount")
+            root, path, below = pending.pop()
+            real = str(root.path / path)
+            if real in seen:
+                continue  # a link leads back to where we were
+            seen.add(real)
+            for entry in root.entries(path):
+                inner, outer = join(path, entry.name), join(below, entry.name)
+                if entry.is_file(follow_symlinks=False):
+                    self._add(root, inner, outer, entry.stat(follow_symlinks=False))
+                elif entry.is_dir(follow_symlinks=False):
+                    pending.append((root, inner, outer))
+                elif entry.is_symlink():
+                    self._collect_behind(root, inner, outer, pending)
+                else:
+                    self.skipped.append(SkippedEntry(outer, "not a regular file"))
+
+    def _collect_behind(
+        self, root: "_Root", path: str, below: str, pending: "list[tuple[_Root, str, str]]"
+    ) -> None:
+        """Take what a link points to, if links are followed and it is allowed."""
+        if not self._mount.follow_symlinks:
+            self.skipped.append(SkippedEntry(below or path, "symbolic link"))
+            return
+        real = os.path.realpath(root.path / path)
+        for other in self._roots:
+            relative = other.relative(real)
+            if relative is None or not other.exists(relative):
+                continue
+            found, _ = other.directory.lstat(relative)
+            if stat.S_ISDIR(found.st_mode):
+                pending.append((other, relative, below))
+            elif stat.S_ISREG(found.st_mode):
+                self._add(other, relative, below, found)
+            return
+        reason = "symbolic link to nothing, or to outside the allowed roots"
+        self.skipped.append(SkippedEntry(below or path, reason))
+
+    def _add(self, root: "_Root", path: str, below: str, found: os.stat_result) -> None:
+        name = below or path.rpartition("/")[2]
+        if self._wanted(name):
+            target = join(self.mount_path, below) if below else self.mount_path
+            permissions = stat.S_IMODE(found.st_mode) & 0o777
+            read = partial(root.read, path)
+            self.files.append(MountedFile(target, found.st_size, permissions, read))
+
+    def _refuse_large(self) -> None:
+        limit = self._mount.max_bytes
+        if limit is not None and self.total_bytes > limit:
+            raise LimitExceededError(
+                f"Mount exceeds max_bytes of {limit}:"
+                f" {self.total_bytes} bytes in {self._mount.host_path!r}"
+            )
+
+
+class _Root:
+    """An allowed root, open."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(os.path.realpath(path))
+        self._given = Path(os.path.abspath(path))  # noqa: PTH100 # the spelling, links kept
+        self.directory = RootedDirectory(path, cross_mounts=True)
+
+    def relative(self, host_path: str) -> str | None:
+        """Return the path below this root, or None if it leads elsewhere."""
+        if not os.path.isabs(host_path):  # noqa: PTH117 # a question about the text
+            try:
+                return normalize_path(host_path)
+            except PathEscapeError:
+                return None
+        plain = os.path.normpath(host_path)
+        for base in (self.path, self._given):
+            if Path(plain).is_relative_to(base):
+                return normalize_path(str(Path(plain).relative_to(base)))
+        return None
+
+    def exists(self, path: str) -> bool:
+        try:
+            self.directory.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def entries(self, path: str) -> "Iterator[os.DirEntry[str]]":
+        descriptor = self.directory.open_directory(path)
+        try:
+            with os.scandir(descriptor) as entries:
+                yield from entries
+        finally:
+            os.close(descriptor)
+
+    def read(self, path: str) -> bytes:
+        descriptor, found = self.directory.open_file(path)
+        try:
+            return read_range(descriptor, 0, found.st_size)
+        finally:
+            os.close(descriptor)
+
+
+def _filter(mount: HostMount) -> Callable[[str], bool]:
+    include = [compile_filter(pattern) for pattern in mount.include_glob]
+    exclude = [compile_filter(pattern) for pattern in mount.exclude_glob]
+
+    def wanted(path: str) -> bool:
+        included = not include or any(matches(path) for matches in include)
+        return included and not any(matches(path) for matches in exclude)
+
+    return wanted
+
+
+def _path(path: VfsPath | str) -> str:
+    return normalize_path(str(path))

@@ -1,0 +1,204 @@
+"""Access below one directory that nothing can lead out of.
+
+No path is checked and then used by name. The root is opened once; everything else is
+opened relative to it in one step that refuses symbolic links (`openat2`), or, where
+the kernel has no such call, segment by segment from descriptor to descriptor. What
+is opened is what was checked, whatever others rename meanwhile.
+"""
+
+import ctypes
+import errno
+import os
+import stat
+import weakref
+from pathlib import Path
+
+from weakincentives.filesystem.paths import os_error
+
+_OPENAT2 = 437  # the same number on every architecture
+_NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
+_AT_FDCWD = -100
+_MAX_PATH = 4_000  # bytes that the kernel takes in one call, less a margin
+_RETRIES = 32  # openat2 answers EAGAIN while somebody renames directories
+_O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY)
+_HAS_PROC = Path("/proc/self/fd").is_dir()
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_syscall = _libc.syscall
+_syscall.restype = ctypes.c_long
+_syscall.argtypes = (
+    ctypes.c_long,
+    ctypes.c_int,
+    ctypes.c_char_p,
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+)
+
+
+class _How(ctypes.Structure):
+    """`struct open_how` of the kernel."""
+
+    _fields_ = (
+        ("flags", ctypes.c_uint64),
+        ("mode", ctypes.c_uint64),
+        ("resolve", ctypes.c_uint64),
+    )
+
+
+class RootedDirectory:
+    """A directory and what is below it; links are never followed."""
+
+    def __init__(self, path: Path, *, cross_mounts: bool = False, kernel: bool = True) -> None:
+        """Open `path`; enter other mounts if asked to.
+
+        `kernel=False` opens segment by segment, as on kernels without `openat2`.
+        """
+        self.descriptor = _open_root(path)
+        self._finalizer = weakref.finalize(self, os.close, self.descriptor)
+        self._device = None if cross_mounts else os.fstat(self.descriptor).st_dev
+        self._resolve = _NO_MAGICLINKS | _NO_SYMLINKS | _BENEATH
+        self._resolve |= 0 if cross_mounts else _NO_XDEV
+        self._kernel = kernel and _kernel_has_openat2(self.descriptor)
+        self._hows: dict[int, _How] = {}
+
+    def close(self) -> None:
+        """Close the root; closing twice is harmless."""
+        self._finalizer()
+        self.descriptor = -1  # the number may be given to another file
+
+    def open_directory(self, path: str) -> int:
+        """Open a directory for listing."""
+        return self._open(path or ".", os.O_RDONLY | os.O_DIRECTORY)
+
+    def open_parent(self, path: str) -> tuple[int, str]:
+        """Open the directory that holds `path`; return it with the last segment."""
+        parent, _, name = path.rpartition("/")
+        return self._open(parent or ".", _O_PATH | os.O_DIRECTORY), name
+
+    def open_file(self, path: str) -> tuple[int, os.stat_result]:
+        """Open a regular file for reading; nothing else is ever opened.
+
+        Raises:
+            PermissionError: A pipe, socket, device or link is there.
+        """
+        if not _HAS_PROC:
+            return self._open_file_by_name(path)
+        pinned = self._open(path, _O_PATH)
+        try:
+            found = _checked(os.fstat(pinned), path)
+            # the descriptor pins the file; opening it again through /proc cannot miss it
+            return os.open(f"/proc/self/fd/{pinned}", os.O_RDONLY | os.O_CLOEXEC), found
+        finally:
+            os.close(pinned)
+
+    def lstat(self, path: str) -> tuple[os.stat_result, str | None]:
+        """Return the metadata of what is at `path`, and where it points if it is a link."""
+        if not path:
+            return os.fstat(self.descriptor), None
+        parent, name = self.open_parent(path)
+        try:
+            found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+            target = os.readlink(name, dir_fd=parent) if stat.S_ISLNK(found.st_mode) else None
+        finally:
+            os.close(parent)
+        return found, target
+
+    def _open_file_by_name(self, path: str) -> tuple[int, os.stat_result]:
+        parent, name = self.open_parent(path)
+        try:
+            _checked(os.stat(name, dir_fd=parent, follow_symlinks=False), path)
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            descriptor = os.open(name, flags, dir_fd=parent)
+        finally:
+            os.close(parent)
+        try:
+            return descriptor, _checked(os.fstat(descriptor), path)
+        except OSError:
+            os.close(descriptor)
+            raise
+
+    def _open(self, path: str, flags: int) -> int:
+        flags |= os.O_NOFOLLOW | os.O_CLOEXEC
+        encoded = _encoded(path)
+        if self._kernel and len(encoded) <= _MAX_PATH:
+            for _ in range(_RETRIES):
+                descriptor = _openat2(self.descriptor, encoded, self._how(flags))
+                if descriptor >= 0:
+                    return descriptor
+                if descriptor != -errno.EAGAIN:
+                    raise os_error(-descriptor, path)
+        return self._open_by_steps(encoded, flags)
+
+    def _how(self, flags: int) -> _How:
+        how = self._hows.get(flags)
+        if how is None:
+            how = self._hows[flags] = _How(flags, 0, self._resolve)
+        return how
+
+    def _open_by_steps(self, path: bytes, flags: int) -> int:
+        *parents, name = path.split(b"/")
+        current = os.dup(self.descriptor)
+        try:
+            for segment in parents:
+                deeper = self._step(segment, _O_PATH | os.O_DIRECTORY, current)
+                os.close(current)
+                current = deeper
+            return self._step(name, flags, current)
+        finally:
+            os.close(current)
+
+    def _step(self, segment: bytes, flags: int, directory: int) -> int:
+        descriptor = os.open(segment, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+        if self._device is not None and os.fstat(descriptor).st_dev != self._device:
+            os.close(descriptor)
+            raise os_error(errno.EXDEV, os.fsdecode(segment))
+        return descriptor
+
+
+def read_range(descriptor: int, offset: int, size: int) -> bytes:
+    """Return `size` bytes from `offset`, fewer only where the file ends."""
+    data = os.pread(descriptor, size, offset)
+    while 0 < len(data) < size:
+        more = os.pread(descriptor, size - len(data), offset + len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+def _open_root(path: Path) -> int:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    descriptor = _openat2(_AT_FDCWD, os.fsencode(path), _How(flags, 0, _NO_MAGICLINKS))
+    if descriptor >= 0:
+        return descriptor
+    if -descriptor == errno.ELOOP or path.resolve().is_relative_to("/proc"):
+        raise os_error(errno.EPERM, str(path), "Root leads through a link that the kernel makes up")
+    return os.open(path, flags)
+
+
+def _kernel_has_openat2(descriptor: int) -> bool:
+    flags = _O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+    probe = _openat2(descriptor, b".", _How(flags, 0, _NO_SYMLINKS | _BENEATH))
+    if probe < 0:
+        return False
+    os.close(probe)
+    return True
+
+
+def _openat2(directory: int, path: bytes, how: _How) -> int:
+    """Return a descriptor, or the error number made negative."""
+    descriptor = _syscall(_OPENAT2, directory, path, ctypes.addressof(how), ctypes.sizeof(how))
+    return descriptor if descriptor >= 0 else -ctypes.get_errno()
+
+
+def _encoded(path: str) -> bytes:
+    try:
+        return os.fsencode(path)
+    except UnicodeEncodeError:
+        raise os_error(errno.ENOENT, path) from None  # no such name can be on disk
+
+
+def _checked(found: os.stat_result, path: str) -> os.stat_result:
+    if not stat.S_ISREG(found.st_mode):
+        raise os_error(errno.EPERM, path, "Not a regular file")
+    return found

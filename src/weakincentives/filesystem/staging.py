@@ -1,0 +1,243 @@
+"""Changes that happen in one step: made under a hidden name, then renamed into place.
+
+Everything here works on an open directory and a name in it, never on a path. A
+process that is killed half-way leaves a hidden name and nothing else.
+"""
+
+import ctypes
+import errno
+import logging
+import os
+import stat
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from weakincentives.filesystem.faults import reached
+from weakincentives.filesystem.leftovers import is_leftover, temporary_name
+from weakincentives.filesystem.paths import os_error
+
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_RENAME_NOREPLACE = 1
+_COPY_BYTES = 1024 * 1024
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_log = logging.getLogger(__name__)
+
+
+def store_file(
+    directory: int,
+    name: str,
+    fill: Callable[[int], None],
+    *,
+    permissions: int | None = None,
+    exclusive: bool = False,
+    durable: bool = False,
+) -> None:
+    """Create or replace a file; `fill` writes its content to a descriptor.
+
+    `permissions` None keeps those of the file replaced. A hard link to the old file
+    keeps the old content.
+
+    Raises:
+        FileExistsError: `exclusive`, and something is there.
+    """
+    temporary = temporary_name()
+    target = os.open(temporary, _NEW_FILE, 0o666, dir_fd=directory)
+    try:
+        try:
+            reached("store.created")
+            fill(target)
+            _dress(target, directory, name, permissions)
+            reached("store.written")
+            if durable:
+                os.fsync(target)
+        finally:
+            os.close(target)
+        reached("store.closed")
+        rename((directory, temporary), (directory, name), exclusive=exclusive)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=directory)
+        raise
+    reached("store.renamed")
+
+
+def make_link(directory: int, name: str, target: str) -> None:
+    """Create a symbolic link, or put one in the place of a file."""
+    temporary = temporary_name()
+    os.symlink(target, temporary, dir_fd=directory)
+    try:
+        rename((directory, temporary), (directory, name))
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=directory)
+        raise
+
+
+def remove(directory: int, name: str) -> None:
+    """Remove a file or a directory; a directory is out of sight at once."""
+    try:
+        os.unlink(name, dir_fd=directory)
+    except (IsADirectoryError, PermissionError):
+        hidden = temporary_name()
+        rename((directory, name), (directory, hidden))
+        reached("remove.hidden")
+        try:
+            remove_tree(directory, hidden)
+        except OSError as error:
+            _log.warning("Could not remove all of %r, deleted but still on disk: %s", name, error)
+
+
+def remove_leftovers(directory: int, names: Iterable[str]) -> None:
+    """Remove those of the temporary `names` whose makers are gone."""
+    for name in names:
+        with suppress(OSError):
+            found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            if is_leftover(name, time.time() - found.st_mtime):
+                if stat.S_ISDIR(found.st_mode):
+                    remove_tree(directory, name)
+                else:
+                    os.unlink(name, dir_fd=directory)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of `data`."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def copy_all(source: int, target: int) -> None:
+    """Copy the rest of one file to another, inside the kernel where that works."""
+    with suppress(OSError, AttributeError):
+        while os.copy_file_range(source, target, _COPY_BYTES * 64):
+            reached("store.copied")
+        return
+    while chunk := os.read(source, _COPY_BYTES):
+        write_all(target, chunk)
+
+
+def sync_directory(directory: int) -> None:
+    """Bring the names in a directory to the disk."""
+    opened = os.open(".", _DIRECTORY, dir_fd=directory)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def rename(source: tuple[int, str], target: tuple[int, str], *, exclusive: bool = False) -> None:
+    """Rename; source and target are each a directory and a name in it.
+
+    Raises:
+        FileExistsError: `exclusive`, and something is there.
+    """
+    if not exclusive:
+        os.rename(source[1], target[1], src_dir_fd=source[0], dst_dir_fd=target[0])
+        return
+    code = _renameat2(source, target)
+    if code in {errno.ENOSYS, errno.EINVAL}:
+        _rename_unless_there(source, target)
+    elif code:
+        raise os_error(code, target[1])
+
+
+def remove_tree(directory: int, name: str) -> None:
+    """Remove a directory and all below it, however deep, without recursion.
+
+    Each directory found is first moved up beside `name`, so that no path grows long
+    and no more than one descriptor is open.
+    """
+    pending = [name]
+    while pending:
+        current = pending.pop()
+        try:
+            opened = os.open(current, _DIRECTORY, dir_fd=directory)
+        except FileNotFoundError:
+            continue  # somebody else is removing it too
+        try:
+            _unlock(opened)
+            pending += _empty(opened, directory)
+        finally:
+            os.close(opened)
+        with suppress(FileNotFoundError):
+            os.rmdir(current, dir_fd=directory)
+
+
+def _empty(opened: int, directory: int) -> list[str]:
+    """Unlink what is in `opened`; move its directories up and return their new names."""
+    moved: list[str] = []
+    with os.scandir(opened) as entries:
+        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_directory in found:
+        with suppress(FileNotFoundError):
+            if not is_directory:
+                os.unlink(name, dir_fd=opened)
+                continue
+            moved.append(temporary_name())
+            _move_up(name, opened, moved[-1], directory)
+    return moved
+
+
+def _move_up(name: str, opened: int, target: str, directory: int) -> None:
+    try:
+        os.rename(name, target, src_dir_fd=opened, dst_dir_fd=directory)
+    except PermissionError:
+        # moving a directory to another parent needs the right to write into it
+        child = os.open(name, _DIRECTORY, dir_fd=opened)
+        try:
+            _unlock(child)
+        finally:
+            os.close(child)
+        os.rename(name, target, src_dir_fd=opened, dst_dir_fd=directory)
+
+
+def _unlock(descriptor: int) -> None:
+    """Give the owner the right to empty a directory."""
+    if stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o700 != 0o700:
+        with suppress(OSError):
+            os.fchmod(descriptor, 0o700)
+
+
+def _rename_unless_there(source: tuple[int, str], target: tuple[int, str]) -> None:
+    """Do it with ordinary calls: a link fails where something is, and so does a directory."""
+    if stat.S_ISDIR(os.stat(source[1], dir_fd=source[0], follow_symlinks=False).st_mode):
+        rename(source, target)
+        return
+    os.link(
+        source[1],
+        target[1],
+        src_dir_fd=source[0],
+        dst_dir_fd=target[0],
+        follow_symlinks=False,
+    )
+    os.unlink(source[1], dir_fd=source[0])
+
+
+def _renameat2(source: tuple[int, str], target: tuple[int, str]) -> int:
+    """Rename without replacing; return 0 or the error number."""
+    try:
+        function = _libc.renameat2
+    except AttributeError:
+        return errno.ENOSYS
+    names = os.fsencode(source[1]), os.fsencode(target[1])
+    if function(source[0], names[0], target[0], names[1], _RENAME_NOREPLACE) == 0:
+        return 0
+    return ctypes.get_errno()
+
+
+def _dress(target: int, directory: int, name: str, permissions: int | None) -> None:
+    """Give a new file the permissions and the owner of the one that it replaces."""
+    try:
+        old = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        old = None
+    if permissions is None and old is not None and stat.S_ISREG(old.st_mode):
+        permissions = old.st_mode & 0o777
+    if old is not None and (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
+        with suppress(PermissionError):
+            os.fchown(target, old.st_uid, old.st_gid)
+    if permissions is not None:
+        os.fchmod(target, permissions)

@@ -1,0 +1,176 @@
+"""What filesystem operations return: frozen values that name their path."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, NamedTuple, Self, TypeVar
+
+from weakincentives.filesystem.paths import shown
+
+Kind = Literal["file", "directory", "symlink", "special"]
+WriteMode = Literal["create", "overwrite", "append"]
+
+T = TypeVar("T")
+
+
+class Results(tuple[T, ...]):
+    """A tuple that says whether there was more: `truncated`."""
+
+    truncated: bool
+
+    def __new__(cls, items: Iterable[T] = (), *, truncated: bool = False) -> Self:
+        """Hold `items`; `truncated` says that they are not all."""
+        results = super().__new__(cls, items)
+        results.truncated = truncated
+        return results
+
+
+class Children(NamedTuple):
+    """The names in one directory, by kind, in any order."""
+
+    files: Sequence[str] = ()
+    directories: Sequence[str] = ()
+    symlinks: Sequence[str] = ()
+    specials: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FileStat:
+    """Metadata of a file, directory, symbolic link or special file."""
+
+    path: str
+    is_file: bool
+    is_directory: bool
+    size_bytes: int = 0
+    created_at: datetime | None = None
+    modified_at: datetime | None = None
+    permissions: int = 0o644
+    link_target: str | None = None
+    hasher: Callable[[], str | None] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_symlink(self) -> bool:
+        """Whether this is a symbolic link."""
+        return self.link_target is not None
+
+    @property
+    def kind(self) -> Kind:
+        """What it is."""
+        return _kind(self.is_file, self.is_directory, self.is_symlink)
+
+    @property
+    def content_hash(self) -> str | None:
+        """The SHA-256 of the file's bytes, computed when asked for.
+
+        None for what is not a file, and for a file that has changed since.
+        """
+        return None if self.hasher is None else self.hasher()
+
+    def __str__(self) -> str:
+        """Return the path, its kind and its size."""
+        size = f", {self.size_bytes} bytes" if self.is_file else ""
+        return f"{shown(self.path)} ({self.kind}{size})"
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One entry of a directory listing; `size_bytes` is None for what is not a file."""
+
+    name: str
+    path: str
+    is_file: bool
+    is_directory: bool
+    size_bytes: int | None = None
+    is_symlink: bool = False
+
+    @property
+    def kind(self) -> Kind:
+        """What it is."""
+        return _kind(self.is_file, self.is_directory, self.is_symlink)
+
+    def __str__(self) -> str:
+        """Return the path, a directory's with a slash."""
+        return shown(self.path) + ("/" if self.is_directory else "")
+
+
+@dataclass(frozen=True, slots=True)
+class GlobMatch:
+    """A path that matched a glob pattern."""
+
+    path: str
+    is_file: bool
+
+    def __str__(self) -> str:
+        """Return the path."""
+        return shown(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class GrepMatch:
+    """A line that matched a regular expression; lines count from 1."""
+
+    path: str
+    line_number: int
+    line_content: str
+    match_start: int
+    match_end: int
+
+    def __str__(self) -> str:
+        """Return path, line number and line."""
+        return f"{shown(self.path)}:{self.line_number}: {self.line_content}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """A page of text; lines count from 0, `content` keeps its line endings."""
+
+    content: str
+    path: str
+    total_lines: int
+    offset: int
+    limit: int
+    truncated: bool
+
+    def __str__(self) -> str:
+        """Return the path and the lines shown."""
+        more = f", more from offset {self.offset + self.limit}" if self.truncated else ""
+        return f"{shown(self.path)} (from line {self.offset} of {self.total_lines}{more})"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBytesResult:
+    """A page of bytes."""
+
+    content: bytes
+    path: str
+    size_bytes: int
+    offset: int
+    limit: int
+    truncated: bool
+
+    def __str__(self) -> str:
+        """Return the path and the bytes shown."""
+        end = self.offset + len(self.content)
+        return f"{shown(self.path)} (bytes {self.offset} to {end} of {self.size_bytes})"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """Confirmation of a write; `bytes_written` of an append counts what was appended."""
+
+    path: str
+    bytes_written: int
+    mode: WriteMode
+    created: bool = False
+
+    def __str__(self) -> str:
+        """Return the path and what was written."""
+        return f"{shown(self.path)} ({self.bytes_written} bytes, {self.mode})"
+
+
+def _kind(is_file: bool, is_directory: bool, is_symlink: bool) -> Kind:
+    if is_file:
+        return "file"
+    if is_directory:
+        return "directory"
+    return "symlink" if is_symlink else "special"
