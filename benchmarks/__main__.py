@@ -9,6 +9,7 @@ import argparse
 import gc
 import os
 import sys
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 from rich.console import Console
@@ -26,6 +27,7 @@ def run_workload(
 ) -> Report:
     """Measure all cases of a workload, then its facts."""
     report = Report(workload)
+    resource_tracker.ensure_running()  # child processes need it, and it stays: not a leak
     before = open_descriptors(), child_processes()
     with Stage(smallest, sizes) as stage:
         report.measured.extend(measure(case, rounds) for case in workload.cases(stage))

@@ -16,7 +16,6 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.store.memory import InMemoryStore
 
 from benchmarks.harness import UnfinishedError
-from benchmarks.limits import walk_contents
 from benchmarks.subject import Subject
 
 
@@ -64,7 +63,9 @@ class _DeepAgents(Subject):
         return sorted((match["path"].lstrip("/"), match["line"]) for match in _sound(raw).matches)
 
     def hydrate(self, root: str) -> object:
-        self.load(dict(walk_contents(Path(root))))
+        base = Path(root)
+        found = (path for path in base.rglob("*") if path.is_file())
+        self.load({path.relative_to(base).as_posix(): path.read_bytes() for path in found})
         return None
 
     def load(self, files: Mapping[str, bytes]) -> None:

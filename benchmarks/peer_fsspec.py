@@ -9,7 +9,6 @@ from typing import Any
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
-from benchmarks.limits import walk_contents
 from benchmarks.loops import grep_lines, page_of
 from benchmarks.subject import Subject
 
@@ -26,8 +25,7 @@ class _Fsspec(Subject):
             self.fs.pipe_file(self.base + path, content)
 
     def hydrate(self, root: str) -> object:
-        self.load(dict(walk_contents(Path(root))))
-        return None
+        return self.fs.put(f"{root}/", self.base, recursive=True)
 
     def total(self, raw: object) -> tuple[int, int]:
         found = self.fs.find(self.base, detail=True)
