@@ -1,6 +1,6 @@
 """The workspace: one protocol, its backends, and what they share."""
 
-from weakincentives.filesystem.base import BaseFilesystem, ReadOnlyError
+from weakincentives.filesystem.base import BaseFilesystem
 from weakincentives.filesystem.events import (
     DirectoryCreated,
     EntryMoved,
@@ -51,6 +51,7 @@ from weakincentives.filesystem.types import (
     WriteMode,
     WriteResult,
 )
+from weakincentives.filesystem.writable import ReadOnlyError
 
 # names of earlier drafts
 FilesystemProtocol = Filesystem

@@ -1,158 +1,31 @@
-"""Writing, written once: what changes a filesystem, from four more primitives.
-
-A backend supplies `_store`, `_remove`, `_make_directory` and `_make_link`, each of
-which changes one thing in one step. Checks, limits, quota, parents and events are
-here. One lock per filesystem makes every operation whole for other threads.
-"""
+"""A whole filesystem: what can be done with files beyond the protocol."""
 
 import errno
-import logging
-from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
-from threading import RLock
 from typing import Self
 
-from weakincentives.errors import WinkError
 from weakincentives.filesystem.events import (
     DirectoryCreated,
     EntryMoved,
-    FileDeleted,
-    FilesystemEvent,
     FileWritten,
     LinkCreated,
-    Listener,
 )
-from weakincentives.filesystem.limits import DEFAULT_LIMITS, LimitExceededError, Limits
 from weakincentives.filesystem.mounts import HostMount, HostRoots, MountPlan, MountReport
 from weakincentives.filesystem.paths import (
     check_new,
-    join,
     normalize_path,
     os_error,
     parent_of,
     parents_of,
-    shown,
 )
-from weakincentives.filesystem.readable import (
-    ReadableFilesystem,
-    link_error,
-    refuse_links_and_specials,
-)
-from weakincentives.filesystem.types import FileStat, WriteMode, WriteResult
-
-_MODES = ("create", "overwrite", "append")
-_log = logging.getLogger(__name__)
+from weakincentives.filesystem.primitives import refuse_links_and_specials
+from weakincentives.filesystem.types import FileStat
+from weakincentives.filesystem.writable import WritableFilesystem, refuse_overwrite, weight
 
 
-class ReadOnlyError(WinkError, PermissionError):
-    """The filesystem was opened for reading only."""
-
-
-class BaseFilesystem(ReadableFilesystem):
-    """A whole filesystem; a backend is its primitives and nothing else."""
-
-    def __init__(self, *, limits: Limits = DEFAULT_LIMITS, read_only: bool = False) -> None:
-        """Bound what is created and returned by `limits`; refuse writes if `read_only`."""
-        super().__init__(limits=limits)
-        self._read_only = read_only
-        self._lock = RLock()
-        self._listeners: tuple[tuple[Listener], ...] = ()
-        self._estimate: tuple[int, int] | None = None
-
-    # --- what a backend supplies; the parent exists and is a directory ---
-
-    @abstractmethod
-    def _store(
-        self, path: str, data: bytes, *, permissions: int | None = None, exclusive: bool = False
-    ) -> None:
-        """Create or replace a file in one step.
-
-        `permissions` None keeps those of the file replaced. `exclusive` raises
-        FileExistsError if anything is there.
-        """
-
-    @abstractmethod
-    def _remove(self, path: str) -> None:
-        """Remove an entry and all below it; afterwards nothing of it can be seen."""
-
-    @abstractmethod
-    def _make_directory(self, path: str) -> None:
-        """Make one directory."""
-
-    @abstractmethod
-    def _make_link(self, path: str, target: str) -> None:
-        """Make a symbolic link, whatever it points to."""
-
-    # --- the protocol ---
-
-    @property
-    def read_only(self) -> bool:
-        """Whether writing is refused."""
-        return self._read_only
-
-    def write(
-        self,
-        path: str,
-        content: str,
-        *,
-        mode: WriteMode = "overwrite",
-        create_parents: bool = True,
-    ) -> WriteResult:
-        """Write text, as UTF-8, in one step."""
-        key = self._writable(path)
-        self._refuse_long(len(content))
-        return self._put(key, _encoded(content), mode, create_parents)
-
-    def write_bytes(
-        self,
-        path: str,
-        content: bytes,
-        *,
-        mode: WriteMode = "overwrite",
-        create_parents: bool = True,
-    ) -> WriteResult:
-        """Write bytes in one step."""
-        key = self._writable(path)
-        self._refuse_long(len(content))
-        return self._put(key, bytes(content), mode, create_parents)
-
-    def delete(self, path: str, *, recursive: bool = False) -> None:
-        """Remove a file or link, or with `recursive` a directory and all below it."""
-        key = normalize_path(path)
-        self._refuse_read_only(key)
-        with self._lock:
-            if not key:
-                self._empty(recursive)
-                return
-            found = self._lookup(key) or self._refuse_missing(key)
-            if found.is_directory and not recursive:
-                raise self._directory_error(key)
-            gone = self._deletion(found)
-            self._remove(key)
-            self._emit(gone)
-
-    def mkdir(self, path: str, *, parents: bool = True, exist_ok: bool = True) -> None:
-        """Make a directory; the root always exists."""
-        key = normalize_path(path)
-        self._refuse_read_only(key)
-        if not key:
-            return
-        with self._lock:
-            found = self._lookup(key)
-            if found is None:
-                wanted = [*self._missing_parents(key, create=parents), key]
-                check_new(key, len(wanted), self._limits)
-                self._admit(0, len(wanted))
-                self._make_directories(wanted)
-                self._emit(*map(DirectoryCreated, wanted))
-            elif found.is_symlink:
-                raise link_error(found)
-            elif not (found.is_directory and exist_ok):
-                raise os_error(errno.EEXIST, key)
-
-    # --- beyond the protocol ---
+class BaseFilesystem(WritableFilesystem):
+    """The class to derive a backend from; a backend is its primitives and nothing else."""
 
     def move(self, source: str, destination: str, *, overwrite: bool = False) -> None:
         """Give a file, link or directory a new path in one step; parents are made.
@@ -183,29 +56,13 @@ class BaseFilesystem(ReadableFilesystem):
         """
         self._refuse_read_only("")
         with closing(MountPlan(mount, allowed_roots)) as plan, self._lock:
-            self._admit(plan.total_bytes, len(plan.files))
+            self._quota.admit(plan.total_bytes, len(plan.files))
             known = {""}
             for file in plan.files:
                 self._install(file.path, file.read(), file.permissions, known)
         return MountReport(
             plan.mount_path or ".", len(plan.files), plan.total_bytes, tuple(plan.skipped)
         )
-
-    def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` after every change; return a function that ends it.
-
-        Listeners run in the writing thread, in order, before the next change. One
-        that raises is logged; the change stands.
-        """
-        entry = (listener,)
-        with self._lock:
-            self._listeners = (*self._listeners, entry)
-
-        def unsubscribe() -> None:
-            with self._lock:
-                self._listeners = tuple(one for one in self._listeners if one is not entry)
-
-        return unsubscribe
 
     def close(self) -> None:
         """Let go of what the filesystem holds open."""
@@ -219,30 +76,6 @@ class BaseFilesystem(ReadableFilesystem):
         self.close()
 
     # --- shared steps that a backend may do better ---
-
-    def _make_directories(self, paths: Sequence[str]) -> None:
-        """Make a chain of directories, outermost first, or none of them."""
-        try:
-            for path in paths:
-                self._make_directory(path)
-        except BaseException:
-            self._take_back(paths)
-            raise
-
-    def _store_below(self, missing: Sequence[str], path: str, data: bytes) -> None:
-        """Create a file and the chain of `missing` directories above it, or nothing."""
-        self._make_directories(missing)
-        try:
-            self._store(path, data, exclusive=True)
-        except BaseException:
-            self._take_back(missing)
-            raise
-
-    def _append(self, path: str, data: bytes) -> None:
-        """Add to the end of an existing file in one step."""
-        with self._open(path) as content:
-            old = content.read(0, content.size)
-        self._store(path, old + data)
 
     def _move(self, source: str, destination: str) -> None:
         """Move an entry to where nothing is, or a file or link over a file."""
@@ -262,63 +95,7 @@ class BaseFilesystem(ReadableFilesystem):
                     data = content.read(0, content.size)
                 self._store(target, data, permissions=found.permissions)
 
-    def _empty(self, recursive: bool) -> None:
-        """Delete the root, or refuse to."""
-        raise os_error(errno.EPERM, "", "Cannot delete root")
-
-    def _usage(self) -> tuple[int, int]:
-        """Return the bytes in all files, and how many entries there are."""
-        return _weight(list(self._tree("")), skip=1)
-
     # --- shared steps ---
-
-    def _writable(self, path: str) -> str:
-        key = normalize_path(path)
-        self._refuse_read_only(key)
-        if not key:
-            raise ValueError(f"Cannot write to root: {path!r}")
-        return key
-
-    def _refuse_read_only(self, path: str) -> None:
-        if self._read_only:
-            raise ReadOnlyError(errno.EROFS, "Filesystem is read-only", shown(path))
-
-    def _refuse_long(self, length: int) -> None:
-        if length > self._limits.max_write_length:
-            raise LimitExceededError(
-                f"Content exceeds maximum of {self._limits.max_write_length} in one write:"
-                f" {length}; write the rest with mode='append'"
-            )
-
-    def _put(self, path: str, data: bytes, mode: WriteMode, create_parents: bool) -> WriteResult:
-        if mode not in _MODES:
-            raise ValueError(f"mode must be one of {', '.join(_MODES)}: {mode!r}")
-        with self._lock:
-            before = self._lookup(path)
-            if before is None:
-                missing = self._missing_parents(path, create=create_parents)
-                check_new(path, len(missing) + 1, self._limits)
-                self._admit(len(data), len(missing) + 1)
-                if missing:
-                    self._store_below(missing, path, data)
-                    self._emit(*map(DirectoryCreated, missing))
-                else:
-                    self._store(path, data, exclusive=mode == "create")
-                self._emit_written(path, data, mode, None)
-            else:
-                _refuse_overwrite(before, mode)
-                self._rewrite(before, data, mode)
-        return WriteResult(path, len(data), mode, created=before is None)
-
-    def _rewrite(self, before: FileStat, data: bytes, mode: WriteMode) -> None:
-        appending = mode == "append"
-        self._admit(len(data) if appending else len(data) - before.size_bytes, 0)
-        old = self._description(before)
-        if appending:
-            self._append(before.path, data)
-        else:
-            self._store(before.path, data)
-        self._emit_written(before.path, data, mode, old)
 
     def _install(self, path: str, data: bytes, permissions: int, known: set[str]) -> None:
         """Put a file where an outside source says; `known` are directories that exist."""
@@ -326,11 +103,11 @@ class BaseFilesystem(ReadableFilesystem):
         if parent not in known:
             missing = self._missing_parents(path, create=True)
             self._make_directories(missing)
-            self._emit(*map(DirectoryCreated, missing))
+            self._listeners.tell(*map(DirectoryCreated, missing))
             known.update(parents_of(path))
         before = self._lookup(path)
         if before is not None:
-            _refuse_overwrite(before, "overwrite")
+            refuse_overwrite(before, "overwrite")
             before = self._description(before)
         self._store(path, data, permissions=permissions)
         self._emit_written(path, data, "overwrite", before)
@@ -348,8 +125,8 @@ class BaseFilesystem(ReadableFilesystem):
             missing = self._place(goal, found, overwrite)
             if copying:
                 _refuse_special(found)
-                size, count = _weight(list(self._tree(start)))
-                self._admit(size, count + len(missing))
+                size, count = weight(list(self._tree(start)))
+                self._quota.admit(size, count + len(missing))
             self._relocate(found, goal, missing, copying)
 
     def _place(self, goal: str, found: FileStat, overwrite: bool) -> list[str]:
@@ -359,7 +136,7 @@ class BaseFilesystem(ReadableFilesystem):
             missing = self._missing_parents(goal, create=True)
             check_new(goal, len(missing) + 1, self._limits)
             return missing
-        _refuse_overwrite(before, "overwrite" if overwrite else "create")
+        refuse_overwrite(before, "overwrite" if overwrite else "create")
         if found.is_directory:
             raise os_error(errno.EEXIST, goal)
         return []
@@ -371,156 +148,26 @@ class BaseFilesystem(ReadableFilesystem):
         except BaseException:
             self._take_back(missing)
             raise
-        self._emit(*map(DirectoryCreated, missing))
+        self._listeners.tell(*map(DirectoryCreated, missing))
         if copying:
             self._emit_copied(goal)
         else:
-            self._emit(EntryMoved(found.path, goal, found.kind))
-
-    def _tree(self, path: str) -> Iterator[FileStat]:
-        """Yield what is at `path` and everything below it, directories first."""
-        stack = [path]
-        while stack:
-            current = stack.pop()
-            found = self._lookup(current)
-            if found is None:
-                continue
-            yield found
-            if found.is_directory:
-                names = (name for group in self._children(current) for name in group)
-                stack.extend(join(current, name) for name in names)
-
-    def _missing_parents(self, path: str, *, create: bool) -> list[str]:
-        """Return the directories above `path` that do not exist, outermost first."""
-        missing: list[str] = []
-        for parent in reversed(parents_of(path)):
-            found = self._lookup(parent)
-            if found is None:
-                missing.append(parent)
-                continue
-            if found.is_symlink:
-                raise link_error(found)
-            if not found.is_directory:
-                raise os_error(errno.ENOTDIR, path)
-            break
-        if missing and not create:
-            raise os_error(errno.ENOENT, missing[0], "Parent directory does not exist")
-        return missing[::-1]
-
-    def _take_back(self, made: Sequence[str]) -> None:
-        """Remove the outermost of the directories that were made."""
-        if made and self._lookup(made[0]) is not None:
-            self._remove(made[0])
-
-    def _directory_error(self, path: str) -> OSError:
-        if any(self._children(path)):
-            text = "Directory is not empty, delete it with recursive=True"
-        else:
-            text = "Is a directory, delete it with recursive=True"
-        return os_error(errno.EISDIR, path, text)
-
-    def _admit(self, more_bytes: int, more_files: int) -> None:
-        """Check growth against the quota.
-
-        The estimate never shrinks, so that a write costs no walk; only when it says
-        that the quota is reached does the workspace get counted again.
-        """
-        limits = self._limits
-        if limits.max_total_bytes is None and limits.max_files is None:
-            return
-        estimate = self._estimate or self._usage()
-        if _excess(limits, estimate, more_bytes, more_files):
-            estimate = self._usage()
-            excess = _excess(limits, estimate, more_bytes, more_files)
-            if excess:
-                raise LimitExceededError(excess)
-        self._estimate = (estimate[0] + max(0, more_bytes), estimate[1] + more_files)
-
-    # --- events; nothing is hashed unless somebody listens ---
-
-    def _emit(self, *events: FilesystemEvent) -> None:
-        for event in events:
-            for (listener,) in self._listeners:
-                try:
-                    listener(event)
-                except Exception:  # noqa: BLE001 # the change stands whatever a listener does
-                    _log.exception("A filesystem listener failed on %s", event)
-
-    def _description(self, found: FileStat) -> FileStat:
-        """Return `found` with its hash taken now, before the content changes."""
-        if not self._listeners or not found.is_file:
-            return found
-        digest = self.content_hash(found.path)
-        return replace(found, hasher=lambda: digest)
-
-    def _deletion(self, found: FileStat) -> FileDeleted:
-        found = self._description(found)
-        size = found.size_bytes if found.is_file else None
-        known = found.content_hash if self._listeners else None
-        return FileDeleted(found.path, found.kind, known, size)
-
-    def _emit_written(
-        self, path: str, data: bytes, mode: WriteMode, before: FileStat | None
-    ) -> None:
-        if not self._listeners:
-            return
-        after = self.stat(path)
-        event = FileWritten(
-            path=path,
-            bytes_written=len(data),
-            mode=mode,
-            created=before is None,
-            before_hash=before and before.content_hash,
-            after_hash=after.content_hash,
-            before_size=None if before is None else before.size_bytes,
-            after_size=after.size_bytes,
-        )
-        self._emit(event)
+            self._listeners.tell(EntryMoved(found.path, goal, found.kind))
 
     def _emit_copied(self, goal: str) -> None:
         for found in self._tree(goal) if self._listeners else ():
             if found.is_directory:
-                self._emit(DirectoryCreated(found.path))
+                self._listeners.tell(DirectoryCreated(found.path))
             elif found.link_target is not None:
-                self._emit(LinkCreated(found.path, found.link_target))
+                self._listeners.tell(LinkCreated(found.path, found.link_target))
             else:
                 size = found.size_bytes
                 event = FileWritten(
                     found.path, size, "create", True, None, found.content_hash, None, size
                 )
-                self._emit(event)
-
-
-def _encoded(content: str) -> bytes:
-    try:
-        return content.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"Content holds a lone surrogate at character {error.start}, which UTF-8 cannot store"
-        ) from None
-
-
-def _refuse_overwrite(before: FileStat, mode: WriteMode) -> None:
-    if before.is_directory:
-        raise os_error(errno.EISDIR, before.path)
-    if mode == "create":
-        raise os_error(errno.EEXIST, before.path)
-    refuse_links_and_specials(before)
+                self._listeners.tell(event)
 
 
 def _refuse_special(found: FileStat) -> None:
     if found.kind == "special":
         refuse_links_and_specials(found)
-
-
-def _weight(found: Sequence[FileStat], skip: int = 0) -> tuple[int, int]:
-    return sum(entry.size_bytes for entry in found if entry.is_file), len(found) - skip
-
-
-def _excess(limits: Limits, used: tuple[int, int], more_bytes: int, more_files: int) -> str:
-    size, count = used[0] + more_bytes, used[1] + more_files
-    if limits.max_total_bytes is not None and more_bytes > 0 and size > limits.max_total_bytes:
-        return f"Workspace quota exceeded: {size} of {limits.max_total_bytes} bytes"
-    if limits.max_files is not None and more_files > 0 and count > limits.max_files:
-        return f"Workspace quota exceeded: {count} of {limits.max_files} files and directories"
-    return ""

@@ -5,8 +5,10 @@ what has no content of its own. Together, in order, the events are enough to kee
 a journal or a projection of the workspace.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Lock
 from typing import TypeAlias
 
 from weakincentives.filesystem.paths import shown
@@ -83,3 +85,39 @@ class EntryMoved:
 
 FilesystemEvent: TypeAlias = FileWritten | FileDeleted | DirectoryCreated | LinkCreated | EntryMoved
 Listener: TypeAlias = Callable[[FilesystemEvent], object]
+
+_log = logging.getLogger(__name__)
+
+
+class Listeners:
+    """Those who want to know; false while there is nobody."""
+
+    def __init__(self) -> None:
+        """Start with nobody."""
+        self._entries: tuple[tuple[Listener], ...] = ()
+        self._lock = Lock()
+
+    def __bool__(self) -> bool:
+        """Whether anybody listens."""
+        return bool(self._entries)
+
+    def add(self, listener: Listener) -> Callable[[], None]:
+        """Tell `listener` from now on; return a function that ends it."""
+        entry = (listener,)
+        with self._lock:
+            self._entries = (*self._entries, entry)
+
+        def remove() -> None:
+            with self._lock:
+                self._entries = tuple(one for one in self._entries if one is not entry)
+
+        return remove
+
+    def tell(self, *events: FilesystemEvent) -> None:
+        """Tell everybody, in order; one who fails is logged and stops nothing."""
+        for event in events:
+            for (listener,) in self._entries:
+                try:
+                    listener(event)
+                except Exception:  # noqa: BLE001 # the change stands whatever a listener does
+                    _log.exception("A filesystem listener failed on %s", event)

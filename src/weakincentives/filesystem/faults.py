@@ -5,7 +5,7 @@ production that costs one comparison. A test installs a hook and kills the proce
 or raises what a full or broken disk would raise, at every point in turn.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 _hook: Callable[[str], None] | None = None
@@ -18,7 +18,7 @@ def reached(point: str) -> None:
 
 
 @contextmanager
-def fault_hook(hook: Callable[[str], None]) -> Iterator[None]:
+def fault_hook(hook: Callable[[str], None]) -> Generator[None, None, None]:
     """Call `hook` with the name of every fault point reached, in any thread."""
     global _hook
     _hook = hook

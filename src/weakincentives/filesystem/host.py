@@ -10,32 +10,25 @@ import errno
 import os
 import stat
 import sys
-import time
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from operator import attrgetter
 from pathlib import Path
-from threading import Lock
-from typing import TypeAlias
 
 from weakincentives.filesystem import staging
 from weakincentives.filesystem.base import BaseFilesystem
+from weakincentives.filesystem.hostfile import HostFile, LineIndexes, identity_of
 from weakincentives.filesystem.leftovers import is_temporary, temporary_name
 from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
 from weakincentives.filesystem.paths import RESERVED_PREFIX, join, os_error, parent_of
 from weakincentives.filesystem.readable import hash_of
-from weakincentives.filesystem.rooted import RootedDirectory, read_range
-from weakincentives.filesystem.text import Content, LineIndex
+from weakincentives.filesystem.rooted import RootedDirectory
 from weakincentives.filesystem.types import Children, FileEntry, FileStat, Results
 
 _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 _SWEEP_ENTRIES = 10_000  # how far a new instance looks for leftovers
-_CACHED_INDEXES = 64
-_RACY_NS = 100_000_000  # a file changed this recently may change again unnoticed
-
-_Identity: TypeAlias = tuple[int, int, int, int, int]
 
 
 class HostFilesystem(BaseFilesystem):
@@ -72,8 +65,7 @@ class HostFilesystem(BaseFilesystem):
         self._directory = RootedDirectory(Path(given), cross_mounts=cross_mounts)
         self._durable = durable
         self._wanted_git_dir = git_dir if git_dir is not None else _git_dir
-        self._indexes: OrderedDict[_Identity, LineIndex] = OrderedDict()
-        self._indexes_lock = Lock()
+        self._line_indexes = LineIndexes()
         if not self._read_only:
             self._sweep()
 
@@ -111,11 +103,10 @@ class HostFilesystem(BaseFilesystem):
         )
 
     def _children(self, path: str) -> Children:
-        children = Children([], [], [], [])
         descriptor = self._directory.open_directory(path)
         try:
             with os.scandir(descriptor) as entries:
-                hidden = _sorted_out(entries, *children)
+                children, hidden = _by_kind(entries)
             self._remove_leftovers(descriptor, hidden)
         finally:
             os.close(descriptor)
@@ -127,20 +118,20 @@ class HostFilesystem(BaseFilesystem):
         try:
             with os.scandir(descriptor) as entries:
                 found = sorted(entries, key=attrgetter("name"))
-            hidden = [entry.name for entry in found if is_temporary(entry.name)]
+            hidden = [entry.name for entry in found if entry.name.startswith(RESERVED_PREFIX)]
             if hidden:
                 found = [entry for entry in found if not is_temporary(entry.name)]
                 self._remove_leftovers(descriptor, hidden)
-            listed = [_listed(entry, prefix) for entry in found[:limit]]
+            listed = [_listed(entry, entry.name, prefix) for entry in found[:limit]]
         finally:
             os.close(descriptor)
         return Results(filter(None, listed), truncated=len(found) > limit)
 
-    def _open(self, path: str) -> "_HostContent":
+    def _open(self, path: str) -> HostFile:
         if RESERVED_PREFIX in path and self._lookup(path) is None:
             raise os_error(errno.ENOENT, path)
         try:
-            return _HostContent(*self._directory.open_file(path), self)
+            return HostFile(*self._directory.open_file(path), self._line_indexes)
         except OSError as error:
             raise _explained(error, path) from None
 
@@ -241,7 +232,7 @@ class HostFilesystem(BaseFilesystem):
     # --- steps ---
 
     @contextmanager
-    def _changing(self, path: str) -> Iterator[tuple[int, str]]:
+    def _changing(self, path: str) -> Generator[tuple[int, str], None, None]:
         """Open the directory that holds `path`; afterwards bring its names to the disk."""
         try:
             parent, name = self._directory.open_parent(path)
@@ -272,67 +263,24 @@ class HostFilesystem(BaseFilesystem):
     def _hash_if_same(self, path: str, found: os.stat_result) -> str | None:
         try:
             with self._open(path) as content:
-                if content.identity != _identity(found):
+                if content.identity != identity_of(found):
                     return None
                 digest = hash_of(content)
-            return digest if _identity(self._directory.lstat(path)[0]) == _identity(found) else None
+            return (
+                digest
+                if identity_of(self._directory.lstat(path)[0]) == identity_of(found)
+                else None
+            )
         except OSError:
             return None
 
-    def line_index_of(self, content: "_HostContent") -> LineIndex:
-        """Return where the lines are, remembered while the file stays the same."""
-        key = content.identity
-        with self._indexes_lock:
-            index = self._indexes.get(key)
-            if index is not None:
-                self._indexes.move_to_end(key)
-                return index
-        index = LineIndex(content)
-        if time.time_ns() - max(key[3], key[4]) > _RACY_NS:
-            with self._indexes_lock:
-                self._indexes[key] = index
-                while len(self._indexes) > _CACHED_INDEXES:
-                    self._indexes.popitem(last=False)
-        return index
 
-
-class _HostContent(Content):
-    """An open file."""
-
-    __slots__ = ("_descriptor", "_owner", "_size", "_stat")
-
-    def __init__(self, descriptor: int, found: os.stat_result, owner: HostFilesystem) -> None:
-        self._descriptor = descriptor
-        self._stat = found
-        self._size = found.st_size
-        self._owner = owner
-
-    @property
-    def size(self) -> int:
-        return self._size
-
-    @property
-    def identity(self) -> _Identity:
-        return _identity(self._stat)
-
-    def read(self, offset: int, size: int) -> bytes:
-        return read_range(self._descriptor, offset, max(0, min(size, self._size - offset)))
-
-    def line_index(self) -> LineIndex:
-        return self._owner.line_index_of(self)
-
-    def close(self) -> None:
-        os.close(self._descriptor)
-
-
-def _sorted_out(
-    entries: "Iterable[os.DirEntry[str]]",
-    files: list[str],
-    directories: list[str],
-    symlinks: list[str],
-    specials: list[str],
-) -> list[str]:
-    """Put each name where it belongs; return the temporary ones."""
+def _by_kind(entries: "Iterable[os.DirEntry[str]]") -> tuple[Children, list[str]]:
+    """Return the names in a directory by kind, and the temporary ones."""
+    files: list[str] = []
+    directories: list[str] = []
+    symlinks: list[str] = []
+    specials: list[str] = []
     hidden: list[str] = []
     for entry in entries:
         name = entry.name
@@ -346,11 +294,10 @@ def _sorted_out(
             symlinks.append(name)
         else:
             specials.append(name)
-    return hidden
+    return Children(files, directories, symlinks, specials), hidden
 
 
-def _listed(entry: "os.DirEntry[str]", prefix: str) -> FileEntry | None:
-    name = entry.name
+def _listed(entry: "os.DirEntry[str]", name: str, prefix: str) -> FileEntry | None:
     if entry.is_file(follow_symlinks=False):
         try:
             size = entry.stat(follow_symlinks=False).st_size
@@ -359,10 +306,6 @@ def _listed(entry: "os.DirEntry[str]", prefix: str) -> FileEntry | None:
         return FileEntry(name, prefix + name, True, False, size)
     is_directory = entry.is_dir(follow_symlinks=False)
     return FileEntry(name, prefix + name, False, is_directory, None, entry.is_symlink())
-
-
-def _identity(found: os.stat_result) -> _Identity:
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _birth(found: os.stat_result) -> datetime | None:

@@ -17,7 +17,7 @@ from weakincentives.filesystem.base import BaseFilesystem
 from weakincentives.filesystem.events import FileDeleted
 from weakincentives.filesystem.limits import Limits
 from weakincentives.filesystem.paths import os_error
-from weakincentives.filesystem.readable import ReadableFilesystem
+from weakincentives.filesystem.searchable import SearchableFilesystem
 from weakincentives.filesystem.text import BytesContent, LineIndex
 from weakincentives.filesystem.types import (
     Children,
@@ -127,7 +127,7 @@ class InMemoryFilesystem(BaseFilesystem):
         if not recursive:
             super()._empty(recursive)
         self._root_node = _Directory({}, self._edition, self._clock())
-        self._emit(FileDeleted(".", "directory"))
+        self._listeners.tell(FileDeleted(".", "directory"))
 
     def _usage(self) -> tuple[int, int]:
         return self._root_node.size, self._root_node.count - 1
@@ -173,7 +173,7 @@ class InMemoryFilesystem(BaseFilesystem):
             raise TypeError("A parent is not a directory")
         return node if node.edition == self._edition else node.copied(self._edition)
 
-    def _stable(self) -> ReadableFilesystem:
+    def _stable(self) -> SearchableFilesystem:
         """Return the present state as a filesystem of its own that nobody changes."""
         view = InMemoryFilesystem(limits=self._limits, read_only=True)
         with self._lock:

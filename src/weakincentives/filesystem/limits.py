@@ -7,7 +7,7 @@ below it stops in time.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ _deadline: ContextVar[tuple[float, _Clock] | None] = ContextVar("deadline", defa
 
 
 @contextmanager
-def time_limit(seconds: float, *, clock: _Clock = time.monotonic) -> Iterator[None]:
+def time_limit(seconds: float, *, clock: _Clock = time.monotonic) -> Generator[None, None, None]:
     """Stop filesystem work in this context after `seconds`; an outer, earlier limit stays."""
     outer = _deadline.get()
     mine = (clock() + seconds, clock)

@@ -1,0 +1,188 @@
+"""Searching, written once: glob and grep over any backend.
+
+Every backend is walked in the same way and asked with the same matcher and the same
+engine; that is why the answers are the same everywhere.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, suppress
+from operator import attrgetter
+
+from weakincentives.filesystem.ignore import IgnoreRules
+from weakincentives.filesystem.limits import check_time
+from weakincentives.filesystem.paths import join, normalize_path, parents_of
+from weakincentives.filesystem.patterns import Glob, compile_filter, compile_glob
+from weakincentives.filesystem.primitives import Primitives
+from weakincentives.filesystem.search import LineMatch, Searcher, compile_regex
+from weakincentives.filesystem.types import Children, GlobMatch, GrepMatch, Results
+
+_IGNORE_FILES = (".gitignore", ".ignore")
+
+
+class SearchableFilesystem(Primitives):
+    """The searching part of a filesystem."""
+
+    def glob(
+        self, pattern: str, *, path: str = ".", use_ignore_files: bool = False
+    ) -> Results[GlobMatch]:
+        """Return the files and links below `path` that match, sorted by path.
+
+        A pattern that ends in `/` matches directories instead. With `use_ignore_files`
+        what `.gitignore` and `.ignore` files exclude is left out.
+        """
+        matcher = compile_glob(pattern, max_length=self._limits.max_pattern_length)
+        key = normalize_path(path)
+        view = self._stable()
+        view._refuse_unless_directory(key)
+        found = [*view._matching(key, matcher, use_ignore_files)]
+        found.sort(key=attrgetter("path"))
+        return Results(found)
+
+    def grep(
+        self,
+        pattern: str,
+        *,
+        path: str = ".",
+        glob: str | None = None,
+        max_matches: int | None = None,
+        use_ignore_files: bool = False,
+    ) -> Results[GrepMatch]:
+        """Return the first match of each line below `path`, sorted by path and line.
+
+        `pattern` is an RE2 regular expression. `glob` filters files: without `/` by
+        name at any depth, with `/` by the path below `path`. Binary files are skipped.
+        """
+        searcher = compile_regex(pattern, self._limits)
+        wanted = None if glob is None else compile_filter(glob)
+        cap = self._limits.max_grep_matches
+        if max_matches is not None:
+            if max_matches < 0:
+                raise ValueError(f"max_matches must be non-negative: {max_matches}")
+            cap = min(cap, max_matches)
+        view = self._stable()
+        files = view._searchable(normalize_path(path), wanted, use_ignore_files)
+        with closing(view._search(searcher, files)) as found:
+            return _capped(found, cap, self._limits.max_grep_characters)
+
+    # --- shared steps that a backend may do better ---
+
+    def _stable(self) -> "SearchableFilesystem":
+        """Return what a search looks at: this, or a view that does not change meanwhile."""
+        return self
+
+    def _search(
+        self, searcher: Searcher, paths: Iterable[str]
+    ) -> Generator[tuple[str, Iterator[LineMatch]], None, None]:
+        """Yield each of `paths` that can be opened with its matches, in order."""
+        for path in paths:
+            check_time("Search")
+            try:
+                content = self._open(path)
+            except OSError:
+                continue  # gone, replaced or forbidden since it was listed
+            with content:
+                yield path, searcher.lines(content)
+
+    # --- shared steps ---
+
+    def _matching(self, base: str, glob: Glob, ignore: bool) -> Iterator[GlobMatch]:
+        for directory, state, children in self._walk(base, glob, ignore):
+            accepts = glob.accepts(state)
+            prefix = directory + "/" if directory else ""
+            if glob.directories_only:
+                for name in filter(accepts, children.directories):
+                    yield GlobMatch(prefix + name, False)
+                continue
+            for name in filter(accepts, children.files):
+                yield GlobMatch(prefix + name, True)
+            for name in filter(accepts, children.symlinks):
+                yield GlobMatch(prefix + name, False)
+
+    def _searchable(
+        self, base: str, wanted: Callable[[str], bool] | None, ignore: bool
+    ) -> Iterable[str]:
+        """Return the files to search at or below `base`, sorted."""
+        found = self._lookup(base) or self._refuse_missing(base)
+        if found.is_file:
+            name = base.rpartition("/")[2]
+            return [base] if wanted is None or wanted(name) else []
+        self._refuse_unless_directory(base)
+        paths = [
+            join(directory, name)
+            for directory, _, children in self._walk(base, _EVERYTHING, ignore)
+            for name in children.files
+        ]
+        if wanted is not None:
+            skip = len(base) + 1 if base else 0
+            paths = [path for path in paths if wanted(path[skip:])]
+        paths.sort()
+        return paths
+
+    def _walk(self, base: str, glob: Glob, ignore: bool) -> Iterator[tuple[str, State, Children]]:
+        """Yield the directories below which `glob` can match, with state and children.
+
+        A stack, not recursion, and one directory open at a time: depth costs nothing.
+        """
+        rules = self._rules_above(base) if ignore else None
+        stack = [(base, glob.start, rules)]
+        while stack:
+            check_time("Search")
+            directory, state, rules = stack.pop()
+            try:
+                children = self._children(directory)
+            except OSError:
+                continue  # gone, replaced or forbidden since it was listed
+            if rules is not None:
+                rules = self._rules_in(directory, children, rules)
+                children = _not_ignored(directory, children, rules)
+            yield directory, state, children
+            for name in children.directories:
+                below = glob.descend(state, name)
+                if below:
+                    stack.append((join(directory, name), below, rules))
+
+    def _rules_above(self, base: str) -> IgnoreRules:
+        rules = IgnoreRules()
+        for directory in ["", *parents_of(base)] if base else []:
+            rules = self._rules_in(directory, self._children(directory), rules)
+        return rules
+
+    def _rules_in(self, directory: str, children: Children, rules: IgnoreRules) -> IgnoreRules:
+        texts: list[str] = []
+        for name in _IGNORE_FILES:
+            if name in children.files:
+                with suppress(OSError), self._open(join(directory, name)) as content:
+                    texts.append(content.read(0, content.size).decode(errors="replace"))
+        return rules.child(directory, "\n".join(texts)) if texts else rules
+
+
+def _not_ignored(directory: str, children: Children, rules: IgnoreRules) -> Children:
+    def kept(names: Iterable[str], is_directory: bool) -> list[str]:
+        return [name for name in names if not rules.ignores(join(directory, name), is_directory)]
+
+    return Children(
+        kept(children.files, False),
+        kept(children.directories, True),
+        kept(children.symlinks, False),
+        kept(children.specials, False),
+    )
+
+
+def _capped(
+    found: Iterable[tuple[str, Iterator[LineMatch]]], cap: int, characters: int
+) -> Results[GrepMatch]:
+    matches: list[GrepMatch] = []
+    for path, lines in found:
+        for line in lines:
+            characters -= len(line.line_content)
+            if len(matches) == cap or characters < 0:
+                return Results(matches, truncated=True)
+            matches.append(
+                GrepMatch(
+                    path, line.line_number, line.line_content, line.match_start, line.match_end
+                )
+            )
+    return Results(matches)
+
+
+_EVERYTHING = compile_glob("**")

@@ -1,0 +1,333 @@
+"""Writing, written once: what changes a filesystem, from four more primitives.
+
+A backend supplies `_store`, `_remove`, `_make_directory` and `_make_link`, each of
+which changes one thing in one step. Checks, limits, quota, parents and events are
+here. One lock per filesystem makes every operation whole for other threads.
+"""
+
+import errno
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from threading import RLock
+
+from weakincentives.errors import WinkError
+from weakincentives.filesystem.events import (
+    DirectoryCreated,
+    FileDeleted,
+    FileWritten,
+    Listener,
+    Listeners,
+)
+from weakincentives.filesystem.limits import DEFAULT_LIMITS, LimitExceededError, Limits
+from weakincentives.filesystem.paths import (
+    check_new,
+    join,
+    normalize_path,
+    os_error,
+    parents_of,
+    shown,
+)
+from weakincentives.filesystem.primitives import link_error, refuse_links_and_specials
+from weakincentives.filesystem.quota import Quota
+from weakincentives.filesystem.readable import ReadableFilesystem
+from weakincentives.filesystem.types import FileStat, WriteMode, WriteResult
+
+_MODES = ("create", "overwrite", "append")
+
+
+class ReadOnlyError(WinkError, PermissionError):
+    """The filesystem was opened for reading only."""
+
+
+class WritableFilesystem(ReadableFilesystem):
+    """A filesystem that can be written through the protocol."""
+
+    def __init__(self, *, limits: Limits = DEFAULT_LIMITS, read_only: bool = False) -> None:
+        """Bound what is created and returned by `limits`; refuse writes if `read_only`."""
+        super().__init__(limits=limits)
+        self._read_only = read_only
+        self._lock = RLock()
+        self._listeners = Listeners()
+        self._quota = Quota(limits, self._usage)
+
+    # --- what a backend supplies; the parent exists and is a directory ---
+
+    @abstractmethod
+    def _store(
+        self, path: str, data: bytes, *, permissions: int | None = None, exclusive: bool = False
+    ) -> None:
+        """Create or replace a file in one step.
+
+        `permissions` None keeps those of the file replaced. `exclusive` raises
+        FileExistsError if anything is there.
+        """
+
+    @abstractmethod
+    def _remove(self, path: str) -> None:
+        """Remove an entry and all below it; afterwards nothing of it can be seen."""
+
+    @abstractmethod
+    def _make_directory(self, path: str) -> None:
+        """Make one directory."""
+
+    @abstractmethod
+    def _make_link(self, path: str, target: str) -> None:
+        """Make a symbolic link, whatever it points to."""
+
+    # --- the protocol ---
+
+    @property
+    def read_only(self) -> bool:
+        """Whether writing is refused."""
+        return self._read_only
+
+    def write(
+        self,
+        path: str,
+        content: str,
+        *,
+        mode: WriteMode = "overwrite",
+        create_parents: bool = True,
+    ) -> WriteResult:
+        """Write text, as UTF-8, in one step."""
+        key = self._writable(path)
+        self._refuse_long(len(content))
+        return self._put(key, _encoded(content), mode, create_parents)
+
+    def write_bytes(
+        self,
+        path: str,
+        content: bytes,
+        *,
+        mode: WriteMode = "overwrite",
+        create_parents: bool = True,
+    ) -> WriteResult:
+        """Write bytes in one step."""
+        key = self._writable(path)
+        self._refuse_long(len(content))
+        return self._put(key, bytes(content), mode, create_parents)
+
+    def delete(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file or link, or with `recursive` a directory and all below it."""
+        key = normalize_path(path)
+        self._refuse_read_only(key)
+        with self._lock:
+            if not key:
+                self._empty(recursive)
+                return
+            found = self._lookup(key) or self._refuse_missing(key)
+            if found.is_directory and not recursive:
+                raise self._directory_error(key)
+            gone = self._deletion(found)
+            self._remove(key)
+            self._listeners.tell(gone)
+
+    def mkdir(self, path: str, *, parents: bool = True, exist_ok: bool = True) -> None:
+        """Make a directory; the root always exists."""
+        key = normalize_path(path)
+        self._refuse_read_only(key)
+        if not key:
+            return
+        with self._lock:
+            found = self._lookup(key)
+            if found is None:
+                wanted = [*self._missing_parents(key, create=parents), key]
+                check_new(key, len(wanted), self._limits)
+                self._quota.admit(0, len(wanted))
+                self._make_directories(wanted)
+                self._listeners.tell(*map(DirectoryCreated, wanted))
+            elif found.is_symlink:
+                raise link_error(found)
+            elif not (found.is_directory and exist_ok):
+                raise os_error(errno.EEXIST, key)
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` after every change; return a function that ends it.
+
+        Listeners run in the writing thread, in order, before the next change. One
+        that raises is logged; the change stands.
+        """
+        return self._listeners.add(listener)
+
+    # --- shared steps that a backend may do better ---
+
+    def _make_directories(self, paths: Sequence[str]) -> None:
+        """Make a chain of directories, outermost first, or none of them."""
+        try:
+            for path in paths:
+                self._make_directory(path)
+        except BaseException:
+            self._take_back(paths)
+            raise
+
+    def _store_below(self, missing: Sequence[str], path: str, data: bytes) -> None:
+        """Create a file and the chain of `missing` directories above it, or nothing."""
+        self._make_directories(missing)
+        try:
+            self._store(path, data, exclusive=True)
+        except BaseException:
+            self._take_back(missing)
+            raise
+
+    def _append(self, path: str, data: bytes) -> None:
+        """Add to the end of an existing file in one step."""
+        with self._open(path) as content:
+            old = content.read(0, content.size)
+        self._store(path, old + data)
+
+    def _empty(self, recursive: bool) -> None:
+        """Delete the root, or refuse to."""
+        raise os_error(errno.EPERM, "", "Cannot delete root")
+
+    def _usage(self) -> tuple[int, int]:
+        """Return the bytes in all files, and how many entries there are."""
+        return weight([found for found in self._tree("") if found.path])
+
+    # --- shared steps ---
+
+    def _writable(self, path: str) -> str:
+        key = normalize_path(path)
+        self._refuse_read_only(key)
+        if not key:
+            raise ValueError(f"Cannot write to root: {path!r}")
+        return key
+
+    def _refuse_read_only(self, path: str) -> None:
+        if self._read_only:
+            raise ReadOnlyError(errno.EROFS, "Filesystem is read-only", shown(path))
+
+    def _refuse_long(self, length: int) -> None:
+        if length > self._limits.max_write_length:
+            raise LimitExceededError(
+                f"Content exceeds maximum of {self._limits.max_write_length} in one write:"
+                f" {length}; write the rest with mode='append'"
+            )
+
+    def _put(self, path: str, data: bytes, mode: WriteMode, create_parents: bool) -> WriteResult:
+        if mode not in _MODES:
+            raise ValueError(f"mode must be one of {', '.join(_MODES)}: {mode!r}")
+        with self._lock:
+            before = self._lookup(path)
+            if before is None:
+                missing = self._missing_parents(path, create=create_parents)
+                check_new(path, len(missing) + 1, self._limits)
+                self._quota.admit(len(data), len(missing) + 1)
+                if missing:
+                    self._store_below(missing, path, data)
+                    self._listeners.tell(*map(DirectoryCreated, missing))
+                else:
+                    self._store(path, data, exclusive=mode == "create")
+                self._emit_written(path, data, mode, None)
+            else:
+                refuse_overwrite(before, mode)
+                self._rewrite(before, data, mode)
+        return WriteResult(path, len(data), mode, created=before is None)
+
+    def _rewrite(self, before: FileStat, data: bytes, mode: WriteMode) -> None:
+        appending = mode == "append"
+        self._quota.admit(len(data) if appending else len(data) - before.size_bytes, 0)
+        old = self._description(before)
+        if appending:
+            self._append(before.path, data)
+        else:
+            self._store(before.path, data)
+        self._emit_written(before.path, data, mode, old)
+
+    def _tree(self, path: str) -> Iterator[FileStat]:
+        """Yield what is at `path` and everything below it, directories first."""
+        stack = [path]
+        while stack:
+            current = stack.pop()
+            found = self._lookup(current)
+            if found is None:
+                continue
+            yield found
+            if found.is_directory:
+                names = (name for group in self._children(current) for name in group)
+                stack.extend(join(current, name) for name in names)
+
+    def _missing_parents(self, path: str, *, create: bool) -> list[str]:
+        """Return the directories above `path` that do not exist, outermost first."""
+        missing: list[str] = []
+        for parent in reversed(parents_of(path)):
+            found = self._lookup(parent)
+            if found is None:
+                missing.append(parent)
+                continue
+            if found.is_symlink:
+                raise link_error(found)
+            if not found.is_directory:
+                raise os_error(errno.ENOTDIR, path)
+            break
+        if missing and not create:
+            raise os_error(errno.ENOENT, missing[0], "Parent directory does not exist")
+        return missing[::-1]
+
+    def _take_back(self, made: Sequence[str]) -> None:
+        """Remove the outermost of the directories that were made."""
+        if made and self._lookup(made[0]) is not None:
+            self._remove(made[0])
+
+    def _directory_error(self, path: str) -> OSError:
+        if any(self._children(path)):
+            text = "Directory is not empty, delete it with recursive=True"
+        else:
+            text = "Is a directory, delete it with recursive=True"
+        return os_error(errno.EISDIR, path, text)
+
+    # --- what is told; nothing is hashed unless somebody listens ---
+
+    def _description(self, found: FileStat) -> FileStat:
+        """Return `found` with its hash taken now, before the content changes."""
+        if not self._listeners or not found.is_file:
+            return found
+        digest = self.content_hash(found.path)
+        return replace(found, hasher=lambda: digest)
+
+    def _deletion(self, found: FileStat) -> FileDeleted:
+        found = self._description(found)
+        size = found.size_bytes if found.is_file else None
+        known = found.content_hash if self._listeners else None
+        return FileDeleted(found.path, found.kind, known, size)
+
+    def _emit_written(
+        self, path: str, data: bytes, mode: WriteMode, before: FileStat | None
+    ) -> None:
+        if not self._listeners:
+            return
+        after = self.stat(path)
+        event = FileWritten(
+            path=path,
+            bytes_written=len(data),
+            mode=mode,
+            created=before is None,
+            before_hash=before and before.content_hash,
+            after_hash=after.content_hash,
+            before_size=None if before is None else before.size_bytes,
+            after_size=after.size_bytes,
+        )
+        self._listeners.tell(event)
+
+
+def _encoded(content: str) -> bytes:
+    try:
+        return content.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"Content holds a lone surrogate at character {error.start}, which UTF-8 cannot store"
+        ) from None
+
+
+def refuse_overwrite(before: FileStat, mode: WriteMode) -> None:
+    """Raise the reason why `before` cannot be written over, if there is one."""
+    if before.is_directory:
+        raise os_error(errno.EISDIR, before.path)
+    if mode == "create":
+        raise os_error(errno.EEXIST, before.path)
+    refuse_links_and_specials(before)
+
+
+def weight(found: Sequence[FileStat]) -> tuple[int, int]:
+    """Return the bytes in the files among `found`, and how many entries they are."""
+    return sum(entry.size_bytes for entry in found if entry.is_file), len(found)
