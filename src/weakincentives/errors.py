@@ -11,7 +11,7 @@ Everything the operating system has a name for stays builtin. What is ours is a
     ├── BinaryContentError (ValueError)         not text                 filesystem/text.py
     ├── InvalidGlobError (ValueError)           not a glob               filesystem/patterns.py
     ├── InvalidRegexError (ValueError)          not a searchable regex   filesystem/search.py
-    └── ReadOnlyError (PermissionError)         write refused            filesystem/base.py
+    └── ReadOnlyError (PermissionError)         write refused            filesystem/writable.py
 """
 
 __all__ = ["WinkError"]

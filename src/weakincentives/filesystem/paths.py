@@ -181,10 +181,13 @@ def _check_characters(segment: str) -> None:
 
 def _escaped(match: re.Match[str]) -> str:
     character = match.group()
+    code = ord(character)
     if character == "\\":
         return "\\\\"
-    if "\udc80" <= character <= "\udcff":
-        return f"\\x{ord(character) - 0xDC00:02x}"  # the byte that would not decode
-    if unicodedata.category(character) in _INVISIBLE:
+    if 0xDC80 <= code <= 0xDCFF:
+        return f"\\x{code - 0xDC00:02x}"  # the byte that would not decode
+    if character.isprintable():
+        return character
+    if code < 0x80:
         return character.encode("unicode_escape").decode()
-    return character
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"

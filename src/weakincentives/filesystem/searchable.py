@@ -11,7 +11,7 @@ from operator import attrgetter
 from weakincentives.filesystem.ignore import IgnoreRules
 from weakincentives.filesystem.limits import check_time
 from weakincentives.filesystem.paths import join, normalize_path, parents_of
-from weakincentives.filesystem.patterns import Glob, compile_filter, compile_glob
+from weakincentives.filesystem.patterns import Glob, State, compile_filter, compile_glob
 from weakincentives.filesystem.primitives import Primitives
 from weakincentives.filesystem.search import LineMatch, Searcher, compile_regex
 from weakincentives.filesystem.types import Children, GlobMatch, GrepMatch, Results
