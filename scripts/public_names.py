@@ -65,9 +65,12 @@ class PublicName:
 
 
 def public_modules() -> Iterator[Module]:
-    """Yield the modules that list public names, by name."""
+    """Yield the modules that list public names, by name; bundled data is none."""
     for path in sorted(SOURCES.rglob("*.py")):
         parts = path.relative_to(SOURCES).with_suffix("").parts
+        packages = path.parents[: len(parts) - 1]
+        if not all((package / "__init__.py").exists() for package in packages):
+            continue
         found = module(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
         if found.public:
             yield found

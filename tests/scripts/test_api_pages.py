@@ -106,6 +106,17 @@ def test_writing_makes_the_pages_what_they_should_be(
     assert [each.name for each in (tmp_path / "pages").iterdir()] == ["a.md"]
 
 
+def test_python_files_outside_of_packages_are_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("pack/__init__.py", "pack/data/bundled/__init__.py", "pack/data/bundled/one.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("__all__ = ['x']\n")
+    monkeypatch.setattr(public_names, "SOURCES", tmp_path)
+    public_names.module.cache_clear()
+    found = [each.name for each in public_names.public_modules()]
+    public_names.module.cache_clear()
+    assert found == ["pack"]
+
+
 def test_a_name_that_is_defined_nowhere_is_an_error():
     empty = public_names.Module("m", "", ast.parse(""))
     with pytest.raises(LookupError, match=r"'m\.x'"):
