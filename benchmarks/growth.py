@@ -29,14 +29,18 @@ def fitted_exponent(points: Sequence[tuple[float, float]]) -> float:
 
 
 def growth_facts(measured: Sequence[Measured]) -> Iterator[Fact]:
-    """Fit every contender that was measured at several sizes of the same question."""
+    """Fit every contender that was measured at several sizes of the same question.
+
+    The quickest samples are compared: noise only ever adds time, and a gate must not
+    depend on who else uses the machine.
+    """
     series: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
     for result in measured:
         case = result.case
         for outcome in result.outcomes:
-            if case.growth and case.size and outcome.comparable and outcome.median:
+            if case.growth and outcome.size and outcome.comparable:
                 key = (case.growth, outcome.role, outcome.name)
-                series.setdefault(key, []).append((case.size, outcome.median))
+                series.setdefault(key, []).append((outcome.size, min(outcome.samples)))
     for (growth, role, name), points in series.items():
         if len(points) < 2:
             continue

@@ -24,8 +24,8 @@ Status = Literal["ok", "unfinished", "wrong", "failed", "absent"]
 
 # A slow contender is asked again until it has used this much time in one case.
 PATIENCE_SECONDS = 20.0
-# Short calls are repeated until a sample takes about this long.
-SAMPLE_SECONDS, MOST_CALLS = 0.02, 1_000
+# Short calls are repeated until a sample takes about this long: many slices of the scheduler.
+SAMPLE_SECONDS, MOST_CALLS = 0.04, 10_000
 
 
 class WrongAnswerError(AssertionError):
@@ -61,6 +61,7 @@ class Contender:
     repeat: int = 1
     wall: float = 60.0
     isolated: bool = False
+    size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ class Outcome:
     note: str = ""
     samples: list[float] = field(default_factory=list[float])
     repeat: int = 1
+    size: int | None = None
 
     @property
     def median(self) -> float | None:
@@ -152,7 +154,9 @@ class Measured:
 
 def measure(case: Case, rounds: int) -> Measured:
     """Ask every contender `rounds` times, interleaved, and judge the goals."""
-    outcomes = [Outcome(c.name, c.role, repeat=c.repeat) for c in case.contenders]
+    outcomes = [
+        Outcome(c.name, c.role, repeat=c.repeat, size=c.size or case.size) for c in case.contenders
+    ]
     pairs = list(zip(case.contenders, outcomes, strict=True))
     gc.collect()
     gc.freeze()  # what one contender keeps in memory must not slow the collector for another

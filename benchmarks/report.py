@@ -61,6 +61,7 @@ def environment(command: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "system": platform.platform(terse=True),
         "cpus": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 2),
         "peers": versions(),
         "rg": _first_line([RG, "--version"]) if RG else "not on PATH",
     }
@@ -133,7 +134,9 @@ def _contenders(measured: Sequence[Measured]) -> Table:
     for result in measured:
         mine = time_of(result.outcomes, "ours")
         for outcome in result.outcomes:
-            table.add_row(result.case.name, outcome.name, outcome.role, *_figures(outcome, mine))
+            many = len({other.size for other in result.outcomes}) > 1
+            name = f"{outcome.name}, {outcome.size:,} files" if many else outcome.name
+            table.add_row(result.case.name, name, outcome.role, *_figures(outcome, mine))
     return table
 
 

@@ -48,7 +48,7 @@ def _memory(size: int) -> Case:
     )
     contenders = (*race("ours", [ours], _ask, _check, repeat=0), limit)
     contenders += race("peer", peers, _ask, _check, repeat=0, wall=10)
-    growth = "list in memory (gate)"
+    growth = "list in memory"
     return Case(f"memory, {size:,} files", contenders, (at_most(20e-6),), absent, size, growth)
 
 

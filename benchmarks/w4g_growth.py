@@ -12,28 +12,44 @@ from benchmarks.stage import Stage
 SIZES = (1_000, 10_000, 100_000)
 PATH = "few/g3.py"
 TEXT = "few = 3\n"
-REPEAT = 1_000
+CREATIONS = 500
+Operation = Callable[[OurMemory], Callable[[], object]]
+Check = Callable[[OurMemory], Callable[[object], None]]
 
 
 def cases(stage: Stage) -> Iterator[Case]:
-    """One case for each operation and size; only ours, since the gate is on ours."""
-    for size in stage.sizes_or(*SIZES):
-        ours = OurMemory()
-        ours.load(dict(synthetic_files(size)))
-        numbers = itertools.count()
-        operations: dict[str, tuple[Callable[[], object], Callable[[object], None]]] = {
-            "list": (lambda o=ours: o.list_folder("few"), _lists(ours)),
-            "read": (lambda o=ours: o.read(PATH), _reads(ours)),
-            "overwrite": (lambda o=ours: o.write(PATH, TEXT), _writes(ours)),
-            "create": (
-                lambda o=ours, n=numbers: o.write(f"new/f{next(n)}.py", TEXT),
-                _writes(ours),
-            ),
-        }
-        for name, (run, check) in operations.items():
-            contender = Contender(ours.name, "ours", run, check, repeat=REPEAT)
-            growth = f"{name} in memory (gate)"
-            yield Case(f"{name}, {size:,} files", (contender,), size=size, growth=growth)
+    """One case for each operation; the sizes are its contenders, so that they are interleaved."""
+    subjects = [(size, _loaded(size)) for size in stage.sizes_or(*SIZES)]
+    operations: dict[str, tuple[Operation, Check]] = {
+        "list": (lambda ours: lambda: ours.list_folder("few"), _lists),
+        "read": (lambda ours: lambda: ours.read(PATH), _reads),
+        "overwrite": (lambda ours: lambda: ours.write(PATH, TEXT), _writes),
+        "create": (_creator, _writes),
+    }
+    for name, (operation, check) in operations.items():
+        contenders = tuple(
+            Contender(
+                ours.name,
+                "ours",
+                operation(ours),
+                check(ours),
+                repeat=CREATIONS if operation is _creator else 0,
+                size=size,
+            )
+            for size, ours in subjects
+        )
+        yield Case(f"{name} in memory", contenders, growth=f"{name} in memory (gate)")
+
+
+def _loaded(size: int) -> OurMemory:
+    ours = OurMemory()
+    ours.load(dict(synthetic_files(size)))
+    return ours
+
+
+def _creator(ours: OurMemory) -> Callable[[], object]:
+    numbers = itertools.count()
+    return lambda: ours.write(f"new/f{next(numbers)}.py", TEXT)
 
 
 def _lists(ours: OurMemory) -> Callable[[object], None]:
@@ -50,8 +66,7 @@ def _writes(ours: OurMemory) -> Callable[[object], None]:
 
 def facts(stage: Stage) -> Iterator[Fact]:
     """The ten-thousandth call in memory costs what the first ones cost."""
-    ours = OurMemory()
-    ours.load(dict(synthetic_files(1_000)))
+    ours = _loaded(1_000)
     yield cost_per_call("list in memory", lambda: ours.list_folder("few"))
     yield cost_per_call("read in memory", lambda: ours.read(PATH))
     yield cost_per_call("overwrite in memory", lambda: ours.write(PATH, TEXT))

@@ -11,8 +11,8 @@ SIZES = (1_000, 10_000, 100_000)
 def _series(times: list[float], growth: str) -> list[Measured]:
     return [
         Measured(
-            Case("list", (), size=size, growth=growth),
-            [Outcome("us", "ours", samples=[seconds])],
+            Case("list", (), growth=growth),
+            [Outcome("us", "ours", samples=[seconds], size=size)],
             [],
         )
         for size, seconds in zip(SIZES, times, strict=True)
