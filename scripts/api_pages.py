@@ -133,11 +133,11 @@ def _class_lines(home: Module, node: ast.ClassDef) -> Iterator[str]:
 
 
 def _methods(node: ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Yield the public methods and properties, setters and overloads left out."""
+    """Yield the public methods and properties; setters, overloads and tests are left out."""
     seen: set[str] = set()
     for each in node.body:
         if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and not (
-            each.name.startswith("_") or each.name in seen
+            each.name.startswith(("_", "test_")) or each.name in seen
         ):
             seen.add(each.name)
             yield each

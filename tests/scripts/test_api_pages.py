@@ -37,6 +37,9 @@ class Box:
     def _secret(self) -> None:
         pass
 
+    def test_of_a_suite(self) -> None:
+        pass
+
 
 def open_box(box: Box, /, how: str = "gently", *rest: int, force=False, **more: str) -> Box | None:
     """Open a box.
@@ -84,6 +87,7 @@ def test_a_class_shows_its_public_fields_and_methods_only(page: str):
     assert "### `Box.lid`" in page
     assert "_hidden" not in page
     assert "_secret" not in page
+    assert "test_of_a_suite" not in page
 
 
 def test_a_value_shows_its_type_value_and_explanation(page: str):
