@@ -1,0 +1,1 @@
+"""Bills that friends pay together."""
