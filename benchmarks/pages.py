@@ -1,6 +1,7 @@
 """Pages of a large file: the cases that W2a and W2b share."""
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from benchmarks.subject import Subject
 
 LINE = "line {:07} of a file that is long enough to be read in pages, one after the other\n"
 NAME = "large.txt"
+# What was written a moment ago may change again within one tick of the clock; nobody may
+# remember anything about such a file, so "again" means a file that has been left alone.
+SETTLED = 0.5
 
 
 def write_lines(folder: Path, size: int) -> int:
@@ -58,6 +62,7 @@ def page_cases(
     new = ours.contender("ours", lambda subject: subject.read_page(NAME, offset, limit), check)
     new = Contender(new.name, "ours", new.run, new.check, prepare=_forget(ours, folder / NAME))
     yield Case(f"line {offset:,} of {megabytes}, cold", (new, *rest), cold, absent)
+    time.sleep(SETTLED)
     warm = OurHost(folder)
     warm.read_page(NAME, offset, limit)
     same = race("ours", [stage.keep(warm)], ask, check, repeat=5)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from benchmarks.corpus import Corpus
-from benchmarks.goals import faster_than, faster_than_peers, within_limit
+from benchmarks.goals import AGENTS, faster_than, faster_than_peers, within_limit
 from benchmarks.harness import Case, Contender, Workload, expect
 from benchmarks.limits import scandir_walk
 from benchmarks.ours import OurHost
@@ -13,9 +13,6 @@ from benchmarks.stage import Stage
 from benchmarks.subject import Subject
 
 PATTERN = "**/*.py"
-# The factors were set against the peer that is a workspace for agents: PyFilesystem2 is itself
-# within five times the walk, so nothing could be forty times faster than it.
-AGENTS = "deepagents"
 
 
 def cases(stage: Stage) -> Iterator[Case]:
