@@ -8,7 +8,6 @@ from typing import Self
 from weakincentives.filesystem.events import (
     DirectoryCreated,
     EntryMoved,
-    FileWritten,
     LinkCreated,
 )
 from weakincentives.filesystem.mounts import HostMount, HostRoots, MountPlan, MountReport
@@ -21,7 +20,7 @@ from weakincentives.filesystem.paths import (
 )
 from weakincentives.filesystem.primitives import refuse_links_and_specials
 from weakincentives.filesystem.types import FileStat
-from weakincentives.filesystem.writable import WritableFilesystem, refuse_overwrite, weight
+from weakincentives.filesystem.writable import WritableFilesystem, refuse_overwrite
 
 
 class BaseFilesystem(WritableFilesystem):
@@ -56,7 +55,10 @@ class BaseFilesystem(WritableFilesystem):
         """
         self._refuse_read_only("")
         with closing(MountPlan(mount, allowed_roots)) as plan, self._lock:
-            self._quota.admit(plan.total_bytes, len(plan.files))
+            if self._quota:
+                above = {parent for file in plan.files for parent in parents_of(file.path)}
+                new = sum(self._lookup(path) is None for path in above)
+                self._quota.admit(plan.total_bytes, len(plan.files) + new)
             known = {""}
             for file in plan.files:
                 self._install(file.path, file.read(), file.permissions, known)
@@ -110,7 +112,7 @@ class BaseFilesystem(WritableFilesystem):
             refuse_overwrite(before, "overwrite")
             before = self._description(before)
         self._store(path, data, permissions=permissions)
-        self._emit_written(path, data, "overwrite", before)
+        self._tell_written(path, len(data), "overwrite", before)
 
     def _transfer(self, source: str, destination: str, overwrite: bool, *, copying: bool) -> None:
         start, goal = normalize_path(source), self._writable(destination)
@@ -120,13 +122,12 @@ class BaseFilesystem(WritableFilesystem):
             found = self._lookup(start) or self._refuse_missing(start)
             if found.is_directory and f"{goal}/".startswith(f"{start}/"):
                 raise ValueError(f"Cannot put a directory into itself: {goal!r}")
-            if goal == start:
-                return
             missing = self._place(goal, found, overwrite)
             if copying:
                 _refuse_special(found)
-                size, count = weight(list(self._tree(start)))
-                self._quota.admit(size, count + len(missing))
+                if self._quota:
+                    size, count = self._weight(start)
+                    self._quota.admit(size, count + len(missing))
             self._relocate(found, goal, missing, copying)
 
     def _place(self, goal: str, found: FileStat, overwrite: bool) -> list[str]:
@@ -142,6 +143,8 @@ class BaseFilesystem(WritableFilesystem):
         return []
 
     def _relocate(self, found: FileStat, goal: str, missing: Sequence[str], copying: bool) -> None:
+        before = self._lookup(goal)
+        before = None if before is None else self._description(before)
         self._make_directories(missing)
         try:
             (self._copy if copying else self._move)(found.path, goal)
@@ -150,22 +153,20 @@ class BaseFilesystem(WritableFilesystem):
             raise
         self._listeners.tell(*map(DirectoryCreated, missing))
         if copying:
-            self._emit_copied(goal)
-        else:
-            self._listeners.tell(EntryMoved(found.path, goal, found.kind))
+            self._tell_copied(goal, before)
+            return
+        if before is not None:
+            self._listeners.tell(self._deletion(before))
+        self._listeners.tell(EntryMoved(found.path, goal, found.kind))
 
-    def _emit_copied(self, goal: str) -> None:
+    def _tell_copied(self, goal: str, before: FileStat | None) -> None:
         for found in self._tree(goal) if self._listeners else ():
             if found.is_directory:
                 self._listeners.tell(DirectoryCreated(found.path))
             elif found.link_target is not None:
                 self._listeners.tell(LinkCreated(found.path, found.link_target))
             else:
-                size = found.size_bytes
-                event = FileWritten(
-                    found.path, size, "create", True, None, found.content_hash, None, size
-                )
-                self._listeners.tell(event)
+                self._tell_written(found.path, found.size_bytes, "overwrite", before)
 
 
 def _refuse_special(found: FileStat) -> None:

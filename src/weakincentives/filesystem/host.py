@@ -81,7 +81,7 @@ class HostFilesystem(BaseFilesystem):
     # --- reading ---
 
     def _lookup(self, path: str) -> FileStat | None:
-        if RESERVED_PREFIX in path and any(map(is_temporary, path.split("/"))):
+        if _is_hidden(path):
             return None
         try:
             found, target = self._directory.lstat(path)
@@ -103,19 +103,15 @@ class HostFilesystem(BaseFilesystem):
         )
 
     def _children(self, path: str) -> Children:
-        descriptor = self._directory.open_directory(path)
-        try:
+        with self._listing(path) as descriptor:
             with os.scandir(descriptor) as entries:
                 children, hidden = _by_kind(entries)
             self._remove_leftovers(descriptor, hidden)
-        finally:
-            os.close(descriptor)
         return children
 
     def _entries(self, path: str, limit: int) -> Results[FileEntry]:
         prefix = path + "/" if path else ""
-        descriptor = self._directory.open_directory(path)
-        try:
+        with self._listing(path) as descriptor:
             with os.scandir(descriptor) as entries:
                 found = sorted(entries, key=attrgetter("name"))
             hidden = [entry.name for entry in found if entry.name.startswith(RESERVED_PREFIX)]
@@ -123,12 +119,10 @@ class HostFilesystem(BaseFilesystem):
                 found = [entry for entry in found if not is_temporary(entry.name)]
                 self._remove_leftovers(descriptor, hidden)
             listed = [_listed(entry, entry.name, prefix) for entry in found[:limit]]
-        finally:
-            os.close(descriptor)
         return Results(filter(None, listed), truncated=len(found) > limit)
 
     def _open(self, path: str) -> HostFile:
-        if RESERVED_PREFIX in path and self._lookup(path) is None:
+        if _is_hidden(path):
             raise os_error(errno.ENOENT, path)
         try:
             return HostFile(*self._directory.open_file(path), self._line_indexes)
@@ -188,14 +182,25 @@ class HostFilesystem(BaseFilesystem):
                 self._remove(hidden)
             raise
 
-    def _make_directories(self, paths: Sequence[str]) -> None:
-        if paths and not self._build(paths, lambda hidden: None):
-            self._make_directories([path for path in paths if self._lookup(path) is None])
+    def _remove_if_empty(self, path: str) -> bool:
+        with self._changing(path) as (parent, name):
+            return staging.remove_if_empty(parent, name)
 
-    def _store_below(self, missing: Sequence[str], path: str, data: bytes) -> None:
-        below = path[len(missing[0]) :]
-        if not self._build(missing, lambda hidden: self._store(hidden + below, data)):
-            super()._store_below([p for p in missing if self._lookup(p) is None], path, data)
+    def _make_directories(self, paths: Sequence[str]) -> None:
+        while paths and not self._build(paths, lambda hidden: None):
+            paths = [path for path in paths if self._lookup(path) is None]
+
+    def _store_below(
+        self, missing: Sequence[str], path: str, data: bytes, *, exclusive: bool
+    ) -> None:
+        def fill(hidden: str) -> None:
+            self._store(hidden + path[len(missing[0]) :], data)
+
+        while missing:
+            if self._build(missing, fill):
+                return
+            missing = [parent for parent in missing if self._lookup(parent) is None]
+        self._store(path, data, exclusive=exclusive)
 
     def _build(self, paths: Sequence[str], fill: Callable[[str], None]) -> bool:
         """Make a chain of directories out of sight, fill it, and show it in one step.
@@ -230,6 +235,20 @@ class HostFilesystem(BaseFilesystem):
         return size, count
 
     # --- steps ---
+
+    @contextmanager
+    def _listing(self, path: str) -> Generator[int, None, None]:
+        """Open a directory that may be seen."""
+        if _is_hidden(path):
+            raise os_error(errno.ENOENT, path)
+        try:
+            descriptor = self._directory.open_directory(path)
+            try:
+                yield descriptor
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise _explained(error, path) from None
 
     @contextmanager
     def _changing(self, path: str) -> Generator[tuple[int, str], None, None]:
@@ -273,6 +292,10 @@ class HostFilesystem(BaseFilesystem):
             )
         except OSError:
             return None
+
+
+def _is_hidden(path: str) -> bool:
+    return RESERVED_PREFIX in path and any(map(is_temporary, path.split("/")))
 
 
 def _by_kind(entries: "Iterable[os.DirEntry[str]]") -> tuple[Children, list[str]]:

@@ -129,8 +129,9 @@ class InMemoryFilesystem(BaseFilesystem):
         self._root_node = _Directory({}, self._edition, self._clock())
         self._listeners.tell(FileDeleted(".", "directory"))
 
-    def _usage(self) -> tuple[int, int]:
-        return self._root_node.size, self._root_node.count - 1
+    def _weight(self, path: str) -> tuple[int, int]:
+        node = self._find(path)
+        return (0, 0) if node is None else (node.size, node.count)
 
     # --- the tree ---
 

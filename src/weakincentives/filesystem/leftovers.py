@@ -29,7 +29,7 @@ def is_temporary(name: str) -> bool:
 def is_leftover(name: str, age: float) -> bool:
     """Return whether the maker of a temporary `name`, `age` seconds old, is gone."""
     parts = name.removeprefix(RESERVED_PREFIX).split("-")
-    if len(parts) != 4 or not parts[1].isdigit():
+    if len(parts) != 4 or not (parts[1].isascii() and parts[1].isdecimal()):
         return True
     namespace, pid, start, _ = parts
     if namespace != _namespace():

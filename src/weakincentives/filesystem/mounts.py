@@ -15,6 +15,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from weakincentives.filesystem.leftovers import is_temporary
 from weakincentives.filesystem.limits import LimitExceededError, check_time
 from weakincentives.filesystem.paths import (
     PathEscapeError,
@@ -25,6 +26,8 @@ from weakincentives.filesystem.paths import (
 )
 from weakincentives.filesystem.patterns import compile_filter
 from weakincentives.filesystem.rooted import RootedDirectory, read_range
+
+_MAX_ENTRIES = 1_000_000  # links can multiply a small tree without end
 
 HostRoots: TypeAlias = Sequence[str | os.PathLike[str]]
 
@@ -140,33 +143,43 @@ class MountPlan:
         elif stat.S_ISREG(found.st_mode):
             self._add(root, start, "", found)
         elif stat.S_ISLNK(found.st_mode):
-            self._collect_behind(root, start, "", [])
+            pending: list[_Folder] = []
+            self._collect_behind(root, start, "", (), pending)
+            for folder in pending:
+                self._collect_below(folder.root, folder.path)
         else:
             self.skipped.append(SkippedEntry(start, "not a regular file"))
 
     def _collect_below(self, root: "_Root", start: str, below: str = "") -> None:
-        pending = [(root, start, below)]
-        seen: set[str] = set()
-        while pending:
+        pending = [_Folder(root, start, below, ())]
+        for _ in range(_MAX_ENTRIES):
+            if not pending:
+                return
             check_time("Mount")
-            root, path, below = pending.pop()
-            real = str(root.path / path)
-            if real in seen:
-                continue  # a link leads back to where we were
-            seen.add(real)
+            folder = pending.pop()
+            root, path = folder.root, folder.path
             for entry in root.entries(path):
-                inner, outer = join(path, entry.name), join(below, entry.name)
-                if entry.is_file(follow_symlinks=False):
+                inner, outer = join(path, entry.name), join(folder.below, entry.name)
+                if is_temporary(entry.name):
+                    self.skipped.append(SkippedEntry(outer, "reserved name"))
+                elif entry.is_file(follow_symlinks=False):
                     self._add(root, inner, outer, entry.stat(follow_symlinks=False))
                 elif entry.is_dir(follow_symlinks=False):
-                    pending.append((root, inner, outer))
+                    pending.append(_Folder(root, inner, outer, folder.way))
                 elif entry.is_symlink():
-                    self._collect_behind(root, inner, outer, pending)
+                    self._collect_behind(root, inner, outer, folder.way, pending)
                 else:
                     self.skipped.append(SkippedEntry(outer, "not a regular file"))
 
+        raise LimitExceededError(f"Mount exceeds {_MAX_ENTRIES} folders")
+
     def _collect_behind(
-        self, root: "_Root", path: str, below: str, pending: "list[tuple[_Root, str, str]]"
+        self,
+        root: "_Root",
+        path: str,
+        below: str,
+        way: tuple[str, ...],
+        pending: "list[_Folder]",
     ) -> None:
         """Take what a link points to, if links are followed and it is allowed."""
         if not self._mount.follow_symlinks:
@@ -179,7 +192,10 @@ class MountPlan:
                 continue
             found, _ = other.directory.lstat(relative)
             if stat.S_ISDIR(found.st_mode):
-                pending.append((other, relative, below))
+                if real in way or f"{root.path / path}/".startswith(f"{real}/"):
+                    self.skipped.append(SkippedEntry(below or path, "symbolic link to itself"))
+                else:
+                    pending.append(_Folder(other, relative, below, (*way, real)))
             elif stat.S_ISREG(found.st_mode):
                 self._add(other, relative, below, found)
             return
@@ -191,7 +207,9 @@ class MountPlan:
         if self._wanted(name):
             target = join(self.mount_path, below) if below else self.mount_path
             permissions = stat.S_IMODE(found.st_mode) & 0o777
-            read = partial(root.read, path)
+            if len(self.files) == _MAX_ENTRIES:
+                raise LimitExceededError(f"Mount exceeds {_MAX_ENTRIES} files")
+            read = partial(root.read, path, found.st_size)
             self.files.append(MountedFile(target, found.st_size, permissions, read))
 
     def _refuse_large(self) -> None:
@@ -201,6 +219,15 @@ class MountPlan:
                 f"Mount exceeds max_bytes of {limit}:"
                 f" {self.total_bytes} bytes in {self._mount.host_path!r}"
             )
+
+
+class _Folder(NamedTuple):
+    """A folder to look into; `way` holds the folders that links on the way led to."""
+
+    root: "_Root"
+    path: str
+    below: str
+    way: tuple[str, ...]
 
 
 class _Root:
@@ -239,10 +266,10 @@ class _Root:
         finally:
             os.close(descriptor)
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, size: int) -> bytes:
         descriptor, found = self.directory.open_file(path)
         try:
-            return read_range(descriptor, 0, found.st_size)
+            return read_range(descriptor, 0, min(size, found.st_size))
         finally:
             os.close(descriptor)
 

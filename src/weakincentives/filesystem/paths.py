@@ -7,6 +7,7 @@ root is the empty string. Every other module receives normalized paths only.
 import os
 import re
 import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
@@ -22,6 +23,7 @@ RESERVED_PREFIX = ".wink-tmp-"
 """Names that start so are ours: writes in progress, and what a killed writer left."""
 
 _MAX_SEGMENT_BYTES = 255  # what the file systems of Linux and macOS store
+_MAX_SHOWN = 1_000  # characters of a path in an error message
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _UNSHOWABLE = re.compile("[\\\\\x00-\x1f\x7f]|[^\x00-\x7f]")
 
@@ -44,14 +46,14 @@ def normalize_path(path: str) -> str:
     if not isinstance(path, str):  # pyright: ignore[reportUnnecessaryIsInstance] # callers may be untyped
         raise TypeError(f"Path must be a string, not {type(path).__name__}: {path!r}")
     if "\0" in path:
-        raise InvalidPathError(f"Path holds a NUL character: {path!r}")
+        raise InvalidPathError(f"Path holds a NUL character: {brief(path)!r}")
     if path[:1] not in {".", "/", ""} and "/." not in path and "//" not in path and path[-1] != "/":
         return path
     kept: list[str] = []
     for segment in path.split("/"):
         if segment == "..":
             if not kept:
-                raise PathEscapeError(f"Path escapes root: {path!r}")
+                raise PathEscapeError(f"Path escapes root: {brief(path)!r}")
             kept.pop()
         elif segment not in {"", "."}:
             kept.append(segment)
@@ -77,7 +79,8 @@ def check_new(path: str, count: int, limits: Limits) -> None:
     segments = path.split("/")
     if len(segments) > limits.max_path_depth:
         raise LimitExceededError(
-            f"Path depth exceeds {limits.max_path_depth} segments: {len(segments)} in {path!r}"
+            f"Path depth exceeds {limits.max_path_depth} segments:"
+            f" {len(segments)} in {brief(path)!r}"
         )
     for segment in segments[-count:]:
         _check_segment(segment, limits)
@@ -92,9 +95,12 @@ def shown(path: str) -> str:
     return _UNSHOWABLE.sub(_escaped, path)
 
 
-def reported(path: str) -> str:
-    """Return a normalized path as results report it: the root is `.`."""
-    return path or "."
+def brief(path: str) -> str:
+    """Return `path` for an error message: a very long one without its middle."""
+    if len(path) <= _MAX_SHOWN:
+        return path
+    half = _MAX_SHOWN // 2
+    return f"{path[:half]}...{path[-half:]}"
 
 
 def parent_of(path: str) -> str:
@@ -102,10 +108,12 @@ def parent_of(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def parents_of(path: str) -> list[str]:
-    """Return the directories above `path`, outermost first, without the root."""
-    segments = path.split("/")
-    return ["/".join(segments[:count]) for count in range(1, len(segments))]
+def parents_of(path: str) -> Iterator[str]:
+    """Yield the directories above `path`, outermost first, without the root."""
+    end = path.find("/")
+    while end >= 0:
+        yield path[:end]
+        end = path.find("/", end + 1)
 
 
 def join(directory: str, name: str) -> str:
@@ -115,7 +123,7 @@ def join(directory: str, name: str) -> str:
 
 def os_error(code: int, path: str, text: str = "") -> OSError:
     """Return the builtin error for an `errno` code; Python picks the class."""
-    return OSError(code, text or os.strerror(code), shown(path))
+    return OSError(code, text or os.strerror(code), shown(brief(path)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +162,7 @@ class VfsPath:
 def _check_segment(segment: str, limits: Limits) -> None:
     if len(segment) > limits.max_segment_length:
         raise LimitExceededError(
-            f"Path segment exceeds {limits.max_segment_length} characters: {segment!r}"
+            f"Path segment exceeds {limits.max_segment_length} characters: {brief(segment)!r}"
         )
     if not segment.isascii() or not segment.isprintable():
         _check_characters(segment)

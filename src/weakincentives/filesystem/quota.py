@@ -19,13 +19,17 @@ class Quota:
         self._count = count
         self._estimate: tuple[int, int] | None = None
 
+    def __bool__(self) -> bool:
+        """Whether there is anything to keep to."""
+        return self._max_bytes is not None or self._max_files is not None
+
     def admit(self, more_bytes: int, more_files: int) -> None:
         """Return if there is room for so much more.
 
         Raises:
             LimitExceededError: There is not.
         """
-        if self._max_bytes is None and self._max_files is None:
+        if not self:
             return
         used = self._estimate or self._count()
         if self._excess(used, more_bytes, more_files):

@@ -30,6 +30,7 @@ class ReadableFilesystem(SearchableFilesystem):
         self, path: str, *, offset: int = 0, limit: int | None = None, encoding: str = "utf-8"
     ) -> ReadResult:
         """Return a page of text: `limit` lines from line `offset`, which counts from 0."""
+        check_time("Read")
         key = normalize_path(path)
         count = _checked_page(offset, self._limits.default_read_limit if limit is None else limit)
         with self._opened(key) as content:
@@ -46,6 +47,7 @@ class ReadableFilesystem(SearchableFilesystem):
         self, path: str, *, offset: int = 0, limit: int | None = None
     ) -> ReadBytesResult:
         """Return `limit` bytes from byte `offset`; no limit means to the end."""
+        check_time("Read")
         key = normalize_path(path)
         count = _checked_page(offset, READ_ENTIRE_FILE if limit is None else limit)
         with self._opened(key) as content:
@@ -74,6 +76,7 @@ class ReadableFilesystem(SearchableFilesystem):
 
     def list(self, path: str = ".") -> Results[FileEntry]:
         """Return the entries of a directory, sorted by name."""
+        check_time("List")
         key = normalize_path(path)
         try:
             return self._entries(key, self._limits.max_list_entries)

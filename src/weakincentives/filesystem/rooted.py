@@ -19,6 +19,7 @@ _OPENAT2 = 437  # the same number on every architecture
 _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
 _AT_FDCWD = -100
 _MAX_PATH = 4_000  # bytes that the kernel takes in one call, less a margin
+_MAX_STEPS = 1_000  # segments and links in the path of a root
 _RETRIES = 32  # openat2 answers EAGAIN while somebody renames directories
 _O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY)
 _HAS_PROC = Path("/proc/self/fd").is_dir()
@@ -53,7 +54,7 @@ class RootedDirectory:
 
         `kernel=False` opens segment by segment, as on kernels without `openat2`.
         """
-        self.descriptor = _open_root(path)
+        self.descriptor = _open_root(path, kernel=kernel)
         self._finalizer = weakref.finalize(self, os.close, self.descriptor)
         self._device = None if cross_mounts else os.fstat(self.descriptor).st_dev
         self._resolve = _NO_MAGICLINKS | _NO_SYMLINKS | _BENEATH
@@ -73,6 +74,7 @@ class RootedDirectory:
     def open_parent(self, path: str) -> tuple[int, str]:
         """Open the directory that holds `path`; return it with the last segment."""
         parent, _, name = path.rpartition("/")
+        _encoded(name)
         return self._open(parent or ".", _O_PATH | os.O_DIRECTORY), name
 
     def open_file(self, path: str) -> tuple[int, os.stat_result]:
@@ -166,14 +168,36 @@ def read_range(descriptor: int, offset: int, size: int) -> bytes:
     return data
 
 
-def _open_root(path: Path) -> int:
+def _open_root(path: Path, *, kernel: bool) -> int:
+    if "\0" in str(path):
+        raise ValueError(f"Root holds a NUL character: {str(path)!r}")
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-    descriptor = _openat2(_AT_FDCWD, os.fsencode(path), _How(flags, 0, _NO_MAGICLINKS))
-    if descriptor >= 0:
-        return descriptor
-    if -descriptor == errno.ELOOP or path.resolve().is_relative_to("/proc"):
+    if kernel:
+        how = _How(flags, 0, _NO_MAGICLINKS)
+        descriptor = _openat2(_AT_FDCWD, os.fsencode(path), how)
+        if descriptor >= 0:
+            return descriptor
+    if _leads_through_proc(path):
         raise os_error(errno.EPERM, str(path), "Root leads through a link that the kernel makes up")
     return os.open(path, flags)
+
+
+def _leads_through_proc(path: Path) -> bool:
+    """Return whether a link on the way lies in /proc, where links are not what they say."""
+    pending = list(reversed(path.absolute().parts))
+    here = Path(pending.pop())
+    for _ in range(_MAX_STEPS):
+        if not pending:
+            return False
+        here = here.parent if pending[-1] == ".." else here / pending[-1]
+        pending.pop()
+        if here.is_symlink():
+            if here.is_relative_to("/proc"):
+                return True
+            target = here.readlink()
+            here = Path("/") if target.is_absolute() else here.parent
+            pending += [part for part in reversed(target.parts) if part != "/"]
+    return True
 
 
 def _kernel_has_openat2(descriptor: int) -> bool:

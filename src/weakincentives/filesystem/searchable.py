@@ -131,6 +131,8 @@ class SearchableFilesystem(Primitives):
             try:
                 children = self._children(directory)
             except OSError:
+                if directory == base:
+                    raise
                 continue  # gone, replaced or forbidden since it was listed
             if rules is not None:
                 rules = self._rules_in(directory, children, rules)

@@ -48,8 +48,8 @@ def store_file(
     try:
         try:
             reached("store.created")
+            _dress(target, directory, name, permissions)  # first: nobody else may read it
             fill(target)
-            _dress(target, directory, name, permissions)
             reached("store.written")
             if durable:
                 os.fsync(target)
@@ -88,6 +88,15 @@ def remove(directory: int, name: str) -> None:
             remove_tree(directory, hidden)
         except OSError as error:
             _log.warning("Could not remove all of %r, deleted but still on disk: %s", name, error)
+
+
+def remove_if_empty(directory: int, name: str) -> bool:
+    """Remove a directory that holds nothing; return whether that was so."""
+    try:
+        os.rmdir(name, dir_fd=directory)
+    except OSError:
+        return False
+    return True
 
 
 def remove_leftovers(directory: int, names: Iterable[str]) -> None:
@@ -240,4 +249,4 @@ def _dress(target: int, directory: int, name: str, permissions: int | None) -> N
         with suppress(PermissionError):
             os.fchown(target, old.st_uid, old.st_gid)
     if permissions is not None:
-        os.fchmod(target, permissions)
+        os.fchmod(target, permissions & 0o777)

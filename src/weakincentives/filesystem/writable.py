@@ -19,12 +19,19 @@ from weakincentives.filesystem.events import (
     Listener,
     Listeners,
 )
-from weakincentives.filesystem.limits import DEFAULT_LIMITS, LimitExceededError, Limits
+from weakincentives.filesystem.limits import (
+    DEFAULT_LIMITS,
+    LimitExceededError,
+    Limits,
+    check_time,
+)
 from weakincentives.filesystem.paths import (
+    brief,
     check_new,
     join,
     normalize_path,
     os_error,
+    parent_of,
     parents_of,
     shown,
 )
@@ -105,8 +112,9 @@ class WritableFilesystem(ReadableFilesystem):
     ) -> WriteResult:
         """Write bytes in one step."""
         key = self._writable(path)
-        self._refuse_long(len(content))
-        return self._put(key, bytes(content), mode, create_parents)
+        data = bytes(memoryview(content))
+        self._refuse_long(len(data))
+        return self._put(key, data, mode, create_parents)
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
         """Remove a file or link, or with `recursive` a directory and all below it."""
@@ -119,7 +127,7 @@ class WritableFilesystem(ReadableFilesystem):
             found = self._lookup(key) or self._refuse_missing(key)
             if found.is_directory and not recursive:
                 raise self._directory_error(key)
-            gone = self._deletion(found)
+            gone = self._deletion(self._description(found))
             self._remove(key)
             self._listeners.tell(gone)
 
@@ -154,21 +162,32 @@ class WritableFilesystem(ReadableFilesystem):
 
     def _make_directories(self, paths: Sequence[str]) -> None:
         """Make a chain of directories, outermost first, or none of them."""
+        made: list[str] = []
         try:
             for path in paths:
                 self._make_directory(path)
+                made.append(path)
         except BaseException:
-            self._take_back(paths)
+            self._take_back(made)
             raise
 
-    def _store_below(self, missing: Sequence[str], path: str, data: bytes) -> None:
+    def _store_below(
+        self, missing: Sequence[str], path: str, data: bytes, *, exclusive: bool
+    ) -> None:
         """Create a file and the chain of `missing` directories above it, or nothing."""
         self._make_directories(missing)
         try:
-            self._store(path, data, exclusive=True)
+            self._store(path, data, exclusive=exclusive)
         except BaseException:
             self._take_back(missing)
             raise
+
+    def _remove_if_empty(self, path: str) -> bool:
+        """Remove a directory that holds nothing; return whether that was so."""
+        if any(self._children(path)):
+            return False
+        self._remove(path)
+        return True
 
     def _append(self, path: str, data: bytes) -> None:
         """Add to the end of an existing file in one step."""
@@ -181,8 +200,9 @@ class WritableFilesystem(ReadableFilesystem):
         raise os_error(errno.EPERM, "", "Cannot delete root")
 
     def _usage(self) -> tuple[int, int]:
-        """Return the bytes in all files, and how many entries there are."""
-        return weight([found for found in self._tree("") if found.path])
+        """Return the bytes in all files, and how many entries there are without the root."""
+        size, count = self._weight("")
+        return size, count - 1
 
     # --- shared steps ---
 
@@ -195,7 +215,7 @@ class WritableFilesystem(ReadableFilesystem):
 
     def _refuse_read_only(self, path: str) -> None:
         if self._read_only:
-            raise ReadOnlyError(errno.EROFS, "Filesystem is read-only", shown(path))
+            raise ReadOnlyError(errno.EROFS, "Filesystem is read-only", shown(brief(path)))
 
     def _refuse_long(self, length: int) -> None:
         if length > self._limits.max_write_length:
@@ -214,11 +234,11 @@ class WritableFilesystem(ReadableFilesystem):
                 check_new(path, len(missing) + 1, self._limits)
                 self._quota.admit(len(data), len(missing) + 1)
                 if missing:
-                    self._store_below(missing, path, data)
+                    self._store_below(missing, path, data, exclusive=mode == "create")
                     self._listeners.tell(*map(DirectoryCreated, missing))
                 else:
                     self._store(path, data, exclusive=mode == "create")
-                self._emit_written(path, data, mode, None)
+                self._tell_written(path, len(data), mode, None)
             else:
                 refuse_overwrite(before, mode)
                 self._rewrite(before, data, mode)
@@ -232,42 +252,60 @@ class WritableFilesystem(ReadableFilesystem):
             self._append(before.path, data)
         else:
             self._store(before.path, data)
-        self._emit_written(before.path, data, mode, old)
+        self._tell_written(before.path, len(data), mode, old)
+
+    def _weight(self, path: str) -> tuple[int, int]:
+        """Return the bytes in all files at and below `path`, and how many entries there are."""
+        found = list(self._tree(path))
+        return sum(entry.size_bytes for entry in found if entry.is_file), len(found)
 
     def _tree(self, path: str) -> Iterator[FileStat]:
-        """Yield what is at `path` and everything below it, directories first."""
+        """Yield what is at `path` and everything below it: depth first, sorted by name."""
         stack = [path]
         while stack:
+            check_time("Walk")
             current = stack.pop()
             found = self._lookup(current)
             if found is None:
                 continue
             yield found
             if found.is_directory:
-                names = (name for group in self._children(current) for name in group)
-                stack.extend(join(current, name) for name in names)
+                names = [name for group in self._children(current) for name in group]
+                stack.extend(join(current, name) for name in sorted(names, reverse=True))
 
     def _missing_parents(self, path: str, *, create: bool) -> list[str]:
         """Return the directories above `path` that do not exist, outermost first."""
+        parent = parent_of(path)
+        found = self._lookup(parent)
+        if found is not None and found.is_directory:
+            return []
         missing: list[str] = []
-        for parent in reversed(parents_of(path)):
-            found = self._lookup(parent)
-            if found is None:
-                missing.append(parent)
+        for parent in parents_of(path):
+            if not missing and self._is_directory(parent, path):
                 continue
-            if found.is_symlink:
-                raise link_error(found)
-            if not found.is_directory:
-                raise os_error(errno.ENOTDIR, path)
-            break
-        if missing and not create:
-            raise os_error(errno.ENOENT, missing[0], "Parent directory does not exist")
-        return missing[::-1]
+            missing.append(parent)
+            if not create:
+                raise os_error(errno.ENOENT, parent, "Parent directory does not exist")
+            if len(missing) > self._limits.max_path_depth:
+                break  # too deep, as the caller will find; do not list thousands
+        return missing
+
+    def _is_directory(self, path: str, wanted: str) -> bool:
+        """Return whether a directory is there; refuse anything else that is."""
+        found = self._lookup(path)
+        if found is None:
+            return False
+        if found.is_symlink:
+            raise link_error(found)
+        if not found.is_directory:
+            raise os_error(errno.ENOTDIR, wanted)
+        return True
 
     def _take_back(self, made: Sequence[str]) -> None:
-        """Remove the outermost of the directories that were made."""
-        if made and self._lookup(made[0]) is not None:
-            self._remove(made[0])
+        """Remove directories that were made, innermost first, unless others use them."""
+        for path in reversed(made):
+            if self._lookup(path) is not None and not self._remove_if_empty(path):
+                break
 
     def _directory_error(self, path: str) -> OSError:
         if any(self._children(path)):
@@ -286,20 +324,19 @@ class WritableFilesystem(ReadableFilesystem):
         return replace(found, hasher=lambda: digest)
 
     def _deletion(self, found: FileStat) -> FileDeleted:
-        found = self._description(found)
         size = found.size_bytes if found.is_file else None
         known = found.content_hash if self._listeners else None
         return FileDeleted(found.path, found.kind, known, size)
 
-    def _emit_written(
-        self, path: str, data: bytes, mode: WriteMode, before: FileStat | None
+    def _tell_written(
+        self, path: str, written: int, mode: WriteMode, before: FileStat | None
     ) -> None:
         if not self._listeners:
             return
         after = self.stat(path)
         event = FileWritten(
             path=path,
-            bytes_written=len(data),
+            bytes_written=written,
             mode=mode,
             created=before is None,
             before_hash=before and before.content_hash,
@@ -311,6 +348,8 @@ class WritableFilesystem(ReadableFilesystem):
 
 
 def _encoded(content: str) -> bytes:
+    if not isinstance(content, str):  # pyright: ignore[reportUnnecessaryIsInstance] # callers may be untyped
+        raise TypeError(f"Content must be text, not {type(content).__name__}; use write_bytes")
     try:
         return content.encode()
     except UnicodeEncodeError as error:
@@ -326,8 +365,3 @@ def refuse_overwrite(before: FileStat, mode: WriteMode) -> None:
     if mode == "create":
         raise os_error(errno.EEXIST, before.path)
     refuse_links_and_specials(before)
-
-
-def weight(found: Sequence[FileStat]) -> tuple[int, int]:
-    """Return the bytes in the files among `found`, and how many entries they are."""
-    return sum(entry.size_bytes for entry in found if entry.is_file), len(found)
