@@ -17,7 +17,14 @@ from rich.console import Console
 from benchmarks.corpus import cache_directory, clean
 from benchmarks.growth import child_processes, growth_facts, open_descriptors
 from benchmarks.harness import Fact, Workload, measure
-from benchmarks.report import Report, environment, print_agreement, print_table, write_json
+from benchmarks.report import (
+    Report,
+    environment,
+    print_agreement,
+    print_overview,
+    print_table,
+    write_json,
+)
 from benchmarks.stage import Stage
 from benchmarks.workloads import WORKLOADS
 
@@ -91,6 +98,8 @@ def conclude(
 ) -> int:
     """Write the JSON, name what is broken or missed, and return the exit status."""
     if not options.smallest:
+        if len(reports) > 1:
+            print_overview(console, reports)
         place = options.json or cache_directory() / "last.json"
         write_json(place, surroundings, reports)
         console.print(f"\nJSON: {place}", highlight=False)

@@ -15,11 +15,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.goals import best_peer, show, time_of
-from benchmarks.harness import Fact, Measured, Outcome, Workload
+from benchmarks.harness import Fact, Measured, Outcome, Verdict, Workload
 from benchmarks.limits import RG
 from benchmarks.peers import versions
 
 MET = {True: "met", False: "MISSED", None: "-"}
+NO_GOAL = Verdict("", None, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +71,16 @@ def environment(command: str) -> dict[str, Any]:
 def print_table(console: Console, report: Report) -> None:
     """Print the summary of a workload, every contender, and the facts."""
     console.print(f"\n{report.workload.id}: {report.workload.title}\n", highlight=False)
-    console.print(_summary(report.measured))
+    console.print(_summary([report]))
     console.print(_contenders(report.measured))
-    if report.facts:
-        console.print(_facts(report.facts))
+    console.print(_facts([report]))
+
+
+def print_overview(console: Console, reports: Sequence[Report]) -> None:
+    """Print what was reached in all workloads: one table of cases, one of facts."""
+    console.print("\nAll workloads\n", highlight=False)
+    console.print(_summary(reports))
+    console.print(_facts(reports))
 
 
 def print_agreement(console: Console, report: Report) -> None:
@@ -114,19 +121,25 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _summary(measured: Sequence[Measured]) -> Table:
-    table = _table("case", "ours", "limit", "x limit", "best peer", "x faster", "goal", "is", "met")
-    for result in measured:
-        mine, limit = time_of(result.outcomes, "ours"), time_of(result.outcomes, "limit")
-        peer = best_peer(result.outcomes)
-        fast = peer.median if peer else None
-        cells = [result.case.name, show(mine), show(limit), _ratio(mine, limit)]
-        cells += [show(fast), _ratio(fast, mine)]
-        verdicts = result.verdicts or [None]
-        for number, verdict in enumerate(verdicts):
-            judged = [verdict.text, verdict.value, MET[verdict.met]] if verdict else ["", "", ""]
-            table.add_row(*(cells if number == 0 else [""] * len(cells)), *judged)
+def _summary(reports: Sequence[Report]) -> Table:
+    table = _table(
+        "", "case", "ours", "limit", "x limit", "best peer", "x faster", "goal", "is", "met"
+    )
+    for report in reports:
+        for result in report.measured:
+            cells = [report.workload.id, result.case.name, *_race(result.outcomes)]
+            for number, verdict in enumerate(result.verdicts or [NO_GOAL]):
+                judged = [verdict.text, verdict.value, MET[verdict.met]]
+                table.add_row(*(cells if number == 0 else [""] * len(cells)), *judged)
     return table
+
+
+def _race(outcomes: Sequence[Outcome]) -> list[str]:
+    """Our time, the limit, the best peer, and the ratios."""
+    mine, limit = time_of(outcomes, "ours"), time_of(outcomes, "limit")
+    peer = best_peer(outcomes)
+    fast = peer.median if peer else None
+    return [show(mine), show(limit), _ratio(mine, limit), show(fast), _ratio(fast, mine)]
 
 
 def _contenders(measured: Sequence[Measured]) -> Table:
@@ -152,10 +165,11 @@ def _figures(outcome: Outcome, mine: float | None) -> list[str]:
     return [more + show(outcome.median), spread, str(len(outcome.samples)), ratio, remark]
 
 
-def _facts(facts: Sequence[Fact]) -> Table:
-    table = _table("fact", "is", "met")
-    for fact in facts:
-        table.add_row(fact.name, fact.value, MET[fact.met])
+def _facts(reports: Sequence[Report]) -> Table:
+    table = _table("", "fact", "is", "met")
+    for report in reports:
+        for fact in report.facts:
+            table.add_row(report.workload.id, fact.name, fact.value, MET[fact.met])
     return table
 
 

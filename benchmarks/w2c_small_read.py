@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from benchmarks.goals import at_most, faster_than_peers
+from benchmarks.goals import at_most
 from benchmarks.growth import cost_per_call
 from benchmarks.harness import Case, Contender, Fact, Workload, expect
 from benchmarks.limits import read_file
@@ -38,7 +38,7 @@ def cases(stage: Stage) -> Iterator[Case]:
         lambda answer: expect(answer, text.encode(), "bytes"),
         repeat=0,
     )
-    goals = (at_most(25e-6), faster_than_peers(1))
+    goals = (at_most(25e-6),)
     yield Case("small read", (*ours, limit, *others), goals, absent)
 
 

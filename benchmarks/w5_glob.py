@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from benchmarks.corpus import Corpus
-from benchmarks.goals import AGENTS, faster_than, faster_than_peers, within_limit
+from benchmarks.goals import AGENTS, faster_than, within_limit
 from benchmarks.harness import Case, Contender, Workload, expect
 from benchmarks.limits import scandir_walk
 from benchmarks.ours import OurHost
@@ -41,7 +41,7 @@ def _case(stage: Stage, corpus: Corpus, faster: float, size: int | None) -> Case
         lambda: scandir_walk(corpus.root),
         lambda answer: expect(len(answer), len(every), "files"),  # pyright: ignore[reportArgumentType] - a list of names
     )
-    goals = (within_limit(2.5), faster_than(AGENTS, faster), faster_than_peers(1))
+    goals = (within_limit(2.5), faster_than(AGENTS, faster))
     contenders = (*ours, limit, *race("peer", peers, ask, check))
     return Case(
         f"glob {PATTERN}, {corpus.name}", contenders, goals, absent, size, "glob on the host"
