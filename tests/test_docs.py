@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from urllib.parse import unquote
 
+import click
 import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -21,6 +22,7 @@ from markdown_it.token import Token
 from scripts.api_pages import PAGES, stale_pages
 from scripts.public_names import public_modules
 from scripts.steps import ROOT
+from weakincentives.cli.main import COMMANDS, wink
 
 _OPENING = re.compile(r"python( no-run: \S.*)?")
 
@@ -113,6 +115,17 @@ def test_every_public_name_is_explained_in_prose():
     words = set(re.findall(r"\w+", prose))
     public = {name for each in public_modules() for name in each.public}
     unexplained = sorted(public - words)
+    assert not unexplained, f"explain in docs/: {', '.join(unexplained)}"
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_and_its_options_are_explained_in_prose(name: str):
+    command = wink.get_command(click.Context(wink), name)
+    assert command is not None
+    options = {option for parameter in command.params for option in parameter.opts}
+    wanted = {f"wink {name}", *(option for option in options if option.startswith("--"))}
+    prose = "\n".join(each.read_text() for each in documents() if PAGES not in each.parents)
+    unexplained = sorted(each for each in wanted if each not in prose)
     assert not unexplained, f"explain in docs/: {', '.join(unexplained)}"
 
 
