@@ -149,12 +149,12 @@ class HostFilesystem(BaseFilesystem):
             staging.copy_all(source, target)
             staging.write_all(target, data)
 
-        source, _ = self._directory.open_file(path)
-        try:
-            with self._changing(path) as (parent, name):
+        with self._changing(path) as (parent, name):
+            source, _ = self._directory.open_file(path)
+            try:
                 staging.store_file(parent, name, fill, durable=self._durable)
-        finally:
-            os.close(source)
+            finally:
+                os.close(source)
 
     def _make_directory(self, path: str) -> None:
         with self._changing(path) as (parent, name):

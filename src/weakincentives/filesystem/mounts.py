@@ -185,7 +185,11 @@ class MountPlan:
         if not self._mount.follow_symlinks:
             self.skipped.append(SkippedEntry(below or path, "symbolic link"))
             return
-        real = os.path.realpath(root.path / path)
+        try:
+            real = os.path.realpath(root.path / path)
+        except OSError as error:
+            self.skipped.append(SkippedEntry(below or path, f"symbolic link: {error.strerror}"))
+            return
         for other in self._roots:
             relative = other.relative(real)
             if relative is None or not other.exists(relative):

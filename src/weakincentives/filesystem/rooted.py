@@ -99,11 +99,9 @@ class RootedDirectory:
             return os.fstat(self.descriptor), None
         parent, name = self.open_parent(path)
         try:
-            found = os.stat(name, dir_fd=parent, follow_symlinks=False)
-            target = os.readlink(name, dir_fd=parent) if stat.S_ISLNK(found.st_mode) else None
+            return _stat_and_target(parent, name)
         finally:
             os.close(parent)
-        return found, target
 
     def _open_file_by_name(self, path: str) -> tuple[int, os.stat_result]:
         parent, name = self.open_parent(path)
@@ -155,6 +153,21 @@ class RootedDirectory:
             os.close(descriptor)
             raise os_error(errno.EXDEV, os.fsdecode(segment))
         return descriptor
+
+
+def _stat_and_target(directory: int, name: str) -> tuple[os.stat_result, str | None]:
+    for _ in range(_RETRIES):
+        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        if not stat.S_ISLNK(found.st_mode):
+            return found, None
+        try:
+            return found, os.readlink(name, dir_fd=directory)
+        except OSError as error:
+            if (
+                error.errno != errno.EINVAL
+            ):  # no link any more: somebody has put another thing there
+                raise
+    raise os_error(errno.ENOENT, name)
 
 
 def read_range(descriptor: int, offset: int, size: int) -> bytes:

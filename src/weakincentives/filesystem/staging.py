@@ -85,7 +85,7 @@ def remove(directory: int, name: str) -> None:
         rename((directory, name), (directory, hidden))
         reached("remove.hidden")
         try:
-            remove_tree(directory, hidden)
+            _remove_hidden(directory, hidden)
         except OSError as error:
             _log.warning("Could not remove all of %r, deleted but still on disk: %s", name, error)
 
@@ -105,10 +105,7 @@ def remove_leftovers(directory: int, names: Iterable[str]) -> None:
         with suppress(OSError):
             found = os.stat(name, dir_fd=directory, follow_symlinks=False)
             if is_leftover(name, time.time() - found.st_mtime):
-                if stat.S_ISDIR(found.st_mode):
-                    remove_tree(directory, name)
-                else:
-                    os.unlink(name, dir_fd=directory)
+                _remove_hidden(directory, name)
 
 
 def write_all(descriptor: int, data: bytes) -> None:
@@ -151,6 +148,14 @@ def rename(source: tuple[int, str], target: tuple[int, str], *, exclusive: bool 
         _rename_unless_there(source, target)
     elif code:
         raise os_error(code, target[1])
+
+
+def _remove_hidden(directory: int, name: str) -> None:
+    """Remove what is out of sight, whatever it turns out to be."""
+    try:
+        os.unlink(name, dir_fd=directory)
+    except (IsADirectoryError, PermissionError):
+        remove_tree(directory, name)
 
 
 def remove_tree(directory: int, name: str) -> None:
