@@ -18,7 +18,6 @@ from pathlib import Path
 
 from tests.safety.places import temporary_names, visible
 from weakincentives.filesystem import HostFilesystem
-from weakincentives.filesystem.faults import fault_hook
 from weakincentives.filesystem.paths import RESERVED_PREFIX
 
 RECORD = 1_000
@@ -224,26 +223,6 @@ def loop(scenario: Scenario, rounds: int, root: Path) -> Summary:
             summary.defects.append(f"round {number}: {error!r}")
         summary.rounds += 1
     return summary
-
-
-def kill_at_point(action: Callable[[HostFilesystem], object], root: Path, index: int) -> bool:
-    """Run `action` in a child that dies at the fault point `index`; False if it has fewer."""
-    child = os.fork()
-    if child == 0:
-        reached = 0
-
-        def hook(_: str) -> None:
-            nonlocal reached
-            if reached == index:
-                os.kill(os.getpid(), signal.SIGKILL)
-            reached += 1
-
-        try:
-            with fault_hook(hook), HostFilesystem(root) as fs:
-                action(fs)
-        finally:
-            os._exit(0)
-    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
 if __name__ == "__main__":
