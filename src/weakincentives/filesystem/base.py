@@ -62,9 +62,7 @@ class BaseFilesystem(WritableFilesystem):
             known = {""}
             for file in plan.files:
                 self._install(file.path, file.read(), file.permissions, known)
-        return MountReport(
-            plan.mount_path or ".", len(plan.files), plan.total_bytes, tuple(plan.skipped)
-        )
+            return plan.report()
 
     def close(self) -> None:
         """Let go of what the filesystem holds open."""

@@ -24,7 +24,7 @@ from weakincentives.filesystem.leftovers import is_temporary, temporary_name
 from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
 from weakincentives.filesystem.paths import RESERVED_PREFIX, join, os_error, parent_of
 from weakincentives.filesystem.readable import hash_of
-from weakincentives.filesystem.rooted import RootedDirectory
+from weakincentives.filesystem.rooted import RootedDirectory, explained
 from weakincentives.filesystem.types import Children, FileEntry, FileStat, Results
 
 _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
@@ -88,7 +88,7 @@ class HostFilesystem(BaseFilesystem):
         except OSError as error:
             if error.errno in _MISSING:
                 return None
-            raise _explained(error, path) from None
+            raise explained(error, path) from None
         is_file = stat.S_ISREG(found.st_mode)
         return FileStat(
             path,
@@ -127,7 +127,7 @@ class HostFilesystem(BaseFilesystem):
         try:
             return HostFile(*self._directory.open_file(path), self._line_indexes)
         except OSError as error:
-            raise _explained(error, path) from None
+            raise explained(error, path) from None
 
     # --- writing ---
 
@@ -248,7 +248,7 @@ class HostFilesystem(BaseFilesystem):
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise _explained(error, path) from None
+            raise explained(error, path) from None
 
     @contextmanager
     def _changing(self, path: str) -> Generator[tuple[int, str], None, None]:
@@ -262,7 +262,7 @@ class HostFilesystem(BaseFilesystem):
             finally:
                 os.close(parent)
         except OSError as error:
-            raise _explained(error, path) from None
+            raise explained(error, path) from None
 
     def _sweep(self) -> None:
         """Remove leftovers near the root; listing a directory removes those in it."""
@@ -334,13 +334,3 @@ def _listed(entry: "os.DirEntry[str]", name: str, prefix: str) -> FileEntry | No
 def _birth(found: os.stat_result) -> datetime | None:
     born: float | None = getattr(found, "st_birthtime", None)
     return None if born is None else datetime.fromtimestamp(born, UTC)
-
-
-def _explained(error: OSError, path: str) -> OSError:
-    """Return the error with the workspace path, and a reason where the kernel gives none."""
-    if error.errno == errno.EXDEV:
-        text = "On another file system, which is entered only with cross_mounts=True"
-        return os_error(errno.EPERM, path, text)
-    if error.errno == errno.ELOOP:
-        return os_error(errno.EPERM, path, "Symbolic links are not followed")
-    return os_error(error.errno or errno.EIO, path, error.strerror or "")

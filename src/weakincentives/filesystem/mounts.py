@@ -25,7 +25,7 @@ from weakincentives.filesystem.paths import (
     shown,
 )
 from weakincentives.filesystem.patterns import compile_filter
-from weakincentives.filesystem.rooted import RootedDirectory, read_range
+from weakincentives.filesystem.rooted import RootedDirectory, explained, read_range
 
 _MAX_ENTRIES = 1_000_000  # links can multiply a small tree without end
 
@@ -108,13 +108,18 @@ class MountPlan:
         try:
             root, start = self._find(mount.host_path)
             self.mount_path = start if mount.mount_path is None else _path(mount.mount_path)
-            self._collect(root, start)
+            self._collect(_Place(root, start, "", ()))
             self.files.sort(key=attrgetter("path"))
             self.total_bytes = sum(file.size for file in self.files)
             self._refuse_large()
         except BaseException:
             self.close()
             raise
+
+    def report(self) -> MountReport:
+        """Return what the workspace gets."""
+        skipped = tuple(sorted(self.skipped, key=attrgetter("path")))
+        return MountReport(self.mount_path or ".", len(self.files), self.total_bytes, skipped)
 
     def close(self) -> None:
         """Close the roots."""
@@ -136,85 +141,72 @@ class MountPlan:
             raise FileNotFoundError(2, "Host path does not exist", host_path)
         raise PathEscapeError(f"Host path escapes root: {host_path!r} is below no allowed root")
 
-    def _collect(self, root: "_Root", start: str) -> None:
-        found, _ = root.directory.lstat(start)
-        if stat.S_ISDIR(found.st_mode):
-            self._collect_below(root, start)
-        elif stat.S_ISREG(found.st_mode):
-            self._add(root, start, "", found)
-        elif stat.S_ISLNK(found.st_mode):
-            pending: list[_Folder] = []
-            self._collect_behind(root, start, "", (), pending)
-            for folder in pending:
-                self._collect_below(folder.root, folder.path)
-        else:
-            self.skipped.append(SkippedEntry(start, "not a regular file"))
-
-    def _collect_below(self, root: "_Root", start: str, below: str = "") -> None:
-        pending = [_Folder(root, start, below, ())]
+    def _collect(self, start: "_Place") -> None:
+        """Look at everything at and below `start`, without recursion."""
+        pending = [start]
         for _ in range(_MAX_ENTRIES):
             if not pending:
                 return
             check_time("Mount")
-            folder = pending.pop()
-            root, path = folder.root, folder.path
-            for entry in root.entries(path):
-                inner, outer = join(path, entry.name), join(folder.below, entry.name)
-                if is_temporary(entry.name):
-                    self.skipped.append(SkippedEntry(outer, "reserved name"))
-                elif entry.is_file(follow_symlinks=False):
-                    self._add(root, inner, outer, entry.stat(follow_symlinks=False))
-                elif entry.is_dir(follow_symlinks=False):
-                    pending.append(_Folder(root, inner, outer, folder.way))
-                elif entry.is_symlink():
-                    self._collect_behind(root, inner, outer, folder.way, pending)
+            place = pending.pop()
+            try:
+                found, _target = place.root.directory.lstat(place.path)
+                if stat.S_ISDIR(found.st_mode):
+                    pending += self._folder(place)
                 else:
-                    self.skipped.append(SkippedEntry(outer, "not a regular file"))
-
+                    pending += self._other(place, found)
+            except OSError as error:
+                self._skip(place, error.strerror or str(error))
         raise LimitExceededError(f"Mount exceeds {_MAX_ENTRIES} folders")
 
-    def _collect_behind(
-        self,
-        root: "_Root",
-        path: str,
-        below: str,
-        way: tuple[str, ...],
-        pending: "list[_Folder]",
-    ) -> None:
-        """Take what a link points to, if links are followed and it is allowed."""
-        if not self._mount.follow_symlinks:
-            self.skipped.append(SkippedEntry(below or path, "symbolic link"))
-            return
-        try:
-            real = os.path.realpath(root.path / path)
-        except OSError as error:
-            self.skipped.append(SkippedEntry(below or path, f"symbolic link: {error.strerror}"))
-            return
-        for other in self._roots:
-            relative = other.relative(real)
-            if relative is None or not other.exists(relative):
-                continue
-            found, _ = other.directory.lstat(relative)
-            if stat.S_ISDIR(found.st_mode):
-                if real in way or f"{root.path / path}/".startswith(f"{real}/"):
-                    self.skipped.append(SkippedEntry(below or path, "symbolic link to itself"))
-                else:
-                    pending.append(_Folder(other, relative, below, (*way, real)))
-            elif stat.S_ISREG(found.st_mode):
-                self._add(other, relative, below, found)
-            return
-        reason = "symbolic link to nothing, or to outside the allowed roots"
-        self.skipped.append(SkippedEntry(below or path, reason))
+    def _folder(self, folder: "_Place") -> "list[_Place]":
+        """Take the files of a folder; return what else there is to look at."""
+        deeper: list[_Place] = []
+        for entry in folder.root.entries(folder.path):
+            place = folder.inner(entry.name)
+            if is_temporary(entry.name):
+                self._skip(place, "reserved name")
+            elif entry.is_file(follow_symlinks=False):
+                self._add(place, entry.stat(follow_symlinks=False))
+            else:
+                deeper.append(place)
+        return deeper
 
-    def _add(self, root: "_Root", path: str, below: str, found: os.stat_result) -> None:
-        name = below or path.rpartition("/")[2]
-        if self._wanted(name):
-            target = join(self.mount_path, below) if below else self.mount_path
+    def _other(self, place: "_Place", found: os.stat_result) -> "list[_Place]":
+        """Take a single file, or return what is behind a link."""
+        if stat.S_ISREG(found.st_mode):
+            self._add(place, found)
+        elif not stat.S_ISLNK(found.st_mode):
+            self._skip(place, "not a regular file")
+        elif not self._mount.follow_symlinks:
+            self._skip(place, "symbolic link")
+        else:
+            return self._behind(place)
+        return []
+
+    def _behind(self, link: "_Place") -> "list[_Place]":
+        """Return what a link points to, if that is allowed."""
+        here = link.root.path / link.path
+        real = os.path.realpath(here)
+        if real in link.way or here.is_relative_to(real):
+            self._skip(link, "symbolic link to itself")
+            return []
+        for root in self._roots:
+            relative = root.relative(real)
+            if relative is not None and root.exists(relative):
+                return [_Place(root, relative, link.below, (*link.way, real))]
+        self._skip(link, "symbolic link to nothing, or to outside the allowed roots")
+        return []
+
+    def _add(self, place: "_Place", found: os.stat_result) -> None:
+        if self._wanted(place.shown):
+            target = join(self.mount_path, place.below) if place.below else self.mount_path
             permissions = stat.S_IMODE(found.st_mode) & 0o777
-            if len(self.files) == _MAX_ENTRIES:
-                raise LimitExceededError(f"Mount exceeds {_MAX_ENTRIES} files")
-            read = partial(root.read, path, found.st_size)
+            read = partial(place.root.read, place.path, found.st_size)
             self.files.append(MountedFile(target, found.st_size, permissions, read))
+
+    def _skip(self, place: "_Place", reason: str) -> None:
+        self.skipped.append(SkippedEntry(place.shown, reason))
 
     def _refuse_large(self) -> None:
         limit = self._mount.max_bytes
@@ -225,13 +217,25 @@ class MountPlan:
             )
 
 
-class _Folder(NamedTuple):
-    """A folder to look into; `way` holds the folders that links on the way led to."""
+class _Place(NamedTuple):
+    """Something on the host: where it is, where it goes below the mount, how we came.
+
+    `way` holds the folders that links on the way led to.
+    """
 
     root: "_Root"
     path: str
     below: str
     way: tuple[str, ...]
+
+    @property
+    def shown(self) -> str:
+        """The path below the mount; of a single file the name."""
+        return self.below or self.path.rpartition("/")[2] or "."
+
+    def inner(self, name: str) -> "_Place":
+        """Return what is called `name` in this folder."""
+        return _Place(self.root, join(self.path, name), join(self.below, name), self.way)
 
 
 class _Root:
@@ -260,6 +264,8 @@ class _Root:
             self.directory.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
             return False
+        except OSError as error:
+            raise explained(error, path) from None
         return True
 
     def entries(self, path: str) -> "Iterator[os.DirEntry[str]]":
@@ -271,11 +277,14 @@ class _Root:
             os.close(descriptor)
 
     def read(self, path: str, size: int) -> bytes:
-        descriptor, found = self.directory.open_file(path)
         try:
-            return read_range(descriptor, 0, min(size, found.st_size))
-        finally:
-            os.close(descriptor)
+            descriptor, found = self.directory.open_file(path)
+            try:
+                return read_range(descriptor, 0, min(size, found.st_size))
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise explained(error, path) from None
 
 
 def _filter(mount: HostMount) -> Callable[[str], bool]:

@@ -155,6 +155,16 @@ class RootedDirectory:
         return descriptor
 
 
+def explained(error: OSError, path: str) -> OSError:
+    """Return the error with the workspace path, and a reason where the kernel gives none."""
+    if error.errno == errno.EXDEV:
+        text = "On another file system, which is entered only with cross_mounts=True"
+        return os_error(errno.EPERM, path, text)
+    if error.errno == errno.ELOOP:
+        return os_error(errno.EPERM, path, "Symbolic links are not followed")
+    return os_error(error.errno or errno.EIO, path, error.strerror or "")
+
+
 def _stat_and_target(directory: int, name: str) -> tuple[os.stat_result, str | None]:
     for _ in range(_RETRIES):
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
