@@ -9,6 +9,7 @@ import argparse
 import gc
 import os
 import sys
+import time
 from multiprocessing import resource_tracker
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from rich.console import Console
 
 from benchmarks.corpus import cache_directory, clean
 from benchmarks.growth import child_processes, growth_facts, open_descriptors
-from benchmarks.harness import Fact, Workload, measure
+from benchmarks.harness import CLOCKS, Clock, Fact, Workload, measure
 from benchmarks.report import (
     Report,
     environment,
@@ -30,14 +31,19 @@ from benchmarks.workloads import WORKLOADS
 
 
 def run_workload(
-    workload: Workload, *, smallest: bool, sizes: tuple[int, ...], rounds: int
+    workload: Workload,
+    *,
+    smallest: bool,
+    sizes: tuple[int, ...],
+    rounds: int,
+    clock: Clock = time.perf_counter,
 ) -> Report:
     """Measure all cases of a workload, then its facts."""
     report = Report(workload)
     resource_tracker.ensure_running()  # child processes need it, and it stays: not a leak
     before = open_descriptors(), child_processes()
     with Stage(smallest, sizes) as stage:
-        report.measured.extend(measure(case, rounds) for case in workload.cases(stage))
+        report.measured.extend(measure(case, rounds, clock) for case in workload.cases(stage))
         if not smallest and workload.facts:
             report.facts.extend(workload.facts(stage))
     gc.collect()
@@ -57,6 +63,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
         "--size", "--sizes", type=int, action="append", default=[], help="files; may repeat"
     )
     parser.add_argument("--smallest", action="store_true", help="once, smallest size, no times")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: on a busy machine")
     parser.add_argument("--json", type=Path, help="where the JSON goes")
     parser.add_argument("--strict", action="store_true", help="a missed goal fails the run")
     parser.add_argument("--clean", action="store_true", help="remove the kept corpora and stop")
@@ -77,6 +84,8 @@ def main(argv: list[str]) -> int:
     console = Console(width=width)
     surroundings = environment(f"python -m benchmarks {' '.join(argv)}".strip())
     console.print(surroundings, highlight=False)
+    if options.clock == "wall" and surroundings["load"] > surroundings["cpus"] / 2:
+        console.print("the machine is busy: --clock cpu gives steadier figures", highlight=False)
     reports: list[Report] = []
     for name in options.workloads or WORKLOADS:
         report = run_workload(
@@ -84,6 +93,7 @@ def main(argv: list[str]) -> int:
             smallest=options.smallest,
             sizes=tuple(options.size),
             rounds=1 if options.smallest else options.rounds,
+            clock=CLOCKS[options.clock],
         )
         reports.append(report)
         (print_agreement if options.smallest else print_table)(console, report)

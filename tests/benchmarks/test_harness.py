@@ -1,6 +1,7 @@
 """The harness: medians, wrong answers, contenders that hang or fail."""
 
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -16,6 +17,7 @@ from benchmarks.harness import (
     UnfinishedError,
     WallLimitError,
     WrongAnswerError,
+    cpu_clock,
     expect,
     measure,
     run_in_child,
@@ -145,3 +147,11 @@ def test_expect_is_silent_about_equals_and_short_about_differences() -> None:
 
 
 _forever_in_child = partial(time.sleep, 3_600)
+
+
+def test_the_cpu_clock_leaves_out_waiting() -> None:
+    before = cpu_clock()
+    threading.Event().wait(0.2)
+    waited = cpu_clock()
+    sum(range(3_000_000))
+    assert cpu_clock() - waited > waited - before
