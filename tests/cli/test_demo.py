@@ -141,3 +141,4 @@ def assert_shows(picture: Path, steps: dict[str, Step]) -> None:
     words = " ".join(ElementTree.parse(picture).getroot().itertext()).replace("\xa0", " ")
     assert [step.title for step in steps.values() if step.title not in words] == []
     assert picture.stat().st_size < 300_000
+    assert "cdnjs" not in picture.read_text()

@@ -6,6 +6,7 @@ a network. This module only shows it.
 
 import json
 import os
+import re
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -31,8 +32,8 @@ _STYLES = {
     "removed": "red",
 }
 _OPENING = (
-    "The same calls go to a workspace in memory and to one on the disk. All of it is real but the"
-    " agent: no model is called, its calls are written down."
+    "The same calls go to a workspace in memory and to one on the disk.",
+    "All of it is real but the agent: no model is called, its calls are written down.",
 )
 
 
@@ -101,7 +102,8 @@ def _show(steps: Iterator[Step], svg: Path | None, keep: Path | None) -> None:
     )
     console.width = _WIDTH if svg or not console.is_terminal else min(console.width, _WIDTH)
     started = time.perf_counter()
-    console.print(_OPENING, style="dim")
+    for line in _OPENING:
+        console.print(line, style="dim")
     for number, step in enumerate(steps, start=1):
         console.print()
         title = (f"{step.title:<{_TITLE}}", "bold")
@@ -112,7 +114,7 @@ def _show(steps: Iterator[Step], svg: Path | None, keep: Path | None) -> None:
     console.print(f"Done in {time.perf_counter() - started:.1f} s.", style="bold")
     console.print(_ending(keep))
     if svg:
-        console.save_svg(str(svg), title="wink demo")
+        svg.write_text(_picture(console), encoding="utf-8")
 
 
 def _print_line(console: Console, line: Line) -> None:
@@ -120,8 +122,15 @@ def _print_line(console: Console, line: Line) -> None:
     lead = " " * _MARGIN + line.lead
     for row in text.wrap(console, console.width - len(lead)):
         row.rstrip()
-        console.print(Text(lead, "cyan") + row)
+        console.print(Text.assemble((lead, "cyan"), row))
         lead = " " * len(lead)
+
+
+def _picture(console: Console) -> str:
+    drawn = console.export_svg(title="wink demo")
+    # a picture must not fetch fonts from the network; it says monospace besides
+    drawn = re.sub(r"@font-face \{.*?\}", "", drawn, flags=re.DOTALL)
+    return "".join(line.rstrip() + "\n" for line in drawn.splitlines() if line.strip())
 
 
 def _ending(keep: Path | None) -> str:

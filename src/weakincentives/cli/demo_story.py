@@ -172,9 +172,12 @@ class Story:
         )
         return Step(
             "write",
-            "Change it, whole or not",
+            "Change it in one step",
             f'fs.write("{_FILE}", text)',
-            tuple(_line(line, _diff_look(line)) for line in diff[2:]),
+            (
+                *(_line(line, _diff_look(line)) for line in diff[2:]),
+                _line('and a note with fs.write("docs/changes.md", note, mode="create")', "quiet"),
+            ),
             {"path": _FILE, "diff": diff},
         )
 
