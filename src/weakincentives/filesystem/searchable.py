@@ -6,7 +6,6 @@ engine; that is why the answers are the same everywhere.
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, suppress
-from operator import attrgetter
 
 from weakincentives.filesystem.ignore import IgnoreRules
 from weakincentives.filesystem.limits import check_time
@@ -34,9 +33,7 @@ class SearchableFilesystem(Primitives):
         key = normalize_path(path)
         view = self._stable()
         view._refuse_unless_directory(key)
-        found = [*view._matching(key, matcher, use_ignore_files)]
-        found.sort(key=attrgetter("path"))
-        return Results(found)
+        return Results(view._matching(key, matcher, use_ignore_files))
 
     def grep(
         self,
@@ -85,18 +82,21 @@ class SearchableFilesystem(Primitives):
 
     # --- shared steps ---
 
-    def _matching(self, base: str, glob: Glob, ignore: bool) -> Iterator[GlobMatch]:
+    def _matching(self, base: str, glob: Glob, ignore: bool) -> list[GlobMatch]:
+        """Return what matches, sorted; plain paths are sorted first because that is fast."""
+        paths: list[str] = []
+        links: set[str] = set()
         for directory, state, children in self._walk(base, glob, ignore):
             accepts = glob.accepts(state)
             prefix = directory + "/" if directory else ""
-            if glob.directories_only:
-                for name in filter(accepts, children.directories):
-                    yield GlobMatch(prefix + name, False)
-                continue
-            for name in filter(accepts, children.files):
-                yield GlobMatch(prefix + name, True)
-            for name in filter(accepts, children.symlinks):
-                yield GlobMatch(prefix + name, False)
+            names = children.directories if glob.directories_only else children.files
+            paths += [prefix + name for name in names if accepts(name)]
+            if children.symlinks and not glob.directories_only:
+                links.update(prefix + name for name in children.symlinks if accepts(name))
+        is_file = not glob.directories_only
+        if not links:
+            return [GlobMatch(path, is_file) for path in sorted(paths)]
+        return [GlobMatch(path, path not in links) for path in sorted([*paths, *links])]
 
     def _searchable(
         self, base: str, wanted: Callable[[str], bool] | None, ignore: bool
