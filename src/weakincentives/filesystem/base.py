@@ -1,7 +1,7 @@
 """A whole filesystem: what can be done with files beyond the protocol."""
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Self
 
@@ -12,6 +12,7 @@ from weakincentives.filesystem.events import (
 )
 from weakincentives.filesystem.mounts import HostMount, HostRoots, MountPlan, MountReport
 from weakincentives.filesystem.paths import (
+    brief,
     check_new,
     normalize_path,
     os_error,
@@ -27,7 +28,7 @@ class BaseFilesystem(WritableFilesystem):
     """The class to derive a backend from; a backend is its primitives and nothing else."""
 
     def move(self, source: str, destination: str, *, overwrite: bool = False) -> None:
-        """Give a file, link or directory a new path in one step; parents are made.
+        """Give a file, link or directory a new path in one step; parents are made before.
 
         Raises:
             FileNotFoundError: Nothing is at `source`.
@@ -95,7 +96,22 @@ class BaseFilesystem(WritableFilesystem):
                     data = content.read(0, content.size)
                 self._store(target, data, permissions=found.permissions)
 
+    def _copy_below(self, missing: Sequence[str], source: str, goal: str) -> None:
+        """Copy an entry into a chain of `missing` directories, or do nothing."""
+        self._act_below(missing, self._copy, source, goal)
+
     # --- shared steps ---
+
+    def _act_below(
+        self, missing: Sequence[str], act: Callable[[str, str], None], source: str, goal: str
+    ) -> None:
+        """Make the directories that `goal` lacks, then move or copy; take back if that fails."""
+        try:
+            self._make_directories(missing)
+            act(source, goal)
+        except BaseException:
+            self._take_back(missing)
+            raise
 
     def _install(self, path: str, data: bytes, permissions: int, known: set[str]) -> None:
         """Put a file where an outside source says; `known` are directories that exist."""
@@ -119,7 +135,9 @@ class BaseFilesystem(WritableFilesystem):
         with self._lock:
             found = self._lookup(start) or self._refuse_missing(start)
             if found.is_directory and f"{goal}/".startswith(f"{start}/"):
-                raise ValueError(f"Cannot put a directory into itself: {goal!r}")
+                raise ValueError(f"Cannot put a directory into itself: {brief(goal)!r}")
+            if goal == start and overwrite:
+                return
             missing = self._place(goal, found, overwrite)
             if copying:
                 _refuse_special(found)
@@ -143,12 +161,10 @@ class BaseFilesystem(WritableFilesystem):
     def _relocate(self, found: FileStat, goal: str, missing: Sequence[str], copying: bool) -> None:
         before = self._lookup(goal)
         before = None if before is None else self._description(before)
-        self._make_directories(missing)
-        try:
-            (self._copy if copying else self._move)(found.path, goal)
-        except BaseException:
-            self._take_back(missing)
-            raise
+        if copying and missing:
+            self._copy_below(missing, found.path, goal)
+        else:
+            self._act_below(missing, self._copy if copying else self._move, found.path, goal)
         self._listeners.tell(*map(DirectoryCreated, missing))
         if copying:
             self._tell_copied(goal, before)

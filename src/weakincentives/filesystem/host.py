@@ -187,40 +187,46 @@ class HostFilesystem(BaseFilesystem):
             return staging.remove_if_empty(parent, name)
 
     def _make_directories(self, paths: Sequence[str]) -> None:
-        while paths and not self._build(paths, lambda hidden: None):
-            paths = [path for path in paths if self._lookup(path) is None]
+        if paths:
+            self._build(paths, paths[-1], lambda hidden: None)
 
     def _store_below(
         self, missing: Sequence[str], path: str, data: bytes, *, exclusive: bool
     ) -> None:
+        if not self._build(missing, path, lambda hidden: self._store(hidden, data)):
+            self._store(path, data, exclusive=exclusive)
+
+    def _copy_below(self, missing: Sequence[str], source: str, goal: str) -> None:
         def fill(hidden: str) -> None:
-            self._store(hidden + path[len(missing[0]) :], data)
+            BaseFilesystem._copy(self, source, hidden)
 
-        while missing:
-            if self._build(missing, fill):
-                return
-            missing = [parent for parent in missing if self._lookup(parent) is None]
-        self._store(path, data, exclusive=exclusive)
+        if not self._build(missing, goal, fill):
+            self._copy(source, goal)
 
-    def _build(self, paths: Sequence[str], fill: Callable[[str], None]) -> bool:
-        """Make a chain of directories out of sight, fill it, and show it in one step.
+    def _build(self, missing: Sequence[str], goal: str, fill: Callable[[str], None]) -> bool:
+        """Make the directories above `goal` out of sight, fill them, show them in one step.
 
-        Returns False, and leaves nothing, if somebody else made the first one meanwhile.
+        `fill` gets the hidden path of `goal`. Returns False, having done nothing, if
+        somebody else has made the directories meanwhile.
         """
-        hidden = join(parent_of(paths[0]), temporary_name())
-        try:
-            for path in paths:
-                self._make_directory(hidden + path[len(paths[0]) :])
-            fill(hidden)
-            with self._changing(hidden) as source, self._changing(paths[0]) as target:
-                staging.rename(source, target, exclusive=True)
-        except BaseException as error:
-            with suppress(FileNotFoundError):
-                self._remove(hidden)
-            if isinstance(error, FileExistsError):
-                return False
-            raise
-        return True
+        while missing:
+            first = missing[0]
+            hidden = join(parent_of(first), temporary_name())
+            try:
+                for path in missing:
+                    self._make_directory(hidden + path[len(first) :])
+                fill(hidden + goal[len(first) :])
+                with self._changing(hidden) as source, self._changing(first) as target:
+                    staging.rename(source, target, exclusive=True)
+            except BaseException as error:
+                with suppress(FileNotFoundError):
+                    self._remove(hidden)
+                if not isinstance(error, FileExistsError):
+                    raise
+            else:
+                return True
+            missing = [path for path in missing if self._lookup(path) is None]
+        return False
 
     def _usage(self) -> tuple[int, int]:
         size = count = 0

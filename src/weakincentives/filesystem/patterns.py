@@ -150,14 +150,14 @@ def glob_match(path: str, pattern: str) -> bool:
     return _whole(compile_glob(pattern))(path)
 
 
-def compile_filter(pattern: str) -> Predicate:
+def compile_filter(pattern: str, *, max_length: int = 4096) -> Predicate:
     """Return the test for paths below a base; without `/` the name decides at any depth.
 
     Raises:
         InvalidGlobError: The pattern is empty, too long, or expands to too much.
         PathEscapeError: The pattern climbs out with `..`.
     """
-    glob = compile_glob(pattern)
+    glob = compile_glob(pattern, max_length=max_length)
     if "/" in pattern:
         return _whole(glob)
     accepts = glob.accepts(glob.start)

@@ -10,6 +10,7 @@ import ctypes
 import errno
 import os
 import stat
+import sys
 import weakref
 from pathlib import Path
 
@@ -22,6 +23,7 @@ _MAX_PATH = 4_000  # bytes that the kernel takes in one call, less a margin
 _MAX_STEPS = 1_000  # segments and links in the path of a root
 _RETRIES = 32  # openat2 answers EAGAIN while somebody renames directories
 _O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY)
+_IS_LINUX = sys.platform == "linux"
 _HAS_PROC = Path("/proc/self/fd").is_dir()
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -234,6 +236,8 @@ def _kernel_has_openat2(descriptor: int) -> bool:
 
 def _openat2(directory: int, path: bytes, how: _How) -> int:
     """Return a descriptor, or the error number made negative."""
+    if not _IS_LINUX:
+        return -errno.ENOSYS
     descriptor = _syscall(_OPENAT2, directory, path, ctypes.addressof(how), ctypes.sizeof(how))
     return descriptor if descriptor >= 0 else -ctypes.get_errno()
 

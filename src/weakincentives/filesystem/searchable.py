@@ -16,6 +16,7 @@ from weakincentives.filesystem.search import LineMatch, Searcher, compile_regex
 from weakincentives.filesystem.types import Children, GlobMatch, GrepMatch, Results
 
 _IGNORE_FILES = (".gitignore", ".ignore")
+_MAX_IGNORE_FILE = 256 * 1024  # bytes of an ignore file that count
 
 
 class SearchableFilesystem(Primitives):
@@ -50,7 +51,8 @@ class SearchableFilesystem(Primitives):
         name at any depth, with `/` by the path below `path`. Binary files are skipped.
         """
         searcher = compile_regex(pattern, self._limits)
-        wanted = None if glob is None else compile_filter(glob)
+        longest = self._limits.max_pattern_length
+        wanted = None if glob is None else compile_filter(glob, max_length=longest)
         cap = self._limits.max_grep_matches
         if max_matches is not None:
             if max_matches < 0:
@@ -154,7 +156,7 @@ class SearchableFilesystem(Primitives):
         for name in _IGNORE_FILES:
             if name in children.files:
                 with suppress(OSError), self._open(join(directory, name)) as content:
-                    texts.append(content.read(0, content.size).decode(errors="replace"))
+                    texts.append(content.read(0, _MAX_IGNORE_FILE).decode(errors="replace"))
         return rules.child(directory, "\n".join(texts)) if texts else rules
 
 

@@ -83,11 +83,10 @@ def remove(directory: int, name: str) -> None:
     except (IsADirectoryError, PermissionError):
         hidden = temporary_name()
         rename((directory, name), (directory, hidden))
-        reached("remove.hidden")
         try:
-            _remove_hidden(directory, hidden)
-        except OSError as error:
-            _log.warning("Could not remove all of %r, deleted but still on disk: %s", name, error)
+            reached("remove.hidden")
+        finally:
+            _discard(directory, hidden, name)
 
 
 def remove_if_empty(directory: int, name: str) -> bool:
@@ -148,6 +147,14 @@ def rename(source: tuple[int, str], target: tuple[int, str], *, exclusive: bool 
         _rename_unless_there(source, target)
     elif code:
         raise os_error(code, target[1])
+
+
+def _discard(directory: int, hidden: str, name: str) -> None:
+    """Remove what has been deleted already; what resists stays hidden."""
+    try:
+        _remove_hidden(directory, hidden)
+    except OSError as error:
+        _log.warning("Could not remove all of %r, deleted but still on disk: %s", name, error)
 
 
 def _remove_hidden(directory: int, name: str) -> None:
