@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from benchmarks.harness import Goal, Outcome
 
 NOT_JUDGED = "not judged: no figure to compare with"
+UNFAIR = "not judged: it uses several threads, take --clock wall"
 
 
 def within_limit(factor: float, limit: str = "") -> Goal:
@@ -15,6 +16,8 @@ def within_limit(factor: float, limit: str = "") -> Goal:
         bounds = [o for o in outcomes if o.role == "limit" and limit in o.name and o.comparable]
         if mine is None or not bounds or not (bound := bounds[0].median):
             return None, NOT_JUDGED
+        if bounds[0].unfair:
+            return None, UNFAIR
         return mine <= factor * bound, f"{mine / bound:.2f} x"
 
     return Goal(f"<= {factor:g} x {limit or 'limit'}", judge)

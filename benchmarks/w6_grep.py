@@ -57,7 +57,7 @@ def _limit(
             expect(found, dict(counts), "lines in each file")
 
         run = lambda: ripgrep_count(root, question.pattern)  # noqa: E731 - two alternatives, one name
-        return Contender(LIMIT, "limit", run, check), ()
+        return Contender(LIMIT, "limit", run, check, threads=True), ()
     needle = question.pattern.encode()
     bare = Contender(
         "read every file + bytes.find",

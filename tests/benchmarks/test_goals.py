@@ -66,6 +66,13 @@ def test_without_figures_a_goal_is_not_judged(goal) -> None:
     assert met is None
 
 
+def test_a_limit_whose_threads_are_added_up_is_no_measure() -> None:
+    limit = Outcome("rg", "limit", samples=[1.0], unfair=True)
+    met, reason = within_limit(2).judge([RACE[0], limit])
+    assert met is None
+    assert "several threads" in reason
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(2.5, "2.5 s"), (0.0123, "12.3 ms"), (4.5e-6, "4.5 us"), (3e-8, "30 ns"), (None, "-")],

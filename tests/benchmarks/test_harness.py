@@ -13,6 +13,7 @@ import pytest
 from benchmarks.harness import (
     Absent,
     Case,
+    Clock,
     Contender,
     Outcome,
     Role,
@@ -162,3 +163,9 @@ def test_the_cpu_clock_counts_work_in_children() -> None:
     before = cpu_clock()
     subprocess.run([sys.executable, "-c", "sum(range(1_000_000))"], check=True)
     assert cpu_clock() > before
+
+
+@pytest.mark.parametrize(("clock", "unfair"), [(time.perf_counter, False), (cpu_clock, True)])
+def test_only_processor_time_is_unfair_to_threads(clock: Clock, unfair: bool) -> None:
+    [outcome] = measure(Case("sum", (_contender(threads=True),)), 1, clock).outcomes
+    assert outcome.unfair is unfair
