@@ -306,7 +306,7 @@ def _blocks(content: Content) -> Iterator[_Block]:
             data = data[:cut]
             yield _Block(data, cut - data.endswith(b"\n"))
         else:
-            yield _Block(data + b"\n", _character_start(data))
+            yield _Block(data + b"\n", _character_at(data, len(data) - 1))
             offset = _next_line(content, offset + len(data), size)
 
 
@@ -324,12 +324,15 @@ def _next_line(content: Content, offset: int, size: int) -> int:
     return size
 
 
-def _character_start(data: bytes) -> int:
-    """Return where the last character of `data` starts, which may be incomplete."""
-    for at in range(len(data) - 1, max(len(data) - 5, 0), -1):
-        if data[at] & 0xC0 != 0x80:
-            return at
-    return len(data) - 1
+def _character_at(data: bytes, at: int) -> int:
+    r"""Return where the character that the byte `at` is in starts.
+
+    RE2 takes `\B` between the bytes of one character for true.
+    """
+    for start in range(at, max(at - 4, -1), -1):
+        if start == len(data) or data[start] & 0xC0 != 0x80:
+            return start
+    return at
 
 
 def _with_plain_line_ends(block: _Block) -> _Block:
@@ -351,14 +354,21 @@ def _is_binary(content: Content, first: _Block) -> bool:
 
 def _line_match(hit: _Hit, first_number: int, width: int) -> LineMatch:
     """Return the line, or `width` characters of it around the hit."""
+    if len(hit.line) <= width and hit.line.isascii():
+        return LineMatch(first_number + hit.above, hit.line.decode(), hit.start, hit.end)
     reach = 4 * width + 4  # bytes that surely hold `width` whole characters
-    before = _text(hit.line[max(0, hit.start - reach) : hit.start])
-    matched = _text(hit.line[hit.start : min(hit.end, hit.start + reach)])[:width]
-    after = _text(hit.line[hit.end : hit.end + reach])
+    line, start, end = (
+        hit.line,
+        _character_at(hit.line, hit.start),
+        _character_at(hit.line, hit.end),
+    )
+    before = _text(line[max(0, start - reach) : start])
+    matched = _text(line[start : min(end, start + reach)])[:width]
+    after = _text(line[end : end + reach])
     room = width - len(matched)
-    start = min(len(before), max(room // 2, room - len(after)))
-    shown = before[len(before) - start :] + matched + after[: room - start]
-    return LineMatch(first_number + hit.above, shown, start, start + len(matched))
+    shown_before = min(len(before), max(room // 2, room - len(after)))
+    shown = before[len(before) - shown_before :] + matched + after[: room - shown_before]
+    return LineMatch(first_number + hit.above, shown, shown_before, shown_before + len(matched))
 
 
 def _text(data: bytes) -> str:
