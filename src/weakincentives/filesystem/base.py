@@ -92,9 +92,13 @@ class BaseFilesystem(WritableFilesystem):
             elif found.link_target is not None:
                 self._make_link(target, found.link_target)
             elif found.is_file:
-                with self._open(found.path) as content:
-                    data = content.read(0, content.size)
-                self._store(target, data, permissions=found.permissions)
+                self._copy_file(found, target)
+
+    def _copy_file(self, found: FileStat, target: str) -> None:
+        """Copy one file."""
+        with self._open(found.path) as content:
+            data = content.read(0, content.size)
+        self._store(target, data, permissions=found.permissions)
 
     def _copy_below(self, missing: Sequence[str], source: str, goal: str) -> None:
         """Copy an entry into a chain of `missing` directories, or do nothing."""
@@ -117,7 +121,7 @@ class BaseFilesystem(WritableFilesystem):
         """Put a file where an outside source says; `known` are directories that exist."""
         parent = parent_of(path)
         if parent not in known:
-            missing = self._missing_parents(path, create=True)
+            missing = self._missing_parents(path, bounded=False)
             self._make_directories(missing)
             self._listeners.tell(*map(DirectoryCreated, missing))
             known.update(parents_of(path))
@@ -150,7 +154,7 @@ class BaseFilesystem(WritableFilesystem):
         """Return the parents that `goal` lacks, or refuse it."""
         before = self._lookup(goal)
         if before is None:
-            missing = self._missing_parents(goal, create=True)
+            missing = self._missing_parents(goal)
             check_new(goal, len(missing) + 1, self._limits)
             return missing
         refuse_overwrite(before, "overwrite" if overwrite else "create")

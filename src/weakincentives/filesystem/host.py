@@ -145,16 +145,28 @@ class HostFilesystem(BaseFilesystem):
             )
 
     def _append(self, path: str, data: bytes) -> None:
+        self._store_copy(path, path, None, data)
+
+    def _copy_file(self, found: FileStat, target: str) -> None:
+        self._store_copy(found.path, target, found.permissions)
+
+    def _store_copy(
+        self, source: str, path: str, permissions: int | None, more: bytes = b""
+    ) -> None:
+        """Create or replace a file by a copy of another and `more`, whatever its size."""
+
         def fill(target: int) -> None:
-            staging.copy_all(source, target)
-            staging.write_all(target, data)
+            staging.copy_all(opened, target)
+            staging.write_all(target, more)
 
         with self._changing(path) as (parent, name):
-            source, _ = self._directory.open_file(path)
+            opened, _ = self._directory.open_file(source)
             try:
-                staging.store_file(parent, name, fill, durable=self._durable)
+                staging.store_file(
+                    parent, name, fill, permissions=permissions, durable=self._durable
+                )
             finally:
-                os.close(source)
+                os.close(opened)
 
     def _make_directory(self, path: str) -> None:
         with self._changing(path) as (parent, name):

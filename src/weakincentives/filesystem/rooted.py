@@ -23,6 +23,7 @@ _MAX_PATH = 4_000  # bytes that the kernel takes in one call, less a margin
 _MAX_STEPS = 1_000  # segments and links in the path of a root
 _RETRIES = 32  # openat2 answers EAGAIN while somebody renames directories
 _O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY)
+_PASSING = _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # a directory on the way
 _IS_LINUX = sys.platform == "linux"
 _HAS_PROC = Path("/proc/self/fd").is_dir()
 
@@ -120,16 +121,35 @@ class RootedDirectory:
             raise
 
     def _open(self, path: str, flags: int) -> int:
-        flags |= os.O_NOFOLLOW | os.O_CLOEXEC
         encoded = _encoded(path)
-        if self._kernel and len(encoded) <= _MAX_PATH:
-            for _ in range(_RETRIES):
-                descriptor = _openat2(self.descriptor, encoded, self._how(flags))
-                if descriptor >= 0:
-                    return descriptor
-                if descriptor != -errno.EAGAIN:
-                    raise os_error(-descriptor, path)
-        return self._open_by_steps(encoded, flags)
+        flags |= os.O_NOFOLLOW | os.O_CLOEXEC
+        if not self._kernel:
+            return self._open_by_steps(self.descriptor, encoded, flags)
+        if len(encoded) <= _MAX_PATH:
+            return self._open_at_once(self.descriptor, encoded, flags)
+        return self._open_far(encoded, flags)
+
+    def _open_at_once(self, directory: int, path: bytes, flags: int) -> int:
+        for _ in range(_RETRIES):
+            descriptor = _openat2(directory, path, self._how(flags))
+            if descriptor >= 0:
+                return descriptor
+            if descriptor != -errno.EAGAIN:
+                raise os_error(-descriptor, os.fsdecode(path))
+        return self._open_by_steps(directory, path, flags)
+
+    def _open_far(self, path: bytes, flags: int) -> int:
+        """Open a path that is longer than the kernel takes, in as few parts as possible."""
+        current = os.dup(self.descriptor)
+        try:
+            while len(path) > _MAX_PATH:
+                cut = path.rindex(b"/", 0, _MAX_PATH) if b"/" in path[:_MAX_PATH] else len(path)
+                deeper = self._open_at_once(current, path[:cut], _PASSING)
+                os.close(current)
+                current, path = deeper, path[cut + 1 :]
+            return self._open_at_once(current, path, flags)
+        finally:
+            os.close(current)
 
     def _how(self, flags: int) -> _How:
         how = self._hows.get(flags)
@@ -137,12 +157,12 @@ class RootedDirectory:
             how = self._hows[flags] = _How(flags, 0, self._resolve)
         return how
 
-    def _open_by_steps(self, path: bytes, flags: int) -> int:
+    def _open_by_steps(self, directory: int, path: bytes, flags: int) -> int:
         *parents, name = path.split(b"/")
-        current = os.dup(self.descriptor)
+        current = os.dup(directory)
         try:
             for segment in parents:
-                deeper = self._step(segment, _O_PATH | os.O_DIRECTORY, current)
+                deeper = self._step(segment, _PASSING, current)
                 os.close(current)
                 current = deeper
             return self._step(name, flags, current)
@@ -150,7 +170,7 @@ class RootedDirectory:
             os.close(current)
 
     def _step(self, segment: bytes, flags: int, directory: int) -> int:
-        descriptor = os.open(segment, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+        descriptor = os.open(segment, flags, dir_fd=directory)
         if self._device is not None and os.fstat(descriptor).st_dev != self._device:
             os.close(descriptor)
             raise os_error(errno.EXDEV, os.fsdecode(segment))

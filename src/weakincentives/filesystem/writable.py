@@ -273,8 +273,13 @@ class WritableFilesystem(ReadableFilesystem):
                 names = [name for group in self._children(current) for name in group]
                 stack.extend(join(current, name) for name in sorted(names, reverse=True))
 
-    def _missing_parents(self, path: str, *, create: bool) -> list[str]:
-        """Return the directories above `path` that do not exist, outermost first."""
+    def _missing_parents(
+        self, path: str, *, create: bool = True, bounded: bool = True
+    ) -> list[str]:
+        """Return the directories above `path` that do not exist, outermost first.
+
+        If `bounded`, the list ends where it is too long for the limits in any case.
+        """
         parent = parent_of(path)
         found = self._lookup(parent)
         if found is not None and found.is_directory:
@@ -286,8 +291,8 @@ class WritableFilesystem(ReadableFilesystem):
             missing.append(parent)
             if not create:
                 raise os_error(errno.ENOENT, parent, "Parent directory does not exist")
-            if len(missing) > self._limits.max_path_depth:
-                break  # too deep, as the caller will find; do not list thousands
+            if bounded and len(missing) > self._limits.max_path_depth:
+                break
         return missing
 
     def _is_directory(self, path: str, wanted: str) -> bool:
