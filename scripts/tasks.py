@@ -31,7 +31,10 @@ assert files("weakincentives").joinpath("py.typed").is_file()
 
 def demo(_: Sequence[str]) -> None:
     """Watch a workspace at work on a small project."""
-    hand_over_to([_development().program("wink"), "demo"])
+    with step("set-up"):
+        # apart from .venv: whoever only watches needs none of the development tools
+        alone = environment(".venv-demo", running_interpreter(), ["--editable", "."])
+    hand_over_to([alone.program("wink"), "demo"])
 
 
 def check(_: Sequence[str]) -> None:

@@ -74,7 +74,7 @@ except SystemExit:
     loaded = set(json.loads(done.stderr))
     assert "weakincentives.cli.main" in loaded
     assert not loaded & {source.module for source in COMMANDS.values()}
-    assert not loaded & {"rich", "msgspec", "re2", "pathspec", "weakincentives.filesystem"}
+    assert not loaded & {"rich", "msgspec", "re2", "weakincentives.filesystem"}
 
 
 def test_the_shell_completes_a_command_without_loading_it():
