@@ -85,6 +85,7 @@ class BaseFilesystem(WritableFilesystem):
 
     def _copy(self, source: str, destination: str) -> None:
         """Copy an entry to where nothing is, or a file or link over a file."""
+        found = None
         for found in self._tree(source):
             target = destination + found.path[len(source) :]
             if found.is_directory:
@@ -93,6 +94,8 @@ class BaseFilesystem(WritableFilesystem):
                 self._make_link(target, found.link_target)
             elif found.is_file:
                 self._copy_file(found, target)
+        if found is None:
+            self._refuse_missing(source)  # it has gone since it was looked at
 
     def _copy_file(self, found: FileStat, target: str) -> None:
         """Copy one file."""
