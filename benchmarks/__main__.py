@@ -115,6 +115,8 @@ def conclude(
         console.print(f"\nJSON: {place}", highlight=False)
         for line in (line for report in reports for line in report.missed):
             console.print(f"missed: {line}", highlight=False)
+        for line in (line for report in reports for line in report.doubtful):
+            console.print(f"doubtful: {line}", highlight=False)
     broken = [line for report in reports for line in report.broken]
     for line in broken:
         console.print(f"broken: {line}", highlight=False)

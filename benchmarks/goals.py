@@ -69,6 +69,13 @@ def at_most(seconds: float) -> Goal:
     return Goal(f"<= {show(seconds)}", judge)
 
 
+def beats_limit(outcomes: Iterable[Outcome]) -> bool:
+    """Whether ours took clearly less than what is said to be the least possible."""
+    given = list(outcomes)
+    mine, limit = time_of(given, "ours"), time_of(given, "limit")
+    return mine is not None and limit is not None and mine < 0.9 * limit
+
+
 def time_of(outcomes: Iterable[Outcome], role: str) -> float | None:
     """The median of the first contender in that role that answered."""
     return next((o.median for o in outcomes if o.role == role and o.comparable), None)

@@ -125,6 +125,7 @@ class Case:
     absent: tuple[Absent, ...] = ()
     size: int | None = None
     growth: str = ""
+    beatable: bool = False  # ours may do less work than the limit, which is then only a scale
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,49 +16,55 @@ from benchmarks.subject import Subject
 TEXTS = ("one = 1\n" * 30, "two = 2\n" * 30)
 BATCH = 50
 Write = Callable[[str, str], object]
+Maker = Callable[[Path], Subject]
 
 
 def cases(stage: Stage) -> Iterator[Case]:
-    """Create new files, then overwrite the same fifty; each contender has its own folder."""
+    """Create new files, then overwrite the same fifty.
+
+    All contenders write into one folder, under names of their own: where a file system
+    happens to place a folder changes the cost of creating a file in it threefold.
+    """
     makers, absent = host_peers()
     for kind in ("create", "overwrite"):
-        contenders = [_of(stage, "ours", OurHost, kind)]
-        contenders += [_of(stage, "peer", make, kind) for make in makers]
-        for name, write in (
-            ("open + write + close", write_file),
-            ("temp + rename", write_and_rename),
-        ):
-            place = stage.scratch()
-            contenders.append(_contender(name, "limit", _bare(write, place), place, kind))
-        yield Case(
-            f"{kind} a small file", tuple(contenders), (not_slower_than_peers(1.15),), absent
+        folder = stage.scratch()
+        writers: list[tuple[str, Role, Write]] = []
+        for role, make in _makers(makers):
+            subject = stage.keep(make(folder))
+            writers.append((subject.name, role, subject.write))
+        writers.append(("open + write + close", "limit", _bare(write_file, folder)))
+        writers.append(("temp + rename", "limit", _bare(write_and_rename, folder)))
+        contenders = tuple(
+            _contender(*writer, folder / f"{number}-", kind)
+            for number, writer in enumerate(writers)
         )
+        yield Case(f"{kind} a small file", contenders, (not_slower_than_peers(1.15),), absent)
 
 
-def _of(stage: Stage, role: Role, make: Callable[[Path], Subject], kind: str) -> Contender:
-    place = stage.scratch()
-    subject = stage.keep(make(place))
-    return _contender(subject.name, role, subject.write, place, kind)
+def _makers(peers: list[Maker]) -> Iterator[tuple[Role, Maker]]:
+    yield "ours", OurHost
+    for make in peers:
+        yield "peer", make
 
 
-def _bare(write: Callable[[str, bytes], int], place: Path) -> Write:
-    return lambda path, text: write(f"{place}/{path}", text.encode())
+def _bare(write: Callable[[str, bytes], int], folder: Path) -> Write:
+    return lambda path, text: write(f"{folder}/{path}", text.encode())
 
 
-def _contender(name: str, role: Role, write: Write, place: Path, kind: str) -> Contender:
+def _contender(name: str, role: Role, write: Write, prefix: Path, kind: str) -> Contender:
     """Write the next text under the next name; afterwards the disk must say the same."""
     numbers = itertools.count()
 
     def run() -> tuple[str, str]:
         number = next(numbers)
-        path = f"f{number if kind == 'create' else number % BATCH}.txt"
+        path = f"{prefix.name}{number if kind == 'create' else number % BATCH}.txt"
         text = TEXTS[number // BATCH % 2]
         write(path, text)
         return path, text
 
     def check(answer: object) -> None:
         path, text = answer  # pyright: ignore[reportGeneralTypeIssues] - what `run` returned
-        expect((place / path).read_text(), text, "content on disk")
+        expect((prefix.parent / path).read_text(), text, "content on disk")
 
     return Contender(name, role, run, check, repeat=BATCH)
 

@@ -4,6 +4,7 @@ import pytest
 
 from benchmarks.goals import (
     at_most,
+    beats_limit,
     best_peer,
     faster_than,
     faster_than_peers,
@@ -64,6 +65,13 @@ def test_without_figures_a_goal_is_not_judged(goal) -> None:
     broken = _outcome("us", "ours", 1.0, "failed")
     met, _ = goal.judge([broken])
     assert met is None
+
+
+def test_beating_a_physical_limit_is_noticed() -> None:
+    limit = _outcome("read", "limit", 1.0)
+    assert beats_limit([_outcome("us", "ours", 0.5), limit])
+    assert not beats_limit([_outcome("us", "ours", 0.95), limit])
+    assert not beats_limit([_outcome("us", "ours", 0.5)])
 
 
 def test_a_limit_whose_threads_are_added_up_is_no_measure() -> None:
