@@ -34,12 +34,15 @@ def is_leftover(name: str, age: float) -> bool:
     namespace, pid, start, _ = parts
     if namespace != _namespace():
         return age > _FOREIGN_AGE
-    return _identity(int(pid)) != f"{pid}-{start}"
+    identity = _identity(int(pid))
+    if identity is None:
+        return age > _FOREIGN_AGE
+    return identity != f"{pid}-{start}"
 
 
 @cache
 def _own_prefix(pid: int) -> str:
-    return f"{RESERVED_PREFIX}{_namespace()}-{_identity(pid)}-"
+    return f"{RESERVED_PREFIX}{_namespace()}-{_identity(pid) or f'{pid}-0'}-"
 
 
 @cache
@@ -50,24 +53,24 @@ def _namespace() -> str:
         return "0"
 
 
-def _identity(pid: int) -> str:
-    """Return the process number with its start time; empty if there is no such process."""
+def _identity(pid: int) -> str | None:
+    """Return the process number with its start time.
+
+    Empty if there is no such process, None if there is one that we may not look at.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except FileNotFoundError:
-        return _identity_by_signal(pid)
+    except OSError:
+        return None if _can_be_signalled(pid) else ""
     # a killed process that nobody has waited for yet writes no more
     return "" if fields[0] in {b"Z", b"X"} else f"{pid}-{fields[19].decode()}"
 
 
-def _identity_by_signal(pid: int) -> str:
-    """Without /proc: whether the process can be signalled is all there is to know."""
-    if Path("/proc/self/stat").exists():
-        return ""
+def _can_be_signalled(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return ""
+    except (ProcessLookupError, OverflowError):
+        return False
     except PermissionError:
-        return f"{pid}-0"
-    return f"{pid}-0"
+        return True
+    return True

@@ -225,7 +225,12 @@ def _unlock(descriptor: int) -> None:
 def _rename_unless_there(source: tuple[int, str], target: tuple[int, str]) -> None:
     """Do it with ordinary calls: a link fails where something is, and so does a directory."""
     if stat.S_ISDIR(os.stat(source[1], dir_fd=source[0], follow_symlinks=False).st_mode):
-        rename(source, target)
+        try:
+            rename(source, target)
+        except OSError as error:
+            if error.errno in {errno.ENOTEMPTY, errno.ENOTDIR}:
+                raise os_error(errno.EEXIST, target[1]) from None
+            raise
         return
     os.link(
         source[1],
