@@ -81,7 +81,7 @@ def main(argv: list[str]) -> int:
         clean()
         return 0
     width = None if sys.stdout.isatty() else 200
-    console = Console(width=width)
+    console = Console(width=width, markup=False)  # names and notes hold brackets
     surroundings = environment(f"python -m benchmarks {' '.join(argv)}".strip())
     console.print(surroundings, highlight=False)
     if options.clock == "wall" and surroundings["load"] > surroundings["cpus"] / 2:
