@@ -61,8 +61,8 @@ class BaseFilesystem(WritableFilesystem):
                 new = sum(self._lookup(path) is None for path in above)
                 self._quota.admit(plan.total_bytes, len(plan.files) + new)
             known = {""}
-            for file in plan.files:
-                self._install(file.path, file.read(), file.permissions, known)
+            for file, data in plan.contents():
+                self._install(file.path, data, file.permissions, known)
             return plan.report()
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
 from weakincentives.filesystem.paths import RESERVED_PREFIX, join, os_error, parent_of
 from weakincentives.filesystem.readable import hash_of
 from weakincentives.filesystem.rooted import RootedDirectory, explained
+from weakincentives.filesystem.text import Content
 from weakincentives.filesystem.types import Children, FileEntry, FileStat, Results
 
 _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
@@ -128,6 +130,28 @@ class HostFilesystem(BaseFilesystem):
             return HostFile(*self._directory.open_file(path), self._line_indexes)
         except OSError as error:
             raise explained(error, path) from None
+
+    def _contents(self, paths: Iterable[str]) -> Generator[tuple[str, Content], None, None]:
+        for folder, files in groupby(paths, key=parent_of):
+            try:
+                directory = self._directory.open_directory(folder)
+            except OSError:
+                continue  # gone, replaced or forbidden since it was listed
+            try:
+                for path in files:
+                    content = self._listed_file(directory, path)
+                    if content is not None:
+                        with content:
+                            yield path, content
+            finally:
+                os.close(directory)
+
+    def _listed_file(self, directory: int, path: str) -> HostFile | None:
+        try:
+            opened = self._directory.open_listed(directory, path.rpartition("/")[2])
+        except OSError:
+            return None
+        return HostFile(*opened, self._line_indexes)
 
     # --- writing ---
 

@@ -9,16 +9,17 @@ stable view and a directory is copied at no cost.
 import errno
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import ClassVar, TypeAlias
 
 from weakincentives.filesystem.base import BaseFilesystem
 from weakincentives.filesystem.events import FileDeleted
 from weakincentives.filesystem.limits import Limits
-from weakincentives.filesystem.paths import os_error
+from weakincentives.filesystem.paths import os_error, parent_of
 from weakincentives.filesystem.searchable import SearchableFilesystem
-from weakincentives.filesystem.text import BytesContent, LineIndex
+from weakincentives.filesystem.text import BytesContent, Content, LineIndex
 from weakincentives.filesystem.types import (
     Children,
     FileEntry,
@@ -85,20 +86,29 @@ class InMemoryFilesystem(BaseFilesystem):
             raise os_error(errno.ENOENT, path)
         return _FileContent(node)
 
+    def _contents(self, paths: Iterable[str]) -> Generator[tuple[str, Content], None, None]:
+        for folder, files in groupby(paths, key=parent_of):
+            children = dict(self._directory(folder))
+            for path in files:
+                node = children.get(path.rpartition("/")[2])
+                if type(node) is _File:
+                    yield path, _FileContent(node)
+
     # --- writing ---
 
     def _store(
         self, path: str, data: bytes, *, permissions: int | None = None, exclusive: bool = False
     ) -> None:
-        now = self._clock()
-        old = self._find(path)
-        if exclusive and old is not None:
-            raise os_error(errno.EEXIST, path)
-        created = now
-        if type(old) is _File:
-            permissions = old.permissions if permissions is None else permissions
-            created = old.created
-        self._place_node(path, _File(data, permissions or 0o644, created, now), now)
+        with self._lock:
+            chain, name = self._owned(path)
+            old = chain[-1].children.get(name)
+            if exclusive and old is not None:
+                raise os_error(errno.EEXIST, path)
+            now = created = self._clock()
+            if type(old) is _File:
+                permissions = old.permissions if permissions is None else permissions
+                created = old.created
+            _put(chain, name, _File(data, permissions or 0o644, created, now), now)
 
     def _make_directory(self, path: str) -> None:
         if self._find(path) is not None:
@@ -153,21 +163,21 @@ class InMemoryFilesystem(BaseFilesystem):
 
     def _place_node(self, path: str, node: "_Node | None", now: int) -> None:
         """Put `node` at `path` (None: take away what is there); the parent exists."""
-        *parents, name = path.split("/")
         with self._lock:
-            directory = self._root_node = self._own(self._root_node)
-            chain = [directory]
-            for segment in parents:
-                directory = self._own(directory.children[segment])
-                chain[-1].children[segment] = directory
-                chain.append(directory)
-            old = directory.children.get(name)
-            if node is not None:
-                directory.children[name] = node
-            elif old is not None:
-                del directory.children[name]
-            directory.modified = now
-            _account(chain, old, node)
+            chain, name = self._owned(path)
+            _put(chain, name, node, now)
+
+    def _owned(self, path: str) -> "tuple[list[_Directory], str]":
+        """Return the directories above `path`, all of the current edition, and its name."""
+        *parents, name = path.split("/")
+        directory = self._root_node = self._own(self._root_node)
+        chain = [directory]
+        for segment in parents:
+            deeper = self._own(directory.children[segment])
+            directory.children[segment] = deeper
+            directory = deeper
+            chain.append(directory)
+        return chain, name
 
     def _own(self, node: "_Node") -> "_Directory":
         if type(node) is not _Directory:
@@ -289,13 +299,21 @@ class _FileContent(BytesContent):
         return self._file.index
 
 
-def _account(chain: list[_Directory], old: _Node | None, new: _Node | None) -> None:
-    size = (new.size if new else 0) - (old.size if old else 0)
-    count = (new.count if new else 0) - (old.count if old else 0)
+def _put(chain: list[_Directory], name: str, node: _Node | None, now: int) -> None:
+    """Set or take away an entry of the last directory, and keep the sums of all of them."""
+    directory = chain[-1]
+    old = directory.children.get(name)
+    if node is not None:
+        directory.children[name] = node
+    elif old is not None:
+        del directory.children[name]
+    directory.modified = now
+    size = (node.size if node else 0) - (old.size if old else 0)
+    count = (node.count if node else 0) - (old.count if old else 0)
     if size or count:
-        for directory in chain:
-            directory.size += size
-            directory.count += count
+        for above in chain:
+            above.size += size
+            above.count += count
 
 
 def _date(nanoseconds: int) -> datetime:

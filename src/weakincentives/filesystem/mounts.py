@@ -10,7 +10,7 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
+from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -22,6 +22,7 @@ from weakincentives.filesystem.paths import (
     VfsPath,
     join,
     normalize_path,
+    parent_of,
     shown,
 )
 from weakincentives.filesystem.patterns import compile_filter
@@ -81,12 +82,12 @@ class MountReport:
 
 
 class MountedFile(NamedTuple):
-    """A file to copy: where it goes, and how to read it."""
+    """A file to copy: where it goes, and where it is."""
 
     path: str
     size: int
     permissions: int
-    read: Callable[[], bytes]
+    place: "_Place"
 
 
 class MountPlan:
@@ -115,6 +116,17 @@ class MountPlan:
         except BaseException:
             self.close()
             raise
+
+    def contents(self) -> Iterator[tuple[MountedFile, bytes]]:
+        """Yield every file with its bytes; no more of them than were there when it was found."""
+        for (root, folder), files in groupby(self.files, key=_folder):
+            descriptor = root.directory.open_directory(folder)
+            try:
+                for file in files:
+                    check_time("Mount")
+                    yield file, root.read(descriptor, file.place.path, file.size)
+            finally:
+                os.close(descriptor)
 
     def report(self) -> MountReport:
         """Return what the workspace gets."""
@@ -202,8 +214,7 @@ class MountPlan:
         if self._wanted(place.shown):
             target = join(self.mount_path, place.below) if place.below else self.mount_path
             permissions = stat.S_IMODE(found.st_mode) & 0o777
-            read = partial(place.root.read, place.path, found.st_size)
-            self.files.append(MountedFile(target, found.st_size, permissions, read))
+            self.files.append(MountedFile(target, found.st_size, permissions, place))
 
     def _skip(self, place: "_Place", reason: str) -> None:
         self.skipped.append(SkippedEntry(place.shown, reason))
@@ -276,15 +287,19 @@ class _Root:
         finally:
             os.close(descriptor)
 
-    def read(self, path: str, size: int) -> bytes:
+    def read(self, directory: int, path: str, size: int) -> bytes:
         try:
-            descriptor, found = self.directory.open_file(path)
+            descriptor, found = self.directory.open_listed(directory, path.rpartition("/")[2])
             try:
                 return read_range(descriptor, 0, min(size, found.st_size))
             finally:
                 os.close(descriptor)
         except OSError as error:
             raise explained(error, path) from None
+
+
+def _folder(file: MountedFile) -> "tuple[_Root, str]":
+    return file.place.root, parent_of(file.place.path)
 
 
 def _filter(mount: HostMount) -> Callable[[str], bool]:

@@ -112,7 +112,7 @@ def _checked_page(offset: int, limit: int) -> int:
 
 def _not_text(path: str, encoding: str, error: UnicodeError) -> BinaryContentError:
     return BinaryContentError(
-        f"{shown(path)!r} has binary content, not {encoding} text ({error}); use read_bytes"
+        f"{shown(path)!r} has binary content that is not {encoding} text ({error}); use read_bytes"
     )
 
 

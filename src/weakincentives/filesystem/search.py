@@ -16,7 +16,7 @@ import re2  # pyright: ignore[reportMissingTypeStubs] # it has none; `_Engine` s
 
 from weakincentives.errors import WinkError
 from weakincentives.filesystem.limits import Limits, check_time
-from weakincentives.filesystem.text import Content
+from weakincentives.filesystem.text import BytesContent, Content
 
 _BLOCK = 8 * 1024 * 1024
 _BINARY_PREFIX = 8 * 1024
@@ -135,7 +135,16 @@ class Searcher:
         self._width = width
 
     def lines(self, content: Content) -> Iterator[LineMatch]:
-        """Yield the lines of `content` that match, as they are found; none if it is binary."""
+        """Return the lines of `content` that match, as they are found; none if it is binary."""
+        if content.size <= _BLOCK and not self._ends_matter:
+            # most files hold nothing: one look at the bytes is all that they cost
+            data = content.read(0, _BLOCK)
+            if self._finder.find(data, 0, len(data)) is None:
+                return iter(())
+            content = BytesContent(data)
+        return self._lines(content)
+
+    def _lines(self, content: Content) -> Iterator[LineMatch]:
         unsure: _Block | None = None  # the first block, until something hit and it proved text
         number, previous = 1, b""
         for block in _blocks(content):

@@ -12,7 +12,8 @@ from weakincentives.filesystem.limits import check_time
 from weakincentives.filesystem.paths import join, normalize_path, parents_of
 from weakincentives.filesystem.patterns import Glob, State, compile_filter, compile_glob
 from weakincentives.filesystem.primitives import Primitives
-from weakincentives.filesystem.search import LineMatch, Searcher, compile_regex
+from weakincentives.filesystem.search import Searcher, compile_regex
+from weakincentives.filesystem.text import Content
 from weakincentives.filesystem.types import Children, GlobMatch, GrepMatch, Results
 
 _IGNORE_FILES = (".gitignore", ".ignore")
@@ -60,8 +61,8 @@ class SearchableFilesystem(Primitives):
             cap = min(cap, max_matches)
         view = self._stable()
         files = view._searchable(normalize_path(path), wanted, use_ignore_files)
-        with closing(view._search(searcher, files)) as found:
-            return _capped(found, cap, self._limits.max_grep_characters)
+        with closing(view._contents(files)) as opened:
+            return _found(searcher, opened, cap, self._limits.max_grep_characters)
 
     # --- shared steps that a backend may do better ---
 
@@ -69,18 +70,15 @@ class SearchableFilesystem(Primitives):
         """Return what a search looks at: this, or a view that does not change meanwhile."""
         return self
 
-    def _search(
-        self, searcher: Searcher, paths: Iterable[str]
-    ) -> Generator[tuple[str, Iterator[LineMatch]], None, None]:
-        """Yield each of `paths` that can be opened with its matches, in order."""
+    def _contents(self, paths: Iterable[str]) -> Generator[tuple[str, Content], None, None]:
+        """Yield each of the sorted `paths` that can be opened, with its content."""
         for path in paths:
-            check_time("Search")
             try:
                 content = self._open(path)
             except OSError:
                 continue  # gone, replaced or forbidden since it was listed
             with content:
-                yield path, searcher.lines(content)
+                yield path, content
 
     # --- shared steps ---
 
@@ -172,12 +170,13 @@ def _not_ignored(directory: str, children: Children, rules: IgnoreRules) -> Chil
     )
 
 
-def _capped(
-    found: Iterable[tuple[str, Iterator[LineMatch]]], cap: int, characters: int
+def _found(
+    searcher: Searcher, opened: Iterable[tuple[str, Content]], cap: int, characters: int
 ) -> Results[GrepMatch]:
     matches: list[GrepMatch] = []
-    for path, lines in found:
-        for line in lines:
+    for path, content in opened:
+        check_time("Search")
+        for line in searcher.lines(content):
             characters -= len(line.line_content)
             if len(matches) == cap or characters < 0:
                 return Results(matches, truncated=True)
