@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.safety.operations import OPERATIONS, Operation
+from tests.safety.operations import OPERATIONS, Operation, outcome
 from tests.safety.places import Opener, Place, mounted, mounts_below, opened
 from weakincentives.filesystem import HostFilesystem
 from weakincentives.filesystem.rooted import RootedDirectory
@@ -65,6 +65,21 @@ def test_a_mount_point_is_seen_and_not_entered(place: Place, opener: Opener, nam
         assert fs.grep("elsewhere") == ()
         with pytest.raises(PermissionError, match="cross_mounts"):
             OPERATIONS[name](fs, "m")
+
+
+@pytest.mark.parametrize("name", ["read", "read_bytes", "content_hash", "copy_from"])
+def test_a_single_file_that_is_mounted_over_is_not_read(
+    place: Place, opener: Opener, light_directory: Path, name: str
+) -> None:
+    (light_directory / "f").write_text("elsewhere")
+    command = ["mount", "--bind", str(light_directory / "f"), str(place.workspace / "a" / "f.txt")]
+    if subprocess.run(command, check=False, capture_output=True).returncode != 0:
+        return  # the refusal itself is shown above, without a mount of our own
+    with opened(place.workspace, opener) as fs:
+        with pytest.raises(PermissionError, match="cross_mounts"):
+            OPERATIONS[name](fs, "a/f.txt")
+        assert fs.grep("elsewhere") == ()
+        assert "elsewhere" not in repr(outcome(OPERATIONS["grep"], fs, "a/f.txt"))
 
 
 def test_deleting_what_holds_a_mount_leaves_the_mount_alone(place: Place, opener: Opener) -> None:
