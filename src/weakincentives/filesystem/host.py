@@ -218,6 +218,9 @@ class HostFilesystem(BaseFilesystem):
                 self._remove(hidden)
             raise
 
+    def _has_directory(self, path: str) -> bool:
+        return not _is_hidden(path) and self._directory.is_directory(path)
+
     def _remove_if_empty(self, path: str) -> bool:
         with self._changing(path) as (parent, name):
             return staging.remove_if_empty(parent, name)

@@ -75,6 +75,14 @@ class RootedDirectory:
         """Open a directory for listing."""
         return self._open(path or ".", os.O_RDONLY | os.O_DIRECTORY)
 
+    def is_directory(self, path: str) -> bool:
+        """Return whether a directory is there, in one step."""
+        try:
+            os.close(self._open(path or ".", _PASSING))
+        except OSError:
+            return False
+        return True
+
     def open_parent(self, path: str) -> tuple[int, str]:
         """Open the directory that holds `path`; return it with the last segment."""
         parent, _, name = path.rpartition("/")

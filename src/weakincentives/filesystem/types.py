@@ -72,7 +72,7 @@ class FileStat:
         return f"{shown(self.path)} ({self.kind}{size})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class FileEntry:
     """One entry of a directory listing; `size_bytes` is None for what is not a file."""
 
@@ -82,6 +82,23 @@ class FileEntry:
     is_directory: bool
     size_bytes: int | None = None
     is_symlink: bool = False
+
+    def __init__(
+        self,
+        name: str,
+        path: str,
+        is_file: bool,
+        is_directory: bool,
+        size_bytes: int | None = None,
+        is_symlink: bool = False,
+    ) -> None:
+        """Set the fields through their slots; listings make thousands of these."""
+        _set_name(self, name)
+        _set_path(self, path)
+        _set_is_file(self, is_file)
+        _set_is_directory(self, is_directory)
+        _set_size_bytes(self, size_bytes)
+        _set_is_symlink(self, is_symlink)
 
     @property
     def kind(self) -> Kind:
@@ -93,12 +110,17 @@ class FileEntry:
         return shown(self.path) + ("/" if self.is_directory else "")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class GlobMatch:
     """A path that matched a glob pattern."""
 
     path: str
     is_file: bool
+
+    def __init__(self, path: str, is_file: bool) -> None:
+        """Set the fields through their slots; searches make a hundred thousand of these."""
+        _set_match_path(self, path)
+        _set_match_is_file(self, is_file)
 
     def __str__(self) -> str:
         """Return the path."""
@@ -174,3 +196,18 @@ def _kind(is_file: bool, is_directory: bool, is_symlink: bool) -> Kind:
     if is_directory:
         return "directory"
     return "symlink" if is_symlink else "special"
+
+
+def _setter(owner: type, name: str) -> Callable[[object, object], None]:
+    """Return what sets a slot, at two thirds of the price of a frozen dataclass's own way."""
+    return vars(owner)[name].__set__
+
+
+_set_name = _setter(FileEntry, "name")
+_set_path = _setter(FileEntry, "path")
+_set_is_file = _setter(FileEntry, "is_file")
+_set_is_directory = _setter(FileEntry, "is_directory")
+_set_size_bytes = _setter(FileEntry, "size_bytes")
+_set_is_symlink = _setter(FileEntry, "is_symlink")
+_set_match_path = _setter(GlobMatch, "path")
+_set_match_is_file = _setter(GlobMatch, "is_file")

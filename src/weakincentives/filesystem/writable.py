@@ -182,6 +182,11 @@ class WritableFilesystem(ReadableFilesystem):
             self._take_back(missing)
             raise
 
+    def _has_directory(self, path: str) -> bool:
+        """Return whether a directory is there."""
+        found = self._lookup(path)
+        return found is not None and found.is_directory
+
     def _remove_if_empty(self, path: str) -> bool:
         """Remove a directory that holds nothing; return whether that was so."""
         if any(self._children(path)):
@@ -280,9 +285,7 @@ class WritableFilesystem(ReadableFilesystem):
 
         If `bounded`, the list ends where it is too long for the limits in any case.
         """
-        parent = parent_of(path)
-        found = self._lookup(parent)
-        if found is not None and found.is_directory:
+        if self._has_directory(parent_of(path)):
             return []
         missing: list[str] = []
         for parent in parents_of(path):
