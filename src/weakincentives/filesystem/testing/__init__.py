@@ -1,0 +1,85 @@
+"""For people who write a backend or a tool: suites, a mock, strategies, a side-by-side machine.
+
+Needs the extra `testing`. The suites are pytest classes: derive, say how to make your
+filesystem, and mix in what it can do.
+"""
+
+try:
+    import hypothesis as hypothesis
+    import pytest as pytest
+except ImportError as error:
+    raise ImportError(
+        f"weakincentives.filesystem.testing needs {error.name}:"
+        " pip install 'weakincentives[testing]'"
+    ) from error
+else:
+    # before the suites are imported, or their failures print no values
+    pytest.register_assert_rewrite(
+        *(
+            f"{__name__}.{module}"
+            for module in (
+                "events", "globbing", "grepping", "ignoring", "limited", "links", "metadata",
+                "names", "reading", "removal", "texts", "threads", "transfers", "writing",
+            )
+        )
+    )  # fmt: skip
+
+from weakincentives.filesystem.testing.contract import ConformanceSuite
+from weakincentives.filesystem.testing.machine import (
+    DivergenceError,
+    FilesystemMachine,
+    Pair,
+    run_machine,
+    run_parity,
+)
+from weakincentives.filesystem.testing.mock import Call, MockFilesystem
+from weakincentives.filesystem.testing.operations import Operation, Outcome
+from weakincentives.filesystem.testing.strategies import (
+    contents,
+    globs,
+    operations,
+    paths,
+    regexes,
+    texts,
+)
+from weakincentives.filesystem.testing.suites import (
+    EventTests,
+    FilesystemProtocolTests,
+    IgnoreFileTests,
+    LinkTests,
+    QuotaTests,
+    ReadOnlyTests,
+    SpecialFileTests,
+    TextTests,
+    ThreadTests,
+    TransferTests,
+)
+
+__all__ = [
+    "Call",
+    "ConformanceSuite",
+    "DivergenceError",
+    "EventTests",
+    "FilesystemMachine",
+    "FilesystemProtocolTests",
+    "IgnoreFileTests",
+    "LinkTests",
+    "MockFilesystem",
+    "Operation",
+    "Outcome",
+    "Pair",
+    "QuotaTests",
+    "ReadOnlyTests",
+    "SpecialFileTests",
+    "TextTests",
+    "ThreadTests",
+    "TransferTests",
+    "contents",
+    "globs",
+    "operations",
+    "paths",
+    "regexes",
+    "run_machine",
+    "run_parity",
+    "texts",
+]

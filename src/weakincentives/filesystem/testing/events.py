@@ -1,0 +1,167 @@
+"""Events: what changed, told once, in order, after it has happened."""
+
+import hashlib
+import logging
+
+import pytest
+
+from weakincentives.filesystem import (
+    DirectoryCreated,
+    FileDeleted,
+    FilesystemEvent,
+    FileWritten,
+    ObservableFilesystem,
+)
+from weakincentives.filesystem.testing.contract import ConformanceSuite
+
+
+class EventTests(ConformanceSuite):
+    """`subscribe`."""
+
+    def test_the_filesystem_is_observable(self, fs: ObservableFilesystem) -> None:
+        assert isinstance(fs, ObservableFilesystem)
+
+    def test_a_new_file_is_told_with_hash_and_size(self, fs: ObservableFilesystem) -> None:
+        events = _listen(fs)
+        fs.write("file", "é", mode="create")
+        assert events == [FileWritten("file", 2, "create", True, None, _hash("é"), None, 2)]
+
+    def test_a_replaced_file_is_told_with_before_and_after(self, fs: ObservableFilesystem) -> None:
+        fs.write("file", "old text")
+        events = _listen(fs)
+        fs.write_bytes("file", b"new")
+        expected = FileWritten(
+            path="file",
+            bytes_written=3,
+            mode="overwrite",
+            created=False,
+            before_hash=_hash("old text"),
+            after_hash=_hash("new"),
+            before_size=8,
+            after_size=3,
+        )
+        assert events == [expected]
+
+    def test_an_append_is_told_with_the_whole_file_after_it(self, fs: ObservableFilesystem) -> None:
+        fs.write("file", "one")
+        events = _listen(fs)
+        fs.write("file", "two", mode="append")
+        assert events == [
+            FileWritten("file", 3, "append", False, _hash("one"), _hash("onetwo"), 3, 6)
+        ]
+
+    def test_parents_are_told_before_the_file(self, fs: ObservableFilesystem) -> None:
+        fs.mkdir("a")
+        events = _listen(fs)
+        fs.write("a/b/c/file", "")
+        assert events[:2] == [DirectoryCreated("a/b"), DirectoryCreated("a/b/c")]
+        assert [event.path for event in events[2:]] == ["a/b/c/file"]
+
+    def test_every_directory_made_is_told(self, fs: ObservableFilesystem) -> None:
+        events = _listen(fs)
+        fs.mkdir("a/b")
+        fs.mkdir("a")
+        fs.mkdir(".")
+        assert events == [DirectoryCreated("a"), DirectoryCreated("a/b")]
+
+    def test_a_deleted_file_is_told_with_what_it_was(self, fs: ObservableFilesystem) -> None:
+        fs.write("file", "text")
+        events = _listen(fs)
+        fs.delete("file")
+        assert events == [FileDeleted("file", "file", _hash("text"), 4)]
+
+    def test_a_deleted_directory_is_told_once(self, fs: ObservableFilesystem) -> None:
+        fs.write("dir/sub/file", "text")
+        events = _listen(fs)
+        fs.delete("dir", recursive=True)
+        assert events == [FileDeleted("dir", "directory", None, None)]
+
+    def test_what_changes_nothing_is_not_told(self, fs: ObservableFilesystem) -> None:
+        fs.write("dir/file", "text")
+        events = _listen(fs)
+        fs.read("dir/file")
+        fs.list("dir")
+        fs.glob("**")
+        fs.grep("text")
+        for refused in (
+            lambda: fs.write("dir/file", "", mode="create"),
+            lambda: fs.write("dir/file/below", ""),
+            lambda: fs.write("new/bell\a", ""),
+            lambda: fs.delete("dir"),
+            lambda: fs.delete("gone"),
+            lambda: fs.mkdir("dir", exist_ok=False),
+        ):
+            with pytest.raises((OSError, ValueError)):
+                refused()
+        assert events == []
+
+    def test_a_listener_sees_the_change_done(self, fs: ObservableFilesystem) -> None:
+        seen: list[str] = []
+        fs.subscribe(lambda event: seen.append(fs.read(event.path).content))
+        fs.write("file", "one")
+        fs.write("file", "two")
+        assert seen == ["one", "two"]
+
+    def test_every_listener_is_told_in_the_order_they_came(self, fs: ObservableFilesystem) -> None:
+        told: list[int] = []
+        fs.subscribe(lambda event: told.append(1))
+        fs.subscribe(lambda event: told.append(2))
+        fs.write("file", "")
+        assert told == [1, 2]
+
+    def test_who_unsubscribed_is_told_no_more(self, fs: ObservableFilesystem) -> None:
+        events: list[FilesystemEvent] = []
+        kept = _listen(fs)
+        unsubscribe = fs.subscribe(events.append)
+        fs.write("one", "")
+        unsubscribe()
+        unsubscribe()
+        fs.write("two", "")
+        assert [event.path for event in events] == ["one"]
+        assert [event.path for event in kept] == ["one", "two"]
+
+    def test_one_listener_subscribed_twice_is_two(self, fs: ObservableFilesystem) -> None:
+        events: list[FilesystemEvent] = []
+        unsubscribe = fs.subscribe(events.append)
+        fs.subscribe(events.append)
+        unsubscribe()
+        fs.write("file", "")
+        assert len(events) == 1
+
+    def test_a_listener_that_raises_stops_nothing(
+        self, fs: ObservableFilesystem, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def fail(event: FilesystemEvent) -> None:
+            raise RuntimeError(f"cannot take {event}")
+
+        fs.subscribe(fail)
+        events = _listen(fs)
+        with caplog.at_level(logging.ERROR):
+            fs.write("dir/file", "text")
+        assert fs.read("dir/file").content == "text"
+        assert [event.path for event in events] == ["dir", "dir/file"]
+        assert "cannot take" in caplog.text
+
+    def test_the_events_of_one_thread_are_enough_to_follow_it(
+        self, fs: ObservableFilesystem
+    ) -> None:
+        events = _listen(fs)
+        fs.write("a/file", "1")
+        fs.write("a/file", "2", mode="append")
+        fs.delete("a", recursive=True)
+        assert list(map(str, events)) == [
+            "a/ created",
+            "a/file created",
+            "a/file written",
+            "a deleted",
+        ]
+
+
+def _listen(fs: ObservableFilesystem) -> list[FilesystemEvent]:
+    events: list[FilesystemEvent] = []
+    fs.subscribe(events.append)
+    return events
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,203 @@
+"""Grep: RE2, line by line, bounded, the same answers everywhere."""
+
+import pytest
+
+from weakincentives.filesystem import (
+    MAX_GREP_MATCHES,
+    Filesystem,
+    GrepMatch,
+    PathEscapeError,
+    Results,
+)
+from weakincentives.filesystem.testing.contract import ConformanceSuite
+
+_WINDOW = 2_000
+_TOTAL = 256_000
+
+
+class GrepTests(ConformanceSuite):
+    """`grep`: which lines match."""
+
+    def test_a_match_has_path_line_and_columns(self, fs: Filesystem) -> None:
+        fs.write("dir/a.txt", "one\nthe word here\n")
+        assert fs.grep("w[a-z]+d") == (GrepMatch("dir/a.txt", 2, "the word here", 4, 8),)
+
+    def test_columns_count_characters(self, fs: Filesystem) -> None:
+        fs.write("a.txt", "é😀x")
+        assert fs.grep("x") == (GrepMatch("a.txt", 1, "é😀x", 2, 3),)
+
+    def test_only_the_first_match_of_a_line_is_reported(self, fs: Filesystem) -> None:
+        fs.write("a.txt", "xx x\nx")
+        spans = [(match.line_number, match.match_start, match.match_end) for match in fs.grep("x")]
+        assert spans == [(1, 0, 1), (2, 0, 1)]
+
+    def test_matches_are_sorted_by_path_and_line(self, fs: Filesystem) -> None:
+        for path in ("b", "a/b", "a-b", "a.txt", "a/a/x"):
+            fs.write(path, "x\n\nx\n")
+        expected = [
+            (path, line) for path in ("a-b", "a.txt", "a/a/x", "a/b", "b") for line in (1, 3)
+        ]
+        assert [(match.path, match.line_number) for match in fs.grep("x")] == expected
+
+    @pytest.mark.parametrize("pattern", ["^end$", r"\Aend\z", "^end", "end$", r"\bend\b"])
+    @pytest.mark.parametrize("ending", ["\n", "\r\n"])
+    def test_edges_are_the_edges_of_lines(self, fs: Filesystem, pattern: str, ending: str) -> None:
+        fs.write("a.txt", ending.join(["bend", "end", "ends", "end", "the-end!"]))
+        lines = [match.line_number for match in fs.grep(pattern) if match.line_content == "end"]
+        assert lines == [2, 4]
+        assert not [each for each in fs.grep(pattern) if "\r" in each.line_content]
+
+    @pytest.mark.parametrize("pattern", ["a.b", "a[^x]b", r"a\sb", "a\nb", "(?s)a.b", r"a\W+b"])
+    def test_a_match_never_spans_lines(self, fs: Filesystem, pattern: str) -> None:
+        fs.write("a.txt", "a\nb\r\nb\n")
+        assert fs.grep(pattern) == ()
+
+    def test_an_empty_pattern_matches_every_line(self, fs: Filesystem) -> None:
+        fs.write("a.txt", "one\n\nthree")
+        fs.write("empty", "")
+        assert fs.grep("") == (
+            GrepMatch("a.txt", 1, "one", 0, 0),
+            GrepMatch("a.txt", 2, "", 0, 0),
+            GrepMatch("a.txt", 3, "three", 0, 0),
+        )
+
+    def test_flags_and_classes_work(self, fs: Filesystem) -> None:
+        fs.write("a.txt", "Größe 42\n")
+        for pattern in ("(?i)GRÖSSE|GRÖßE", r"\d+", r"\p{L}+", "[[:digit:]]{2}$", "ö|ü"):
+            assert len(fs.grep(pattern)) == 1
+
+    @pytest.mark.parametrize("separator", ["\f", "\v", "\x1c", "\x85", "\u2028", "\u2029", "\r"])
+    def test_only_a_newline_ends_a_line(self, fs: Filesystem, separator: str) -> None:
+        line = f"a{separator}b"
+        fs.write("a.txt", f"{line}\nb")
+        found = [(match.line_number, match.line_content) for match in fs.grep("b")]
+        assert found == [(1, line), (2, "b")]
+
+    @pytest.mark.parametrize(
+        "pattern", ["(", "[", "*", "a{2,1}", "(?P<n>a)(?P=n)", r"(a)\1", "(?=a)", "(?<!a)b"]
+    )
+    def test_a_pattern_that_cannot_be_searched_for_is_refused(
+        self, fs: Filesystem, pattern: str
+    ) -> None:
+        fs.write("a.txt", "aa")
+        with pytest.raises(ValueError, match="Invalid regex"):
+            fs.grep(pattern)
+
+    def test_a_hostile_pattern_is_answered(self, fs: Filesystem) -> None:
+        fs.write("a.txt", "a" * 10_000)
+        assert fs.grep("(a+)+$b") == ()
+        with pytest.raises(ValueError, match="Invalid regex"):
+            fs.grep("(" * 5_000)
+
+    def test_binary_files_are_skipped(self, fs: Filesystem) -> None:
+        fs.write_bytes("nul", b"word\n\0")
+        fs.write_bytes("latin", b"word \xe9\n")
+        fs.write_bytes("utf16", "word".encode("utf-16"))
+        fs.write("text", "word")
+        assert [match.path for match in fs.grep("word")] == ["text"]
+        assert fs.grep("word", path="nul") == ()
+
+    def test_what_was_written_is_found_and_what_was_deleted_is_not(self, fs: Filesystem) -> None:
+        fs.write("a", "word")
+        fs.write("b", "word")
+        fs.write("b", "other")
+        fs.write("c", "word")
+        fs.delete("c")
+        assert [match.path for match in fs.grep("word")] == ["a"]
+
+
+class GrepScopeTests(ConformanceSuite):
+    """`grep`: where it looks, and how much it returns."""
+
+    def test_the_path_may_be_a_file_or_a_directory(self, fs: Filesystem) -> None:
+        for path in ("src/a.py", "src/b/c.py", "srcs/d.py"):
+            fs.write(path, "word")
+        assert [match.path for match in fs.grep("word", path="src/a.py")] == ["src/a.py"]
+        assert [match.path for match in fs.grep("word", path="/src/")] == ["src/a.py", "src/b/c.py"]
+
+    @pytest.mark.parametrize(
+        ("glob", "expected"),
+        [
+            ("*.py", ["a.py", "src/b.py", "src/deep/c.py"]),
+            ("src/*.py", ["src/b.py"]),
+            ("src/**", ["src/b.py", "src/d.txt", "src/deep/c.py"]),
+            ("**/*.py", ["a.py", "src/b.py", "src/deep/c.py"]),
+            ("{a,b}.py", ["a.py", "src/b.py"]),
+            ("deep", []),
+            ("*.md", []),
+        ],
+    )
+    def test_a_filter_without_a_slash_matches_names_at_any_depth(
+        self, fs: Filesystem, glob: str, expected: list[str]
+    ) -> None:
+        for path in ("a.py", "src/b.py", "src/d.txt", "src/deep/c.py"):
+            fs.write(path, "word")
+        assert [match.path for match in fs.grep("word", glob=glob)] == expected
+
+    def test_a_filter_with_a_slash_is_relative_to_the_base(self, fs: Filesystem) -> None:
+        fs.write("src/deep/c.py", "word")
+        assert len(fs.grep("word", path="src", glob="deep/*.py")) == 1
+        assert fs.grep("word", path="src", glob="src/deep/*.py") == ()
+
+    def test_a_filter_applies_to_a_single_file_too(self, fs: Filesystem) -> None:
+        fs.write("src/c.py", "word")
+        assert len(fs.grep("word", path="src/c.py", glob="*.py")) == 1
+        assert fs.grep("word", path="src/c.py", glob="*.md") == ()
+
+    def test_a_filter_that_leaves_is_refused(self, fs: Filesystem) -> None:
+        fs.write("a.txt", "x")
+        with pytest.raises(PathEscapeError):
+            fs.grep("x", glob="../*")
+
+    @pytest.mark.parametrize("path", ["gone", "dir/gone", "file/below"])
+    def test_a_search_of_nothing_raises_file_not_found(self, fs: Filesystem, path: str) -> None:
+        fs.write("file", "")
+        fs.mkdir("dir")
+        with pytest.raises(FileNotFoundError):
+            fs.grep("x", path=path)
+
+    @pytest.mark.parametrize(
+        ("wanted", "truncated"), [(0, True), (2, True), (3, False), (9, False)]
+    )
+    def test_max_matches_bounds_the_result(
+        self, fs: Filesystem, wanted: int, truncated: bool
+    ) -> None:
+        fs.write("a", "x\nx\n")
+        fs.write("b", "x\n")
+        found = fs.grep("x", max_matches=wanted)
+        assert isinstance(found, Results)
+        assert (len(found), found.truncated) == (min(wanted, 3), truncated)
+
+    def test_negative_max_matches_is_refused(self, fs: Filesystem) -> None:
+        with pytest.raises(ValueError, match="max_matches"):
+            fs.grep("x", max_matches=-1)
+
+    def test_the_result_never_has_more_than_the_most_matches(self, fs: Filesystem) -> None:
+        fs.write("a", "x\n" * (MAX_GREP_MATCHES + 1))
+        for wanted in (None, MAX_GREP_MATCHES + 1):
+            found = fs.grep("x", max_matches=wanted)
+            assert isinstance(found, Results)
+            assert (len(found), found.truncated) == (MAX_GREP_MATCHES, True)
+
+    @pytest.mark.parametrize("before", [0, 10, 20_000])
+    @pytest.mark.parametrize("after", [0, 10, 20_000])
+    def test_a_long_line_is_shown_as_a_window_around_the_match(
+        self, fs: Filesystem, before: int, after: int
+    ) -> None:
+        fs.write("a", "é" * before + "WORD" + "o" * after)
+        [match] = fs.grep("WORD")
+        assert match.line_content[match.match_start : match.match_end] == "WORD"
+        assert len(match.line_content) == min(_WINDOW, before + 4 + after)
+
+    def test_a_match_longer_than_the_window_is_cut(self, fs: Filesystem) -> None:
+        fs.write("a", "x" * 5_000)
+        assert fs.grep("x+") == (GrepMatch("a", 1, "x" * _WINDOW, 0, _WINDOW),)
+
+    def test_the_characters_of_all_lines_are_bounded(self, fs: Filesystem) -> None:
+        for name in "abcdefgh":
+            fs.write(name, ("x" * (_WINDOW - 1) + "\n") * 20)
+        found = fs.grep("x")
+        assert isinstance(found, Results)
+        assert sum(len(match.line_content) for match in found) <= _TOTAL
+        assert len(found) == _TOTAL // (_WINDOW - 1)
+        assert found.truncated

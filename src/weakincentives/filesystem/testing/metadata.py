@@ -1,0 +1,136 @@
+"""Metadata: what exists, what it is, and what is in a directory."""
+
+import hashlib
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from weakincentives.filesystem import FileEntry, Filesystem, Results
+from weakincentives.filesystem.testing.contract import ConformanceSuite
+
+
+class StatTests(ConformanceSuite):
+    """`exists`, `stat`, `root` and `read_only`."""
+
+    @pytest.mark.parametrize("path", ["file", "dir", "dir/below", ".", "/", "", "dir/../file"])
+    def test_what_is_there_exists(self, fs: Filesystem, path: str) -> None:
+        fs.write("file", "")
+        fs.write("dir/below", "")
+        assert fs.exists(path) is True
+
+    @pytest.mark.parametrize("path", ["gone", "dir/gone", "file/below", "fil", "file2", "DIR"])
+    def test_what_is_not_there_does_not_exist(self, fs: Filesystem, path: str) -> None:
+        fs.write("file", "")
+        fs.mkdir("dir")
+        assert fs.exists(path) is False
+
+    @pytest.mark.parametrize("path", ["..", "../file", "dir/../../file", "fi\0le", "\0"])
+    def test_what_is_no_path_of_the_workspace_does_not_exist(
+        self, fs: Filesystem, path: str
+    ) -> None:
+        fs.write("file", "")
+        assert fs.exists(path) is False
+
+    def test_stat_of_a_file_tells_its_size(self, fs: Filesystem) -> None:
+        fs.write("dir/file", "é\n")
+        found = fs.stat("dir/file")
+        assert (found.path, found.kind, found.size_bytes) == ("dir/file", "file", 3)
+        assert (found.is_file, found.is_directory, found.is_symlink) == (True, False, False)
+
+    def test_stat_of_a_directory_has_no_size(self, fs: Filesystem) -> None:
+        fs.write("dir/file", "text")
+        found = fs.stat("dir/")
+        assert (found.path, found.kind, found.size_bytes) == ("dir", "directory", 0)
+        assert (found.is_file, found.is_directory, found.is_symlink) == (False, True, False)
+
+    @pytest.mark.parametrize("path", [".", "/", "", "dir/.."])
+    def test_the_root_is_reported_as_a_dot(self, fs: Filesystem, path: str) -> None:
+        fs.mkdir("dir")
+        found = fs.stat(path)
+        assert (found.path, found.is_directory) == (".", True)
+
+    def test_stat_follows_the_size(self, fs: Filesystem) -> None:
+        sizes: list[int] = []
+        fs.write("file", "12345")
+        sizes.append(fs.stat("file").size_bytes)
+        fs.write("file", "123", mode="append")
+        sizes.append(fs.stat("file").size_bytes)
+        fs.write("file", "1")
+        sizes.append(fs.stat("file").size_bytes)
+        assert sizes == [5, 8, 1]
+
+    def test_the_times_of_stat_are_now_where_they_are_known(self, fs: Filesystem) -> None:
+        fs.write("file", "")
+        found = fs.stat("file")
+        for known in filter(None, (found.created_at, found.modified_at)):
+            assert abs(datetime.now(UTC) - known) < timedelta(hours=1)
+
+    def test_the_content_hash_is_the_sha_256_of_the_bytes(self, fs: Filesystem) -> None:
+        fs.write_bytes("file", b"\x00text")
+        assert fs.stat("file").content_hash == hashlib.sha256(b"\x00text").hexdigest()
+        assert fs.stat(".").content_hash is None
+
+    @pytest.mark.parametrize("path", ["gone", "dir/gone", "file/below"])
+    def test_stat_of_nothing_raises_file_not_found(self, fs: Filesystem, path: str) -> None:
+        fs.write("file", "")
+        fs.mkdir("dir")
+        with pytest.raises(FileNotFoundError):
+            fs.stat(path)
+
+    def test_the_filesystem_has_a_root_and_can_be_written(self, fs: Filesystem) -> None:
+        assert isinstance(fs, Filesystem)
+        assert fs.root.startswith("/")
+        assert fs.read_only is False
+
+
+class ListTests(ConformanceSuite):
+    """`list`: the entries of one directory."""
+
+    def test_list_returns_entries_with_kind_and_size(self, fs: Filesystem) -> None:
+        fs.write("dir/file", "text")
+        fs.mkdir("dir/sub")
+        fs.write("dir/sub/deep", "")
+        assert fs.list("dir") == (
+            FileEntry("file", "dir/file", True, False, 4),
+            FileEntry("sub", "dir/sub", False, True, None),
+        )
+
+    def test_list_is_sorted_by_name(self, fs: Filesystem) -> None:
+        names = ["b", "B", "a.txt", "a-b", "a", "é", "a b", "10", "9", ".hidden", "Ω", "😀"]
+        for name in names:
+            fs.write(name, "")
+        assert [entry.name for entry in fs.list()] == sorted(names)
+
+    def test_list_sorts_files_and_directories_together(self, fs: Filesystem) -> None:
+        fs.write("a", "")
+        fs.mkdir("b")
+        fs.write("c", "")
+        assert [entry.name for entry in fs.list()] == ["a", "b", "c"]
+
+    @pytest.mark.parametrize("path", [".", "/", "", "./", "dir/.."])
+    def test_list_of_the_root_has_every_spelling(self, fs: Filesystem, path: str) -> None:
+        fs.write("dir/file", "")
+        assert [entry.path for entry in fs.list(path)] == ["dir"]
+        assert fs.list() == fs.list(path)
+
+    def test_list_of_an_empty_directory_is_empty(self, fs: Filesystem) -> None:
+        fs.mkdir("dir")
+        assert fs.list("dir") == ()
+
+    def test_list_of_everything_is_not_truncated(self, fs: Filesystem) -> None:
+        fs.write("file", "")
+        found = fs.list()
+        assert isinstance(found, Results)
+        assert found.truncated is False
+
+    def test_list_of_a_file_is_refused(self, fs: Filesystem) -> None:
+        fs.write("file", "")
+        with pytest.raises(NotADirectoryError):
+            fs.list("file")
+
+    @pytest.mark.parametrize("path", ["gone", "dir/gone", "file/below"])
+    def test_list_of_nothing_raises_file_not_found(self, fs: Filesystem, path: str) -> None:
+        fs.write("file", "")
+        fs.mkdir("dir")
+        with pytest.raises(FileNotFoundError):
+            fs.list(path)

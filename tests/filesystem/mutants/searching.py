@@ -1,0 +1,82 @@
+"""Backends that search wrongly."""
+
+from dataclasses import replace
+from typing import Any
+
+from tests.filesystem.mutants.sound import Memory
+from weakincentives.filesystem import GlobMatch, GrepMatch, Results
+
+
+class CrossesSegments(Memory):
+    """Lets a star match a slash, as fnmatch does."""
+
+    def glob(self, pattern: str, **where: Any) -> Results[GlobMatch]:
+        super().glob(pattern, **where)
+        wide = pattern.replace("**/", "*").replace("**", "*").replace("*", "**/*")
+        return super().glob(wide, **where)
+
+
+class GlobHidesDots(Memory):
+    """Hides dot files, as shells do."""
+
+    def glob(self, pattern: str, **where: Any) -> Results[GlobMatch]:
+        found = super().glob(pattern, **where)
+        return Results(match for match in found if "/." not in f"/{match.path}")
+
+
+class GlobInTreeOrder(Memory):
+    """Sorts by segments, depth first."""
+
+    def glob(self, pattern: str, **where: Any) -> Results[GlobMatch]:
+        found = super().glob(pattern, **where)
+        return Results(sorted(found, key=lambda match: match.path.split("/")))
+
+
+class GlobRelative(Memory):
+    """Reports paths relative to the base."""
+
+    def glob(self, pattern: str, **where: Any) -> Results[GlobMatch]:
+        base = where.get("path", ".").strip("./") + "/"
+        found = super().glob(pattern, **where)
+        return Results(GlobMatch(match.path.removeprefix(base), match.is_file) for match in found)
+
+
+class GrepFindsAll(Memory):
+    """Reports a line twice when it matches twice."""
+
+    def grep(self, pattern: str, **where: Any) -> Results[GrepMatch]:
+        found = super().grep(pattern, **where)
+        again = (m for m in found for _ in range(1 + m.line_content.count("xx")))
+        return Results(again, truncated=found.truncated)
+
+
+class GrepCountsFromZero(Memory):
+    """Counts lines from 0."""
+
+    def grep(self, pattern: str, **where: Any) -> Results[GrepMatch]:
+        found = super().grep(pattern, **where)
+        lower = (replace(match, line_number=match.line_number - 1) for match in found)
+        return Results(lower, truncated=found.truncated)
+
+
+class GrepIgnoresFilter(Memory):
+    """Searches every file."""
+
+    def grep(self, pattern: str, **where: Any) -> Results[GrepMatch]:
+        where["glob"] = None
+        return super().grep(pattern, **where)
+
+
+class GrepSaysItIsAll(Memory):
+    """Never says that there is more."""
+
+    def grep(self, pattern: str, **where: Any) -> Results[GrepMatch]:
+        return Results(super().grep(pattern, **where))
+
+
+class ReadsNoIgnoreFiles(Memory):
+    """Does not know ignore files."""
+
+    def glob(self, pattern: str, **where: Any) -> Results[GlobMatch]:
+        where["use_ignore_files"] = False
+        return super().glob(pattern, **where)

@@ -1,0 +1,237 @@
+"""Which mutant must fail which test.
+
+Collected only by tests/filesystem/test_mutants.py, which runs this file in a process of
+its own: every mutant gets the suite that should catch it, the sound backend gets all.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.filesystem.mutants import broad, capable, reading, searching, writing
+from tests.filesystem.mutants.sound import Memory
+from weakincentives.filesystem import (
+    BaseFilesystem,
+    Filesystem,
+    HostFilesystem,
+    InMemoryFilesystem,
+    Limits,
+)
+from weakincentives.filesystem.testing import ConformanceSuite, suites
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A broken backend, the suite that gets it, and a test that must fail."""
+
+    backend: type[BaseFilesystem]
+    suite: type[ConformanceSuite]
+    killer: str
+
+
+MUTANTS = (
+    Mutant(reading.SplitsOnFormFeed, suites.TextTests, "test_lines_end_at_a_newline_only"),
+    Mutant(reading.TextMode, suites.TextTests, "test_text_survives"),
+    Mutant(reading.TextMode, suites.BytesTests, "test_text_is_stored_as_utf_8"),
+    Mutant(reading.DropsTheMark, suites.TextTests, "test_pages_joined_are_the_file"),
+    Mutant(reading.IgnoresLimit, suites.ReadingTests, "test_read_stops_at_the_default_limit"),
+    Mutant(reading.AcceptsNegatives, suites.ReadingTests, "test_a_negative_limit_is_refused"),
+    Mutant(
+        reading.DecodesEverything, suites.ReadingTests, "test_read_decodes_only_the_page_asked_for"
+    ),
+    Mutant(reading.ForgetsTruncation, suites.BytesTests, "test_a_range_is_the_bytes_asked_for"),
+    Mutant(reading.Unsorted, suites.ListTests, "test_list_is_sorted_by_name"),
+    Mutant(reading.SortsByKind, suites.ListTests, "test_list_sorts_files_and_directories_together"),
+    Mutant(reading.HasNoSizes, suites.StatTests, "test_stat_follows_the_size"),
+    Mutant(
+        reading.StaleHash, suites.StatTests, "test_the_content_hash_is_the_sha_256_of_the_bytes"
+    ),
+    Mutant(
+        reading.OldTimes,
+        suites.StatTests,
+        "test_the_times_of_stat_are_now_where_they_are_known",
+    ),
+    Mutant(reading.PrefixExists, suites.StatTests, "test_what_is_not_there_does_not_exist"),
+    Mutant(
+        reading.ExistsRaises,
+        suites.StatTests,
+        "test_what_is_no_path_of_the_workspace_does_not_exist",
+    ),
+    Mutant(writing.ForgetsCreate, suites.WritingTests, "test_create_refuses_what_exists"),
+    Mutant(
+        writing.CountsAppendTotal, suites.WritingTests, "test_append_counts_the_appended_bytes_only"
+    ),
+    Mutant(
+        writing.AlwaysMakesParents, suites.WritingTests, "test_parents_are_not_made_when_refused"
+    ),
+    Mutant(
+        writing.AlwaysMakesParents,
+        suites.DirectoryTests,
+        "test_mkdir_without_parents_needs_the_parent",
+    ),
+    Mutant(writing.LeavesParents, suites.NameTests, "test_a_name_that_misleads_is_refused"),
+    Mutant(writing.CountsBytes, suites.WriteLimitTests, "test_the_longest_text_is_written"),
+    Mutant(
+        writing.LimitsTheFile,
+        suites.WriteLimitTests,
+        "test_appends_may_grow_a_file_beyond_one_write",
+    ),
+    Mutant(writing.OffByOne, suites.WriteLimitTests, "test_the_longest_bytes_are_written"),
+    Mutant(
+        writing.KeepsTheSpelling,
+        suites.WritingTests,
+        "test_a_write_reports_the_normal_form_of_the_path",
+    ),
+    Mutant(writing.NoLimit, suites.WriteLimitTests, "test_longer_content_is_refused"),
+    Mutant(
+        writing.DeletesSiblings,
+        suites.DeleteTests,
+        "test_delete_takes_all_below_and_nothing_beside",
+    ),
+    Mutant(
+        writing.DeletesEmpty,
+        suites.DeleteTests,
+        "test_an_empty_directory_is_deleted_only_if_recursive",
+    ),
+    Mutant(
+        writing.PrunesParents,
+        suites.DeleteTests,
+        "test_delete_removes_a_file_and_keeps_its_directory",
+    ),
+    Mutant(
+        writing.MissingIsFine, suites.DeleteTests, "test_delete_of_nothing_raises_file_not_found"
+    ),
+    Mutant(writing.DeletesRoot, suites.DeleteTests, "test_the_root_cannot_be_deleted"),
+    Mutant(writing.StrictMkdir, suites.DirectoryTests, "test_mkdir_of_the_root_does_nothing"),
+    Mutant(writing.MkdirReplaces, suites.DirectoryTests, "test_mkdir_refuses_a_file_that_exists"),
+    Mutant(writing.FollowsDotDot, suites.PathTests, "test_a_path_that_leaves_the_root_is_refused"),
+    Mutant(writing.CutsAtNul, suites.PathTests, "test_a_path_with_nul_is_refused"),
+    Mutant(
+        writing.ChecksNamesOnRead,
+        suites.PathTests,
+        "test_a_name_that_cannot_be_created_is_just_not_there",
+    ),
+    Mutant(writing.AnyName, suites.NameTests, "test_a_longer_name_is_refused"),
+    Mutant(writing.FoldsCase, suites.NameTests, "test_names_that_differ_in_case_are_different"),
+    Mutant(
+        searching.CrossesSegments,
+        suites.GlobTests,
+        "test_a_pattern_matches_files_by_their_whole_path",
+    ),
+    Mutant(searching.GlobHidesDots, suites.GlobTests, "test_matches_are_sorted_by_the_whole_path"),
+    Mutant(
+        searching.GlobInTreeOrder, suites.GlobTests, "test_matches_are_sorted_by_the_whole_path"
+    ),
+    Mutant(
+        searching.GlobRelative, suites.GlobTests, "test_a_base_narrows_the_match_and_not_the_path"
+    ),
+    Mutant(
+        searching.GrepFindsAll, suites.GrepTests, "test_only_the_first_match_of_a_line_is_reported"
+    ),
+    Mutant(
+        searching.GrepCountsFromZero, suites.GrepTests, "test_a_match_has_path_line_and_columns"
+    ),
+    Mutant(
+        searching.GrepIgnoresFilter,
+        suites.GrepScopeTests,
+        "test_a_filter_without_a_slash_matches_names_at_any_depth",
+    ),
+    Mutant(searching.GrepSaysItIsAll, suites.GrepScopeTests, "test_max_matches_bounds_the_result"),
+    Mutant(
+        searching.ReadsNoIgnoreFiles,
+        suites.IgnoreFileTests,
+        "test_what_ignore_files_exclude_is_left_out",
+    ),
+    Mutant(capable.DropsEvents, suites.EventTests, "test_every_directory_made_is_told"),
+    Mutant(capable.Unobservable, suites.EventTests, "test_the_filesystem_is_observable"),
+    Mutant(capable.NeverUnsubscribes, suites.EventTests, "test_who_unsubscribed_is_told_no_more"),
+    Mutant(capable.TellsEveryDeletion, suites.EventTests, "test_a_deleted_directory_is_told_once"),
+    Mutant(
+        capable.TellsNoHashes,
+        suites.EventTests,
+        "test_a_replaced_file_is_told_with_before_and_after",
+    ),
+    Mutant(
+        capable.MovesByName, suites.TransferTests, "test_a_directory_takes_everything_below_along"
+    ),
+    Mutant(capable.SharesCopies, suites.TransferTests, "test_a_copy_changes_apart_from_its_source"),
+    Mutant(capable.TellsMoveAsCopy, suites.TransferTests, "test_a_move_is_told_as_one_event"),
+    Mutant(capable.FollowsLinks, suites.LinkTests, "test_a_link_is_not_followed"),
+    Mutant(
+        capable.DeletesTargets, suites.LinkTests, "test_delete_removes_the_link_and_not_its_target"
+    ),
+    Mutant(capable.HidesLinks, suites.LinkTests, "test_list_shows_the_link"),
+    Mutant(capable.OpensPipes, suites.SpecialFileTests, "test_a_special_file_is_never_opened"),
+    Mutant(capable.KeepsPipes, suites.SpecialFileTests, "test_delete_removes_a_special_file"),
+    Mutant(capable.KeepsPipes, suites.SpecialFileTests, "test_searches_pass_over_special_files"),
+    Mutant(
+        capable.CallsPipesFiles, suites.SpecialFileTests, "test_stat_and_list_show_a_special_file"
+    ),
+    Mutant(capable.NoQuota, suites.QuotaTests, "test_growth_stops_at_the_quota_of_bytes"),
+    Mutant(capable.LeakyQuota, suites.QuotaTests, "test_what_is_deleted_makes_room"),
+    Mutant(capable.SilentReadOnly, suites.ReadOnlyTests, "test_it_refuses_to_be_written"),
+    Mutant(capable.WritableReadOnly, suites.ReadOnlyTests, "test_it_refuses_to_be_written"),
+    Mutant(capable.TornRead, suites.ThreadTests, "test_a_reader_sees_the_old_text_or_the_new"),
+    Mutant(capable.LosesAppends, suites.ThreadTests, "test_no_append_is_lost"),
+    Mutant(
+        capable.MovesInSteps, suites.ThreadTests, "test_a_directory_is_there_whole_or_not_at_all"
+    ),
+)
+SUITES = (*suites.PROTOCOL_SUITES, *suites.CAPABILITY_SUITES)
+SOUND = tuple(
+    Mutant(HostFilesystem if suite is suites.SpecialFileTests else Memory, suite, "")
+    for suite in SUITES
+)
+BROAD = (
+    *(Mutant(broad.breaking(sound.backend), sound.suite, "") for sound in SOUND),
+    *(
+        Mutant(backend, suite, "")
+        for backend in (broad.ForgetsEverything, broad.Shouts)
+        for suite in SUITES
+        if suite is not suites.SpecialFileTests
+    ),
+    *(
+        Mutant(broad.Lies, suite, "")
+        for suite in (suites.StatTests, suites.QuotaTests, suites.ReadOnlyTests)
+    ),
+)
+"""Wrong in many ways: between them they show that every single test can fail."""
+
+
+def class_name(mutant: Mutant) -> str:
+    """Return the name of the test class for a mutant."""
+    return f"Test{mutant.backend.__name__}{mutant.suite.__name__}"
+
+
+class Hooks:
+    """How the suites make what they need, for any of the backends above."""
+
+    backend: type[BaseFilesystem]
+
+    def make_filesystem(self, tmp_path: Path) -> BaseFilesystem:
+        return self.make_limited(tmp_path, None)
+
+    def make_limited(self, tmp_path: Path, limits: Limits | None) -> BaseFilesystem:
+        if issubclass(self.backend, HostFilesystem):
+            return self.backend(tmp_path)
+        return self.backend() if limits is None else self.backend(limits=limits)
+
+    def make_read_only(self, filled: Filesystem) -> Filesystem:
+        assert isinstance(filled, InMemoryFilesystem)
+        frozen = self.backend(read_only=True)
+        assert isinstance(frozen, InMemoryFilesystem)
+        frozen._root_node = filled._root_node
+        return frozen
+
+    def make_special(self, fs: BaseFilesystem, path: str) -> None:
+        os.mkfifo(Path(fs.root, path))
+
+
+globals().update(
+    {
+        class_name(mutant): type(
+            class_name(mutant), (Hooks, mutant.suite), {"backend": mutant.backend}
+        )
+        for mutant in (*MUTANTS, *BROAD, *SOUND)
+    }
+)

@@ -1,0 +1,202 @@
+"""Backends that write, remove or name things wrongly."""
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from tests.filesystem.mutants.sound import Memory
+from weakincentives.filesystem import (
+    FileStat,
+    InvalidPathError,
+    LimitExceededError,
+    PathEscapeError,
+    ReadResult,
+    WriteResult,
+)
+
+
+class ForgetsCreate(Memory):
+    """Treats "create" as "overwrite"."""
+
+    def write(self, path: str, content: str, **how: Any) -> WriteResult:
+        mode = how.pop("mode", "overwrite")
+        other = "overwrite" if mode == "create" else mode
+        return replace(super().write(path, content, mode=other, **how), mode=mode)
+
+
+class CountsAppendTotal(Memory):
+    """Reports the size of the whole file after an append."""
+
+    def write(self, path: str, content: str, **how: Any) -> WriteResult:
+        done = super().write(path, content, **how)
+        return replace(done, bytes_written=self.stat(path).size_bytes)
+
+
+class AlwaysMakesParents(Memory):
+    """Ignores create_parents=False and parents=False."""
+
+    def write(self, path: str, content: str, **how: Any) -> WriteResult:
+        how["create_parents"] = True
+        return super().write(path, content, **how)
+
+    def mkdir(self, path: str, *, parents: bool = True, exist_ok: bool = True) -> None:
+        super().mkdir(path, exist_ok=exist_ok)
+
+
+class LeavesParents(Memory):
+    """Makes the parents before it looks at the name."""
+
+    def mkdir(self, path: str, *, parents: bool = True, exist_ok: bool = True) -> None:
+        first, slash, _ = path.partition("/")
+        if slash and first and first.isalnum() and len(first) < 80 and not self.exists(first):
+            super().mkdir(first)
+        super().mkdir(path, parents=parents, exist_ok=exist_ok)
+
+
+class CountsBytes(Memory):
+    """Limits the bytes of a text and not its characters."""
+
+    def write(self, path: str, content: str, **how: Any) -> WriteResult:
+        super()._refuse_long(len(content.encode(errors="replace")))
+        return super().write(path, content, **how)
+
+
+class LimitsTheFile(Memory):
+    """Limits the file and not the call."""
+
+    def _append(self, path: str, data: bytes) -> None:
+        self._refuse_long(self.stat(path).size_bytes + len(data))
+        super()._append(path, data)
+
+
+class OffByOne(Memory):
+    """Refuses the longest content that is allowed."""
+
+    def _refuse_long(self, length: int) -> None:
+        super()._refuse_long(length + 1)
+
+
+class KeepsTheSpelling(Memory):
+    """Reports paths as they were given."""
+
+    def write(self, path: str, content: str, **how: Any) -> WriteResult:
+        done = super().write(path, content, **how)
+        return replace(done, path=path)
+
+
+class NoLimit(Memory):
+    """Writes anything, however long."""
+
+    def _refuse_long(self, length: int) -> None:
+        pass
+
+
+class DeletesSiblings(Memory):
+    """Deletes every path that begins with the same letters."""
+
+    def delete(self, path: str, *, recursive: bool = False) -> None:
+        super().delete(path, recursive=recursive)
+        for entry in self.list():
+            if recursive and entry.name.startswith(path.strip("/")):
+                super().delete(entry.path, recursive=True)
+
+
+class DeletesEmpty(Memory):
+    """Deletes an empty directory without being asked twice."""
+
+    def delete(self, path: str, *, recursive: bool = False) -> None:
+        try:
+            super().delete(path, recursive=recursive)
+        except IsADirectoryError:
+            if self.list(path):
+                raise
+            super().delete(path, recursive=True)
+
+
+class PrunesParents(Memory):
+    """Removes directories that became empty, as git does."""
+
+    def delete(self, path: str, *, recursive: bool = False) -> None:
+        super().delete(path, recursive=recursive)
+        parent = path.rpartition("/")[0]
+        if parent and not self.list(parent):
+            super().delete(parent, recursive=True)
+
+
+class MissingIsFine(Memory):
+    """Deletes what is not there, in silence."""
+
+    def delete(self, path: str, *, recursive: bool = False) -> None:
+        with suppress(FileNotFoundError):
+            super().delete(path, recursive=recursive)
+
+
+class DeletesRoot(Memory):
+    """Empties the root without `recursive`."""
+
+    def _empty(self, recursive: bool) -> None:
+        super()._empty(True)
+
+
+class StrictMkdir(Memory):
+    """Refuses to make the root, and ignores exist_ok."""
+
+    def mkdir(self, path: str, *, parents: bool = True, exist_ok: bool = True) -> None:
+        if self.exists(path):
+            raise FileExistsError(path)
+        super().mkdir(path, parents=parents, exist_ok=exist_ok)
+
+
+class MkdirReplaces(Memory):
+    """Puts a directory in the place of a file."""
+
+    def mkdir(self, path: str, *, parents: bool = True, exist_ok: bool = True) -> None:
+        if self.exists(path) and self.stat(path).is_file:
+            self.delete(path)
+        super().mkdir(path, parents=parents, exist_ok=exist_ok)
+
+
+class FollowsDotDot(Memory):
+    """Drops what leads out instead of refusing it."""
+
+    def read(self, path: str, **page: Any) -> ReadResult:
+        try:
+            return super().read(path, **page)
+        except PathEscapeError:
+            raise FileNotFoundError(path) from None
+
+
+class CutsAtNul(Memory):
+    """Reads a path as C does."""
+
+    def stat(self, path: str) -> FileStat:
+        return super().stat(path.partition("\0")[0] if isinstance(path, str) else str(path))
+
+
+class AnyName(Memory):
+    """Creates any name that the tree can hold."""
+
+    def write(self, path: str, content: str, **how: Any) -> WriteResult:
+        try:
+            return super().write(path, content, **how)
+        except (InvalidPathError, LimitExceededError):
+            if "\0" in path or "/" in path:
+                raise
+            self._store(path, content.encode())
+            return WriteResult(path, len(content), "overwrite", True)
+
+
+class FoldsCase(Memory):
+    """Knows no upper case."""
+
+    def write(self, path: str, content: str, **how: Any) -> WriteResult:
+        return super().write(path.lower(), content, **how)
+
+
+class ChecksNamesOnRead(Memory):
+    """Refuses to look for a name that could not be created."""
+
+    def _lookup(self, path: str) -> FileStat | None:
+        if any(len(segment) > 80 or "\a" in segment for segment in path.split("/")):
+            raise InvalidPathError(f"Bad name: {path!r}")
+        return super()._lookup(path)

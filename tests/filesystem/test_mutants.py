@@ -1,0 +1,78 @@
+"""The suite is tested too: every mutant of mutants/table.py must fail it, where it is said to."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.filesystem.mutants.table import MUTANTS, SOUND, Mutant, class_name
+from weakincentives.filesystem.testing.suites import CAPABILITY_SUITES, PROTOCOL_SUITES
+
+ROOT = Path(__file__).parents[2]
+MODULE = "tests/filesystem/mutants/table.py"
+
+Report = Mapping[str, Mapping[str, bool]]
+"""By test class and test function: whether all of its cases passed."""
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """What came of running the table, in a process of its own."""
+    written = tmp_path_factory.mktemp("mutants") / "report.xml"
+    # plain: thousands of failures, and nobody reads their explanations
+    options = ["-q", "-p", "no:cacheprovider", "--tb=no", "-n0", "--assert=plain"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, f"--junitxml={written}", MODULE],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
+    found: dict[str, dict[str, bool]] = {}
+    for case in ElementTree.parse(written).iter("testcase"):
+        owner = case.attrib["classname"].rpartition(".")[2]
+        test = case.attrib["name"].partition("[")[0]
+        passed = not case.findall("failure") and not case.findall("error")
+        tests = found.setdefault(owner, {})
+        tests[test] = tests.get(test, True) and passed
+    return found
+
+
+def named(mutant: Mutant) -> str:
+    return f"{mutant.backend.__name__}-{mutant.killer}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS, ids=named)
+def test_a_mutant_fails_where_it_should(report: Report, mutant: Mutant):
+    tests = report[class_name(mutant)]
+    assert tests[mutant.killer] is False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sound", SOUND, ids=lambda sound: sound.suite.__name__)
+def test_the_sound_backend_passes_the_same_run(report: Report, sound: Mutant):
+    tests = report[class_name(sound)]
+    assert [test for test, passed in tests.items() if not passed] == []
+    assert len(tests) >= 4
+
+
+@pytest.mark.slow
+def test_every_test_of_the_suite_fails_for_some_mutant(report: Report):
+    sound = {class_name(each) for each in SOUND}
+    every = {test for owner in sound for test in report[owner]}
+    failed = {
+        test
+        for owner, tests in report.items()
+        for test, passed in tests.items()
+        if owner not in sound and not passed
+    }
+    assert sorted(every - failed) == []
+
+
+def test_every_suite_has_a_mutant():
+    assert {mutant.suite for mutant in MUTANTS} == {*PROTOCOL_SUITES, *CAPABILITY_SUITES}

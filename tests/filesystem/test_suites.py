@@ -1,0 +1,140 @@
+"""The suite itself: what it refuses, and what it says when something fails or is missing."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from weakincentives.filesystem import Filesystem, InMemoryFilesystem
+from weakincentives.filesystem.testing import (
+    ConformanceSuite,
+    FilesystemProtocolTests,
+    QuotaTests,
+    ReadOnlyTests,
+    SpecialFileTests,
+)
+
+
+def test_a_replaced_test_is_refused():
+    with pytest.raises(TypeError, match="test_a_write_replaces_the_content"):
+
+        class Lenient(FilesystemProtocolTests):  # pyright: ignore[reportUnusedClass]
+            def test_a_write_replaces_the_content(self, fs: Filesystem) -> None:
+                pass
+
+
+def test_a_test_replaced_by_nothing_is_refused():
+    with pytest.raises(TypeError, match="xfail"):
+        type("Lenient", (FilesystemProtocolTests,), {"test_a_write_replaces_the_content": None})
+
+
+def test_a_test_replaced_by_a_class_before_the_suite_is_refused():
+    class Before:
+        def test_a_write_replaces_the_content(self) -> None:
+            pass
+
+    with pytest.raises(TypeError, match="test_a_write_replaces_the_content"):
+        type("Lenient", (Before, FilesystemProtocolTests), {})
+
+
+def test_a_skipped_test_is_refused():
+    skip = pytest.mark.skip(reason="later")
+    replaced = skip(lambda self: None)
+    with pytest.raises(TypeError, match="xfail"):
+        type("Lenient", (FilesystemProtocolTests,), {"test_an_error_names_the_path": replaced})
+
+
+def test_an_excuse_needs_a_reason():
+    replaced = pytest.mark.xfail(lambda self: None)
+    with pytest.raises(TypeError, match="xfail"):
+        type("Lenient", (FilesystemProtocolTests,), {"test_an_error_names_the_path": replaced})
+
+
+def test_a_test_with_an_excuse_may_be_replaced():
+    class Honest(FilesystemProtocolTests):
+        @pytest.mark.xfail(reason="this backend folds case")
+        def test_names_that_differ_in_case_are_different(self, fs: Filesystem) -> None:
+            super().test_names_that_differ_in_case_are_different(fs)
+
+    class StillHonest(Honest):
+        pass
+
+    assert issubclass(StillHonest, FilesystemProtocolTests)
+
+
+def test_tests_may_be_added_and_replaced_by_their_owner():
+    class Mine(FilesystemProtocolTests):
+        def test_mine(self, fs: Filesystem) -> None:
+            pass
+
+    class Later(Mine):
+        def test_mine(self, fs: Filesystem) -> None:
+            assert fs
+
+    assert Later.test_mine is not Mine.test_mine
+
+
+@pytest.mark.parametrize("suite", [ConformanceSuite, FilesystemProtocolTests])
+def test_a_suite_without_its_hook_says_which(suite: type[ConformanceSuite], tmp_path: Path):
+    with pytest.raises(NotImplementedError, match=r"make_filesystem\(tmp_path\)"):
+        suite().make_filesystem(tmp_path)
+
+
+def test_a_capability_without_its_hook_says_which(tmp_path: Path):
+    fs = InMemoryFilesystem()
+    with pytest.raises(NotImplementedError, match="make_limited"):
+        QuotaTests().make_limited(tmp_path, fs.limits)
+    with pytest.raises(NotImplementedError, match="make_read_only"):
+        ReadOnlyTests().make_read_only(fs)
+    with pytest.raises(NotImplementedError, match="make_special"):
+        SpecialFileTests().make_special(fs, "pipe")
+
+
+def test_a_failure_prints_the_values(tmp_path: Path):
+    module = tmp_path / "test_broken.py"
+    module.write_text(
+        "from weakincentives.filesystem import InMemoryFilesystem\n"
+        "from weakincentives.filesystem.testing import FilesystemProtocolTests\n"
+        "class Broken(InMemoryFilesystem):\n"
+        "    def exists(self, path):\n"
+        "        return 'perhaps'\n"
+        "class TestBroken(FilesystemProtocolTests):\n"
+        "    def make_filesystem(self, tmp_path):\n"
+        "        return Broken()\n"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "what_is_there",
+    ]
+    done = subprocess.run(
+        [*command, str(module)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
+    assert "assert 'perhaps' is True" in done.stdout
+
+
+@pytest.mark.parametrize("missing", ["pytest", "hypothesis"])
+def test_a_missing_extra_is_told_in_one_sentence(missing: str):
+    program = (
+        f"import sys; sys.modules[{missing!r}] = None\nimport weakincentives.filesystem.testing\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    last = done.stderr.splitlines()[-1]
+    assert f"needs {missing}: pip install 'weakincentives[testing]'" in last
+
+
+def test_the_filesystem_does_not_need_the_extra():
+    program = (
+        "import sys; sys.modules['pytest'] = sys.modules['hypothesis'] = None\n"
+        "import weakincentives.filesystem\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
