@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 import weakincentives.filesystem as workspace
+from weakincentives.contrib import tools
+from weakincentives.contrib.tools import filesystem_memory
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import (
     READ_ENTIRE_FILE,
@@ -234,3 +236,8 @@ def test_the_limits_have_the_defaults_of_the_specification():
         80,
     )
     assert (limits.default_read_limit, limits.max_grep_matches) == (2_000, 1_000)
+
+
+def test_memory_is_importable_from_where_tools_expect_it():
+    assert tools.InMemoryFilesystem is InMemoryFilesystem
+    assert filesystem_memory.InMemoryFilesystem is InMemoryFilesystem
