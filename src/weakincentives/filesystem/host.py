@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
+from threading import Lock
 
 from weakincentives.filesystem import staging
 from weakincentives.filesystem.base import BaseFilesystem
@@ -68,6 +69,7 @@ class HostFilesystem(BaseFilesystem):
         self._durable = durable
         self._wanted_git_dir = git_dir if git_dir is not None else _git_dir
         self._line_indexes = LineIndexes()
+        self._sight = Lock()
         if not self._read_only:
             self._sweep()
 
@@ -202,7 +204,7 @@ class HostFilesystem(BaseFilesystem):
 
     def _remove(self, path: str) -> None:
         with self._changing(path) as (parent, name):
-            staging.remove(parent, name)
+            staging.remove(parent, name, self._sight)
 
     def _move(self, source: str, destination: str) -> None:
         with self._changing(source) as start, self._changing(destination) as goal:
@@ -287,11 +289,12 @@ class HostFilesystem(BaseFilesystem):
         if _is_hidden(path):
             raise os_error(errno.ENOENT, path)
         try:
-            descriptor = self._directory.open_directory(path)
-            try:
-                yield descriptor
-            finally:
-                os.close(descriptor)
+            with self._sight:  # nothing is emptied while it is being listed
+                descriptor = self._directory.open_directory(path)
+                try:
+                    yield descriptor
+                finally:
+                    os.close(descriptor)
         except OSError as error:
             raise explained(error, path) from None
 

@@ -23,6 +23,7 @@ _MAX_PATH = 4_000  # bytes that the kernel takes in one call, less a margin
 _MAX_STEPS = 1_000  # segments and links in the path of a root
 _RETRIES = 32  # openat2 answers EAGAIN while somebody renames directories
 _O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY)
+_PINNING = _O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC  # holds on to a file without opening it
 _PASSING = _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # a directory on the way
 _LISTED = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _IS_LINUX = sys.platform == "linux"
@@ -97,26 +98,16 @@ class RootedDirectory:
         """
         if not _HAS_PROC:
             return self._open_file_by_name(path)
-        pinned = self._open(path, _O_PATH)
-        try:
-            found = _checked(os.fstat(pinned), path)
-            # the descriptor pins the file; opening it again through /proc cannot miss it
-            return os.open(f"/proc/self/fd/{pinned}", os.O_RDONLY | os.O_CLOEXEC), found
-        finally:
-            os.close(pinned)
+        return _opened_again(self._open(path, _O_PATH), path)
 
     def open_listed(self, directory: int, name: str) -> tuple[int, os.stat_result]:
-        """Open what a listing of `directory` has just called a regular file.
-
-        One call less than `open_file`: should somebody put a pipe or device there at
-        this very moment, it is opened without waiting, and closed unread.
-        """
-        descriptor = os.open(name, _LISTED, dir_fd=directory)
-        try:
-            return descriptor, _checked(os.fstat(descriptor), name)
-        except OSError:
-            os.close(descriptor)
-            raise
+        """Open a regular file in an open directory below the root; as `open_file`."""
+        encoded = _encoded(name)
+        if not _HAS_PROC:
+            return self._open_by_name(directory, name)
+        if self._kernel:
+            return _opened_again(self._open_at_once(directory, encoded, _PINNING), name)
+        return _opened_again(self._step(encoded, _PINNING, directory), name)
 
     def lstat(self, path: str) -> tuple[os.stat_result, str | None]:
         """Return the metadata of what is at `path`, and where it points if it is a link."""
@@ -131,10 +122,19 @@ class RootedDirectory:
     def _open_file_by_name(self, path: str) -> tuple[int, os.stat_result]:
         parent, name = self.open_parent(path)
         try:
-            _checked(os.stat(name, dir_fd=parent, follow_symlinks=False), path)
-            return self.open_listed(parent, name)
+            return self._open_by_name(parent, name)
         finally:
             os.close(parent)
+
+    def _open_by_name(self, directory: int, name: str) -> tuple[int, os.stat_result]:
+        """Without /proc: look, open without waiting, and look again at what was opened."""
+        _checked(os.stat(name, dir_fd=directory, follow_symlinks=False), name)
+        descriptor = self._step(_encoded(name), _LISTED, directory)
+        try:
+            return descriptor, _checked(os.fstat(descriptor), name)
+        except OSError:
+            os.close(descriptor)
+            raise
 
     def _open(self, path: str, flags: int) -> int:
         encoded = _encoded(path)
@@ -191,6 +191,15 @@ class RootedDirectory:
             os.close(descriptor)
             raise os_error(errno.EXDEV, os.fsdecode(segment))
         return descriptor
+
+
+def _opened_again(pinned: int, path: str) -> tuple[int, os.stat_result]:
+    """Open the file that the descriptor `pinned` holds on to, if it is a regular one."""
+    try:
+        found = _checked(os.fstat(pinned), path)
+        return os.open(f"/proc/self/fd/{pinned}", os.O_RDONLY | os.O_CLOEXEC), found
+    finally:
+        os.close(pinned)
 
 
 def explained(error: OSError, path: str) -> OSError:

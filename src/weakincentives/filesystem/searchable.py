@@ -104,8 +104,8 @@ class SearchableFilesystem(Primitives):
         """Return the files to search at or below `base`, sorted."""
         found = self._lookup(base) or self._refuse_missing(base)
         if found.is_file:
-            name = base.rpartition("/")[2]
-            return [base] if wanted is None or wanted(name) else []
+            self._opened(base).close()  # whoever names one file is told why it cannot be read
+            return [base] if wanted is None or wanted(base.rpartition("/")[2]) else []
         self._refuse_unless_directory(base)
         paths = [
             join(directory, name)

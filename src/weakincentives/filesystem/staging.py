@@ -11,7 +11,8 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
+from pathlib import Path
 
 from weakincentives.filesystem.faults import reached
 from weakincentives.filesystem.leftovers import is_leftover, temporary_name
@@ -21,9 +22,11 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _RENAME_NOREPLACE = 1
 _COPY_BYTES = 1024 * 1024
+_ATTEMPTS = 100
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _log = logging.getLogger(__name__)
+_NOBODY_LISTS = nullcontext()
 
 
 def store_file(
@@ -76,13 +79,20 @@ def make_link(directory: int, name: str, target: str) -> None:
         raise
 
 
-def remove(directory: int, name: str) -> None:
-    """Remove a file or a directory; a directory is out of sight at once."""
+def remove(
+    directory: int, name: str, sight: AbstractContextManager[object] = _NOBODY_LISTS
+) -> None:
+    """Remove a file or a directory; a directory is out of sight at once.
+
+    `sight` is held while it disappears: who lists under the same lock sees all of it
+    or nothing.
+    """
     try:
         os.unlink(name, dir_fd=directory)
     except (IsADirectoryError, PermissionError):
         hidden = temporary_name()
-        rename((directory, name), (directory, hidden))
+        with sight:
+            rename((directory, name), (directory, hidden))
         try:
             reached("remove.hidden")
         finally:
@@ -172,19 +182,34 @@ def remove_tree(directory: int, name: str) -> None:
     and no more than one descriptor is open.
     """
     pending = [name]
+    attempts = 0
     while pending:
         current = pending.pop()
         try:
-            opened = os.open(current, _DIRECTORY, dir_fd=directory)
+            pending += _emptied(directory, current)
+            os.rmdir(current, dir_fd=directory)
         except FileNotFoundError:
             continue  # somebody else is removing it too
-        try:
-            _unlock(opened)
-            pending += _empty(opened, directory)
-        finally:
-            os.close(opened)
-        with suppress(FileNotFoundError):
-            os.rmdir(current, dir_fd=directory)
+        except OSError as error:
+            attempts += 1
+            if error.errno != errno.ENOTEMPTY or attempts > _ATTEMPTS:
+                raise
+            pending.append(current)  # who had it open has just put something into it
+
+
+def _emptied(directory: int, name: str) -> list[str]:
+    """Empty a directory; return the new names of the directories that were in it."""
+    try:
+        opened = os.open(name, _DIRECTORY, dir_fd=directory)
+    except PermissionError:
+        _unlock(directory, name)
+        opened = os.open(name, _DIRECTORY, dir_fd=directory)
+    try:
+        if stat.S_IMODE(os.fstat(opened).st_mode) & 0o700 != 0o700:
+            _unlock(directory, name)
+        return _empty(opened, directory)
+    finally:
+        os.close(opened)
 
 
 def _empty(opened: int, directory: int) -> list[str]:
@@ -207,19 +232,19 @@ def _move_up(name: str, opened: int, target: str, directory: int) -> None:
         os.rename(name, target, src_dir_fd=opened, dst_dir_fd=directory)
     except PermissionError:
         # moving a directory to another parent needs the right to write into it
-        child = os.open(name, _DIRECTORY, dir_fd=opened)
-        try:
-            _unlock(child)
-        finally:
-            os.close(child)
+        _unlock(opened, name)
         os.rename(name, target, src_dir_fd=opened, dst_dir_fd=directory)
 
 
-def _unlock(descriptor: int) -> None:
-    """Give the owner the right to empty a directory."""
-    if stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o700 != 0o700:
+def _unlock(directory: int, name: str) -> None:
+    """Give the owner every right on a directory, whatever the rights are now."""
+    flags = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    pinned = os.open(name, flags, dir_fd=directory)
+    try:
         with suppress(OSError):
-            os.fchmod(descriptor, 0o700)
+            Path(f"/proc/self/fd/{pinned}").chmod(0o700)
+    finally:
+        os.close(pinned)
 
 
 def _rename_unless_there(source: tuple[int, str], target: tuple[int, str]) -> None:
