@@ -60,7 +60,7 @@ class BaseFilesystem(WritableFilesystem):
                 above = {parent for file in plan.files for parent in parents_of(file.path)}
                 new = sum(self._lookup(path) is None for path in above)
                 self._quota.admit(plan.total_bytes, len(plan.files) + new)
-            known = {""}
+            known = {"": False}
             for file, data in plan.contents():
                 self._install(file.path, data, file.permissions, known)
             return plan.report()
@@ -120,15 +120,19 @@ class BaseFilesystem(WritableFilesystem):
             self._take_back(missing)
             raise
 
-    def _install(self, path: str, data: bytes, permissions: int, known: set[str]) -> None:
-        """Put a file where an outside source says; `known` are directories that exist."""
+    def _install(self, path: str, data: bytes, permissions: int, known: dict[str, bool]) -> None:
+        """Put a file where an outside source says.
+
+        `known` remembers directories that exist, and whether they were made for this.
+        """
         parent = parent_of(path)
         if parent not in known:
             missing = self._missing_parents(path, bounded=False)
             self._make_directories(missing)
             self._listeners.tell(*map(DirectoryCreated, missing))
-            known.update(parents_of(path))
-        before = self._lookup(path)
+            known.update((above, False) for above in parents_of(path) if above not in known)
+            known.update((above, True) for above in missing)
+        before = None if known[parent] else self._lookup(path)
         if before is not None:
             refuse_overwrite(before, "overwrite")
             before = self._description(before)

@@ -211,7 +211,7 @@ class MountPlan:
         return []
 
     def _add(self, place: "_Place", found: os.stat_result) -> None:
-        if self._wanted(place.shown):
+        if self._wanted is None or self._wanted(place.shown):
             target = join(self.mount_path, place.below) if place.below else self.mount_path
             permissions = stat.S_IMODE(found.st_mode) & 0o777
             self.files.append(MountedFile(target, found.st_size, permissions, place))
@@ -302,7 +302,9 @@ def _folder(file: MountedFile) -> "tuple[_Root, str]":
     return file.place.root, parent_of(file.place.path)
 
 
-def _filter(mount: HostMount) -> Callable[[str], bool]:
+def _filter(mount: HostMount) -> Callable[[str], bool] | None:
+    if not mount.include_glob and not mount.exclude_glob:
+        return None
     include = [compile_filter(pattern) for pattern in mount.include_glob]
     exclude = [compile_filter(pattern) for pattern in mount.exclude_glob]
 
