@@ -15,9 +15,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from weakincentives.filesystem.leftovers import is_temporary
 from weakincentives.filesystem.limits import LimitExceededError, check_time
 from weakincentives.filesystem.paths import (
+    RESERVED_PREFIX,
     PathEscapeError,
     VfsPath,
     join,
@@ -87,7 +87,8 @@ class MountedFile(NamedTuple):
     path: str
     size: int
     permissions: int
-    place: "_Place"
+    root: "_Root"
+    source: str
 
 
 class MountPlan:
@@ -124,7 +125,7 @@ class MountPlan:
             try:
                 for file in files:
                     check_time("Mount")
-                    yield file, root.read(descriptor, file.place.path, file.size)
+                    yield file, root.read(descriptor, file.source, file.size)
             finally:
                 os.close(descriptor)
 
@@ -175,19 +176,19 @@ class MountPlan:
         """Take the files of a folder; return what else there is to look at."""
         deeper: list[_Place] = []
         for entry in folder.root.entries(folder.path):
-            place = folder.inner(entry.name)
-            if is_temporary(entry.name):
-                self._skip(place, "reserved name")
+            name = entry.name
+            if name.startswith(RESERVED_PREFIX):
+                self._skip(folder.inner(name), "reserved name")
             elif entry.is_file(follow_symlinks=False):
-                self._add(place, entry.stat(follow_symlinks=False))
+                self._add(folder, name, entry.stat(follow_symlinks=False))
             else:
-                deeper.append(place)
+                deeper.append(folder.inner(name))
         return deeper
 
     def _other(self, place: "_Place", found: os.stat_result) -> "list[_Place]":
         """Take a single file, or return what is behind a link."""
         if stat.S_ISREG(found.st_mode):
-            self._add(place, found)
+            self._add(place, "", found)
         elif not stat.S_ISLNK(found.st_mode):
             self._skip(place, "not a regular file")
         elif not self._mount.follow_symlinks:
@@ -210,11 +211,15 @@ class MountPlan:
         self._skip(link, "symbolic link to nothing, or to outside the allowed roots")
         return []
 
-    def _add(self, place: "_Place", found: os.stat_result) -> None:
-        if self._wanted is None or self._wanted(place.shown):
-            target = join(self.mount_path, place.below) if place.below else self.mount_path
-            permissions = stat.S_IMODE(found.st_mode) & 0o777
-            self.files.append(MountedFile(target, found.st_size, permissions, place))
+    def _add(self, place: "_Place", name: str, found: os.stat_result) -> None:
+        """Take the file `name` of a folder, or what is at `place` itself."""
+        below = join(place.below, name) if name else place.below
+        if self._wanted is not None and not self._wanted(below or place.shown):
+            return
+        target = join(self.mount_path, below) if below else self.mount_path
+        source = join(place.path, name) if name else place.path
+        permissions = found.st_mode & 0o777
+        self.files.append(MountedFile(target, found.st_size, permissions, place.root, source))
 
     def _skip(self, place: "_Place", reason: str) -> None:
         self.skipped.append(SkippedEntry(place.shown, reason))
@@ -299,7 +304,7 @@ class _Root:
 
 
 def _folder(file: MountedFile) -> "tuple[_Root, str]":
-    return file.place.root, parent_of(file.place.path)
+    return file.root, parent_of(file.source)
 
 
 def _filter(mount: HostMount) -> Callable[[str], bool] | None:
