@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import groupby
-from operator import attrgetter
+from operator import itemgetter
 from pathlib import Path
 from threading import Lock
 
@@ -107,22 +107,31 @@ class HostFilesystem(BaseFilesystem):
         )
 
     def _children(self, path: str) -> Children:
-        with self._listing(path) as descriptor:
-            with os.scandir(descriptor) as entries:
-                children, hidden = _by_kind(entries)
-            self._remove_leftovers(descriptor, hidden)
+        with self._sight:
+            descriptor = self._open_listing(path)
+            try:
+                with os.scandir(descriptor) as entries:
+                    children, hidden = _by_kind(entries)
+                if hidden:
+                    self._remove_leftovers(descriptor, hidden)
+            finally:
+                os.close(descriptor)
         return children
 
     def _entries(self, path: str, limit: int) -> Results[FileEntry]:
         prefix = path + "/" if path else ""
-        with self._listing(path) as descriptor:
-            with os.scandir(descriptor) as entries:
-                found = sorted(entries, key=attrgetter("name"))
-            hidden = [entry.name for entry in found if entry.name.startswith(RESERVED_PREFIX)]
-            if hidden:
-                found = [entry for entry in found if not is_temporary(entry.name)]
-                self._remove_leftovers(descriptor, hidden)
-            listed = [_listed(entry, entry.name, prefix) for entry in found[:limit]]
+        with self._sight:
+            descriptor = self._open_listing(path)
+            try:
+                with os.scandir(descriptor) as entries:
+                    found = sorted([(entry.name, entry) for entry in entries], key=itemgetter(0))
+                hidden = [name for name, _ in found if name.startswith(RESERVED_PREFIX)]
+                if hidden:
+                    found = [pair for pair in found if not is_temporary(pair[0])]
+                    self._remove_leftovers(descriptor, hidden)
+                listed = [_listed(entry, name, prefix + name) for name, entry in found[:limit]]
+            finally:
+                os.close(descriptor)
         return Results(filter(None, listed), truncated=len(found) > limit)
 
     def _open(self, path: str) -> HostFile:
@@ -283,18 +292,12 @@ class HostFilesystem(BaseFilesystem):
 
     # --- steps ---
 
-    @contextmanager
-    def _listing(self, path: str) -> Generator[int, None, None]:
-        """Open a directory that may be seen."""
+    def _open_listing(self, path: str) -> int:
+        """Open a directory that may be seen; nothing is emptied while `_sight` is held."""
         if _is_hidden(path):
             raise os_error(errno.ENOENT, path)
         try:
-            with self._sight:  # nothing is emptied while it is being listed
-                descriptor = self._directory.open_directory(path)
-                try:
-                    yield descriptor
-                finally:
-                    os.close(descriptor)
+            return self._directory.open_directory(path)
         except OSError as error:
             raise explained(error, path) from None
 
@@ -324,7 +327,7 @@ class HostFilesystem(BaseFilesystem):
                 pending.extend(join(directory, name) for name in children.directories)
 
     def _remove_leftovers(self, descriptor: int, names: Sequence[str]) -> None:
-        if names and not self._read_only:
+        if not self._read_only:
             staging.remove_leftovers(descriptor, names)
 
     def _hash_if_same(self, path: str, found: os.stat_result) -> str | None:
@@ -368,15 +371,15 @@ def _by_kind(entries: "Iterable[os.DirEntry[str]]") -> tuple[Children, list[str]
     return Children(files, directories, symlinks, specials), hidden
 
 
-def _listed(entry: "os.DirEntry[str]", name: str, prefix: str) -> FileEntry | None:
+def _listed(entry: "os.DirEntry[str]", name: str, path: str) -> FileEntry | None:
     if entry.is_file(follow_symlinks=False):
         try:
             size = entry.stat(follow_symlinks=False).st_size
         except FileNotFoundError:
             return None
-        return FileEntry(name, prefix + name, True, False, size)
+        return FileEntry(name, path, True, False, size)
     is_directory = entry.is_dir(follow_symlinks=False)
-    return FileEntry(name, prefix + name, False, is_directory, None, entry.is_symlink())
+    return FileEntry(name, path, False, is_directory, None, entry.is_symlink())
 
 
 def _birth(found: os.stat_result) -> datetime | None:
