@@ -11,11 +11,21 @@ Everything the operating system has a name for stays builtin. What is ours is a
     ├── BinaryContentError (ValueError)         not text                 filesystem/text.py
     ├── InvalidGlobError (ValueError)           not a glob               filesystem/patterns.py
     ├── InvalidRegexError (ValueError)          not a searchable regex   filesystem/search.py
-    └── ReadOnlyError (PermissionError)         write refused            filesystem/writable.py
+    ├── ReadOnlyError (PermissionError)         write refused            filesystem/writable.py
+    └── SnapshotError (RuntimeError)            no snapshot              errors.py
+        └── SnapshotRestoreError                nothing restored         errors.py
 """
 
-__all__ = ["WinkError"]
+__all__ = ["SnapshotError", "SnapshotRestoreError", "WinkError"]
 
 
 class WinkError(Exception):
     """An error that this package defines; catch it to catch them all."""
+
+
+class SnapshotError(WinkError, RuntimeError):
+    """A snapshot could not be made or used."""
+
+
+class SnapshotRestoreError(SnapshotError):
+    """A snapshot could not be restored; the files are as they were before."""

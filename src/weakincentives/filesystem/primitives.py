@@ -43,6 +43,10 @@ class Primitives(ABC):
     def _open(self, path: str) -> Content:
         """Open a regular file; OSError if it is anything else."""
 
+    def _blob_id(self, path: str) -> str | None:
+        """Return the id that git gives to a file's content, if it is known without reading."""
+        return None
+
     def _opened(self, path: str) -> Content:
         try:
             return self._open(path)
