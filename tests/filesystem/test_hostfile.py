@@ -67,9 +67,9 @@ def test_times_of_whole_seconds_settle_later(
         seconds = content.identity[4] // 1_000_000_000 * 1_000_000_000
         coarse = (*content.identity[:3], seconds, seconds)
         monkeypatch.setattr(hostfile.time, "time_ns", lambda: seconds + 1_000_000_000)
-        assert not hostfile._has_settled(coarse)
+        assert not hostfile.has_settled(coarse)
         monkeypatch.setattr(hostfile.time, "time_ns", lambda: seconds + 3_000_000_000)
-        assert hostfile._has_settled(coarse)
+        assert hostfile.has_settled(coarse)
 
 
 def test_a_change_is_noticed_even_if_time_and_size_are_put_back(

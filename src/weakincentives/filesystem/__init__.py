@@ -9,6 +9,7 @@ from weakincentives.filesystem.events import (
     FileWritten,
     LinkCreated,
     Listener,
+    StateReplaced,
 )
 from weakincentives.filesystem.host import HostFilesystem
 from weakincentives.filesystem.inmemory import MEMORY_LIMITS, InMemoryFilesystem
@@ -34,7 +35,11 @@ from weakincentives.filesystem.paths import (
     validate_path,
 )
 from weakincentives.filesystem.patterns import InvalidGlobError, glob_match
-from weakincentives.filesystem.protocol import Filesystem, ObservableFilesystem
+from weakincentives.filesystem.protocol import (
+    Filesystem,
+    ObservableFilesystem,
+    SnapshotableFilesystem,
+)
 from weakincentives.filesystem.readable import ReadableFilesystem
 from weakincentives.filesystem.search import InvalidRegexError
 from weakincentives.filesystem.text import BinaryContentError, BytesContent, Content
@@ -42,6 +47,7 @@ from weakincentives.filesystem.types import (
     Children,
     FileEntry,
     FileStat,
+    FilesystemSnapshot,
     GlobMatch,
     GrepMatch,
     Kind,
@@ -83,6 +89,7 @@ __all__ = [
     "Filesystem",
     "FilesystemEvent",
     "FilesystemProtocol",
+    "FilesystemSnapshot",
     "GlobMatch",
     "GrepMatch",
     "HostBackend",
@@ -107,6 +114,8 @@ __all__ = [
     "ReadableFilesystem",
     "Results",
     "SkippedEntry",
+    "SnapshotableFilesystem",
+    "StateReplaced",
     "TimeLimitError",
     "VfsPath",
     "WriteMode",

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from weakincentives.filesystem.paths import shown
 from weakincentives.filesystem.types import Kind, WriteMode
@@ -83,7 +83,21 @@ class EntryMoved:
         return f"{shown(self.source)} moved to {shown(self.path)}"
 
 
-FilesystemEvent: TypeAlias = FileWritten | FileDeleted | DirectoryCreated | LinkCreated | EntryMoved
+@dataclass(frozen=True, slots=True)
+class StateReplaced:
+    """Everything was replaced at once, by a snapshot or an archive; anything may differ."""
+
+    reason: Literal["restore", "import"]
+    reference: str
+
+    def __str__(self) -> str:
+        """Return what happened."""
+        return f". replaced by {self.reason} of {shown(self.reference)}"
+
+
+FilesystemEvent: TypeAlias = (
+    FileWritten | FileDeleted | DirectoryCreated | LinkCreated | EntryMoved | StateReplaced
+)
 Listener: TypeAlias = Callable[[FilesystemEvent], object]
 
 _log = logging.getLogger(__name__)

@@ -38,7 +38,7 @@ class LineIndexes:
                 self._indexes.move_to_end(key)
                 return index
         index = LineIndex(content)
-        if _has_settled(key):
+        if has_settled(key):
             with self._lock:
                 self._indexes[key] = index
                 while len(self._indexes) > _REMEMBERED:
@@ -80,7 +80,8 @@ class HostFile(Content):
         os.close(self._descriptor)
 
 
-def _has_settled(key: Identity) -> bool:
+def has_settled(key: Identity) -> bool:
+    """Return whether a file that looks so cannot have changed again without looking otherwise."""
     changed = max(key[3], key[4])
     margin = _RACY_NS if changed % 1_000_000_000 else _COARSE_NS
     return time.time_ns() - changed > margin

@@ -9,21 +9,27 @@ stable view and a directory is copied at no cost.
 import errno
 import hashlib
 import time
+import weakref
 from collections.abc import Callable, Generator, Iterable
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import ClassVar, TypeAlias
+from uuid import UUID, uuid4
 
+from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem.base import BaseFilesystem
-from weakincentives.filesystem.events import FileDeleted
+from weakincentives.filesystem.events import FileDeleted, StateReplaced
+from weakincentives.filesystem.layers import LayeredDict
 from weakincentives.filesystem.limits import Limits
 from weakincentives.filesystem.paths import os_error, parent_of
+from weakincentives.filesystem.readable import ReadableFilesystem
 from weakincentives.filesystem.searchable import SearchableFilesystem
 from weakincentives.filesystem.text import BytesContent, Content, LineIndex
 from weakincentives.filesystem.types import (
     Children,
     FileEntry,
     FileStat,
+    FilesystemSnapshot,
     Results,
 )
 
@@ -48,7 +54,9 @@ class InMemoryFilesystem(BaseFilesystem):
         super().__init__(limits=limits, read_only=read_only or _read_only)
         self._clock = clock
         self._edition = 0
-        self._root_node = _Directory({}, self._edition, clock())
+        self._taken = 0
+        self._kept: dict[UUID, tuple[_Directory, object]] = {}
+        self._root_node = _Directory(LayeredDict(), self._edition, clock())
 
     @property
     def root(self) -> str:
@@ -114,7 +122,7 @@ class InMemoryFilesystem(BaseFilesystem):
         if self._find(path) is not None:
             raise os_error(errno.EEXIST, path)
         now = self._clock()
-        self._place_node(path, _Directory({}, self._edition, now), now)
+        self._place_node(path, _Directory(LayeredDict(), self._edition, now), now)
 
     def _make_link(self, path: str, target: str) -> None:
         now = self._clock()
@@ -136,12 +144,48 @@ class InMemoryFilesystem(BaseFilesystem):
     def _empty(self, recursive: bool) -> None:
         if not recursive:
             super()._empty(recursive)
-        self._root_node = _Directory({}, self._edition, self._clock())
+        self._root_node = _Directory(LayeredDict(), self._edition, self._clock())
         self._listeners.tell(FileDeleted(".", "directory"))
 
     def _weight(self, path: str) -> tuple[int, int]:
         node = self._find(path)
         return (0, 0) if node is None else (node.size, node.count)
+
+    # --- snapshots ---
+
+    def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
+        """Keep the present state for as long as the returned value lives; it costs nothing."""
+        with self._lock:
+            self._edition += 1
+            self._taken += 1
+            kept = FilesystemSnapshot(
+                uuid4(), datetime.now(UTC), f"mem-{self._taken}", self.root, None, tag
+            )
+            key = kept.snapshot_id
+            dropped = weakref.ref(kept, lambda _: self._kept.pop(key, None))
+            self._kept[key] = (self._root_node, dropped)
+        return kept
+
+    def restore(self, snapshot: FilesystemSnapshot) -> None:
+        """Make everything as it was then; what was made since is gone."""
+        self._refuse_read_only("")
+        with self._lock:
+            self._root_node = self._kept_root(snapshot)
+            self._edition += 1
+            self._listeners.tell(StateReplaced("restore", snapshot.commit_ref))
+
+    def view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem:
+        """Return the state that a snapshot keeps, to read and compare."""
+        with self._lock:
+            return self._view_of(self._kept_root(snapshot))
+
+    def _kept_root(self, snapshot: FilesystemSnapshot) -> "_Directory":
+        kept = self._kept.get(snapshot.snapshot_id)
+        if kept is None:
+            raise SnapshotRestoreError(
+                f"Unknown snapshot: {str(snapshot)!r} was dropped, or taken of another filesystem"
+            )
+        return kept[0]
 
     # --- the tree ---
 
@@ -159,7 +203,7 @@ class InMemoryFilesystem(BaseFilesystem):
             node = self._find(path)
             if type(node) is not _Directory:
                 raise os_error(errno.ENOTDIR, path)
-            return list(node.children.items())
+            return node.children.items()
 
     def _place_node(self, path: str, node: "_Node | None", now: int) -> None:
         """Put `node` at `path` (None: take away what is there); the parent exists."""
@@ -173,23 +217,28 @@ class InMemoryFilesystem(BaseFilesystem):
         directory = self._root_node = self._own(self._root_node)
         chain = [directory]
         for segment in parents:
-            deeper = self._own(directory.children[segment])
-            directory.children[segment] = deeper
+            below = directory.children.get(segment)
+            deeper = self._own(below)
+            if deeper is not below:
+                directory.children[segment] = deeper
             directory = deeper
             chain.append(directory)
         return chain, name
 
-    def _own(self, node: "_Node") -> "_Directory":
+    def _own(self, node: "_Node | None") -> "_Directory":
         if type(node) is not _Directory:
             raise TypeError("A parent is not a directory")
         return node if node.edition == self._edition else node.copied(self._edition)
 
     def _stable(self) -> SearchableFilesystem:
         """Return the present state as a filesystem of its own that nobody changes."""
-        view = InMemoryFilesystem(limits=self._limits, read_only=True)
         with self._lock:
             self._edition += 1
-            view._root_node = self._root_node
+            return self._view_of(self._root_node)
+
+    def _view_of(self, root: "_Directory") -> "InMemoryFilesystem":
+        view = InMemoryFilesystem(limits=self._limits, read_only=True)
+        view._root_node = root
         return view
 
 
@@ -256,7 +305,7 @@ class _Directory:
 
     __slots__ = ("children", "count", "created", "edition", "modified", "permissions", "size")
 
-    def __init__(self, children: "dict[str, _Node]", edition: int, now: int) -> None:
+    def __init__(self, children: "LayeredDict[_Node]", edition: int, now: int) -> None:
         self.children = children
         self.edition = edition
         self.permissions = 0o755

@@ -7,6 +7,7 @@ from weakincentives.filesystem.events import Listener
 from weakincentives.filesystem.types import (
     FileEntry,
     FileStat,
+    FilesystemSnapshot,
     GlobMatch,
     GrepMatch,
     ReadBytesResult,
@@ -141,6 +142,27 @@ class Filesystem(Protocol):
     @property
     def read_only(self) -> bool:
         """Whether writing is refused."""
+        ...
+
+
+@runtime_checkable
+class SnapshotableFilesystem(Filesystem, Protocol):
+    """A filesystem whose state can be kept and brought back."""
+
+    def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
+        """Keep the present state.
+
+        Raises:
+            SnapshotError: It could not be kept.
+        """
+        ...
+
+    def restore(self, snapshot: FilesystemSnapshot) -> None:
+        """Make everything as it was then; what was made since is gone.
+
+        Raises:
+            SnapshotRestoreError: It cannot be done, and nothing has changed.
+        """
         ...
 
 

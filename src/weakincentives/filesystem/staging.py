@@ -134,6 +134,12 @@ def copy_all(source: int, target: int) -> None:
         write_all(target, chunk)
 
 
+def sync_filesystem(directory: int) -> None:
+    """Bring everything that was written to this file system to the disk, in one step."""
+    if _libc.syncfs(directory) != 0:
+        raise os_error(ctypes.get_errno(), ".")
+
+
 def sync_directory(directory: int) -> None:
     """Bring the names in a directory to the disk."""
     opened = os.open(".", _DIRECTORY, dir_fd=directory)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple, Self, TypeVar
+from uuid import UUID
 
 from weakincentives.filesystem.paths import shown
 
@@ -188,6 +189,27 @@ class WriteResult:
     def __str__(self) -> str:
         """Return the path and what was written."""
         return f"{shown(self.path)} ({self.bytes_written} bytes, {self.mode})"
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class FilesystemSnapshot:
+    """A state of a filesystem, as a value that can be stored.
+
+    It names the state and does not hold it. On the host `git_dir` is a git repository
+    and `commit_ref` a commit in it. In memory `commit_ref` is a number, and the
+    state lives for as long as this value does.
+    """
+
+    snapshot_id: UUID
+    created_at: datetime
+    commit_ref: str
+    root_path: str
+    git_dir: str | None = None
+    tag: str | None = None
+
+    def __str__(self) -> str:
+        """Return the tag, the reference and the root."""
+        return f"{self.tag or 'snapshot'} ({self.commit_ref[:12]} of {shown(self.root_path)})"
 
 
 def _kind(is_file: bool, is_directory: bool, is_symlink: bool) -> Kind:
