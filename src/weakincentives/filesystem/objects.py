@@ -1,0 +1,333 @@
+"""The content-addressed store: git objects that git itself can read.
+
+Blobs, trees and commits are written as they are; no attribute, filter, hook or
+configuration is ever consulted, and no program is run. The new objects of a batch
+go into one pack, which becomes visible in one step.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from weakincentives.errors import WinkError
+from weakincentives.filesystem.batches import Batch, id_of
+from weakincentives.filesystem.deltas import LARGEST, PackError
+from weakincentives.filesystem.faults import reached
+from weakincentives.filesystem.leftovers import is_temporary
+from weakincentives.filesystem.loose import loose_stream
+from weakincentives.filesystem.packs import Pack, Stream
+from weakincentives.filesystem.staging import remove_leftovers
+
+_ID = re.compile(r"[0-9a-f]{40}")
+_PACK_FILE = re.compile(r"(pack-[0-9a-f]{40})\.([a-z]+)")
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_ATTEMPTS = 10
+_WHOLE = 16 * 1024 * 1024  # larger objects are copied in chunks
+_SMALL_PACK = 16 * 1024 * 1024  # larger packs are not merged
+_MAX_SMALL_PACKS = 64
+
+
+class ObjectError(WinkError, ValueError):
+    """An object is missing or damaged."""
+
+
+def is_object_id(text: str) -> bool:
+    """Return whether `text` is a full id and nothing else."""
+    return _ID.fullmatch(text) is not None
+
+
+class ObjectStore:
+    """The objects below one `objects` directory of a git repository.
+
+    Any number of threads and processes may read. Who writes or removes must keep all
+    others from doing so: the repository has a lock for it.
+    """
+
+    def __init__(self, directory: Path, *, durable: bool = True) -> None:
+        """Use the objects in `directory`; `durable` brings new ones to the disk at once."""
+        self._directory = directory
+        self._durable = durable
+        self._packs: dict[str, Pack] = {}
+        self._damaged: dict[str, PackError] = {}
+        self._refreshing = threading.Lock()
+
+    def __contains__(self, object_id: str) -> bool:
+        """Return whether the object is here; its content is not looked at."""
+        if not is_object_id(object_id):
+            return False
+        if self.knows(object_id):
+            return True
+        self.refresh()
+        return self.knows(object_id) or self._loose(object_id).is_file()
+
+    def knows(self, object_id: str) -> bool:
+        """Return whether the object is in a pack that has been met already."""
+        key = bytes.fromhex(object_id)
+        return any(pack.offset_of(key) is not None for pack in self._packs.values())
+
+    def read(self, object_id: str) -> tuple[str, bytes]:
+        """Return kind and content of an object, verified against its id.
+
+        Raises:
+            ObjectError: It is missing, damaged, or too large to be held.
+        """
+        failure: object = None
+        for place in self._places(object_id):
+            try:
+                kind, data = _whole(place())
+            except (PackError, OSError) as error:
+                failure = failure or error
+                continue
+            if id_of(kind, data) == object_id:
+                return kind, data
+            failure = "its content has another id"
+        raise _unreadable(object_id, failure)
+
+    def chunks(self, object_id: str) -> Iterator[bytes]:
+        """Return the content of a blob in pieces, each about a megabyte at most.
+
+        The last piece is handed on when all of the content has been verified: who gets
+        to the end has got it undamaged.
+
+        Raises:
+            ObjectError: It is missing, damaged or no blob.
+        """
+        kind, _, pieces = self._stream(object_id)
+        if kind != "blob":
+            raise ObjectError(f"Object is no blob but a {kind}: {object_id!r}")
+        return pieces
+
+    def size_of(self, object_id: str) -> int:
+        """Return the size of an object as it says itself.
+
+        Raises:
+            ObjectError: It is missing or damaged.
+        """
+        return self._stream(object_id).size
+
+    def ids(self) -> Iterator[str]:
+        """Yield the id of every object; one that is stored twice comes twice."""
+        self.refresh()
+        for pack in self._packs.values():
+            yield from pack
+        for directory in self._loose_directories():
+            for path in sorted(directory.iterdir()):
+                if is_object_id(directory.name + path.name):
+                    yield directory.name + path.name
+
+    def batch(self, *, anew: bool = False) -> Batch:
+        """Return a place for new objects; nothing is visible before it is finished.
+
+        Objects that are here are not written again, unless all are to be written
+        `anew`. What killed writers left is removed.
+        """
+        self._sweep()
+        self.refresh()
+        known = _nothing if anew else self.knows
+        return Batch(self._directory / "pack", known, durable=self._durable)
+
+    def refresh(self) -> None:
+        """Look for packs that have been added or removed."""
+        with self._refreshing:
+            for _ in range(_ATTEMPTS):
+                if self._listed():
+                    return
+
+    def packs(self) -> dict[str, int]:
+        """Return the packs by name, with their sizes in bytes."""
+        self.refresh()
+        return {name: pack.size_bytes for name, pack in self._packs.items()}
+
+    def damaged_packs(self) -> dict[str, PackError]:
+        """Return the packs that cannot be opened, and why."""
+        self.refresh()
+        return dict(self._damaged)
+
+    def merge_small_packs(self) -> None:
+        """Put the small packs into one, if there are many of them.
+
+        Each time at least half of them go, and no pack is taken that is larger than all
+        of those before it: what is stored is rewritten seldom.
+
+        Raises:
+            ObjectError: An object in them is damaged; nothing is changed.
+        """
+        small = sorted((s, name) for name, s in self.packs().items() if s < _SMALL_PACK)
+        if len(small) <= _MAX_SMALL_PACKS:
+            return
+        chosen: list[str] = []
+        total = 0
+        for size, name in small:
+            if len(chosen) >= _MAX_SMALL_PACKS // 2 and size > total:
+                break
+            chosen.append(name)
+            total += size
+        self.rewrite([each for name in chosen for each in self._packs[name]], chosen)
+
+    def rewrite(self, object_ids: Iterable[str], replaced: Collection[str]) -> None:
+        """Put objects into one new pack, then remove the packs `replaced`.
+
+        Raises:
+            ObjectError: An object is missing or damaged; nothing is changed.
+        """
+        with self.batch(anew=True) as batch:
+            for object_id in object_ids:
+                self._copy(object_id, batch)
+            written = batch.finish()
+        reached("objects.rewritten")
+        # it would name packs that are gone; git does without
+        (self._directory / "pack" / "multi-pack-index").unlink(missing_ok=True)
+        for name in replaced:
+            if name != written and not self._pack_file(name, "keep").exists():
+                self._remove_pack(name)
+        self.refresh()
+
+    def remove_loose(self) -> None:
+        """Remove what is not in a pack."""
+        for directory in self._loose_directories():
+            shutil.rmtree(directory, ignore_errors=True)
+            reached("objects.loosened")
+
+    def close(self) -> None:
+        """Let go of the packs; what is being read elsewhere stays readable."""
+        with self._refreshing:
+            self._packs, self._damaged = {}, {}
+
+    def _stream(self, object_id: str) -> Stream:
+        """Return the first readable place of an object, with verification."""
+        failure: object = None
+        for place in self._places(object_id):
+            try:
+                found = place()
+            except (PackError, OSError) as error:
+                failure = failure or error
+                continue
+            return found._replace(chunks=_verified(object_id, found))
+        raise _unreadable(object_id, failure)
+
+    def _places(self, object_id: str) -> Iterator[Callable[[], Stream]]:
+        """Yield where an object may be read, the likeliest place first."""
+        if not is_object_id(object_id):
+            return
+        key = bytes.fromhex(object_id)
+        known = self._packs
+        yield from _in_packs(key, known.values())
+        self.refresh()
+        yield from _in_packs(key, (p for name, p in self._packs.items() if name not in known))
+        yield partial(loose_stream, self._loose(object_id))
+
+    def _copy(self, object_id: str, batch: Batch) -> None:
+        kind, size, chunks = self._stream(object_id)
+        if kind == "blob" and size > _WHOLE:
+            batch.add_blob(size, chunks)
+            return
+        try:
+            batch.add(kind, b"".join(chunks))
+        except ObjectError:  # there may be an undamaged one in another place
+            batch.add(*self.read(object_id))
+
+    def _listed(self) -> bool:
+        """Open the packs that are there; False if one has gone in the meantime."""
+        names = _names(self._directory / "pack")
+        packs: dict[str, Pack] = {}
+        damaged: dict[str, PackError] = {}
+        complete = True
+        for name in sorted(n.removesuffix(".idx") for n in names if n.endswith(".idx")):
+            inode = names.get(f"{name}.pack")
+            if inode is None:
+                continue
+            known = self._packs.get(name)
+            try:
+                # a damaged pack may have been replaced by a good one of the same name
+                if known is None or known.inode != inode:
+                    known = Pack(self._pack_file(name, "idx"))
+                packs[name] = known
+            except FileNotFoundError:
+                complete = False
+            except PackError as error:
+                damaged[name] = error
+        self._packs, self._damaged = packs, damaged
+        return complete
+
+    def _sweep(self) -> None:
+        """Remove what killed writers left: hidden files, and parts of a pack without the pack."""
+        names = _names(self._directory / "pack")
+        directory = os.open(self._directory / "pack", _DIRECTORY)
+        try:
+            remove_leftovers(directory, filter(is_temporary, names))
+        finally:
+            os.close(directory)
+        for match in filter(None, map(_PACK_FILE.fullmatch, names)):
+            if f"{match[1]}.pack" not in names and match[2] != "keep":
+                (self._directory / "pack" / match[0]).unlink(missing_ok=True)
+
+    def _remove_pack(self, name: str) -> None:
+        # git and we read a pack only where both files are, and git never writes an index
+        # before its pack: an index alone is known to be a leftover
+        self._pack_file(name, "pack").unlink(missing_ok=True)
+        reached("objects.removed")
+        for path in (self._directory / "pack").glob(f"{name}.*"):
+            path.unlink(missing_ok=True)
+
+    def _pack_file(self, name: str, kind: str) -> Path:
+        return self._directory / "pack" / f"{name}.{kind}"
+
+    def _loose(self, object_id: str) -> Path:
+        return self._directory / object_id[:2] / object_id[2:]
+
+    def _loose_directories(self) -> list[Path]:
+        return sorted(self._directory.glob("[0-9a-f][0-9a-f]"))
+
+
+def _in_packs(key: bytes, packs: Iterable[Pack]) -> Iterator[Callable[[], Stream]]:
+    for pack in packs:
+        offset = pack.offset_of(key)
+        if offset is not None:
+            yield partial(pack.stream, offset)
+
+
+def _whole(stream: Stream) -> tuple[str, bytes]:
+    if stream.size > LARGEST:
+        raise PackError(f"Object is too large to be held: {stream.size}")
+    return stream.kind, b"".join(stream.chunks)
+
+
+def _verified(object_id: str, stream: Stream) -> Iterator[bytes]:
+    """Hand on the chunks, the last one when the id is known to be right."""
+    header = b"%s %d\0" % (stream.kind.encode(), stream.size)
+    digest = hashlib.sha1(header, usedforsecurity=False)
+    last = b""
+    try:
+        for chunk in stream.chunks:
+            if last:
+                yield last
+            digest.update(chunk)
+            last = chunk
+    except (PackError, OSError) as error:
+        raise _unreadable(object_id, error) from error
+    if digest.hexdigest() != object_id:
+        raise _unreadable(object_id, "its content has another id")
+    yield last
+
+
+def _unreadable(object_id: str, failure: object) -> ObjectError:
+    if failure is None or isinstance(failure, FileNotFoundError):
+        return ObjectError(f"Object is missing: {object_id!r}")
+    return ObjectError(f"Object is damaged: {object_id!r}: {failure}")
+
+
+def _names(directory: Path) -> dict[str, int]:
+    """Return the names in a directory, with their inodes."""
+    with suppress(FileNotFoundError), os.scandir(directory) as entries:
+        return {entry.name: entry.inode() for entry in entries}
+    return {}
+
+
+def _nothing(object_id: str) -> bool:
+    return False
