@@ -13,6 +13,7 @@ from weakincentives.filesystem import (
     InMemoryFilesystem,
     ReadableFilesystem,
     TimeLimitError,
+    renames,
     time_limit,
 )
 from weakincentives.filesystem.changes import Change, StaleDiffError, blob_id
@@ -244,6 +245,20 @@ def test_so_many_files_are_not_compared_for_similarity():
     assert sum(change.kind == "renamed" for change in diff(before, after).entries) == 10
 
 
+def test_similarity_is_looked_for_with_a_bounded_number_of_lines(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    before = memory(a="1\n2\n3\n", b="4\n5\n6\n")
+    after = memory(c="1\n2\n3\n0\n", d="4\n5\n6\n0\n")
+    assert sum(change.kind == "renamed" for change in diff(before, after).entries) == 2
+    monkeypatch.setattr(renames, "_MAX_LINES", 3)
+    assert entries(before, after) == [
+        "removed b",
+        "renamed a -> c (75 % the same)",
+        "added d",
+    ]
+
+
 def test_a_thousand_equal_files_are_paired_in_order():
     before, after = InMemoryFilesystem(), InMemoryFilesystem()
     for number in range(1_000):
@@ -361,6 +376,35 @@ def test_every_entry_is_looked_up_once():
         fs.looked_up = 0
     diff(before, after)
     assert before.looked_up == after.looked_up == 55
+
+
+def test_known_ids_pair_renamed_files_without_reading():
+    before, after = Watched(knows_ids=True), Watched(knows_ids=True)
+    before.write("a", "1")
+    after.write("b", "1")
+    after.write("c", "2")
+    before.opened.clear()
+    assert entries(before, after) == ["renamed a -> b (100 % the same)", "added c"]
+    assert before.opened == after.opened == []
+
+
+def test_what_goes_away_during_the_walk_is_no_error():
+    class Vanishing(Watched):
+        """Loses what it has listed before it is looked into."""
+
+        def _children(self, path: str):
+            if path == "d":
+                raise FileNotFoundError(path)
+            return super()._children(path)
+
+        def _open(self, path: str):
+            raise FileNotFoundError(path)
+
+    before, after = Vanishing(), Watched()
+    for fs in (before, after):
+        fs.write("a", "1")
+        fs.write("d/b", "2")
+    assert entries(before, after) == ["modified a", "added d/b"]
 
 
 def test_ids_that_differ_are_believed():

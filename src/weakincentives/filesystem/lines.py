@@ -150,9 +150,7 @@ class _Search:
             trace.append(reach[limit - edits : limit + edits + 3])
             if self._step(point, reach, edits):
                 return self._back(trace, point, (size, new_size)), None
-        progress, x, y = max(_points(reach, limit, size, new_size))
-        if progress < 0:
-            return [], None
+        _, x, y = max(_points(reach, limit, size, new_size))
         return self._back(trace, point, (x, y)), (base + x, new_base + y)
 
     def _step(self, point: tuple[int, int], reach: list[int], edits: int) -> bool:
@@ -213,8 +211,7 @@ def _diagonals(edits: int, size: int, new_size: int) -> range:
 def _points(
     reach: list[int], edits: int, size: int, new_size: int
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield how far each diagonal got, and where; -1 for one that has left the texts."""
-    yield -1, 0, 0
+    """Yield how far each diagonal got that has not left the texts, and where."""
     for k in _diagonals(edits, size, new_size):
         x = reach[len(reach) // 2 + k]
         if x <= size and x - k <= new_size:
