@@ -7,11 +7,12 @@ import hashlib
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Annotated
 
 import msgspec
 
 from weakincentives.errors import WinkError
-from weakincentives.filesystem.paths import RESERVED_PREFIX, brief, shown
+from weakincentives.filesystem.paths import RESERVED_PREFIX, brief
 
 VERSION = "1"
 MANIFEST = "manifest.json"
@@ -25,6 +26,8 @@ DIRECTORY_MODE = "755"
 _LONGEST_ENTRY = 60_000  # bytes; a ZIP holds names of up to 65,535
 _LONGEST_SEGMENT = 255  # bytes that the file systems of Linux and macOS store
 _LONGEST_TARGET = 4_095  # bytes that Linux stores in a link
+_LONGEST_TEXT = 1024 * 1024  # characters of a path
+_LONGEST_DATE = 64
 _OBJECTS_PER_ENTRY = 4  # braces in a manifest, names that hold some included
 
 # control characters, backslashes, bytes that would not decode, what looks like an escape
@@ -71,11 +74,14 @@ class ArchiveManifest:
     total_bytes: int
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
 class FileRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A file in the manifest; `entry` is its name in the ZIP where that is not `path`."""
 
     path: str
-    size: int
+    size: _Count
     sha256: str
     mode: str
     packed_crc32: str | None = None
@@ -101,8 +107,8 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
 
     version: str
     created_at: str
-    file_count: int
-    total_bytes: int
+    file_count: _Count
+    total_bytes: _Count
     files: list[FileRecord] | None = None
     links: list[LinkRecord] = msgspec.field(default_factory=list[LinkRecord])
     directories: list[DirectoryRecord] = msgspec.field(default_factory=list[DirectoryRecord])
@@ -116,7 +122,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.version != VERSION:
             raise ArchiveError(f"Archive has an unknown version: {brief(self.version)!r}")
         try:
-            created_at = datetime.fromisoformat(self.created_at)
+            created_at = datetime.fromisoformat(self.created_at[:_LONGEST_DATE])
         except ValueError:
             text = f"Manifest has no valid created_at: {brief(self.created_at)!r}"
             raise ArchiveError(text) from None
@@ -163,7 +169,7 @@ def escape(text: str) -> str:
     try:
         escaped.encode()
     except UnicodeEncodeError:
-        raise ArchiveError(f"Name holds a lone surrogate: {shown(brief(text))!r}") from None
+        raise ArchiveError(f"Name holds a lone surrogate: {brief(text)!r}") from None
     return escaped
 
 
@@ -173,13 +179,15 @@ def unescape(text: str) -> str:
     Raises:
         ArchiveError: Nothing is spelled so.
     """
+    if len(text) > _LONGEST_TEXT:
+        raise ArchiveError(f"Name is too long: {brief(text)!r}")
     if "%" not in text and text.isascii() and text.isprintable():
         exact = text
     else:
         packed = _ESCAPE.sub(lambda match: bytes.fromhex(match[1].decode()), text.encode())
         exact = packed.decode(errors="surrogateescape")
     if escape(exact) != text:
-        raise ArchiveError(f"Name is not spelled as it must be: {shown(brief(text))!r}")
+        raise ArchiveError(f"Name is not spelled as it must be: {brief(text)!r}")
     return exact
 
 
@@ -197,29 +205,29 @@ def check_path(path: str) -> None:
     """Refuse a path that cannot be the exact path of something in a workspace."""
     segments = path.split("/")
     if not _NOWHERE.isdisjoint(segments) or "\0" in path:
-        raise ArchiveError(f"Path is not inside the workspace: {shown(brief(path))!r}")
+        raise ArchiveError(f"Path is not inside the workspace: {brief(path)!r}")
     if RESERVED_PREFIX in path and any(each.startswith(RESERVED_PREFIX) for each in segments):
-        raise ArchiveError(f"Path has a reserved name: {shown(brief(path))!r}")
+        raise ArchiveError(f"Path has a reserved name: {brief(path)!r}")
     # a character has up to 4 bytes
     if (
         max(map(len, segments)) * 4 > _LONGEST_SEGMENT
         and max(map(_length, segments)) > _LONGEST_SEGMENT
     ):
-        raise ArchiveError(f"Path has a name that is too long: {shown(brief(path))!r}")
+        raise ArchiveError(f"Path has a name that is too long: {brief(path)!r}")
 
 
 def check_target(target: str, path: str) -> None:
     """Refuse what no link can point to."""
     if not target or "\0" in target or _length(target) > _LONGEST_TARGET:
-        raise ArchiveError(f"Link has an impossible target: {shown(brief(path))!r}")
+        raise ArchiveError(f"Link has an impossible target: {brief(path)!r}")
 
 
 def check_record(record: FileRecord) -> None:
     """Refuse values of a file that make no sense."""
     if not _SHA256.fullmatch(record.sha256):
-        raise ArchiveError(f"File has no valid sha256: {shown(brief(record.path))!r}")
+        raise ArchiveError(f"File has no valid sha256: {brief(record.path)!r}")
     if record.packed_crc32 is not None and not _CRC32.fullmatch(record.packed_crc32):
-        raise ArchiveError(f"File has no valid packed_crc32: {shown(brief(record.path))!r}")
+        raise ArchiveError(f"File has no valid packed_crc32: {brief(record.path)!r}")
 
 
 def mode_of(permissions: int) -> str:
@@ -230,7 +238,7 @@ def mode_of(permissions: int) -> str:
 def permissions_of(mode: str, path: str) -> int:
     """Return the permission bits that `mode` spells."""
     if not _MODE.fullmatch(mode):
-        raise ArchiveError(f"Entry has no valid mode: {shown(brief(path))!r}")
+        raise ArchiveError(f"Entry has no valid mode: {brief(path)!r}")
     return int(mode, 8)
 
 

@@ -21,7 +21,7 @@ from weakincentives.filesystem.archivestate import (
     read_archive,
 )
 from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
-from weakincentives.filesystem.paths import brief, os_error, shown
+from weakincentives.filesystem.paths import brief, os_error
 from weakincentives.filesystem.readable import ReadableFilesystem
 from weakincentives.filesystem.text import BytesContent, Content
 from weakincentives.filesystem.types import Children, FileStat
@@ -175,7 +175,7 @@ class _PackedContent(Content):
             self._marks.append((self._at, self._stream.copy()))
         self._buffer = self._stream.piece()
         if not self._buffer:
-            raise ArchiveError(f"Entry ends too early: {shown(brief(self._member.name))!r}")
+            raise ArchiveError(f"Entry ends too early: {brief(self._member.name)!r}")
 
     def _go_back(self, offset: int) -> None:
         mark = bisect_right(self._marks, offset, key=itemgetter(0)) - 1

@@ -25,7 +25,7 @@ from weakincentives.filesystem.archiveformat import (
     permissions_of,
     unescape,
 )
-from weakincentives.filesystem.paths import brief, parent_of, shown
+from weakincentives.filesystem.paths import brief, parent_of
 from weakincentives.filesystem.zipreader import ZipReader
 from weakincentives.filesystem.ziprecords import ZipMember
 
@@ -157,9 +157,7 @@ class _Tree:
             name = entry_of(record.path) if record.entry is None else record.entry
             member = entries.pop(FILES + name, None)
             if member is None or member.is_directory or member.size != record.size:
-                raise ArchiveError(
-                    f"File is missing, or has another size: {shown(brief(record.path))!r}"
-                )
+                raise ArchiveError(f"File is missing, or has another size: {brief(record.path)!r}")
             permissions = permissions_of(record.mode, record.path)
             self._add_file(unescape(record.path), member, permissions, record.sha256)
         for link in manifest.links:
@@ -175,7 +173,7 @@ class _Tree:
             entries.pop(f"{FILES}{entry_of(folder.path)}/", None)
             self._add_folder(path, permissions_of(folder.mode, path))
         for name in entries:
-            raise ArchiveError(f"Entry is not in the manifest: {shown(brief(name))!r}")
+            raise ArchiveError(f"Entry is not in the manifest: {brief(name)!r}")
 
     def add_foreign(self, members: list[ZipMember]) -> None:
         """Add every entry of a ZIP whose manifest declares none."""
@@ -185,7 +183,7 @@ class _Tree:
                 continue
             if name == member.name:
                 raise ArchiveError(
-                    f"Entry is neither {MANIFEST!r} nor below {FILES!r}: {shown(brief(name))!r}"
+                    f"Entry is neither {MANIFEST!r} nor below {FILES!r}: {brief(name)!r}"
                 )
             if member.is_directory:
                 self._add_folder(name.removesuffix("/"), 0o755)
@@ -221,7 +219,7 @@ class _Tree:
                 for piece in reader.pieces(file.member):
                     found.update(piece)
             if file.sha256 not in ("", found.hexdigest()):
-                name = shown(brief(file.member.name))
+                name = brief(file.member.name)
                 raise ArchiveError(f"File is damaged, its sha256 is wrong: {name!r}")
             file.sha256 = found.hexdigest()
 
@@ -231,6 +229,7 @@ class _Tree:
         self._files.append(file)
 
     def _add_folder(self, path: str, permissions: int) -> None:
+        check_path(path)
         known = self._folder(parent_of(path), path).children.get(path.rpartition("/")[2])
         if type(known) is ArchivedFolder:
             known.permissions = permissions
@@ -257,7 +256,7 @@ class _Tree:
                 self._count()
                 child = folder.children[segment] = ArchivedFolder()
             elif type(child) is not ArchivedFolder:
-                raise ArchiveError(f"Path leads through a file or link: {shown(brief(path))!r}")
+                raise ArchiveError(f"Path leads through a file or link: {brief(path)!r}")
             folder = child
         self._last = (parent, folder)
         return folder
@@ -292,4 +291,4 @@ def _folded(name: str) -> str:
 
 
 def _twice(path: str) -> ArchiveError:
-    return ArchiveError(f"Archive has a path twice: {shown(brief(path))!r}")
+    return ArchiveError(f"Archive has a path twice: {brief(path)!r}")

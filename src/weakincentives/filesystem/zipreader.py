@@ -14,7 +14,7 @@ from typing import Self
 
 from weakincentives.filesystem.archiveformat import ArchiveError, ArchiveLimits
 from weakincentives.filesystem.limits import check_time
-from weakincentives.filesystem.paths import brief, shown
+from weakincentives.filesystem.paths import brief
 from weakincentives.filesystem.rooted import read_range
 from weakincentives.filesystem.ziprecords import (
     CENTRAL,
@@ -201,7 +201,7 @@ def _listed(directory: bytes, count: int) -> list[ZipMember]:
             check_time("Archive")
         member, at = _member(directory, at)
         if member.name in names:
-            raise ArchiveError(f"Archive has an entry twice: {shown(brief(member.name))!r}")
+            raise ArchiveError(f"Archive has an entry twice: {brief(member.name)!r}")
         names.add(member.name)
         members.append(member)
     if at != len(directory):
@@ -236,7 +236,7 @@ def _wide(extra: bytes, name: str, *values: int) -> Iterator[int]:
     for value in values:
         found = next(wide, None) if value == MAX_32 else (value,)
         if found is None:
-            raise ArchiveError(f"Entry has a damaged header: {shown(brief(name))!r}")
+            raise ArchiveError(f"Entry has a damaged header: {brief(name)!r}")
         yield found[0]
 
 
@@ -248,7 +248,7 @@ def _zip64(extra: bytes, name: str) -> bytes:
         if kind == ZIP64_EXTRA and at + size <= len(extra):
             return extra[at : at + size - size % 8]
         at += size
-    raise ArchiveError(f"Entry has a damaged header: {shown(brief(name))!r}")
+    raise ArchiveError(f"Entry has a damaged header: {brief(name)!r}")
 
 
 def _name(raw: bytes) -> str:
@@ -257,10 +257,10 @@ def _name(raw: bytes) -> str:
     except UnicodeDecodeError:
         raise ArchiveError(f"Entry has a name that is not UTF-8: {raw[:200]!r}") from None
     if _CONTROL.search(name) or _DRIVE.match(name):
-        raise ArchiveError(f"Entry has a name that is not plain: {shown(brief(name))!r}")
+        raise ArchiveError(f"Entry has a name that is not plain: {brief(name)!r}")
     segments = name.removesuffix("/").split("/")
     if not {"", ".", ".."}.isdisjoint(segments):
-        raise ArchiveError(f"Entry has a name that leads elsewhere: {shown(brief(name))!r}")
+        raise ArchiveError(f"Entry has a name that leads elsewhere: {brief(name)!r}")
     return name
 
 
@@ -322,4 +322,4 @@ def _located(descriptor: int, member: ZipMember) -> ZipMember:
 
 
 def _damaged(member: ZipMember, fact: str) -> ArchiveError:
-    return ArchiveError(f"Entry {fact}: {shown(brief(member.name))!r}")
+    return ArchiveError(f"Entry {fact}: {brief(member.name)!r}")
