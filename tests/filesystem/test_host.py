@@ -17,6 +17,10 @@ from weakincentives.filesystem import (
     LimitExceededError,
     Limits,
 )
+from weakincentives.filesystem.paths import RESERVED_PREFIX
+
+# a name of this machine whose maker is long gone: no process has such a number
+LEFT = f"{RESERVED_PREFIX}{Path('/proc/self/ns/pid').stat().st_ino:x}-999999999-1-"
 
 
 @pytest.fixture
@@ -116,9 +120,9 @@ def test_a_stat_that_is_out_of_date_has_no_hash(fs: HostFilesystem) -> None:
 
 
 def test_leftovers_are_removed_by_the_next_who_comes(tmp_path: Path) -> None:
-    (tmp_path / ".wink-tmp-file").write_text("left")
+    (tmp_path / f"{LEFT}1").write_text("left")
     (tmp_path / "a" / "b").mkdir(parents=True)
-    (tmp_path / "a" / "b" / ".wink-tmp-tree" / "deep").mkdir(parents=True)
+    (tmp_path / "a" / "b" / f"{LEFT}2" / "deep").mkdir(parents=True)
     HostFilesystem(tmp_path).close()
     assert [path.name for path in tmp_path.rglob("*")] == ["a", "b"]
 
@@ -126,7 +130,7 @@ def test_leftovers_are_removed_by_the_next_who_comes(tmp_path: Path) -> None:
 def test_leftovers_are_removed_by_listing_too(fs: HostFilesystem, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     for look in (lambda: fs.list("a"), lambda: fs.glob("**"), lambda: fs.grep("x")):
-        left = tmp_path / "a" / ".wink-tmp-left"
+        left = tmp_path / "a" / f"{LEFT}3"
         left.write_text("x")
         assert look() == ()
         assert not left.exists()
@@ -136,7 +140,7 @@ def test_the_sweep_at_the_start_has_an_end(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("weakincentives.filesystem.host._SWEEP_ENTRIES", 5)
     for number in range(20):
         (tmp_path / str(number)).mkdir()
-        (tmp_path / str(number) / ".wink-tmp-left").write_text("")
+        (tmp_path / str(number) / f"{LEFT}3").write_text("")
     with HostFilesystem(tmp_path) as fs:
         assert len(list(tmp_path.rglob(".wink-tmp-*"))) > 0
         assert fs.glob("**") == ()

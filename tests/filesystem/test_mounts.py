@@ -8,6 +8,7 @@ import pytest
 from weakincentives.filesystem import (
     BaseFilesystem,
     FilesystemEvent,
+    FileWritten,
     HostFilesystem,
     HostMount,
     InMemoryFilesystem,
@@ -288,7 +289,7 @@ def test_the_quota_binds_mounts(host: Path) -> None:
 
 def test_a_file_that_grows_after_it_was_measured_is_cut(fs: BaseFilesystem, host: Path) -> None:
     def grow(event: FilesystemEvent) -> None:
-        if event.path == "project/README.md":
+        if isinstance(event, FileWritten) and event.path == "project/README.md":
             (host / "project" / "src" / "main.py").write_text("x" * 1_000_000)
 
     fs.subscribe(grow)
@@ -360,3 +361,35 @@ def test_nothing_of_the_host_stays_open(fs: BaseFilesystem, host: Path) -> None:
 def test_an_unknown_root_closes_the_ones_before_it(host: Path) -> None:
     with pytest.raises(FileNotFoundError):
         MountPlan(HostMount("project"), [host, host / "missing"])
+
+
+def test_one_path_is_no_list_of_allowed_roots(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("x")
+    for roots in (str(tmp_path), tmp_path):
+        with pytest.raises(TypeError, match="sequence of paths"):
+            InMemoryFilesystem().hydrate_from_host(
+                HostMount("f"),
+                allowed_roots=roots,  # pyright: ignore[reportArgumentType] # that is the point
+            )
+
+
+def test_one_pattern_is_no_list_of_patterns(tmp_path: Path) -> None:
+    mount = HostMount(".", include_glob="*.py")  # pyright: ignore[reportArgumentType] # that is the point
+    with pytest.raises(TypeError, match="sequence of patterns"):
+        InMemoryFilesystem().hydrate_from_host(mount, allowed_roots=[tmp_path])
+
+
+def test_a_mount_under_a_reserved_name_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("x")
+    with pytest.raises(ValueError, match="reserved"):
+        InMemoryFilesystem().hydrate_from_host(
+            HostMount("f", mount_path="a/.wink-tmp-1/x"), allowed_roots=[tmp_path]
+        )
+
+
+def test_mounting_again_counts_once(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("x" * 60)
+    fs = InMemoryFilesystem(limits=Limits(max_total_bytes=100, max_files=1))
+    for _ in range(2):
+        fs.hydrate_from_host(HostMount("f"), allowed_roots=[tmp_path])
+    assert fs.stat("f").size_bytes == 60

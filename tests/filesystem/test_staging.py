@@ -13,6 +13,10 @@ import pytest
 
 from weakincentives.filesystem import staging
 from weakincentives.filesystem.faults import fault_hook
+from weakincentives.filesystem.paths import RESERVED_PREFIX
+
+# a name of this machine whose maker is long gone: no process has such a number
+LEFT = f"{RESERVED_PREFIX}{Path('/proc/self/ns/pid').stat().st_ino:x}-999999999-1-"
 
 
 @pytest.fixture
@@ -319,10 +323,10 @@ def test_leftovers_of_every_kind_are_removed_and_links_not_followed(
 ) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "f").write_text("kept")
-    (tmp_path / ".wink-tmp-file").write_text("")
-    (tmp_path / ".wink-tmp-tree" / "deep").mkdir(parents=True)
-    (tmp_path / ".wink-tmp-link").symlink_to("kept")
-    os.mkfifo(tmp_path / ".wink-tmp-pipe")
+    (tmp_path / f"{LEFT}1").write_text("")
+    (tmp_path / f"{LEFT}2" / "deep").mkdir(parents=True)
+    (tmp_path / f"{LEFT}4").symlink_to("kept")
+    os.mkfifo(tmp_path / f"{LEFT}5")
     staging.remove_leftovers(directory, [*names(tmp_path)[:-1], ".wink-tmp-gone"])
     assert names(tmp_path) == ["kept"]
     assert (tmp_path / "kept" / "f").read_text() == "kept"

@@ -24,7 +24,9 @@ from weakincentives.filesystem.faults import fault_hook
 
 SOURCES = Path(faults.__file__).parent.glob("*.py")
 NAMED = {
-    name for path in SOURCES for name in re.findall(r'\breached\("([\w.]+)"\)', path.read_text())
+    name
+    for path in SOURCES
+    for name in re.findall(r'\breached\("((?:store|remove)\.\w+)"\)', path.read_text())
 }
 CODES = [errno.ENOSPC, errno.EIO]
 CALLS = ["open", "write", "copy_file_range", "fchmod", "fsync", "rename", "mkdir", "symlink"]

@@ -96,7 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run `wink` and leave with its exit code; an error is one line on standard error."""
     try:
         code = wink.main(arguments, prog_name="wink", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison] # it may be closed
+            sys.stdout.flush()
     except Exception as error:  # noqa: BLE001  # nothing may reach the user as a traceback
         code = _explain(error)
     sys.exit(code if isinstance(code, int) else 0)

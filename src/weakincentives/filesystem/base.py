@@ -10,6 +10,7 @@ from weakincentives.filesystem.events import (
     EntryMoved,
     LinkCreated,
 )
+from weakincentives.filesystem.limits import LimitExceededError
 from weakincentives.filesystem.mounts import HostMount, HostRoots, MountPlan, MountReport
 from weakincentives.filesystem.paths import (
     brief,
@@ -57,9 +58,7 @@ class BaseFilesystem(WritableFilesystem):
         self._refuse_read_only("")
         with closing(MountPlan(mount, allowed_roots)) as plan, self._lock:
             if self._quota:
-                above = {parent for file in plan.files for parent in parents_of(file.path)}
-                new = sum(self._lookup(path) is None for path in above)
-                self._quota.admit(plan.total_bytes, len(plan.files) + new)
+                self._admit_mount(plan)
             known = {"": False}
             for file, data in plan.contents():
                 self._install(file.path, data, file.permissions, known)
@@ -109,6 +108,16 @@ class BaseFilesystem(WritableFilesystem):
 
     # --- shared steps ---
 
+    def _admit_mount(self, plan: MountPlan) -> None:
+        above = {parent for file in plan.files for parent in parents_of(file.path)}
+        new = sum(self._lookup(path) is None for path in above)
+        try:
+            self._quota.admit(plan.total_bytes, len(plan.files) + new)
+        except LimitExceededError:
+            there = [found for file in plan.files if (found := self._lookup(file.path))]
+            replaced = sum(found.size_bytes for found in there)
+            self._quota.admit(plan.total_bytes - replaced, len(plan.files) - len(there) + new)
+
     def _act_below(
         self, missing: Sequence[str], act: Callable[[str, str], None], source: str, goal: str
     ) -> None:
@@ -137,7 +146,7 @@ class BaseFilesystem(WritableFilesystem):
             refuse_overwrite(before, "overwrite")
             before = self._description(before)
         self._store(path, data, permissions=permissions)
-        self._tell_written(path, len(data), "overwrite", before)
+        self._tell_written(path, len(data), "overwrite", before, data)
 
     def _transfer(self, source: str, destination: str, overwrite: bool, *, copying: bool) -> None:
         start, goal = normalize_path(source), self._writable(destination)
@@ -150,12 +159,19 @@ class BaseFilesystem(WritableFilesystem):
             if goal == start and overwrite:
                 return
             missing = self._place(goal, found, overwrite)
+            size = count = 0
             if copying:
                 _refuse_special(found)
                 if self._quota:
-                    size, count = self._weight(start)
-                    self._quota.admit(size, count + len(missing))
+                    size, count = self._growth(start, goal)
+            self._quota.admit(size, count + len(missing))
             self._relocate(found, goal, missing, copying)
+
+    def _growth(self, source: str, goal: str) -> tuple[int, int]:
+        """Return how many bytes and entries a copy adds to what it replaces."""
+        size, count = self._weight(source)
+        replaced = self._lookup(goal)
+        return (size, count) if replaced is None else (size - replaced.size_bytes, count - 1)
 
     def _place(self, goal: str, found: FileStat, overwrite: bool) -> list[str]:
         """Return the parents that `goal` lacks, or refuse it."""

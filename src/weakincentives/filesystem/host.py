@@ -23,8 +23,9 @@ from weakincentives.filesystem import staging
 from weakincentives.filesystem.base import BaseFilesystem
 from weakincentives.filesystem.hostfile import HostFile, LineIndexes, identity_of
 from weakincentives.filesystem.leftovers import is_temporary, temporary_name
-from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
+from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits, check_time
 from weakincentives.filesystem.paths import RESERVED_PREFIX, join, os_error, parent_of
+from weakincentives.filesystem.primitives import is_passed_over
 from weakincentives.filesystem.readable import hash_of
 from weakincentives.filesystem.rooted import RootedDirectory, explained
 from weakincentives.filesystem.text import Content
@@ -64,6 +65,8 @@ class HostFilesystem(BaseFilesystem):
         given = root if root is not None else _root
         if given is None:
             raise TypeError("HostFilesystem needs a root directory")
+        if not os.fspath(given):
+            raise ValueError("HostFilesystem needs a root directory, not an empty path")
         self._given = os.fspath(given)
         self._directory = RootedDirectory(Path(given), cross_mounts=cross_mounts)
         self._durable = durable
@@ -129,6 +132,7 @@ class HostFilesystem(BaseFilesystem):
                 if hidden:
                     found = [pair for pair in found if not is_temporary(pair[0])]
                     self._remove_leftovers(descriptor, hidden)
+                check_time("List")
                 listed = [_listed(entry, name, prefix + name) for name, entry in found[:limit]]
             finally:
                 os.close(descriptor)
@@ -146,8 +150,10 @@ class HostFilesystem(BaseFilesystem):
         for folder, files in groupby(paths, key=parent_of):
             try:
                 directory = self._directory.open_directory(folder)
-            except OSError:
-                continue  # gone, replaced or forbidden since it was listed
+            except OSError as error:
+                if is_passed_over(error):
+                    continue
+                raise
             try:
                 for path in files:
                     content = self._listed_file(directory, path)
@@ -160,8 +166,10 @@ class HostFilesystem(BaseFilesystem):
     def _listed_file(self, directory: int, path: str) -> HostFile | None:
         try:
             opened = self._directory.open_listed(directory, path.rpartition("/")[2])
-        except OSError:
-            return None
+        except OSError as error:
+            if is_passed_over(error):
+                return None
+            raise explained(error, path) from None
         return HostFile(*opened, self._line_indexes)
 
     # --- writing ---
@@ -282,12 +290,15 @@ class HostFilesystem(BaseFilesystem):
         size = count = 0
         pending = [""]
         while pending:
-            with suppress(OSError):  # gone or forbidden since it was listed
-                for entry in self._entries(pending.pop(), sys.maxsize):
-                    count += 1
-                    size += entry.size_bytes or 0
-                    if entry.is_directory:
-                        pending.append(entry.path)
+            try:
+                entries = self._entries(pending.pop(), sys.maxsize)
+            except OSError as error:
+                if is_passed_over(error):
+                    continue
+                raise
+            count += len(entries)
+            size += sum(entry.size_bytes or 0 for entry in entries)
+            pending += [entry.path for entry in entries if entry.is_directory]
         return size, count
 
     # --- steps ---

@@ -6,6 +6,7 @@ even when the process number has been given to somebody else.
 """
 
 import os
+import re
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 from weakincentives.filesystem.paths import RESERVED_PREFIX
 
 _FOREIGN_AGE = 3600.0  # seconds after which a name from another pid namespace is a leftover
+_MADE = re.compile(re.escape(RESERVED_PREFIX) + r"([0-9a-f]+)-([0-9]+)-([0-9]+)-[0-9a-f]+")
 _numbers = count()
 
 
@@ -27,11 +29,14 @@ def is_temporary(name: str) -> bool:
 
 
 def is_leftover(name: str, age: float) -> bool:
-    """Return whether the maker of a temporary `name`, `age` seconds old, is gone."""
-    parts = name.removeprefix(RESERVED_PREFIX).split("-")
-    if len(parts) != 4 or not (parts[1].isascii() and parts[1].isdecimal()):
-        return True
-    namespace, pid, start, _ = parts
+    """Return whether `name`, `age` seconds old, was made here by a process that is gone.
+
+    A name that only begins like ours is somebody else's, and never a leftover.
+    """
+    made = _MADE.fullmatch(name)
+    if made is None:
+        return False
+    namespace, pid, start = made.groups()
     if namespace != _namespace():
         return age > _FOREIGN_AGE
     identity = _identity(int(pid))
@@ -58,12 +63,16 @@ def _identity(pid: int) -> str | None:
 
     Empty if there is no such process, None if there is one that we may not look at.
     """
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return None if _can_be_signalled(pid) else ""
-    # a killed process that nobody has waited for yet writes no more
-    return "" if fields[0] in {b"Z", b"X"} else f"{pid}-{fields[19].decode()}"
+    for _ in range(2):  # it may end between the two questions
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        except OSError:
+            if not _can_be_signalled(pid):
+                return ""
+            continue
+        # a killed process that nobody has waited for yet writes no more
+        return "" if fields[0] in {b"Z", b"X"} else f"{pid}-{fields[19].decode()}"
+    return None
 
 
 def _can_be_signalled(pid: int) -> bool:

@@ -51,12 +51,16 @@ class Limits:
     """Lines in a read that names no limit."""
     max_list_entries: int = 50_000
     """Entries in one listing."""
+    max_glob_matches: int = 200_000
+    """Paths in one glob."""
     max_grep_matches: int = MAX_GREP_MATCHES
     """Matches in one search."""
     max_grep_characters: int = 256_000
     """Characters in all matched lines of one search."""
     max_line_length: int = 2_000
     """Characters shown of one matched line."""
+    max_search_seconds: float = 10.0
+    """Seconds for one glob or grep, whatever the pattern."""
     max_pattern_length: int = 4_096
     """Characters in a glob or a regular expression."""
     max_total_bytes: int | None = None

@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeAlias
 from weakincentives.filesystem.limits import LimitExceededError, check_time
 from weakincentives.filesystem.paths import (
     RESERVED_PREFIX,
+    InvalidPathError,
     PathEscapeError,
     VfsPath,
     join,
@@ -139,6 +140,8 @@ class MountPlan:
         self._closing.close()
 
     def _opened(self, roots: HostRoots) -> "list[_Root]":
+        if isinstance(roots, str | bytes | os.PathLike):
+            raise TypeError(f"allowed_roots must be a sequence of paths, not one: {roots!r}")
         opened = [_Root(Path(root)) for root in roots]
         for root in opened:
             self._closing.callback(root.directory.close)
@@ -308,6 +311,9 @@ def _folder(file: MountedFile) -> "tuple[_Root, str]":
 
 
 def _filter(mount: HostMount) -> Callable[[str], bool] | None:
+    for given in (mount.include_glob, mount.exclude_glob):
+        if isinstance(given, str):
+            raise TypeError(f"A mount's globs must be a sequence of patterns, not one: {given!r}")
     if not mount.include_glob and not mount.exclude_glob:
         return None
     include = [compile_filter(pattern) for pattern in mount.include_glob]
@@ -321,4 +327,7 @@ def _filter(mount: HostMount) -> Callable[[str], bool] | None:
 
 
 def _path(path: VfsPath | str) -> str:
-    return normalize_path(str(path))
+    normal = normalize_path(str(path))
+    if any(segment.startswith(RESERVED_PREFIX) for segment in normal.split("/")):
+        raise InvalidPathError(f"Mount path is reserved: {normal!r}")
+    return normal

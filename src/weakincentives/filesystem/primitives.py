@@ -13,6 +13,10 @@ from weakincentives.filesystem.paths import os_error, parents_of, shown
 from weakincentives.filesystem.text import Content
 from weakincentives.filesystem.types import Children, FileStat
 
+_PASSED_OVER = frozenset(
+    {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EXDEV}
+)
+
 
 class Primitives(ABC):
     """The primitives of reading; paths are normalized, the root is the empty string."""
@@ -76,6 +80,11 @@ class Primitives(ABC):
             raise link_error(found)
         if not found.is_directory:
             raise os_error(errno.ENOTDIR, path)
+
+
+def is_passed_over(error: OSError) -> bool:
+    """Return whether a search goes on without what raised this: gone, replaced or forbidden."""
+    return error.errno in _PASSED_OVER
 
 
 def link_error(found: FileStat) -> OSError:

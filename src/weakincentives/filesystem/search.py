@@ -22,8 +22,8 @@ _BLOCK = 8 * 1024 * 1024
 _BINARY_PREFIX = 8 * 1024
 _MAX_MEMORY = 8 * 1024 * 1024
 _MAX_PROGRAM = 10_000
-# bytes times instructions in one call: two seconds or so where RE2 cannot use its fast way
-_MAX_WORK = 200_000_000
+# bytes times instructions in one call: a fifth of a second where RE2 cannot use its fast way
+_MAX_WORK = 20_000_000
 _CACHED = 32  # each may hold _MAX_MEMORY
 _SHOWN = 80
 

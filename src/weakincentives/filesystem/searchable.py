@@ -8,10 +8,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, suppress
 
 from weakincentives.filesystem.ignore import IgnoreRules
-from weakincentives.filesystem.limits import check_time
+from weakincentives.filesystem.limits import check_time, time_limit
 from weakincentives.filesystem.paths import join, normalize_path, parents_of
 from weakincentives.filesystem.patterns import Glob, State, compile_filter, compile_glob
-from weakincentives.filesystem.primitives import Primitives
+from weakincentives.filesystem.primitives import Primitives, is_passed_over
 from weakincentives.filesystem.search import Searcher, compile_regex
 from weakincentives.filesystem.text import Content
 from weakincentives.filesystem.types import Children, GlobMatch, GrepMatch, Results
@@ -35,7 +35,8 @@ class SearchableFilesystem(Primitives):
         key = normalize_path(path)
         view = self._stable()
         view._refuse_unless_directory(key)
-        return Results(view._matching(key, matcher, use_ignore_files))
+        with time_limit(self._limits.max_search_seconds):
+            return view._matching(key, matcher, use_ignore_files)
 
     def grep(
         self,
@@ -60,9 +61,10 @@ class SearchableFilesystem(Primitives):
                 raise ValueError(f"max_matches must be non-negative: {max_matches}")
             cap = min(cap, max_matches)
         view = self._stable()
-        files = view._searchable(normalize_path(path), wanted, use_ignore_files)
-        with closing(view._contents(files)) as opened:
-            return _found(searcher, opened, cap, self._limits.max_grep_characters)
+        with time_limit(self._limits.max_search_seconds):
+            files = view._searchable(normalize_path(path), wanted, use_ignore_files)
+            with closing(view._contents(files)) as opened:
+                return _found(searcher, opened, cap, self._limits.max_grep_characters)
 
     # --- shared steps that a backend may do better ---
 
@@ -75,14 +77,16 @@ class SearchableFilesystem(Primitives):
         for path in paths:
             try:
                 content = self._open(path)
-            except OSError:
-                continue  # gone, replaced or forbidden since it was listed
+            except OSError as error:
+                if is_passed_over(error):
+                    continue
+                raise
             with content:
                 yield path, content
 
     # --- shared steps ---
 
-    def _matching(self, base: str, glob: Glob, ignore: bool) -> list[GlobMatch]:
+    def _matching(self, base: str, glob: Glob, ignore: bool) -> Results[GlobMatch]:
         """Return what matches, sorted; plain paths are sorted first because that is fast."""
         paths: list[str] = []
         links: set[str] = set()
@@ -93,10 +97,15 @@ class SearchableFilesystem(Primitives):
             paths += [prefix + name for name in names if accepts(name)]
             if children.symlinks and not glob.directories_only:
                 links.update(prefix + name for name in children.symlinks if accepts(name))
+        check_time("Search")
+        paths = sorted([*paths, *links]) if links else sorted(paths)
+        cap = self._limits.max_glob_matches
+        truncated = len(paths) > cap
+        if truncated:
+            del paths[cap:]
         is_file = not glob.directories_only
-        if not links:
-            return [GlobMatch(path, is_file) for path in sorted(paths)]
-        return [GlobMatch(path, path not in links) for path in sorted([*paths, *links])]
+        found = [GlobMatch(path, is_file and path not in links) for path in paths]
+        return Results(found, truncated=truncated)
 
     def _searchable(
         self, base: str, wanted: Callable[[str], bool] | None, ignore: bool
@@ -130,10 +139,10 @@ class SearchableFilesystem(Primitives):
             directory, state, rules = stack.pop()
             try:
                 children = self._children(directory)
-            except OSError:
-                if directory == base:
-                    raise
-                continue  # gone, replaced or forbidden since it was listed
+            except OSError as error:
+                if directory != base and is_passed_over(error):
+                    continue
+                raise
             if rules is not None:
                 rules = self._rules_in(directory, children, rules)
                 children = _not_ignored(directory, children, rules)
@@ -146,7 +155,8 @@ class SearchableFilesystem(Primitives):
     def _rules_above(self, base: str) -> IgnoreRules:
         rules = IgnoreRules()
         for directory in ["", *parents_of(base)] if base else []:
-            rules = self._rules_in(directory, self._children(directory), rules)
+            with suppress(OSError):  # one may pass through a directory that cannot be listed
+                rules = self._rules_in(directory, self._children(directory), rules)
         return rules
 
     def _rules_in(self, directory: str, children: Children, rules: IgnoreRules) -> IgnoreRules:
@@ -154,7 +164,7 @@ class SearchableFilesystem(Primitives):
         for name in _IGNORE_FILES:
             if name in children.files:
                 with suppress(OSError), self._open(join(directory, name)) as content:
-                    texts.append(content.read(0, _MAX_IGNORE_FILE).decode(errors="replace"))
+                    texts.append(content.read(0, _MAX_IGNORE_FILE).decode("utf-8-sig", "replace"))
         return rules.child(directory, "\n".join(texts)) if texts else rules
 
 

@@ -285,14 +285,28 @@ def _renameat2(source: tuple[int, str], target: tuple[int, str]) -> int:
     return ctypes.get_errno()
 
 
+def _may_write(found: os.stat_result) -> bool:
+    """Return whether the file itself may be written, as a write in place would ask."""
+    user = os.geteuid()
+    if user == 0:
+        return True
+    if found.st_uid == user:
+        return bool(found.st_mode & 0o200)
+    if found.st_gid in {os.getegid(), *os.getgroups()}:
+        return bool(found.st_mode & 0o020)
+    return bool(found.st_mode & 0o002)
+
+
 def _dress(target: int, directory: int, name: str, permissions: int | None) -> None:
     """Give a new file the permissions and the owner of the one that it replaces."""
     try:
         old = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         old = None
-    if permissions is None and old is not None and stat.S_ISREG(old.st_mode):
-        permissions = old.st_mode & 0o777
+    if old is not None and stat.S_ISREG(old.st_mode):
+        if not _may_write(old):
+            raise os_error(errno.EACCES, name)
+        permissions = old.st_mode & 0o777 if permissions is None else permissions
     if old is not None and (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
         with suppress(PermissionError):
             os.fchown(target, old.st_uid, old.st_gid)

@@ -1,7 +1,7 @@
 """What filesystem operations return: frozen values that name their path."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Literal, NamedTuple, Self, TypeVar
 from uuid import UUID
@@ -66,6 +66,11 @@ class FileStat:
         None for what is not a file, and for a file that has changed since.
         """
         return None if self.hasher is None else self.hasher()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copy and pickle what was seen, without the way to the file."""
+        values = (getattr(self, each.name) for each in fields(self) if each.name != "hasher")
+        return FileStat, tuple(values)
 
     def __str__(self) -> str:
         """Return the path, its kind and its size."""

@@ -6,8 +6,10 @@ here. One lock per filesystem makes every operation whole for other threads.
 """
 
 import errno
+import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from threading import RLock
 
@@ -99,6 +101,8 @@ class WritableFilesystem(ReadableFilesystem):
     ) -> WriteResult:
         """Write text, as UTF-8, in one step."""
         key = self._writable(path)
+        if not isinstance(content, str):  # pyright: ignore[reportUnnecessaryIsInstance] # callers may be untyped
+            raise TypeError(f"Content must be text, not {type(content).__name__}; use write_bytes")
         self._refuse_long(len(content))
         return self._put(key, _encoded(content), mode, create_parents)
 
@@ -243,7 +247,7 @@ class WritableFilesystem(ReadableFilesystem):
                     self._listeners.tell(*map(DirectoryCreated, missing))
                 else:
                     self._store(path, data, exclusive=mode == "create")
-                self._tell_written(path, len(data), mode, None)
+                self._tell_written(path, len(data), mode, None, data)
             else:
                 refuse_overwrite(before, mode)
                 self._rewrite(before, data, mode)
@@ -257,7 +261,7 @@ class WritableFilesystem(ReadableFilesystem):
             self._append(before.path, data)
         else:
             self._store(before.path, data)
-        self._tell_written(before.path, len(data), mode, old)
+        self._tell_written(before.path, len(data), mode, old, None if appending else data)
 
     def _weight(self, path: str) -> tuple[int, int]:
         """Return the bytes in all files at and below `path`, and how many entries there are."""
@@ -316,10 +320,10 @@ class WritableFilesystem(ReadableFilesystem):
                 break
 
     def _directory_error(self, path: str) -> OSError:
-        if any(self._children(path)):
-            text = "Directory is not empty, delete it with recursive=True"
-        else:
-            text = "Is a directory, delete it with recursive=True"
+        text = "Is a directory, delete it with recursive=True"
+        with suppress(OSError):  # it may not be readable
+            if any(self._children(path)):
+                text = "Directory is not empty, delete it with recursive=True"
         return os_error(errno.EISDIR, path, text)
 
     # --- what is told; nothing is hashed unless somebody listens ---
@@ -328,8 +332,15 @@ class WritableFilesystem(ReadableFilesystem):
         """Return `found` with its hash taken now, before the content changes."""
         if not self._listeners or not found.is_file:
             return found
-        digest = self.content_hash(found.path)
+        digest = self._hash_or_none(found.path)
         return replace(found, hasher=lambda: digest)
+
+    def _hash_or_none(self, path: str) -> str | None:
+        """Return the hash of what is at `path`; who listens must not make an operation fail."""
+        try:
+            return self.content_hash(path)
+        except OSError:
+            return None
 
     def _deletion(self, found: FileStat) -> FileDeleted:
         size = found.size_bytes if found.is_file else None
@@ -337,27 +348,37 @@ class WritableFilesystem(ReadableFilesystem):
         return FileDeleted(found.path, found.kind, known, size)
 
     def _tell_written(
-        self, path: str, written: int, mode: WriteMode, before: FileStat | None
+        self,
+        path: str,
+        written: int,
+        mode: WriteMode,
+        before: FileStat | None,
+        data: bytes | None = None,
     ) -> None:
+        """Tell of a file that is now `data`, or, where that is not at hand, what is there."""
         if not self._listeners:
             return
-        after = self.stat(path)
+        size_before = None if before is None else before.size_bytes
+        if data is None:
+            after_hash = self._hash_or_none(path)
+            found = self._lookup(path)
+            after_size = None if found is None else found.size_bytes
+        else:
+            after_hash, after_size = hashlib.sha256(data).hexdigest(), len(data)
         event = FileWritten(
             path=path,
             bytes_written=written,
             mode=mode,
             created=before is None,
             before_hash=before and before.content_hash,
-            after_hash=after.content_hash,
-            before_size=None if before is None else before.size_bytes,
-            after_size=after.size_bytes,
+            after_hash=after_hash,
+            before_size=size_before,
+            after_size=after_size,
         )
         self._listeners.tell(event)
 
 
 def _encoded(content: str) -> bytes:
-    if not isinstance(content, str):  # pyright: ignore[reportUnnecessaryIsInstance] # callers may be untyped
-        raise TypeError(f"Content must be text, not {type(content).__name__}; use write_bytes")
     try:
         return content.encode()
     except UnicodeEncodeError as error:
