@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from abc import ABC
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,10 +18,19 @@ from weakincentives.filesystem.testing import (
 )
 
 
+def nothing() -> Callable[[object], None]:
+    """Return a new test that passes; not a lambda, which pytest does not mark."""
+
+    def test(self: object) -> None:
+        pass
+
+    return test
+
+
 def test_a_replaced_test_is_refused():
     with pytest.raises(TypeError, match="test_a_write_replaces_the_content"):
 
-        class Lenient(FilesystemProtocolTests):  # pyright: ignore[reportUnusedClass]
+        class Lenient(FilesystemProtocolTests):  # pyright: ignore[reportUnusedClass] # it is refused
             def test_a_write_replaces_the_content(self, fs: Filesystem) -> None:
                 pass
 
@@ -38,17 +49,124 @@ def test_a_test_replaced_by_a_class_before_the_suite_is_refused():
         type("Lenient", (Before, FilesystemProtocolTests), {})
 
 
-def test_a_skipped_test_is_refused():
-    skip = pytest.mark.skip(reason="later")
-    replaced = skip(lambda self: None)
-    with pytest.raises(TypeError, match="xfail"):
+@pytest.mark.parametrize(
+    "mark",
+    [
+        pytest.mark.skip(reason="later"),
+        pytest.mark.skipif(True, reason="later"),
+        pytest.mark.xfail,
+        pytest.mark.xfail(reason=""),
+        pytest.mark.xfail(reason=" \t"),
+        pytest.mark.xfail(reason="later", strict=False),
+        pytest.mark.xfail(reason="later", run=False),
+        pytest.mark.xfail(False, reason="later"),
+        pytest.mark.xfail(condition=False, reason="later"),
+        pytest.mark.xfail("sys.platform == 'other'", reason="later"),
+    ],
+)
+def test_a_replaced_test_whose_mark_is_no_excuse_is_refused(mark: pytest.MarkDecorator):
+    replaced = mark(nothing())
+    with pytest.raises(TypeError, match=r"test_an_error_names_the_path; .*xfail\(reason=\.\.\.\)"):
         type("Lenient", (FilesystemProtocolTests,), {"test_an_error_names_the_path": replaced})
 
 
-def test_an_excuse_needs_a_reason():
-    replaced = pytest.mark.xfail(lambda self: None)
-    with pytest.raises(TypeError, match="xfail"):
+@pytest.mark.parametrize(
+    "mark",
+    [pytest.mark.skip(reason="later"), pytest.mark.xfail(reason="later", run=False)],
+)
+def test_an_excuse_does_not_cover_another_mark(mark: pytest.MarkDecorator):
+    replaced = mark(pytest.mark.xfail(reason="this backend folds case")(nothing()))
+    with pytest.raises(TypeError, match="test_an_error_names_the_path"):
         type("Lenient", (FilesystemProtocolTests,), {"test_an_error_names_the_path": replaced})
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        pytest.mark.xfail(reason="this backend folds case", strict=True, run=True),
+        pytest.mark.xfail(True, reason="this backend folds case", raises=AssertionError),
+    ],
+)
+def test_an_excuse_may_be_stricter_than_it_must(mark: pytest.MarkDecorator):
+    replaced = mark(nothing())
+    type("Honest", (FilesystemProtocolTests,), {"test_an_error_names_the_path": replaced})
+
+
+WHOLE = [
+    pytest.mark.skip(reason="later"),
+    pytest.mark.skipif(True, reason="later"),
+    pytest.mark.xfail(reason="later"),
+]
+
+
+@pytest.mark.parametrize("mark", WHOLE, ids=lambda mark: mark.name)
+def test_a_class_that_is_marked_as_a_whole_is_refused(mark: pytest.MarkDecorator):
+    for held in (mark, mark.mark, [pytest.mark.slow, mark]):
+        with pytest.raises(TypeError, match=f"Lenient is marked {mark.name} as a whole"):
+            type("Lenient", (FilesystemProtocolTests,), {"pytestmark": held})
+
+
+@pytest.mark.parametrize("mark", WHOLE, ids=lambda mark: mark.name)
+def test_a_class_that_inherits_such_a_mark_is_refused(mark: pytest.MarkDecorator):
+    before = type("Before", (), {"pytestmark": [mark]})
+    with pytest.raises(TypeError, match=f"Lenient is marked {mark.name} as a whole"):
+        type("Lenient", (before, FilesystemProtocolTests), {})
+
+
+@pytest.mark.parametrize("mark", WHOLE, ids=lambda mark: mark.name)
+def test_such_a_mark_as_a_decorator_is_refused(mark: pytest.MarkDecorator):
+    class Lenient(FilesystemProtocolTests):
+        pass
+
+    with pytest.raises(TypeError, match=f"Lenient is marked {mark.name} as a whole"):
+        mark(Lenient)
+
+
+def test_a_class_may_carry_marks_that_hide_nothing():
+    @pytest.mark.timeout(60)
+    class Marked(FilesystemProtocolTests):
+        pytestmark = pytest.mark.slow
+
+    assert issubclass(Marked, FilesystemProtocolTests)
+
+
+def test_a_suite_mixes_with_an_abstract_class():
+    class Mixed(ABC, FilesystemProtocolTests):
+        pass
+
+    assert issubclass(Mixed, ConformanceSuite)
+
+
+@pytest.mark.parametrize("method", ["fs", "own"])
+def test_a_replaced_fixture_is_refused(method: str):
+    own = pytest.fixture(name="fs")(lambda self: InMemoryFilesystem())
+    with pytest.raises(TypeError, match=r"replaces fixtures of the suite: fs; .*make_filesystem"):
+        type("Lenient", (FilesystemProtocolTests,), {method: own})
+
+
+def test_a_fixture_replaced_by_a_class_before_the_suite_is_refused():
+    class Before:
+        @pytest.fixture
+        def fs(self) -> Filesystem:
+            return InMemoryFilesystem()
+
+    with pytest.raises(TypeError, match="replaces fixtures of the suite: fs"):
+        type("Lenient", (Before, FilesystemProtocolTests), {})
+
+
+def test_the_fixtures_of_a_capability_cannot_be_replaced_either():
+    with pytest.raises(TypeError, match="replaces fixtures of the suite: frozen"):
+        type("Lenient", (ReadOnlyTests,), {"frozen": pytest.fixture(lambda self: None)})
+
+
+def test_fixtures_may_be_added():
+    class Mine(FilesystemProtocolTests):
+        @pytest.fixture
+        def filled(self, fs: Filesystem) -> Filesystem:
+            fs.write("file", "text")
+            return fs
+
+    assert issubclass(Mine, FilesystemProtocolTests)
 
 
 def test_a_test_with_an_excuse_may_be_replaced():

@@ -21,7 +21,7 @@ from tests.safety.places import LONG, ROOT, SECRET, Opener, Place, opened
 from tests.safety.swapper import PAIRS
 from weakincentives.filesystem import BaseFilesystem, HostFilesystem, HostMount, InMemoryFilesystem
 
-SECONDS = 60.0 if LONG else 5.0
+SECONDS = 60.0 if LONG else 10.0
 ENOUGH = 100_000 if LONG else 2_000
 
 # what may happen to those who lose a race; anything else is a defect

@@ -42,7 +42,7 @@ class DropsEvents(Memory):
 class Unobservable(Memory):
     """Cannot be watched."""
 
-    subscribe = None  # pyright: ignore[reportAssignmentType, reportIncompatibleMethodOverride]
+    subscribe = None  # pyright: ignore[reportAssignmentType, reportIncompatibleMethodOverride] # its defect
 
 
 class NeverUnsubscribes(Memory):
@@ -110,7 +110,7 @@ class TellsMoveAsCopy(Memory):
 class FollowsLinks(Memory):
     """Reads through links."""
 
-    def _open(self, path: str) -> BytesContent:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def _open(self, path: str) -> BytesContent:  # pyright: ignore[reportIncompatibleMethodOverride] # that of memory is private
         found = self._lookup(path)
         if found is not None and found.link_target is not None:
             target = self._lookup(found.link_target)

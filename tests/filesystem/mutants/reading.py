@@ -1,7 +1,7 @@
 """Backends that read wrongly, or tell wrongly what is there."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.filesystem.mutants.sound import Memory
@@ -126,6 +126,26 @@ class OldTimes(Memory):
 
     def stat(self, path: str) -> FileStat:
         return replace(super().stat(path), modified_at=datetime(1970, 1, 1, tzinfo=UTC))
+
+
+class FrozenTimes(Memory):
+    """Takes the time at which it was opened for that of every change."""
+
+    def __init__(self, *, read_only: bool = False, limits: Limits = MEMORY_LIMITS) -> None:
+        super().__init__(read_only=read_only, limits=limits)
+        self.opened = datetime.now(UTC)
+
+    def stat(self, path: str) -> FileStat:
+        return replace(super().stat(path), modified_at=self.opened)
+
+
+class TimesGoBack(Memory):
+    """Tells an earlier time after every write."""
+
+    def stat(self, path: str) -> FileStat:
+        found = super().stat(path)
+        age = timedelta(seconds=found.size_bytes)
+        return replace(found, modified_at=found.modified_at and found.modified_at - age)
 
 
 class PrefixExists(Memory):

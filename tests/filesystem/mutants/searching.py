@@ -59,6 +59,14 @@ class GrepCountsFromZero(Memory):
         return Results(lower, truncated=found.truncated)
 
 
+class GrepIgnoresCase(Memory):
+    """Takes a word for the same in capitals."""
+
+    def grep(self, pattern: str, **where: Any) -> Results[GrepMatch]:
+        super().grep(pattern, **where)
+        return super().grep(f"(?i){pattern}", **where)
+
+
 class GrepIgnoresFilter(Memory):
     """Searches every file."""
 

@@ -51,6 +51,16 @@ MUTANTS = (
         suites.StatTests,
         "test_the_times_of_stat_are_now_where_they_are_known",
     ),
+    Mutant(
+        reading.FrozenTimes,
+        suites.StatTests,
+        "test_a_write_moves_the_time_of_the_change_on_where_it_is_known",
+    ),
+    Mutant(
+        reading.TimesGoBack,
+        suites.StatTests,
+        "test_a_write_moves_the_time_of_the_change_on_where_it_is_known",
+    ),
     Mutant(reading.PrefixExists, suites.StatTests, "test_what_is_not_there_does_not_exist"),
     Mutant(
         reading.ExistsRaises,
@@ -130,6 +140,11 @@ MUTANTS = (
     ),
     Mutant(
         searching.GrepCountsFromZero, suites.GrepTests, "test_a_match_has_path_line_and_columns"
+    ),
+    Mutant(
+        searching.GrepIgnoresCase,
+        suites.GrepTests,
+        "test_case_counts_unless_the_pattern_says_otherwise",
     ),
     Mutant(
         searching.GrepIgnoresFilter,

@@ -1,12 +1,16 @@
 """Metadata: what exists, what it is, and what is in a directory."""
 
 import hashlib
+import itertools
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from weakincentives.filesystem import FileEntry, Filesystem, Results
+from weakincentives.filesystem import FileEntry, Filesystem, Results, WriteMode
 from weakincentives.filesystem.testing.contract import ConformanceSuite
+
+_COARSEST_CLOCK = 2.0  # seconds; FAT keeps every other one
 
 
 class StatTests(ConformanceSuite):
@@ -64,6 +68,17 @@ class StatTests(ConformanceSuite):
         found = fs.stat("file")
         for known in filter(None, (found.created_at, found.modified_at)):
             assert abs(datetime.now(UTC) - known) < timedelta(hours=1)
+
+    @pytest.mark.parametrize("mode", ["overwrite", "append"])
+    def test_a_write_moves_the_time_of_the_change_on_where_it_is_known(
+        self, fs: Filesystem, mode: WriteMode
+    ) -> None:
+        fs.write("file", "")
+        first = fs.stat("file").modified_at
+        if first is not None:
+            found = _write_until_it_changes(fs, mode, first)
+            assert found is not None
+            assert found > first
 
     def test_the_content_hash_is_the_sha_256_of_the_bytes(self, fs: Filesystem) -> None:
         fs.write_bytes("file", b"\x00text")
@@ -134,3 +149,16 @@ class ListTests(ConformanceSuite):
         fs.mkdir("dir")
         with pytest.raises(FileNotFoundError):
             fs.list(path)
+
+
+def _write_until_it_changes(fs: Filesystem, mode: WriteMode, first: datetime) -> datetime | None:
+    """Write until `modified_at` is not `first` any more, or every clock must have ticked."""
+    end = time.monotonic() + _COARSEST_CLOCK
+    found, is_last = first, False
+    for number in itertools.count():
+        if found != first or is_last:
+            break
+        is_last = time.monotonic() > end
+        fs.write("file", str(number), mode=mode)
+        found = fs.stat("file").modified_at
+    return found
