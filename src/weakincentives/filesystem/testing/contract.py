@@ -83,7 +83,8 @@ def _refuse_replaced_tests(suite: type) -> None:
     if replaced:
         raise TypeError(
             f"{suite.__name__} replaces tests of the suite: {', '.join(replaced)}; mark them"
-            " pytest.mark.xfail(reason=...), without skip, false condition, run=False or strict=False"
+            " pytest.mark.xfail(reason=...), without skip, false condition, run=False,"
+            " strict=False"
         )
 
 
