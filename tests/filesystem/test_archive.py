@@ -349,7 +349,7 @@ def test_files_of_any_size_come_back(target: Path, size: int, kind: str) -> None
 def test_64_bit_records_are_written_where_needed(
     target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zipwriter, "_WIDE", 1_000)
+    monkeypatch.setattr(zipwriter, "WIDE", 1_000)
     fs = InMemoryFilesystem(limits=UNLIMITED)
     fs.write("small", "text")
     fs.write("a", "text " * 1_000)

@@ -229,11 +229,12 @@ class _Export:
         known = self._earlier.find(place.escaped, size)
         if known is None or known.sha256 != digest:
             return None
-        pieces = self._earlier.packed(known)
-        if pieces is None or not writer.takes(size, known.made.packed_size):
+        member = known.member
+        pieces = self._earlier.raw(known)
+        if pieces is None or not writer.takes(size, member.packed_size):
             return None
-        writer.add_packed(place.name, place.permissions, known.made, pieces)
-        return known.made
+        writer.add_raw(member, place.permissions, pieces)
+        return Packed(size, known.packed_crc)
 
 
 class _Place(NamedTuple):

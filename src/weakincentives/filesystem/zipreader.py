@@ -50,34 +50,23 @@ _DRIVE = re.compile("(?:files/)?[A-Za-z]:")
 class ZipReader:
     """The entries of an open ZIP file, all of them checked; `close` is up to the caller."""
 
-    def __init__(self, descriptor: int, limits: ArchiveLimits) -> None:
+    def __init__(self, descriptor: int, limits: ArchiveLimits, *, lazy: bool = False) -> None:
         """Read the directory and check it against the headers.
+
+        If `lazy`, a header is checked when its entry is read, and overlaps are not noticed.
 
         Raises:
             ArchiveError: Something is wrong with the file, or too large.
         """
         self._descriptor = descriptor
         self.size = os.fstat(descriptor).st_size
-        count, size, offset = _directory_of(descriptor, self.size)
-        if count > limits.max_entries + 1:
-            raise ArchiveError(f"Archive has more than {limits.max_entries} entries: {count}")
-        if size > limits.max_manifest_bytes:
-            raise ArchiveError(
-                f"Archive has a directory of more than {limits.max_manifest_bytes} bytes: {size}"
-            )
-        directory = read_range(descriptor, offset, size)
-        if len(directory) != size:
-            raise ArchiveError("Archive is truncated in its directory")
-        self.members = _placed(descriptor, _listed(directory, count), offset)
+        self.members, self.end = _directory(descriptor, self.size, limits)
+        if not lazy:
+            self.members = _placed(descriptor, self.members, self.end)
 
     def read(self, member: ZipMember) -> bytes:
         """Return the content of an entry, checked."""
         return b"".join(self.pieces(member))
-
-    def packed(self, member: ZipMember) -> Iterator[bytes]:
-        """Yield the content of an entry as it is stored."""
-        for offset in range(member.start, member.end, PIECE):
-            yield read_range(self._descriptor, offset, min(PIECE, member.end - offset))
 
     def pieces(self, member: ZipMember) -> Iterator[bytes]:
         """Yield the content of an entry; more than its size is never unpacked.
@@ -85,6 +74,8 @@ class ZipReader:
         Raises:
             ArchiveError: It is damaged, or not what the directory says.
         """
+        if member.start < 0:
+            member = _located(self._descriptor, member, self.end)
         stream = MemberStream(self._descriptor, member)
         size = crc = 0
         while piece := stream.piece():
@@ -145,6 +136,23 @@ class MemberStream:
         data = read_range(self._descriptor, self._position, wanted)
         self._position += len(data)
         return data
+
+
+def _directory(
+    descriptor: int, file_size: int, limits: ArchiveLimits
+) -> tuple[list[ZipMember], int]:
+    """Return the entries, each checked for itself, and where the directory begins."""
+    count, size, offset = _directory_of(descriptor, file_size)
+    if count > limits.max_entries + 1:
+        raise ArchiveError(f"Archive has more than {limits.max_entries} entries: {count}")
+    if size > limits.max_manifest_bytes:
+        raise ArchiveError(
+            f"Archive has a directory of more than {limits.max_manifest_bytes} bytes: {size}"
+        )
+    directory = read_range(descriptor, offset, size)
+    if len(directory) != size:
+        raise ArchiveError("Archive is truncated in its directory")
+    return _listed(directory, count), offset
 
 
 def _directory_of(descriptor: int, size: int) -> tuple[int, int, int]:
@@ -289,18 +297,16 @@ def _placed(descriptor: int, members: list[ZipMember], end: int) -> list[ZipMemb
             check_time("Archive")
         if member.offset < free:
             raise _damaged(member, "overlaps another one")
-        if member.offset > end:
-            raise _damaged(member, "reaches into the directory")
-        found = _located(descriptor, member)
+        found = _located(descriptor, member, end)
         free = found.end
-        if free > end:
-            raise _damaged(member, "reaches into the directory")
         placed[member.name] = found
     return [placed[member.name] for member in members]
 
 
-def _located(descriptor: int, member: ZipMember) -> ZipMember:
-    """Compare the header beside the content with the directory."""
+def _located(descriptor: int, member: ZipMember, end: int) -> ZipMember:
+    """Compare the header beside the content with the directory, which begins at `end`."""
+    if member.offset > end:
+        raise _damaged(member, "reaches into the directory")
     name = member.name.encode()
     header = read_range(descriptor, member.offset, LOCAL.size + len(name))
     if len(header) != LOCAL.size + len(name) or header[LOCAL.size :] != name:
@@ -318,7 +324,10 @@ def _located(descriptor: int, member: ZipMember) -> ZipMember:
     unsaid = flags & STREAMED and not (crc or packed or size)
     if (flags, method) != (member.flags, member.method) or not (agrees or unsaid):
         raise _damaged(member, "has a header that contradicts the directory")
-    return member._replace(start=member.offset + LOCAL.size + name_size + extra_size)
+    found = member._replace(start=member.offset + LOCAL.size + name_size + extra_size)
+    if found.end > end:
+        raise _damaged(member, "reaches into the directory")
+    return found
 
 
 def _damaged(member: ZipMember, fact: str) -> ArchiveError:

@@ -38,7 +38,7 @@ from weakincentives.filesystem.ziprecords import (
 
 LEVEL = 1
 _BUFFER = 1024 * 1024
-_WIDE = 0xF0000000  # sizes from here on get 64 bits, which leaves room for what deflate adds
+WIDE = 0xF0000000  # sizes from here on get 64 bits, which leaves room for what deflate adds
 _VERSION = 45  # of the format: 64 bits
 _TIME, _DATE = 0, (1 << 5) | 1  # midnight of 1980-01-01, the first that a ZIP knows
 _WIDE_SIZES = Struct("<2H2Q")
@@ -50,11 +50,7 @@ class Packed(NamedTuple):
     """What came of an entry: its size, and the checksum of its packed bytes."""
 
     size: int
-    crc: int
-    packed_size: int
     packed_crc: int
-    method: int
-    flags: int
 
 
 class ZipWriter:
@@ -81,10 +77,11 @@ class ZipWriter:
         method = DEFLATED
         if len(packed) >= len(data):
             packed, method, flags = data, STORED, UTF8
-        crc = zlib.crc32(packed)
-        made = Packed(len(data), zlib.crc32(data), len(packed), crc, method, flags)
-        self.add_packed(name, permissions, made, (packed,))
-        return made
+        mode, crc = stat.S_IFREG | permissions, zlib.crc32(data)
+        member = ZipMember(name, flags, method, crc, len(packed), len(data), mode, self._offset)
+        self._members.append(member)
+        self._write(local_header(member, wide=False) + packed)
+        return Packed(len(data), zlib.crc32(packed))
 
     def add_large(self, name: str, permissions: int, expected: int, chunks: Chunks) -> Packed:
         """Add a file a chunk at a time; it has up to `expected` bytes.
@@ -92,25 +89,24 @@ class ZipWriter:
         `chunks` may be asked for twice.
         """
         self._flush()
-        begin = self._flushed
-        made = self._stream(name, permissions, expected, chunks(), zlib.Z_DEFAULT_STRATEGY)
-        if self._spend(made.size, made.packed_size):
-            os.ftruncate(self._descriptor, begin)
-            os.lseek(self._descriptor, begin, os.SEEK_SET)
-            self._flushed = begin
-            made = self._stream(name, permissions, expected, chunks(), zlib.Z_HUFFMAN_ONLY)
-        header = _local(self._member(name, permissions, made, begin), expected >= _WIDE)
-        os.pwrite(self._descriptor, header, begin)
-        self._members.append(self._member(name, permissions, made, begin))
-        return made
+        mode = stat.S_IFREG | permissions
+        member = ZipMember(name, UTF8 | FASTEST, DEFLATED, 0, 0, 0, mode, self._flushed)
+        wide = expected >= WIDE
+        written, crc = self._stream(member, wide, chunks(), zlib.Z_DEFAULT_STRATEGY)
+        if self._spend(written.size, written.packed_size):
+            os.ftruncate(self._descriptor, member.offset)
+            os.lseek(self._descriptor, member.offset, os.SEEK_SET)
+            self._flushed = member.offset
+            member = member._replace(flags=UTF8)
+            written, crc = self._stream(member, wide, chunks(), zlib.Z_HUFFMAN_ONLY)
+        os.pwrite(self._descriptor, local_header(written, wide), member.offset)
+        self._members.append(written)
+        return Packed(written.size, crc)
 
-    def add_packed(
-        self, name: str, permissions: int, made: Packed, pieces: Iterable[bytes]
-    ) -> None:
-        """Add a file that is packed already."""
-        member = self._member(name, permissions, made, self._offset)
-        self._members.append(member)
-        self._write(_local(member, made.size >= _WIDE))
+    def add_raw(self, member: ZipMember, permissions: int, pieces: Iterable[bytes]) -> None:
+        """Add a file as it is in another archive: `pieces` are its header and packed bytes."""
+        mode = stat.S_IFREG | permissions
+        self._members.append(member._replace(mode=mode, offset=self._offset))
         for piece in pieces:
             self._write(piece)
 
@@ -119,7 +115,7 @@ class ZipWriter:
         mode = stat.S_IFDIR | permissions
         member = ZipMember(name, UTF8, STORED, 0, 0, 0, mode, self._offset)
         self._members.append(member)
-        self._write(_local(member, wide=False))
+        self._write(local_header(member, wide=False))
 
     def takes(self, size: int, packed_size: int) -> bool:
         """Return whether an entry packed so tightly may be added, and count it if so."""
@@ -143,12 +139,10 @@ class ZipWriter:
         return False
 
     def _stream(
-        self, name: str, permissions: int, expected: int, chunks: Iterable[bytes], strategy: int
-    ) -> Packed:
-        flags = UTF8 if strategy else UTF8 | FASTEST
-        empty = Packed(0, 0, 0, 0, DEFLATED, flags)
-        member = self._member(name, permissions, empty, self._offset)
-        self._write(_local(member, expected >= _WIDE))
+        self, member: ZipMember, wide: bool, chunks: Iterable[bytes], strategy: int
+    ) -> tuple[ZipMember, int]:
+        """Write an entry whose sizes are not known yet; return it with them, and a checksum."""
+        self._write(local_header(member, wide))
         size = crc = packed_size = packed_crc = 0
         for raw, packed in _compressed(strategy, chunks):
             size += len(raw)
@@ -157,13 +151,7 @@ class ZipWriter:
             packed_crc = zlib.crc32(packed, packed_crc)
             self._write(packed)
         self._flush()
-        return Packed(size, crc, packed_size, packed_crc, DEFLATED, flags)
-
-    def _member(self, name: str, permissions: int, made: Packed, offset: int) -> ZipMember:
-        mode = stat.S_IFREG | permissions
-        return ZipMember(
-            name, made.flags, made.method, made.crc, made.packed_size, made.size, mode, offset
-        )
+        return member._replace(size=size, crc=crc, packed_size=packed_size), packed_crc
 
     def _write(self, data: bytes) -> None:
         self._buffer += data
@@ -190,7 +178,8 @@ def _compressed(strategy: int, chunks: Iterable[bytes]) -> Iterable[tuple[bytes,
     yield b"", engine.flush()
 
 
-def _local(member: ZipMember, wide: bool) -> bytes:
+def local_header(member: ZipMember, wide: bool) -> bytes:
+    """Return what stands before the packed bytes of an entry; `wide` if sizes need 64 bits."""
     name = member.name.encode()
     sizes, extra = (member.packed_size, member.size), b""
     if wide:
@@ -206,9 +195,9 @@ def _central(member: ZipMember) -> bytes:
     wide = b""
     small: list[int] = []
     for value in (member.size, member.packed_size, member.offset):
-        if value >= _WIDE:
+        if value >= WIDE:
             wide += value.to_bytes(8, "little")
-        small.append(MAX_32 if value >= _WIDE else value)
+        small.append(MAX_32 if value >= WIDE else value)
     if wide:
         wide = ZIP64_EXTRA.to_bytes(2, "little") + len(wide).to_bytes(2, "little") + wide
     size, packed_size, offset = small
@@ -222,7 +211,7 @@ def _central(member: ZipMember) -> bytes:
 
 def _end(count: int, length: int, begin: int) -> bytes:
     wide = b""
-    if count >= MAX_16 or length >= _WIDE or begin >= _WIDE:
+    if count >= MAX_16 or length >= WIDE or begin >= WIDE:
         fixed = END64.size - 12, (UNIX << 8) | _VERSION, _VERSION, 0, 0
         wide = END64.pack(END64_SIGNATURE, *fixed, count, count, length, begin)
         wide += LOCATOR64.pack(LOCATOR64_SIGNATURE, 0, begin + length, 1)
