@@ -158,6 +158,8 @@ class ObjectStore:
         Raises:
             ObjectError: An object in them is damaged; nothing is changed.
         """
+        if len(self._packs) < _MAX_SMALL_PACKS:
+            return  # without looking: this is asked after every snapshot
         small = sorted((s, name) for name, s in self.packs().items() if s < _SMALL_PACK)
         if len(small) <= _MAX_SMALL_PACKS:
             return
@@ -183,9 +185,10 @@ class ObjectStore:
         reached("objects.rewritten")
         # it would name packs that are gone; git does without
         (self._directory / "pack" / "multi-pack-index").unlink(missing_ok=True)
-        for name in replaced:
-            if name != written and not self._pack_file(name, "keep").exists():
-                self._remove_pack(name)
+        files = [match for match in map(_PACK_FILE.fullmatch, self._names()) if match]
+        kept = {written, *(match[1] for match in files if match[2] == "keep")}
+        for name in set(replaced) - kept:
+            self._remove_pack(name, [match[0] for match in files if match[1] == name])
         self.refresh()
 
     def remove_loose(self) -> None:
@@ -234,7 +237,7 @@ class ObjectStore:
 
     def _listed(self) -> bool:
         """Open the packs that are there; False if one has gone in the meantime."""
-        names = _names(self._directory / "pack")
+        names = self._names()
         packs: dict[str, Pack] = {}
         damaged: dict[str, PackError] = {}
         complete = True
@@ -257,7 +260,7 @@ class ObjectStore:
 
     def _sweep(self) -> None:
         """Remove what killed writers left: hidden files, and parts of a pack without the pack."""
-        names = _names(self._directory / "pack")
+        names = self._names()
         directory = os.open(self._directory / "pack", _DIRECTORY)
         try:
             remove_leftovers(directory, filter(is_temporary, names))
@@ -267,13 +270,19 @@ class ObjectStore:
             if f"{match[1]}.pack" not in names and match[2] != "keep":
                 (self._directory / "pack" / match[0]).unlink(missing_ok=True)
 
-    def _remove_pack(self, name: str) -> None:
+    def _remove_pack(self, name: str, files: Iterable[str]) -> None:
         # git and we read a pack only where both files are, and git never writes an index
         # before its pack: an index alone is known to be a leftover
         self._pack_file(name, "pack").unlink(missing_ok=True)
         reached("objects.removed")
-        for path in (self._directory / "pack").glob(f"{name}.*"):
-            path.unlink(missing_ok=True)
+        for file in files:
+            (self._directory / "pack" / file).unlink(missing_ok=True)
+
+    def _names(self) -> dict[str, int]:
+        """Return the names in the directory of packs, with their inodes."""
+        with suppress(FileNotFoundError), os.scandir(self._directory / "pack") as entries:
+            return {entry.name: entry.inode() for entry in entries}
+        return {}
 
     def _pack_file(self, name: str, kind: str) -> Path:
         return self._directory / "pack" / f"{name}.{kind}"
@@ -320,13 +329,6 @@ def _unreadable(object_id: str, failure: object) -> ObjectError:
     if failure is None or isinstance(failure, FileNotFoundError):
         return ObjectError(f"Object is missing: {object_id!r}")
     return ObjectError(f"Object is damaged: {object_id!r}: {failure}")
-
-
-def _names(directory: Path) -> dict[str, int]:
-    """Return the names in a directory, with their inodes."""
-    with suppress(FileNotFoundError), os.scandir(directory) as entries:
-        return {entry.name: entry.inode() for entry in entries}
-    return {}
 
 
 def _nothing(object_id: str) -> bool:

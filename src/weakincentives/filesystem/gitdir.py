@@ -1,0 +1,321 @@
+"""The directory of a snapshot store: made by us, ours alone, locked, and removed by us only.
+
+A file that says so is written before anything else, so that what a killed process
+left half-made is known to be ours. A directory without that file is never used.
+"""
+
+import fcntl
+import json
+import os
+import secrets
+import stat
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from weakincentives.errors import SnapshotError
+from weakincentives.filesystem.faults import reached
+from weakincentives.filesystem.leftovers import is_leftover, is_temporary, temporary_name
+from weakincentives.filesystem.staging import remove_tree, write_all
+
+MARKER = "wink.json"
+FORMAT = 1
+_LOCK = "wink.lock"
+_USERS = "wink.users"
+_EPOCH = "wink.epoch"
+_MAX_MARKER = 64 * 1024
+_ATTEMPTS = 100
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OLD_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOCK_FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORIES = ("objects", "objects/info", "objects/pack", "refs", "refs/heads", "refs/wink")
+_HEAD = b"ref: refs/heads/main\n"
+# no hook, no maintenance of git's own, and nothing that would need care when we remove objects
+_CONFIG = b"""[core]
+\trepositoryFormatVersion = 0
+\tbare = true
+\tlogAllRefUpdates = false
+\thooksPath = no-hooks
+\tfsmonitor = false
+\tbigFileThreshold = 16m
+\tcommitGraph = false
+\tmultiPackIndex = false
+[gc]
+\tauto = 0
+\twriteCommitGraph = false
+[maintenance]
+\tauto = false
+[repack]
+\twriteBitmaps = false
+[protocol]
+\tallow = never
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """What the file says that makes a directory ours."""
+
+    root: str
+    adopted: bool
+    """The directory was there before, and empty."""
+
+
+class GitDirectory:
+    """A bare git repository that is ours."""
+
+    def __init__(self, path: Path, root: str | None = None) -> None:
+        """Use `path`; with the `root` of a workspace it is made where it is missing.
+
+        Raises:
+            SnapshotError: It is not ours, not only ours, or of another workspace.
+        """
+        self.path = path
+        self._root = root
+        self.marker = self._ensured()
+
+    @contextmanager
+    def lock(self) -> Generator[None, None, None]:
+        """Keep every other writer out, in any process; waits until they are done.
+
+        Raises:
+            SnapshotError: The directory has been removed, and may not be made again.
+        """
+        with self._held(_LOCK, fcntl.LOCK_EX):
+            if not (self.path / MARKER).exists():
+                if self._root is None:
+                    raise _not_ours(self.path)
+                self._finish(self._root, adopted=self.marker.adopted)
+            yield
+
+    @contextmanager
+    def in_use(self) -> Generator[None, None, None]:
+        """Keep everybody from removing the directory."""
+        with self._held(_USERS, fcntl.LOCK_SH):
+            yield
+
+    def remove(self) -> bool:
+        """Remove the directory unless somebody uses it; return whether it is gone.
+
+        What is not ours stays.
+        """
+        if not os.path.lexists(self.path):
+            return True
+        try:
+            adopted = self._read_marker().adopted
+            with (
+                self._held(_LOCK, fcntl.LOCK_EX),
+                self._held(_USERS, fcntl.LOCK_EX | fcntl.LOCK_NB),
+            ):
+                self._read_marker()
+                self._empty()
+        except (SnapshotError, BlockingIOError):
+            return not os.path.lexists(self.path)
+        if not adopted:
+            with suppress(OSError):  # somebody has just begun to use it again
+                self.path.rmdir()
+        return True
+
+    def replace(self, name: str, data: bytes, *, durable: bool = True, urgent: bool = True) -> None:
+        """Create or replace the file `name` in one step.
+
+        What is not `urgent` may be the old one after a power failure, but is never damaged.
+        """
+        hidden = self.path / temporary_name()
+        target = self.path / name
+        descriptor = os.open(hidden, _NEW_FILE, 0o600)
+        try:
+            try:
+                write_all(descriptor, data)
+                if durable:
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            reached("gitdir.written")
+            hidden.rename(target)
+        except BaseException:
+            hidden.unlink(missing_ok=True)
+            raise
+        reached("gitdir.renamed")
+        if durable and urgent:
+            sync(target.parent)
+
+    def epoch(self) -> str:
+        """Return a token that is new when the directory is made, and when we say so."""
+        try:
+            return (self.path / _EPOCH).read_text("ascii")
+        except (OSError, ValueError):
+            return secrets.token_hex(16)  # never the same: nothing may be taken for granted
+
+    def begin_epoch(self) -> None:
+        """Change the token."""
+        self.replace(_EPOCH, secrets.token_hex(16).encode())
+
+    def sweep(self) -> None:
+        """Remove what killed writers left."""
+        for path in self.path.iterdir():
+            if is_temporary(path.name):
+                with suppress(OSError):
+                    if is_leftover(path.name, time.time() - path.lstat().st_mtime):
+                        path.unlink()
+
+    def _ensured(self) -> Marker:
+        """Return the marker of a directory that is ours, private and complete."""
+        for _ in range(_ATTEMPTS):
+            # another process may remove it at any moment, and then it is made again
+            with suppress(FileNotFoundError):
+                if self._root is not None:
+                    self._make(self._root)
+                marker = self._read_marker()
+                if not self._is_complete():
+                    with self._held(_LOCK, fcntl.LOCK_EX, create=True):
+                        self._finish(marker.root, adopted=marker.adopted)
+                return marker
+        raise SnapshotError(f"Snapshot store is removed again and again: {str(self.path)!r}")
+
+    def _make(self, root: str) -> None:
+        """Make the directory, or take an empty one."""
+        try:
+            self.path.mkdir(0o700, parents=True)
+            made = True
+            reached("gitdir.made")
+        except FileExistsError:
+            made = False
+        if not (self.path / MARKER).exists():
+            self._refuse_unless_empty()
+            with self._held(_LOCK, fcntl.LOCK_EX, create=True):
+                self._finish(root, adopted=not made)
+        marker = self._read_marker()
+        if marker.root != root:
+            raise SnapshotError(f"Snapshot store belongs to another workspace: {marker.root!r}")
+
+    def _finish(self, root: str, *, adopted: bool) -> None:
+        """Make what is not there yet: the marker first, the configuration last."""
+        if not (self.path / MARKER).exists():
+            self._refuse_unless_empty()
+            self.path.chmod(0o700)
+            text = json.dumps({"format": FORMAT, "root": root, "adopted": adopted}, indent=2)
+            self.replace(MARKER, text.encode() + b"\n")
+        if not self._is_complete():
+            for name in _DIRECTORIES:
+                (self.path / name).mkdir(0o700, exist_ok=True)
+            self.replace("HEAD", _HEAD)
+            (self.path / _USERS).touch(0o600)  # not anew: somebody may hold it
+            self.begin_epoch()
+            self.replace("config", _CONFIG)
+
+    def _is_complete(self) -> bool:
+        return all((self.path / name).exists() for name in ("config", _USERS, _LOCK))
+
+    def _refuse_unless_empty(self) -> None:
+        _refuse_unless_own(self.path)
+        for path in self.path.iterdir():
+            if path.name not in {_LOCK, _USERS, MARKER} and not is_temporary(path.name):
+                raise _not_ours(self.path)
+
+    def _read_marker(self) -> Marker:
+        """Return the marker of a directory that is ours and private."""
+        found = _refuse_unless_own(self.path)
+        try:
+            descriptor = os.open(self.path / MARKER, _OLD_FILE)
+            try:
+                values: object = json.loads(os.read(descriptor, _MAX_MARKER))
+            finally:
+                os.close(descriptor)
+        except (OSError, ValueError, RecursionError):
+            raise _not_ours(self.path) from None
+        match values:
+            case {"format": 1, "root": str(root), "adopted": bool(adopted)}:
+                marker = Marker(root, adopted)
+            case {"format": int(number)} if number != FORMAT:
+                text = f"Snapshot store has format {number}, this package reads {FORMAT}"
+                raise SnapshotError(f"{text}: {str(self.path)!r}")
+            case _:
+                raise _not_ours(self.path)
+        if found.st_mode & 0o077:
+            raise SnapshotError(f"Snapshot store is open to other users: {str(self.path)!r}")
+        return marker
+
+    @contextmanager
+    def _held(
+        self, name: str, operation: int, *, create: bool = False
+    ) -> Generator[None, None, None]:
+        descriptor = self._flock(self.path / name, operation, create)
+        try:
+            yield
+        finally:
+            # said aloud: a child that was forked meanwhile has the descriptor too
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
+
+    def _flock(self, path: Path, operation: int, create: bool) -> int:
+        """Lock the file that is at `path` when the lock is got."""
+        while True:
+            try:
+                descriptor = os.open(path, _LOCK_FILE | (os.O_CREAT if create else 0), 0o600)
+            except FileNotFoundError:
+                if create:
+                    raise
+                self._ensured()
+                continue
+            try:
+                fcntl.flock(descriptor, operation)
+                if _is_at(path, descriptor):
+                    return descriptor
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+
+    def _empty(self) -> None:
+        """Remove all, in an order that leaves something usable wherever it ends.
+
+        Without its configuration the rest is completed by whoever comes next, without
+        refs there are no snapshots, and without the marker nothing but locks.
+        """
+        order = {"config": -2, "refs": -1, MARKER: 1, _USERS: 2, _LOCK: 3}
+        directory = os.open(self.path, _DIRECTORY)
+        try:
+            with os.scandir(directory) as entries:
+                names = [entry.name for entry in entries]
+            for name in sorted(names, key=lambda each: (order.get(each, 0), each)):
+                reached("gitdir.removing")
+                try:
+                    os.unlink(name, dir_fd=directory)
+                except (IsADirectoryError, PermissionError):
+                    remove_tree(directory, name)
+        finally:
+            os.close(directory)
+
+
+def sync(directory: Path) -> None:
+    """Bring the names in `directory` to the disk."""
+    descriptor = os.open(directory, _DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _refuse_unless_own(path: Path) -> os.stat_result:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        raise SnapshotError(f"Snapshot store is missing: {str(path)!r}") from None
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise _not_ours(path)
+    return found
+
+
+def _not_ours(path: Path) -> SnapshotError:
+    return SnapshotError(f"Snapshot store was not made by this package: {str(path)!r}")
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False

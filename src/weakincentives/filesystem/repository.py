@@ -1,0 +1,320 @@
+"""The repository of a workspace's snapshots: a bare git repository that is ours.
+
+Every snapshot is a commit with a ref of its own, so that nothing that git does takes
+it away; the main branch follows the latest. Anybody can look at it with git. We never
+run git on it, and never believe what is in it without checking.
+"""
+
+import hashlib
+import logging
+import os
+import re
+import tempfile
+import threading
+from collections.abc import Collection, Generator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Self
+
+from weakincentives.errors import SnapshotError
+from weakincentives.filesystem.batches import Batch
+from weakincentives.filesystem.commits import Commit, decode_commit, encode_commit
+from weakincentives.filesystem.faults import reached
+from weakincentives.filesystem.gitdir import GitDirectory
+from weakincentives.filesystem.objects import ObjectError, ObjectStore, is_object_id
+from weakincentives.filesystem.reachable import reachable
+from weakincentives.filesystem.refs import MAIN, PINS, Refs
+from weakincentives.filesystem.verifying import Problem, snapshot_problems
+
+_SNAPSHOT_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
+_log = logging.getLogger(__name__)
+
+
+def default_git_dir(root: Path) -> Path:
+    """Return where the snapshots of a workspace are, unless somebody says otherwise."""
+    digest = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()
+    return Path(tempfile.gettempdir()) / f"wink-git-{os.getuid()}-{digest[:32]}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSize:
+    """How much a repository holds; bytes are those of its files."""
+
+    bytes: int
+    objects: int
+    packs: int
+    snapshots: int
+
+
+class Repository:
+    """The snapshots of one workspace; threads, instances and processes may share it.
+
+    What belongs together, such as a batch of objects and the commit that uses them,
+    is done inside one `with repository.locked()`.
+    """
+
+    def __init__(self, directory: GitDirectory, *, durable: bool = True) -> None:
+        """Use `create` or `open`."""
+        self._directory = directory
+        self._refs = Refs(directory, durable=durable)
+        self._mutex = threading.RLock()
+        self._depth = 0
+        self.objects = ObjectStore(directory.path / "objects", durable=durable)
+
+    @classmethod
+    def create(cls, git_dir: Path, *, root: Path, durable: bool = True) -> Self:
+        """Return the repository at `git_dir` for the workspace `root`, made if it is not there.
+
+        Raises:
+            SnapshotError: Something is there that is not ours, or of another workspace.
+        """
+        return cls(GitDirectory(git_dir, str(root.resolve())), durable=durable)
+
+    @classmethod
+    def open(cls, git_dir: Path, *, durable: bool = True) -> Self:
+        """Return the repository at `git_dir`.
+
+        Raises:
+            SnapshotError: It is not there, or not ours.
+        """
+        return cls(GitDirectory(git_dir), durable=durable)
+
+    @property
+    def git_dir(self) -> Path:
+        """Where it is."""
+        return self._directory.path
+
+    @property
+    def root(self) -> str:
+        """The workspace that it belongs to."""
+        return self._directory.marker.root
+
+    def epoch(self) -> str:
+        """Return a token that changes whenever objects may have been removed.
+
+        Who remembers that an object is stored must forget it when this changes.
+        """
+        return self._directory.epoch()
+
+    @contextmanager
+    def locked(self) -> Generator[None, None, None]:
+        """Keep every other writer out; waits until they are done; may be nested."""
+        with self._mutex:
+            if self._depth:
+                yield
+                return
+            with self._directory.lock():
+                self._depth = 1
+                try:
+                    yield
+                finally:
+                    self._depth = 0
+
+    def in_use(self) -> AbstractContextManager[None]:
+        """Keep everybody from removing the repository."""
+        return self._directory.in_use()
+
+    def commit(
+        self,
+        tree: str,
+        *,
+        snapshot_id: str,
+        created_at: datetime,
+        tag: str | None = None,
+        batch: Batch | None = None,
+    ) -> str:
+        """Make a snapshot of a tree that is stored, or in `batch`; return its commit.
+
+        The batch is finished: all of it becomes visible with the commit.
+
+        Raises:
+            SnapshotError: The id cannot be used, or the tree is missing.
+        """
+        pin = _pin(snapshot_id)
+        with self.locked():
+            self._directory.sweep()
+            if self._refs.read(pin) is not None:
+                raise SnapshotError(f"Snapshot exists already: {snapshot_id!r}")
+            latest = self._latest()
+            with batch or self.objects.batch() as objects:
+                if tree not in objects and tree not in self.objects:
+                    raise SnapshotError(f"Tree is missing: {tree!r}")
+                data = encode_commit(
+                    tree,
+                    () if latest is None else (latest.ref,),
+                    snapshot_id=snapshot_id,
+                    sequence=1 if latest is None else latest.sequence + 1,
+                    created_at=created_at,
+                    tag=tag,
+                    root=self.root,
+                )
+                ref = objects.add("commit", data)
+                objects.finish()
+            reached("commit.stored")
+            self._refs.write(MAIN, ref)
+            reached("commit.moved")
+            self._refs.write(pin, ref)
+            reached("commit.pinned")
+            self._tidy()
+        return ref
+
+    def read_commit(self, ref: str) -> Commit:
+        """Return what a commit says.
+
+        Raises:
+            SnapshotError: There is no such commit, or it is damaged or not ours.
+        """
+        if not is_object_id(ref) or ref not in self.objects:
+            raise SnapshotError(f"Unknown snapshot: {ref!r}")
+        try:
+            kind, data = self.objects.read(ref)
+            if kind != "commit":
+                raise SnapshotError(f"Unknown snapshot: {ref!r} is a {kind}")
+            return decode_commit(ref, data)
+        except ObjectError as error:
+            raise SnapshotError(f"Snapshot is damaged: {error}") from error
+
+    def commits(self) -> list[Commit]:
+        """Return all snapshots, the oldest first; those that cannot be read are left out."""
+        found: list[Commit] = []
+        for name, ref in self._refs.found(PINS).items():
+            try:
+                found.append(self.read_commit(ref or ""))
+            except SnapshotError as error:
+                _log.warning("Snapshot cannot be read: %r: %s", name, error)
+        return sorted(found, key=lambda each: (each.sequence, each.created_at, each.ref))
+
+    def prune(self, snapshot_ids: Collection[str]) -> None:
+        """Forget snapshots; those that are not there are none the less forgotten.
+
+        Their content goes with the next `gc`. History stays readable: git is told where
+        it has been cut.
+        """
+        pins = {_pin(each) for each in snapshot_ids}
+        with self.locked():
+            self._directory.sweep()
+            found = self._refs.found(PINS)
+            gone = {ref for name, ref in found.items() if name in pins}
+            gone -= {ref for name, ref in found.items() if name not in pins}
+            if self._main() in gone:
+                self._move_main(gone)
+                reached("prune.moved")
+            self._directory.begin_epoch()
+            self._refs.delete(pins & found.keys())
+            reached("prune.unpinned")
+            self._cut()
+
+    def gc(self) -> None:
+        """Put everything that can be reached into one pack, and remove the rest.
+
+        Raises:
+            SnapshotError: A ref, or an object that is needed, is missing or damaged;
+                nothing has been removed.
+        """
+        with self.locked():
+            self._directory.sweep()
+            try:
+                kept = reachable(self.objects, self._roots())
+                self._directory.begin_epoch()
+                self._refs.write_shallow(kept.cut)
+                reached("gc.marked")
+                replaced = [*self.objects.packs(), *self.objects.damaged_packs()]
+                self.objects.rewrite(kept, replaced)
+            except ObjectError as error:
+                raise SnapshotError(f"Snapshot store is damaged: {error}") from error
+            self.objects.remove_loose()
+
+    def verify(self) -> list[Problem]:
+        """Read every object of every snapshot; return what is missing or damaged."""
+        with self.locked():
+            found = self._refs.found(PINS)
+            problems = [
+                Problem(None, f"Pack cannot be read: {name!r}: {error}")
+                for name, error in self.objects.damaged_packs().items()
+            ]
+            if not self._refs.head_is_ours():
+                problems.append(Problem(None, "HEAD does not lead to the main branch"))
+            if found and self._main() is None:
+                problems.append(Problem(None, f"Ref is missing or damaged: {MAIN!r}"))
+            seen: set[tuple[str, str]] = set()
+            for name, ref in sorted(found.items()):
+                snapshot_id = name.removeprefix(PINS)
+                problems += snapshot_problems(self.objects, snapshot_id, ref, seen)
+            return problems
+
+    def size(self) -> StoreSize:
+        """Return how much there is."""
+        with self.locked():
+            files = (Path(top, name) for top, _, names in os.walk(self.git_dir) for name in names)
+            return StoreSize(
+                bytes=sum(path.lstat().st_size for path in files),
+                objects=len(set(self.objects.ids())),
+                packs=len(self.objects.packs()),
+                snapshots=len(self._refs.found(PINS)),
+            )
+
+    def remove(self) -> bool:
+        """Remove the repository unless somebody uses it; return whether it is gone."""
+        with self._mutex:
+            self.objects.close()
+            return self._directory.remove()
+
+    def close(self) -> None:
+        """Let go of the files that are open."""
+        self.objects.close()
+
+    def _main(self) -> str | None:
+        """Return the commit of the main branch; it only follows, so damage is not fatal."""
+        try:
+            return self._refs.read(MAIN)
+        except SnapshotError:
+            return None
+
+    def _latest(self) -> Commit | None:
+        main = self._main()
+        if main is not None:
+            try:
+                return self.read_commit(main)
+            except SnapshotError as error:
+                _log.warning("Main branch is damaged, and starts again: %s", error)
+        return max(self.commits(), key=lambda each: each.sequence, default=None)
+
+    def _move_main(self, gone: Collection[str | None]) -> None:
+        left = [commit for commit in self.commits() if commit.ref not in gone]
+        if left:
+            self._refs.write(MAIN, left[-1].ref)
+        else:
+            self._refs.delete([MAIN])
+
+    def _cut(self) -> None:
+        """Tell git which commits have lost their parents."""
+        try:
+            kept = reachable(self.objects, self._roots(), content=False)
+        except (ObjectError, SnapshotError) as error:
+            _log.warning("History cannot be cut: %s", error)
+        else:
+            self._refs.write_shallow(kept.cut)
+
+    def _roots(self) -> set[str]:
+        """Return every commit that something points to, whoever made it do so."""
+        found = self._refs.found()
+        damaged = sorted(name for name, ref in found.items() if ref is None and name != MAIN)
+        if damaged:
+            raise SnapshotError(f"Ref is damaged: {damaged[0]!r}")
+        head = self._refs.detached_head()
+        return {ref for ref in (*found.values(), head) if ref is not None}
+
+    def _tidy(self) -> None:
+        """Keep the number of packs small; the snapshot is made, whatever happens here."""
+        try:
+            self.objects.merge_small_packs()
+        except (ObjectError, OSError) as error:
+            _log.warning("Packs could not be merged: %s", error)
+
+
+def _pin(snapshot_id: str) -> str:
+    if not _SNAPSHOT_ID.fullmatch(snapshot_id):
+        raise SnapshotError(f"Snapshot id is not a plain name: {snapshot_id!r}")
+    return PINS + snapshot_id
