@@ -396,6 +396,48 @@ def test_a_merge_that_fails_does_not_fail_the_snapshot(
     assert (len(ids(repository)), repository.verify(), fsck(repository)) == (5, [], "")
 
 
+def test_room_can_be_made_on_a_full_disk(repository: Repository) -> None:
+    for number in range(4):
+        snapshot(repository, f"s{number}", b"%d" % number)
+
+    freed = repository.git_dir / "refs" / "wink" / "s0"
+
+    def full(point: str) -> None:
+        if point == "objects.packed" or (point == "gitdir.written" and freed.exists()):
+            raise OSError(28, "No space left on device")
+
+    with fault_hook(full):
+        with pytest.raises(OSError, match="No space"):
+            snapshot(repository, "new", b"new")
+        repository.prune(["s0", "s1"])
+        assert repository.size().packs == 4
+        with pytest.raises(OSError, match="No space"):
+            repository.gc()
+    assert repository.size().packs == 2
+    assert (repository.verify(), fsck(repository)) == ([], "")
+    repository.gc()
+    snapshot(repository, "new", b"new")
+    assert (ids(repository), repository.verify()) == (["s2", "s3", "new"], [])
+
+
+def test_history_that_cannot_be_cut_at_once_is_cut_later(
+    repository: Repository, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(3):
+        snapshot(repository, f"s{number}", b"%d" % number)
+
+    def full(point: str) -> None:
+        if point == "gitdir.written":
+            raise OSError(28, "No space left on device")
+
+    with fault_hook(full):
+        repository.prune(["s1"])
+    assert "History cannot be cut" in caplog.text
+    assert (ids(repository), fsck(repository)) == (["s0", "s2"], "")
+    repository.gc()
+    assert (repository.size().objects, repository.verify(), fsck(repository)) == (6, [], "")
+
+
 def test_threads_take_turns(repository: Repository) -> None:
     other = Repository.open(repository.git_dir)
     failures: list[Exception] = []

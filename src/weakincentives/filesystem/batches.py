@@ -4,6 +4,7 @@ import hashlib
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Self
 
@@ -50,7 +51,8 @@ class Batch:
 
     def __exit__(self, *_: object) -> None:
         """Drop what was not finished."""
-        self._file.close()
+        with suppress(OSError):  # on a full disk, for what nobody wants any more
+            self._file.close()
         self._path.unlink(missing_ok=True)
 
     def __contains__(self, object_id: str) -> bool:

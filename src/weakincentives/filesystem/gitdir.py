@@ -151,8 +151,15 @@ class GitDirectory:
             return secrets.token_hex(16)  # never the same: nothing may be taken for granted
 
     def begin_epoch(self) -> None:
-        """Change the token."""
-        self.replace(_EPOCH, secrets.token_hex(16).encode())
+        """Change the token, in place: room is made by what comes next, on a full disk too."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(self.path / _EPOCH, flags, 0o600)
+        try:
+            write_all(descriptor, secrets.token_hex(16).encode())  # half of it is new too
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        reached("gitdir.begun")
 
     def sweep(self) -> None:
         """Remove what killed writers left."""

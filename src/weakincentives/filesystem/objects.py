@@ -175,21 +175,26 @@ class ObjectStore:
     def rewrite(self, object_ids: Iterable[str], replaced: Collection[str]) -> None:
         """Put objects into one new pack, then remove the packs `replaced`.
 
+        Those of them that hold none of the objects go first: on a full disk the new
+        pack needs their room.
+
         Raises:
-            ObjectError: An object is missing or damaged; nothing is changed.
+            ObjectError: An object is missing or damaged; no object is lost.
         """
+        object_ids = dict.fromkeys(object_ids)
+        self.refresh()
+        useless = {
+            name
+            for name in replaced
+            if name in self._packs and object_ids.keys().isdisjoint(self._packs[name])
+        }
+        self._remove_packs(useless)
         with self.batch(anew=True) as batch:
             for object_id in object_ids:
                 self._copy(object_id, batch)
             written = batch.finish()
         reached("objects.rewritten")
-        # it would name packs that are gone; git does without
-        (self._directory / "pack" / "multi-pack-index").unlink(missing_ok=True)
-        files = [match for match in map(_PACK_FILE.fullmatch, self._names()) if match]
-        kept = {written, *(match[1] for match in files if match[2] == "keep")}
-        for name in set(replaced) - kept:
-            self._remove_pack(name, [match[0] for match in files if match[1] == name])
-        self.refresh()
+        self._remove_packs(set(replaced) - useless - {written})
 
     def remove_loose(self) -> None:
         """Remove what is not in a pack."""
@@ -270,13 +275,21 @@ class ObjectStore:
             if f"{match[1]}.pack" not in names and match[2] != "keep":
                 (self._directory / "pack" / match[0]).unlink(missing_ok=True)
 
-    def _remove_pack(self, name: str, files: Iterable[str]) -> None:
-        # git and we read a pack only where both files are, and git never writes an index
-        # before its pack: an index alone is known to be a leftover
-        self._pack_file(name, "pack").unlink(missing_ok=True)
-        reached("objects.removed")
-        for file in files:
-            (self._directory / "pack" / file).unlink(missing_ok=True)
+    def _remove_packs(self, names: Collection[str]) -> None:
+        """Remove packs, except those that a person wants to keep."""
+        files = [match for match in map(_PACK_FILE.fullmatch, self._names()) if match]
+        kept = {match[1] for match in files if match[2] == "keep"}
+        # it would name packs that are gone; git does without
+        (self._directory / "pack" / "multi-pack-index").unlink(missing_ok=True)
+        for name in set(names) - kept:
+            # git and we read a pack only where both files are, and git never writes an
+            # index before its pack: an index alone is known to be a leftover
+            self._pack_file(name, "pack").unlink(missing_ok=True)
+            reached("objects.removed")
+            for match in files:
+                if match[1] == name:
+                    (self._directory / "pack" / match[0]).unlink(missing_ok=True)
+        self.refresh()
 
     def _names(self) -> dict[str, int]:
         """Return the names in the directory of packs, with their inodes."""

@@ -89,11 +89,11 @@ class Refs:
     def write_shallow(self, commits: Collection[str]) -> None:
         """Say for which commits git must not look for the parents."""
         path = self._directory.path / _SHALLOW
-        if commits:
-            data = "".join(f"{ref}\n" for ref in sorted(commits)).encode()
-            self._directory.replace(_SHALLOW, data, durable=self._durable)
-        else:
+        data = "".join(f"{ref}\n" for ref in sorted(commits)).encode()
+        if not commits:
             path.unlink(missing_ok=True)
+        elif not path.is_file() or path.read_bytes() != data:
+            self._directory.replace(_SHALLOW, data, durable=self._durable)
 
     def _content(self, name: str) -> bytes | None:
         """Return the beginning of a file, None if there is none; what is no file is empty."""

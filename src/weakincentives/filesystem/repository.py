@@ -289,13 +289,12 @@ class Repository:
             self._refs.delete([MAIN])
 
     def _cut(self) -> None:
-        """Tell git which commits have lost their parents."""
+        """Tell git which commits have lost their parents; if it fails, `gc` does it."""
         try:
             kept = reachable(self.objects, self._roots(), content=False)
-        except (ObjectError, SnapshotError) as error:
-            _log.warning("History cannot be cut: %s", error)
-        else:
             self._refs.write_shallow(kept.cut)
+        except (ObjectError, SnapshotError, OSError) as error:
+            _log.warning("History cannot be cut: %s", error)
 
     def _roots(self) -> set[str]:
         """Return every commit that something points to, whoever made it do so."""
