@@ -276,6 +276,24 @@ def test_a_damaged_loose_object_is_told(repository: Path, store: ObjectStore, ra
             reading(name)
 
 
+@pytest.mark.parametrize("lie", [-1, 0, 1])
+def test_a_large_loose_object_is_read_in_chunks_and_measured(
+    repository: Path, store: ObjectStore, lie: int
+) -> None:
+    content = os.urandom(3_000_000)
+    name = id_of("blob", content)
+    path = repository / "objects" / name[:2] / name[2:]
+    path.parent.mkdir()
+    path.write_bytes(zlib.compress(b"blob %d\0" % (len(content) + lie) + content, 0))
+    if lie:
+        with pytest.raises(ObjectError, match="damaged"):
+            b"".join(store.chunks(name))
+        return
+    chunks = list(store.chunks(name))
+    assert b"".join(chunks) == content
+    assert max(map(len, chunks)) <= 1024 * 1024
+
+
 @pytest.mark.parametrize("kind", ["directory", "fifo", "link"])
 def test_a_loose_object_that_is_no_file_is_refused(
     repository: Path, store: ObjectStore, kind: str

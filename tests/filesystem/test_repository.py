@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.filesystem.kill_repository import MOMENT, ROOT, snapshot
 from weakincentives.errors import SnapshotError
 from weakincentives.filesystem import objects
 from weakincentives.filesystem.faults import fault_hook
+from weakincentives.filesystem.refs import Refs
 from weakincentives.filesystem.repository import Repository, StoreSize, default_git_dir
 from weakincentives.filesystem.trees import DIRECTORY, FILE, LINK, TreeEntry, encode_tree
 from weakincentives.filesystem.verifying import Problem
@@ -192,6 +194,48 @@ def test_gc_keeps_what_a_person_keeps(repository: Repository) -> None:
     repository.gc()
     assert loose not in repository.objects
     assert fsck(repository) == ""
+
+
+def test_gc_keeps_whatever_a_ref_of_a_person_is_for(repository: Repository) -> None:
+    git_dir = repository.git_dir
+    snapshot(repository, "one", b"1")
+    blob = hash_object(git_dir, b"by hand")
+    below = hash_object(git_dir, b"below")
+    tree = git(git_dir, "mktree", given=f"100644 blob {below}\tx\n".encode()).strip()
+    top = git(git_dir, "mktree", given=f"040000 tree {tree}\td\n".encode()).strip()
+    git(git_dir, "update-ref", "refs/tags/blob", blob)
+    git(git_dir, "update-ref", "refs/tags/tree", top)
+    repository.gc()
+    assert all(each in repository.objects for each in (blob, below, tree, top))
+    assert repository.size().objects == 3 + 4
+    assert fsck(repository) == ""
+
+
+def test_a_commit_of_something_else_than_a_tree_stops_gc(repository: Repository) -> None:
+    snapshot(repository, "one", b"1")
+    blob = hash_object(repository.git_dir, b"no tree")
+    repository.commit(blob, snapshot_id="two", created_at=MOMENT)
+    with pytest.raises(SnapshotError, match="no tree but a blob"):
+        repository.gc()
+    assert [problem.snapshot_id for problem in repository.verify()] == ["two"]
+
+
+def test_a_ref_that_goes_while_all_are_listed_is_just_not_there(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    snapshot(repository, "one", b"1")
+    snapshot(repository, "two", b"2")
+    listed = Refs._loose
+
+    def late(self: Refs, prefix: str) -> Iterator[str]:
+        for name in listed(self, prefix):
+            if name.endswith("one"):
+                (repository.git_dir / name).unlink()
+            yield name
+
+    monkeypatch.setattr(Refs, "_loose", late)
+    assert ids(repository) == ["two"]
+    assert caplog.text == ""
 
 
 def test_gc_of_a_tidy_repository_changes_nothing(repository: Repository) -> None:
@@ -587,6 +631,7 @@ def test_a_repository_is_removed_when_nobody_uses_it(repository: Repository) -> 
 USER = """
 import sys
 from pathlib import Path
+from weakincentives.filesystem.refs import Refs
 from weakincentives.filesystem.repository import Repository
 with Repository.open(Path(sys.argv[1])).in_use():
     print("in use", flush=True)

@@ -21,15 +21,23 @@ from threading import Lock
 
 from weakincentives.filesystem import staging
 from weakincentives.filesystem.base import BaseFilesystem
+from weakincentives.filesystem.events import StateReplaced
+from weakincentives.filesystem.history import History
 from weakincentives.filesystem.hostfile import HostFile, LineIndexes, identity_of
 from weakincentives.filesystem.leftovers import is_temporary, temporary_name
 from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits, check_time
 from weakincentives.filesystem.paths import RESERVED_PREFIX, join, os_error, parent_of
 from weakincentives.filesystem.primitives import is_passed_over
-from weakincentives.filesystem.readable import hash_of
+from weakincentives.filesystem.readable import ReadableFilesystem, hash_of
 from weakincentives.filesystem.rooted import RootedDirectory, explained
 from weakincentives.filesystem.text import Content
-from weakincentives.filesystem.types import Children, FileEntry, FileStat, Results
+from weakincentives.filesystem.types import (
+    Children,
+    FileEntry,
+    FileStat,
+    FilesystemSnapshot,
+    Results,
+)
 
 _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 _SWEEP_ENTRIES = 10_000  # how far a new instance looks for leftovers
@@ -70,10 +78,17 @@ class HostFilesystem(BaseFilesystem):
         self._given = os.fspath(given)
         self._directory = RootedDirectory(Path(given), cross_mounts=cross_mounts)
         self._durable = durable
-        self._wanted_git_dir = git_dir if git_dir is not None else _git_dir
+        place = git_dir if git_dir is not None else _git_dir
+        self._history = History(
+            self._directory,
+            self._given,
+            Path(os.path.realpath(given)),
+            None if place is None else Path(place).absolute(),
+        )
         self._line_indexes = LineIndexes()
         self._sight = Lock()
         if not self._read_only:
+            self._history.finish()
             self._sweep()
 
     @property
@@ -81,8 +96,47 @@ class HostFilesystem(BaseFilesystem):
         """The directory, as it was given."""
         return self._given
 
+    @property
+    def git_dir(self) -> str | None:
+        """The git repository that holds the snapshots; None before the first one."""
+        found = self._history.git_dir
+        return None if found is None else str(found)
+
+    def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
+        """Keep the present state of everything below the root, whoever made it.
+
+        Raises:
+            SnapshotError: Something could not be read or stored; nothing was kept.
+        """
+        with self._lock:
+            return self._history.take(tag)
+
+    def restore(self, snapshot: FilesystemSnapshot, *, force: bool = False) -> None:
+        """Make everything as it was then; what was made since is gone.
+
+        The state before is kept as a snapshot, so that a restore can be undone. A
+        snapshot of another directory is refused unless `force` says otherwise.
+
+        Raises:
+            SnapshotRestoreError: It cannot be done, and nothing has changed.
+        """
+        self._refuse_read_only("")
+        with self._lock:
+            self._history.restore(snapshot, force=force)
+            self._listeners.tell(StateReplaced("restore", snapshot.commit_ref))
+
+    def view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem:
+        """Return the state that a snapshot keeps, to read and compare."""
+        return self._history.view(snapshot)
+
+    def cleanup(self) -> None:
+        """Remove the snapshots of this directory, unless another instance uses them."""
+        with self._lock:
+            self._history.cleanup()
+
     def close(self) -> None:
-        """Close the root directory; nothing works afterwards."""
+        """Close the root directory; nothing works afterwards. Snapshots stay."""
+        self._history.close()
         self._directory.close()
 
     # --- reading ---

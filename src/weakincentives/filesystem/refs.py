@@ -47,12 +47,16 @@ class Refs:
 
     def found(self, prefix: str = "refs/") -> dict[str, str | None]:
         """Return all refs whose names start so, with their ids, None where one is damaged."""
-        found: dict[str, str | None] = {
-            name: ref for name, ref in self._packed().items() if name.startswith(prefix)
-        }
+        found: dict[str, str | None] = {}
         for name in self._loose(prefix.rstrip("/")):
-            match = _LOOSE.fullmatch(self._content(name) or b"")
-            found[name] = match[1].decode() if match else None
+            data = self._content(name)
+            if data is not None:  # else it has been removed since it was listed
+                match = _LOOSE.fullmatch(data)
+                found[name] = match[1].decode() if match else None
+        # last: git writes them there before it removes the files
+        for name, ref in self._packed().items():
+            if name.startswith(prefix):
+                found.setdefault(name, ref)
         return found
 
     def write(self, name: str, ref: str) -> None:

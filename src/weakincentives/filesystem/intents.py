@@ -1,0 +1,67 @@
+"""An intent: what is being done, on the disk before it is done.
+
+The record has its place on the disk from the beginning, so that it can be written when the
+disk is full. It is whole or it is not there: a checksum tells.
+"""
+
+import hashlib
+import os
+from pathlib import Path
+
+import msgspec
+
+_SIZE = 4096
+
+
+class Intent(msgspec.Struct, frozen=True):
+    """A restore that has been decided: the files become those of `commit`."""
+
+    commit: str
+    root: str
+
+
+class IntentFile:
+    """The place of the record, in a store."""
+
+    def __init__(self, path: Path) -> None:
+        """Use `path`, made by `prepare`."""
+        self._path = path
+
+    def prepare(self) -> None:
+        """Take the place on the disk, once."""
+        if not self._path.exists():
+            self._write(b"")
+
+    def read(self) -> Intent | None:
+        """Return what was decided and is not finished, or None."""
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return None
+        digest, _, rest = data.partition(b"\n")
+        record, _, _ = rest.partition(b"\n")
+        if digest != hashlib.sha256(record).hexdigest().encode() or not record:
+            return None
+        try:
+            return msgspec.json.decode(record, type=Intent)
+        except msgspec.MsgspecError:
+            return None
+
+    def write(self, intent: Intent) -> None:
+        """Record `intent`, on the disk when this returns."""
+        self._write(msgspec.json.encode(intent))
+
+    def clear(self) -> None:
+        """Record that nothing is unfinished."""
+        self._write(b"")
+
+    def _write(self, record: bytes) -> None:
+        digest = hashlib.sha256(record).hexdigest().encode()
+        data = (digest + b"\n" + record + b"\n").ljust(_SIZE, b"\0")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(self._path, flags, 0o600)
+        try:
+            os.pwrite(descriptor, data, 0)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,164 @@
+"""A snapshot as a read-only filesystem: to look into it, compare it and export it."""
+
+import errno
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Self
+
+import msgspec
+
+from weakincentives.errors import SnapshotRestoreError
+from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
+from weakincentives.filesystem.objects import ObjectError, ObjectStore
+from weakincentives.filesystem.paths import os_error
+from weakincentives.filesystem.readable import ReadableFilesystem
+from weakincentives.filesystem.text import BytesContent, Content
+from weakincentives.filesystem.trees import (
+    DIRECTORY,
+    EXECUTABLE,
+    LINK,
+    TreeEntry,
+    decode_tree,
+)
+from weakincentives.filesystem.types import Children, FileStat
+
+MANIFEST = "manifest.json"
+FILES = "files"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a git tree cannot say: permissions that git has none for, and special files."""
+
+    modes: dict[str, int]
+    specials: tuple[str, ...]
+    version: str = "1"
+
+    def encode(self) -> bytes:
+        """Return the JSON; bytes of a name that are no text become lone surrogates in escapes."""
+        return json.dumps(asdict(self), sort_keys=True, indent=1).encode("ascii")
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Return what the JSON says.
+
+        Raises:
+            ValueError: It is not a manifest.
+        """
+        try:
+            return msgspec.convert(json.loads(data), cls)
+        except RecursionError:
+            raise ValueError("Manifest is nested too deeply") from None
+
+
+class SnapshotFilesystem(ReadableFilesystem):
+    """The state that one commit of a store holds."""
+
+    def __init__(
+        self, objects: ObjectStore, tree: str, root: str, *, limits: Limits = DEFAULT_LIMITS
+    ) -> None:
+        """Read the commit's `tree`, which is of the workspace at `root`.
+
+        Raises:
+            SnapshotRestoreError: The tree is none of ours, or damaged.
+        """
+        super().__init__(limits=limits)
+        self._objects = objects
+        self._root = root
+        self._trees: dict[str, dict[str, TreeEntry]] = {}
+        try:
+            top = self.tree(tree)
+            self.files = top[FILES].id
+            self.manifest = Manifest.decode(self._objects.read(top[MANIFEST].id)[1])
+        except (KeyError, ValueError, msgspec.ValidationError) as error:
+            raise SnapshotRestoreError(
+                f"Failed to restore: the snapshot is damaged ({error})"
+            ) from None
+
+    @property
+    def root(self) -> str:
+        """Where the workspace was."""
+        return self._root
+
+    def tree(self, tree: str) -> dict[str, TreeEntry]:
+        """Return the entries of a tree by name."""
+        found = self._trees.get(tree)
+        if found is None:
+            kind, data = self._objects.read(tree)
+            if kind != "tree":
+                raise ObjectError(f"Object is no tree but a {kind}: {tree!r}")
+            found = self._trees[tree] = {entry.name: entry for entry in decode_tree(data)}
+        return found
+
+    def permissions(self, path: str, mode: int) -> int:
+        """Return the permissions of what is at `path` and has git's `mode`."""
+        plain = 0o644 if mode not in {DIRECTORY, EXECUTABLE} else 0o755
+        return self.manifest.modes.get(path, plain)
+
+    def entry(self, path: str) -> TreeEntry | None:
+        """Return the tree entry at `path`; the root has none of its own."""
+        entry = TreeEntry("", DIRECTORY, self.files)
+        for segment in path.split("/") if path else ():
+            if entry.mode != DIRECTORY:
+                return None
+            found = self.tree(entry.id).get(segment)
+            if found is None:
+                return None
+            entry = found
+        return entry
+
+    def _lookup(self, path: str) -> FileStat | None:
+        entry = self.entry(path)
+        if entry is None:
+            return None
+        if entry.mode == DIRECTORY:
+            return FileStat(path, False, True, permissions=self.permissions(path, DIRECTORY))
+        if entry.mode == LINK:
+            target = os.fsdecode(self._blob(entry.id))
+            return FileStat(path, False, False, permissions=0o777, link_target=target)
+        return FileStat(
+            path,
+            is_file=True,
+            is_directory=False,
+            size_bytes=self._objects.size_of(entry.id),
+            permissions=self.permissions(path, entry.mode),
+            hasher=partial(self._hash, entry.id),
+        )
+
+    def _children(self, path: str) -> Children:
+        entry = self.entry(path)
+        if entry is None or entry.mode != DIRECTORY:
+            raise os_error(errno.ENOTDIR, path)
+        files: list[str] = []
+        directories: list[str] = []
+        symlinks: list[str] = []
+        for name, child in self.tree(entry.id).items():
+            if child.mode == DIRECTORY:
+                directories.append(name)
+            elif child.mode == LINK:
+                symlinks.append(name)
+            else:
+                files.append(name)
+        return Children(files, directories, symlinks)
+
+    def _open(self, path: str) -> Content:
+        entry = self.entry(path)
+        if entry is None or entry.mode in {DIRECTORY, LINK}:
+            raise os_error(errno.ENOENT, path)
+        return BytesContent(self._blob(entry.id))
+
+    def _blob_id(self, path: str) -> str | None:
+        entry = self.entry(path)
+        return None if entry is None or entry.mode in {DIRECTORY, LINK} else entry.id
+
+    def _blob(self, blob: str) -> bytes:
+        kind, data = self._objects.read(blob)
+        if kind != "blob":
+            raise ObjectError(f"Object is no blob but a {kind}: {blob!r}")
+        return data
+
+    def _hash(self, blob: str) -> str:
+        return hashlib.sha256(self._blob(blob)).hexdigest()
