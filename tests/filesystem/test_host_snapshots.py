@@ -325,7 +325,9 @@ def test_a_view_shows_the_state(fs: HostFilesystem, root: Path) -> None:
     assert view.list("src/empty") == ()
 
 
-def test_what_cannot_be_read_fails_the_snapshot(fs: HostFilesystem, root: Path) -> None:
+def test_a_full_store_fails_the_snapshot_and_the_next_one_is_whole(
+    fs: HostFilesystem, root: Path
+) -> None:
     (root / "a").write_text("1")
 
     def full(point: str) -> None:
@@ -333,4 +335,7 @@ def test_what_cannot_be_read_fails_the_snapshot(fs: HostFilesystem, root: Path) 
 
     with pytest.raises(SnapshotError, match="Failed to create snapshot"), fault_hook(full):
         fs.snapshot()
-    assert fs.snapshot().commit_ref
+    kept = fs.snapshot()
+    (root / "a").write_text("2")
+    fs.restore(kept)
+    assert (root / "a").read_text() == "1"

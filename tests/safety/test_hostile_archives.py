@@ -481,7 +481,7 @@ def test_a_hostile_archive_is_refused_with_a_reason(light_directory: Path, name:
         ArchiveFilesystem(path)
     assert time.process_time() - began < SECONDS
     assert 10 < len(str(caught.value)) < 3_000
-    assert open_descriptors() == descriptors
+    assert open_descriptors() <= descriptors
 
 
 def test_the_archives_are_hostile_for_one_reason_only(light_directory: Path) -> None:

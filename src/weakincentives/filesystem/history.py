@@ -88,8 +88,9 @@ class History:
                 intent = intents.read()  # another process may have finished it meanwhile
                 if intent is not None:
                     with repository.objects.batch() as batch:
-                        self._capture(repository, batch)
+                        known, _ = self._capture(repository, batch)
                         batch.finish()
+                    self._known = known
                     self._roll_to(repository, intent.commit)
 
     def close(self) -> None:
@@ -137,24 +138,25 @@ class History:
     def _taken(self, repository: Repository, tag: str | None) -> FilesystemSnapshot:
         snapshot_id, now = uuid4(), datetime.now(UTC)
         with repository.objects.batch() as batch:
-            tree = self._capture(repository, batch)
+            known, tree = self._capture(repository, batch)
             ref = repository.commit(
                 tree, snapshot_id=str(snapshot_id), created_at=now, tag=tag, batch=batch
             )
+        self._known = known  # not before its objects are stored
         return FilesystemSnapshot(snapshot_id, now, ref, self._root, str(self._place), tag)
 
-    def _capture(self, repository: Repository, batch: Batch) -> str:
-        """Capture the directory; return the id of the commit's tree."""
+    def _capture(self, repository: Repository, batch: Batch) -> tuple[CapturedDirectory, str]:
+        """Capture the directory; return it with the id of the commit's tree."""
         if repository.epoch() != self._epoch:
             self._known = None  # what was stored may have been removed since
             self._epoch = repository.epoch()
-        self._known = capture(self._directory, batch, self._known)
-        data = Manifest(self._known.modes, tuple(sorted(self._known.specials))).encode()
+        known = capture(self._directory, batch, self._known)
+        data = Manifest(known.modes, tuple(sorted(known.specials))).encode()
         entries = (
             TreeEntry(MANIFEST, FILE, batch.add("blob", data)),
-            TreeEntry(FILES, DIRECTORY, self._known.id),
+            TreeEntry(FILES, DIRECTORY, known.id),
         )
-        return batch.add("tree", encode_tree(entries))
+        return known, batch.add("tree", encode_tree(entries))
 
     def _view(self, repository: Repository, ref: str) -> SnapshotFilesystem:
         try:
