@@ -12,6 +12,10 @@ Everything the operating system has a name for stays builtin. What is ours is a
     ├── InvalidGlobError (ValueError)           not a glob               filesystem/patterns.py
     ├── InvalidRegexError (ValueError)          not a searchable regex   filesystem/search.py
     ├── ReadOnlyError (PermissionError)         write refused            filesystem/writable.py
+    ├── ArchiveError (ValueError)               not our zip              filesystem/archiveformat.py
+    ├── StaleDiffError (RuntimeError)           a side has changed       filesystem/changes.py
+    ├── ObjectError (ValueError)                missing or damaged       filesystem/objects.py
+    ├── PackError (ValueError)                  damaged pack             filesystem/deltas.py
     └── SnapshotError (RuntimeError)            no snapshot              errors.py
         └── SnapshotRestoreError                nothing restored         errors.py
 """
