@@ -240,6 +240,30 @@ def test_a_snapshot_of_another_workspace_is_refused_unless_forced(
     other.cleanup()
 
 
+def test_a_cut_off_restore_of_another_workspace_is_finished_here_and_only_here(
+    fs: HostFilesystem, root: Path, tmp_path: Path
+) -> None:
+    (root / "a").write_text("mine")
+    elsewhere = tmp_path / "other"
+    elsewhere.mkdir()
+    (elsewhere / "b").write_text("theirs")
+    other = HostFilesystem(elsewhere)
+    taken = other.snapshot()
+    (elsewhere / "b").write_text("newer")
+
+    def die(point: str) -> None:
+        if point == "restore.decided":
+            raise Killed
+
+    with pytest.raises(Killed), fault_hook(die):
+        fs.restore(taken, force=True)
+    HostFilesystem(elsewhere).close()
+    assert tree_of(elsewhere) == {"b": (0o644, b"newer")}
+    HostFilesystem(root).close()
+    assert tree_of(root) == {"b": (0o644, b"theirs")}
+    other.cleanup()
+
+
 def test_a_store_that_is_not_ours_is_refused(fs: HostFilesystem, tmp_path: Path) -> None:
     kept = fs.snapshot()
     foreign = tmp_path / "foreign"

@@ -91,7 +91,9 @@ class History:
                         known, _ = self._capture(repository, batch)
                         batch.finish()
                     self._known = known
-                    self._roll_to(repository, intent.commit)
+                    ours = Path(intent.git_dir) == self._place
+                    source = repository if ours else Repository.open(Path(intent.git_dir))
+                    self._roll_to(source, intent.commit)
 
     def close(self) -> None:
         """Let go of the store; it stays."""
@@ -171,12 +173,12 @@ class History:
         if known is None:
             raise SnapshotRestoreError("Failed to restore: the present state is not known")
         plan = plan_restore(known, self._view(repository, ref))
-        intents = IntentFile(repository.git_dir / _INTENT)
+        intents = IntentFile(self._place / _INTENT)  # ours, whose ever the snapshot is
         if plan:
             apply_restore(
                 self._directory,
                 repository.objects,
                 plan,
-                lambda: intents.write(Intent(ref, self._root)),
+                lambda: intents.write(Intent(ref, str(repository.git_dir))),
             )
         intents.clear()

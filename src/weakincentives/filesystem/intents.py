@@ -14,10 +14,10 @@ _SIZE = 4096
 
 
 class Intent(msgspec.Struct, frozen=True):
-    """A restore that has been decided: the files become those of `commit`."""
+    """A restore that has been decided: the files become those of `commit` in `git_dir`."""
 
     commit: str
-    root: str
+    git_dir: str
 
 
 class IntentFile:
