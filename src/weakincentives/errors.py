@@ -4,20 +4,20 @@ Everything the operating system has a name for stays builtin. What is ours is a
 `WinkError` *and* a builtin, defined beside the code that raises it:
 
     WinkError
-    ├── InvalidPathError (ValueError)           not a path               filesystem/paths.py
-    ├── PathEscapeError (PermissionError)       leaves the workspace     filesystem/paths.py
-    ├── LimitExceededError (ValueError)         larger than allowed      filesystem/limits.py
-    ├── TimeLimitError (TimeoutError)           took longer than allowed filesystem/limits.py
-    ├── BinaryContentError (ValueError)         not text                 filesystem/text.py
-    ├── InvalidGlobError (ValueError)           not a glob               filesystem/patterns.py
-    ├── InvalidRegexError (ValueError)          not a searchable regex   filesystem/search.py
-    ├── ReadOnlyError (PermissionError)         write refused            filesystem/writable.py
-    ├── ArchiveError (ValueError)               not our zip              filesystem/archiveformat.py
-    ├── StaleDiffError (RuntimeError)           a side has changed       filesystem/changes.py
-    ├── ObjectError (ValueError)                missing or damaged       filesystem/objects.py
-    ├── PackError (ValueError)                  damaged pack             filesystem/deltas.py
-    └── SnapshotError (RuntimeError)            no snapshot              errors.py
-        └── SnapshotRestoreError                nothing restored         errors.py
+    ├── InvalidPathError (ValueError)       not a path               filesystem/paths.py
+    ├── PathEscapeError (PermissionError)   leaves the workspace     filesystem/paths.py
+    ├── LimitExceededError (ValueError)     larger than allowed      filesystem/limits.py
+    ├── TimeLimitError (TimeoutError)       took longer than allowed filesystem/limits.py
+    ├── BinaryContentError (ValueError)     not text                 filesystem/text.py
+    ├── InvalidGlobError (ValueError)       not a glob               filesystem/patterns.py
+    ├── InvalidRegexError (ValueError)      not a searchable regex   filesystem/search.py
+    ├── ReadOnlyError (PermissionError)     write refused            filesystem/writable.py
+    ├── ArchiveError (ValueError)           not our zip              filesystem/archives/format.py
+    ├── StaleDiffError (RuntimeError)       a side has changed       filesystem/diffs/changes.py
+    ├── ObjectError (ValueError)            missing or damaged       filesystem/store/objects.py
+    ├── PackError (ValueError)              damaged pack             filesystem/store/deltas.py
+    └── SnapshotError (RuntimeError)        no snapshot              errors.py
+        └── SnapshotRestoreError            nothing restored         errors.py
 """
 
 __all__ = ["SnapshotError", "SnapshotRestoreError", "WinkError"]

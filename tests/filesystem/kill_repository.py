@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from weakincentives.filesystem.faults import fault_hook
-from weakincentives.filesystem.repository import Repository
-from weakincentives.filesystem.trees import FILE, TreeEntry, encode_tree
+from weakincentives.filesystem.store.repository import Repository
+from weakincentives.filesystem.store.trees import FILE, TreeEntry, encode_tree
 
 ROOT = Path("/workspace")
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)

@@ -23,11 +23,11 @@ from weakincentives.filesystem import (
     ReadableFilesystem,
     TimeLimitError,
     time_limit,
-    zipwriter,
 )
-from weakincentives.filesystem.archive import FAULT_POINTS, export_archive
-from weakincentives.filesystem.archiveformat import escape, unescape
-from weakincentives.filesystem.archivefs import ArchiveFilesystem
+from weakincentives.filesystem.archives import zipwriter
+from weakincentives.filesystem.archives.archivefs import ArchiveFilesystem
+from weakincentives.filesystem.archives.export import FAULT_POINTS, export_archive
+from weakincentives.filesystem.archives.format import escape, unescape
 from weakincentives.filesystem.faults import fault_hook
 from weakincentives.filesystem.hostfile import HostFile
 from weakincentives.filesystem.testing.archives import ArchiveTests

@@ -16,9 +16,9 @@ from weakincentives.filesystem import (
     Limits,
     ReadableFilesystem,
 )
-from weakincentives.filesystem.archive import export_archive
-from weakincentives.filesystem.archiveformat import ArchiveError, ArchiveLimits
-from weakincentives.filesystem.archivefs import ArchiveFilesystem
+from weakincentives.filesystem.archives.archivefs import ArchiveFilesystem
+from weakincentives.filesystem.archives.export import export_archive
+from weakincentives.filesystem.archives.format import ArchiveError, ArchiveLimits
 from weakincentives.filesystem.testing import (
     FilesystemProtocolTests,
     IgnoreFileTests,

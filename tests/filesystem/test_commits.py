@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.filesystem.gitcommand import git, new_repository
-from weakincentives.filesystem.commits import (
+from weakincentives.filesystem.store.commits import (
     commit_references,
     decode_commit,
     encode_commit,
     tag_reference,
 )
-from weakincentives.filesystem.objects import ObjectError, ObjectStore
+from weakincentives.filesystem.store.objects import ObjectError, ObjectStore
 
 REF = "1" * 40
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678_901, UTC)

@@ -13,11 +13,11 @@ from weakincentives.filesystem import (
     InMemoryFilesystem,
     ReadableFilesystem,
     TimeLimitError,
-    renames,
     time_limit,
 )
-from weakincentives.filesystem.changes import Change, StaleDiffError, blob_id
-from weakincentives.filesystem.diff import Diff, DiffStatistics, LineCount, diff
+from weakincentives.filesystem.diffs import renames
+from weakincentives.filesystem.diffs.changes import Change, StaleDiffError, blob_id
+from weakincentives.filesystem.diffs.diff import Diff, DiffStatistics, LineCount, diff
 from weakincentives.filesystem.types import FileStat
 
 Fill = Callable[[InMemoryFilesystem], object]

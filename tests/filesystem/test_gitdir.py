@@ -13,9 +13,9 @@ import pytest
 
 from tests.filesystem.gitcommand import new_repository
 from weakincentives.errors import SnapshotError
-from weakincentives.filesystem import gitdir
 from weakincentives.filesystem.faults import fault_hook
-from weakincentives.filesystem.gitdir import GitDirectory
+from weakincentives.filesystem.store import gitdir
+from weakincentives.filesystem.store.gitdir import GitDirectory
 
 
 def state(path: Path) -> list[tuple[str, int, bytes]]:

@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from weakincentives.filesystem import TimeLimitError, lines, time_limit
-from weakincentives.filesystem.lines import Block, changed_blocks, split_lines
+from weakincentives.filesystem import TimeLimitError, time_limit
+from weakincentives.filesystem.diffs import lines
+from weakincentives.filesystem.diffs.lines import Block, changed_blocks, split_lines
 
 Lines = list[bytes]
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.filesystem.gitcommand import git, hash_object, new_repository
-from weakincentives.filesystem import objects
-from weakincentives.filesystem.batches import id_of
 from weakincentives.filesystem.faults import fault_hook
-from weakincentives.filesystem.objects import ObjectError, ObjectStore, is_object_id
+from weakincentives.filesystem.store import objects
+from weakincentives.filesystem.store.batches import id_of
+from weakincentives.filesystem.store.objects import ObjectError, ObjectStore, is_object_id
 
 POINTS = ["objects.packed", "objects.indexed", "objects.named", "objects.visible"]
 
@@ -157,7 +157,7 @@ def test_a_large_blob_is_stored_and_read_in_chunks(repository: Path, store: Obje
 MEMORY = """
 import resource, sys
 from pathlib import Path
-from weakincentives.filesystem.objects import ObjectStore
+from weakincentives.filesystem.store.objects import ObjectStore
 store = ObjectStore(Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_AS, (300 << 20, 300 << 20))
 size = 400 << 20
@@ -419,7 +419,7 @@ def die_at(point: str, repository: Path, work: str) -> None:
 import os, signal, sys
 from pathlib import Path
 from weakincentives.filesystem.faults import fault_hook
-from weakincentives.filesystem.objects import ObjectStore
+from weakincentives.filesystem.store.objects import ObjectStore
 def hook(point):
     if point == {point!r}:
         os.kill(os.getpid(), signal.SIGKILL)

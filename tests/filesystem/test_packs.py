@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.filesystem.gitcommand import git, hash_object, new_repository
-from weakincentives.filesystem import packing, packs
-from weakincentives.filesystem.batches import id_of
-from weakincentives.filesystem.deltas import LARGEST, PackError, patched
-from weakincentives.filesystem.packing import PackWriter
-from weakincentives.filesystem.packs import Pack
+from weakincentives.filesystem.store import packing, packs
+from weakincentives.filesystem.store.batches import id_of
+from weakincentives.filesystem.store.deltas import LARGEST, PackError, patched
+from weakincentives.filesystem.store.packing import PackWriter
+from weakincentives.filesystem.store.packs import Pack
 
 ALIKE = [
     "".join(f"line {n} {'changed' if n == number else ''}\n" for n in range(200)).encode()
@@ -316,8 +316,8 @@ BOMB = """
 import resource, sys, zlib
 from pathlib import Path
 from tests.filesystem.test_packs import bomb
-from weakincentives.filesystem.deltas import PackError
-from weakincentives.filesystem.packs import Pack
+from weakincentives.filesystem.store.deltas import PackError
+from weakincentives.filesystem.store.packs import Pack
 index = bomb(Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))
 pack = Pack(index)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem, ReadableFilesystem
-from weakincentives.filesystem.diff import Diff, diff
-from weakincentives.filesystem.patch import MAX_TEXT, quoted
+from weakincentives.filesystem.diffs.diff import Diff, diff
+from weakincentives.filesystem.diffs.patch import MAX_TEXT, quoted
 
 Tree = dict[str, tuple[str, bytes]]
 """What is at each path: ("100644", data), ("100755", data), ("120000", target)."""

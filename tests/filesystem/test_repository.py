@@ -19,12 +19,12 @@ import pytest
 from tests.filesystem.gitcommand import git, hash_object
 from tests.filesystem.kill_repository import MOMENT, ROOT, snapshot
 from weakincentives.errors import SnapshotError
-from weakincentives.filesystem import objects
 from weakincentives.filesystem.faults import fault_hook
-from weakincentives.filesystem.refs import Refs
-from weakincentives.filesystem.repository import Repository, StoreSize, default_git_dir
-from weakincentives.filesystem.trees import DIRECTORY, FILE, LINK, TreeEntry, encode_tree
-from weakincentives.filesystem.verifying import Problem
+from weakincentives.filesystem.store import objects
+from weakincentives.filesystem.store.refs import Refs
+from weakincentives.filesystem.store.repository import Repository, StoreSize, default_git_dir
+from weakincentives.filesystem.store.trees import DIRECTORY, FILE, LINK, TreeEntry, encode_tree
+from weakincentives.filesystem.store.verifying import Problem
 
 
 @pytest.fixture
@@ -631,8 +631,8 @@ def test_a_repository_is_removed_when_nobody_uses_it(repository: Repository) -> 
 USER = """
 import sys
 from pathlib import Path
-from weakincentives.filesystem.refs import Refs
-from weakincentives.filesystem.repository import Repository
+from weakincentives.filesystem.store.refs import Refs
+from weakincentives.filesystem.store.repository import Repository
 with Repository.open(Path(sys.argv[1])).in_use():
     print("in use", flush=True)
     sys.stdin.read()

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.filesystem.gitcommand import git, new_repository
-from weakincentives.filesystem.objects import ObjectError, ObjectStore
-from weakincentives.filesystem.trees import (
+from weakincentives.filesystem.store.objects import ObjectError, ObjectStore
+from weakincentives.filesystem.store.trees import (
     DIRECTORY,
     EXECUTABLE,
     FILE,

@@ -24,9 +24,9 @@ import pytest
 
 from tests.safety.places import LONG, ROOT
 from weakincentives.filesystem import InMemoryFilesystem
-from weakincentives.filesystem.archive import export_archive
-from weakincentives.filesystem.archiveformat import ArchiveError
-from weakincentives.filesystem.archivefs import ArchiveFilesystem
+from weakincentives.filesystem.archives.archivefs import ArchiveFilesystem
+from weakincentives.filesystem.archives.export import export_archive
+from weakincentives.filesystem.archives.format import ArchiveError
 
 SECONDS = 5
 MEMORY = 300 << 20
@@ -542,7 +542,7 @@ def test_git_and_python_files_are_only_data(light_directory: Path) -> None:
 _MEASURE = """
 import sys
 from tests.safety.measured import peak
-from weakincentives.filesystem.archivefs import ArchiveFilesystem
+from weakincentives.filesystem.archives.archivefs import ArchiveFilesystem
 try:
     ArchiveFilesystem(sys.argv[1])
 except ValueError as error:

@@ -22,7 +22,6 @@ from threading import Lock
 from weakincentives.filesystem import staging
 from weakincentives.filesystem.base import BaseFilesystem
 from weakincentives.filesystem.events import StateReplaced
-from weakincentives.filesystem.history import History
 from weakincentives.filesystem.hostfile import HostFile, LineIndexes, identity_of
 from weakincentives.filesystem.leftovers import is_temporary, temporary_name
 from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits, check_time
@@ -30,6 +29,7 @@ from weakincentives.filesystem.paths import RESERVED_PREFIX, join, os_error, par
 from weakincentives.filesystem.primitives import is_passed_over
 from weakincentives.filesystem.readable import ReadableFilesystem, hash_of
 from weakincentives.filesystem.rooted import RootedDirectory, explained
+from weakincentives.filesystem.snapshots.history import History
 from weakincentives.filesystem.text import Content
 from weakincentives.filesystem.types import (
     Children,

@@ -10,7 +10,7 @@ from typing import Protocol
 import pytest
 
 from weakincentives.filesystem import BaseFilesystem, Filesystem
-from weakincentives.filesystem.archivefs import ArchiveFilesystem
+from weakincentives.filesystem.archives.archivefs import ArchiveFilesystem
 from weakincentives.filesystem.testing.contract import ConformanceSuite
 
 _DATE = datetime(2024, 1, 15, 10, 30, tzinfo=UTC)

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from weakincentives.filesystem.changes import Change, State, mode_of
+from weakincentives.filesystem.diffs.changes import Change, State, mode_of
+from weakincentives.filesystem.diffs.lines import split_lines
 from weakincentives.filesystem.limits import check_time
-from weakincentives.filesystem.lines import split_lines
 from weakincentives.filesystem.types import FileStat
 
 _MAX_SIZE = 256 * 1024  # bytes in a file that is looked at for similarity

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from weakincentives.filesystem.deltas import LARGEST, PackError, patched
+from weakincentives.filesystem.store.deltas import LARGEST, PackError, patched
 
 KINDS = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
 _OFFSET_DELTA, _REFERENCE_DELTA = 6, 7

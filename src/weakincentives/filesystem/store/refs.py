@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 
 from weakincentives.errors import SnapshotError
 from weakincentives.filesystem.faults import reached
-from weakincentives.filesystem.gitdir import GitDirectory, sync
+from weakincentives.filesystem.store.gitdir import GitDirectory, sync
 
 MAIN = "refs/heads/main"
 PINS = "refs/wink/"

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from weakincentives.filesystem.binary import binary_patch
-from weakincentives.filesystem.changes import Change, State, encoded, mode_of
-from weakincentives.filesystem.lines import Block, changed_blocks, split_lines
+from weakincentives.filesystem.diffs.binary import binary_patch
+from weakincentives.filesystem.diffs.changes import Change, State, encoded, mode_of
+from weakincentives.filesystem.diffs.lines import Block, changed_blocks, split_lines
 from weakincentives.filesystem.paths import parent_of, parents_of
 from weakincentives.filesystem.text import BytesContent
 from weakincentives.filesystem.types import FileStat

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from weakincentives.filesystem.commits import commit_references, decode_commit, tag_reference
-from weakincentives.filesystem.objects import ObjectError, ObjectStore
-from weakincentives.filesystem.trees import tree_references
+from weakincentives.filesystem.store.commits import commit_references, decode_commit, tag_reference
+from weakincentives.filesystem.store.objects import ObjectError, ObjectStore
+from weakincentives.filesystem.store.trees import tree_references
 
 
 @dataclass(frozen=True, slots=True)

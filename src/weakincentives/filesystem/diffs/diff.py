@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from weakincentives.filesystem.changes import Change, ChangeKind, State, same_bytes
+from weakincentives.filesystem.diffs.changes import Change, ChangeKind, State, same_bytes
+from weakincentives.filesystem.diffs.lines import changed_blocks, split_lines
+from weakincentives.filesystem.diffs.patch import Patch, Section, Style, sections_of
+from weakincentives.filesystem.diffs.renames import with_renames
 from weakincentives.filesystem.limits import check_time
-from weakincentives.filesystem.lines import changed_blocks, split_lines
-from weakincentives.filesystem.patch import Patch, Section, Style, sections_of
 from weakincentives.filesystem.paths import brief, join, normalize_path, os_error, shown
 from weakincentives.filesystem.readable import ReadableFilesystem
-from weakincentives.filesystem.renames import with_renames
 from weakincentives.filesystem.types import FileStat, Results
 
 _MAX_SHOWN = 50  # changes in a summary

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from weakincentives.filesystem.archiveformat import (
+from weakincentives.filesystem.archives.format import (
     DIRECTORY_MODE,
     FILES,
     MANIFEST,
@@ -26,7 +26,8 @@ from weakincentives.filesystem.archiveformat import (
     escape,
     mode_of,
 )
-from weakincentives.filesystem.archivereuse import EarlierArchive, earlier_archive
+from weakincentives.filesystem.archives.reuse import EarlierArchive, earlier_archive
+from weakincentives.filesystem.archives.zipwriter import Packed, ZipWriter
 from weakincentives.filesystem.faults import reached
 from weakincentives.filesystem.leftovers import is_temporary
 from weakincentives.filesystem.limits import check_time
@@ -35,7 +36,6 @@ from weakincentives.filesystem.searchable import SearchableFilesystem
 from weakincentives.filesystem.staging import remove_leftovers, store_file, sync_directory
 from weakincentives.filesystem.text import Content
 from weakincentives.filesystem.types import FileStat
-from weakincentives.filesystem.zipwriter import Packed, ZipWriter
 
 ENTRY_WRITTEN, ALL_WRITTEN = "archive.entry", "archive.written"
 RENAMED, SYNCED = "archive.renamed", "archive.synced"

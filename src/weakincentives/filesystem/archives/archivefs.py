@@ -8,25 +8,25 @@ from pathlib import Path
 from threading import Lock
 from typing import Self
 
-from weakincentives.filesystem.archiveformat import (
+from weakincentives.filesystem.archives.format import (
     DEFAULT_ARCHIVE_LIMITS,
     ArchiveError,
     ArchiveLimits,
 )
-from weakincentives.filesystem.archivestate import (
+from weakincentives.filesystem.archives.state import (
     ArchivedFile,
     ArchivedFolder,
     ArchivedLink,
     ArchivedNode,
     read_archive,
 )
+from weakincentives.filesystem.archives.zipreader import MemberStream
+from weakincentives.filesystem.archives.ziprecords import ZipMember
 from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
 from weakincentives.filesystem.paths import brief, os_error
 from weakincentives.filesystem.readable import ReadableFilesystem
 from weakincentives.filesystem.text import BytesContent, Content
 from weakincentives.filesystem.types import Children, FileStat
-from weakincentives.filesystem.zipreader import MemberStream
-from weakincentives.filesystem.ziprecords import ZipMember
 
 _MARK_EVERY = 8 * 1024 * 1024  # bytes between two places from which reading can go on
 

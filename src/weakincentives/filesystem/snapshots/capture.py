@@ -12,13 +12,13 @@ import stat
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
-from weakincentives.filesystem.batches import Batch
 from weakincentives.filesystem.hostfile import Identity, has_settled, identity_of
 from weakincentives.filesystem.leftovers import is_temporary
 from weakincentives.filesystem.limits import check_time
 from weakincentives.filesystem.paths import join, os_error
 from weakincentives.filesystem.rooted import RootedDirectory, read_range
-from weakincentives.filesystem.trees import (
+from weakincentives.filesystem.store.batches import Batch
+from weakincentives.filesystem.store.trees import (
     DIRECTORY,
     EXECUTABLE,
     FILE,

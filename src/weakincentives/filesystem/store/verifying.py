@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from weakincentives.filesystem.commits import decode_commit
-from weakincentives.filesystem.objects import ObjectError, ObjectStore
-from weakincentives.filesystem.trees import DIRECTORY, decode_tree
+from weakincentives.filesystem.store.commits import decode_commit
+from weakincentives.filesystem.store.objects import ObjectError, ObjectStore
+from weakincentives.filesystem.store.trees import DIRECTORY, decode_tree
 
 
 @dataclass(frozen=True, slots=True)

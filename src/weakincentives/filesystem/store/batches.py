@@ -10,8 +10,8 @@ from typing import BinaryIO, Self
 
 from weakincentives.filesystem.faults import reached
 from weakincentives.filesystem.leftovers import temporary_name
-from weakincentives.filesystem.packing import PackWriter
 from weakincentives.filesystem.staging import sync_directory
+from weakincentives.filesystem.store.packing import PackWriter
 
 _LEVEL = 1
 _SMALL = 8 * 1024

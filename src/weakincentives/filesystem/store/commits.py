@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import takewhile
 
-from weakincentives.filesystem.objects import ObjectError, is_object_id
 from weakincentives.filesystem.paths import shown
+from weakincentives.filesystem.store.objects import ObjectError, is_object_id
 
 _AUTHOR = "wink <wink@localhost>"
 _MAX_SUBJECT = 200

@@ -11,16 +11,16 @@ from threading import RLock
 from uuid import uuid4
 
 from weakincentives.errors import SnapshotError, SnapshotRestoreError
-from weakincentives.filesystem.batches import Batch
-from weakincentives.filesystem.capture import CapturedDirectory, capture
-from weakincentives.filesystem.intents import Intent, IntentFile
-from weakincentives.filesystem.objects import ObjectError
-from weakincentives.filesystem.repository import Repository, default_git_dir
-from weakincentives.filesystem.restoring import apply_restore, plan_restore
 from weakincentives.filesystem.rooted import RootedDirectory
-from weakincentives.filesystem.trees import DIRECTORY, FILE, TreeEntry, encode_tree
+from weakincentives.filesystem.snapshots.capture import CapturedDirectory, capture
+from weakincentives.filesystem.snapshots.intents import Intent, IntentFile
+from weakincentives.filesystem.snapshots.restoring import apply_restore, plan_restore
+from weakincentives.filesystem.snapshots.view import FILES, MANIFEST, Manifest, SnapshotFilesystem
+from weakincentives.filesystem.store.batches import Batch
+from weakincentives.filesystem.store.objects import ObjectError
+from weakincentives.filesystem.store.repository import Repository, default_git_dir
+from weakincentives.filesystem.store.trees import DIRECTORY, FILE, TreeEntry, encode_tree
 from weakincentives.filesystem.types import FilesystemSnapshot
-from weakincentives.filesystem.view import FILES, MANIFEST, Manifest, SnapshotFilesystem
 
 _INTENT = "wink-intent"
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from weakincentives.filesystem.objects import ObjectError
+from weakincentives.filesystem.store.objects import ObjectError
 
 DIRECTORY = 0o040000
 FILE = 0o100644

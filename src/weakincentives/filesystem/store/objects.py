@@ -16,13 +16,13 @@ from functools import partial
 from pathlib import Path
 
 from weakincentives.errors import WinkError
-from weakincentives.filesystem.batches import Batch, id_of
-from weakincentives.filesystem.deltas import LARGEST, PackError
 from weakincentives.filesystem.faults import reached
 from weakincentives.filesystem.leftovers import is_temporary
-from weakincentives.filesystem.loose import loose_stream
-from weakincentives.filesystem.packs import Pack, Stream
 from weakincentives.filesystem.staging import remove_leftovers
+from weakincentives.filesystem.store.batches import Batch, id_of
+from weakincentives.filesystem.store.deltas import LARGEST, PackError
+from weakincentives.filesystem.store.loose import loose_stream
+from weakincentives.filesystem.store.packs import Pack, Stream
 
 _ID = re.compile(r"[0-9a-f]{40}")
 _PACK_FILE = re.compile(r"(pack-[0-9a-f]{40})\.([a-z]+)")

@@ -9,8 +9,8 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from weakincentives.filesystem.deltas import PackError
-from weakincentives.filesystem.packs import KINDS, Stream
+from weakincentives.filesystem.store.deltas import PackError
+from weakincentives.filesystem.store.packs import KINDS, Stream
 
 _CHUNK = 1024 * 1024
 _MAX_HEADER = 32  # "commit 18446744073709551615" and the NUL after it

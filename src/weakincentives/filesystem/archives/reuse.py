@@ -11,18 +11,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from weakincentives.filesystem.archiveformat import (
+from weakincentives.filesystem.archives.format import (
     FILES,
     ArchiveError,
     ArchiveLimits,
     FileRecord,
     entry_of,
 )
-from weakincentives.filesystem.archivestate import open_archive, read_manifest
+from weakincentives.filesystem.archives.state import open_archive, read_manifest
+from weakincentives.filesystem.archives.zipreader import PIECE, ZipReader
+from weakincentives.filesystem.archives.ziprecords import FASTEST, STORED, ZipMember
+from weakincentives.filesystem.archives.zipwriter import WIDE, local_header
 from weakincentives.filesystem.rooted import read_range
-from weakincentives.filesystem.zipreader import PIECE, ZipReader
-from weakincentives.filesystem.ziprecords import FASTEST, STORED, ZipMember
-from weakincentives.filesystem.zipwriter import WIDE, local_header
 
 _OUR_OWN = ArchiveLimits(max_entries=10_000_000, max_manifest_bytes=1024**3)
 

@@ -11,14 +11,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from weakincentives.filesystem import staging
-from weakincentives.filesystem.capture import Captured, CapturedDirectory, git_mode
 from weakincentives.filesystem.faults import reached
 from weakincentives.filesystem.leftovers import temporary_name
-from weakincentives.filesystem.objects import ObjectStore
 from weakincentives.filesystem.paths import join
 from weakincentives.filesystem.rooted import RootedDirectory
-from weakincentives.filesystem.trees import DIRECTORY, LINK, TreeEntry
-from weakincentives.filesystem.view import SnapshotFilesystem
+from weakincentives.filesystem.snapshots.capture import Captured, CapturedDirectory, git_mode
+from weakincentives.filesystem.snapshots.view import SnapshotFilesystem
+from weakincentives.filesystem.store.objects import ObjectStore
+from weakincentives.filesystem.store.trees import DIRECTORY, LINK, TreeEntry
 
 
 class RestorePlan:

@@ -12,11 +12,8 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Self
 
-from weakincentives.filesystem.archiveformat import ArchiveError, ArchiveLimits
-from weakincentives.filesystem.limits import check_time
-from weakincentives.filesystem.paths import brief
-from weakincentives.filesystem.rooted import read_range
-from weakincentives.filesystem.ziprecords import (
+from weakincentives.filesystem.archives.format import ArchiveError, ArchiveLimits
+from weakincentives.filesystem.archives.ziprecords import (
     CENTRAL,
     CENTRAL_SIGNATURE,
     DEFLATED,
@@ -36,6 +33,9 @@ from weakincentives.filesystem.ziprecords import (
     ZIP64_EXTRA,
     ZipMember,
 )
+from weakincentives.filesystem.limits import check_time
+from weakincentives.filesystem.paths import brief
+from weakincentives.filesystem.rooted import read_range
 
 PIECE = 1024 * 1024
 _PACKED_PIECE = 256 * 1024

@@ -5,7 +5,7 @@ from base64 import b85encode
 from collections.abc import Iterator
 from string import ascii_letters
 
-from weakincentives.filesystem.changes import chunks
+from weakincentives.filesystem.diffs.changes import chunks
 from weakincentives.filesystem.text import Content
 
 _LINE = 52  # bytes in a line, counted by its first letter: A to Z, then a to z

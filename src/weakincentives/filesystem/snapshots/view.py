@@ -12,17 +12,17 @@ import msgspec
 
 from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
-from weakincentives.filesystem.objects import ObjectError, ObjectStore
 from weakincentives.filesystem.paths import os_error
 from weakincentives.filesystem.readable import ReadableFilesystem
-from weakincentives.filesystem.text import BytesContent, Content
-from weakincentives.filesystem.trees import (
+from weakincentives.filesystem.store.objects import ObjectError, ObjectStore
+from weakincentives.filesystem.store.trees import (
     DIRECTORY,
     EXECUTABLE,
     LINK,
     TreeEntry,
     decode_tree,
 )
+from weakincentives.filesystem.text import BytesContent, Content
 from weakincentives.filesystem.types import Children, FileStat
 
 MANIFEST = "manifest.json"

@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import NamedTuple
 
-from weakincentives.filesystem.archiveformat import DEFAULT_ARCHIVE_LIMITS, RATIO_FREE_BYTES
-from weakincentives.filesystem.limits import check_time
-from weakincentives.filesystem.staging import write_all
-from weakincentives.filesystem.ziprecords import (
+from weakincentives.filesystem.archives.format import DEFAULT_ARCHIVE_LIMITS, RATIO_FREE_BYTES
+from weakincentives.filesystem.archives.ziprecords import (
     CENTRAL,
     CENTRAL_SIGNATURE,
     DEFLATED,
@@ -35,6 +33,8 @@ from weakincentives.filesystem.ziprecords import (
     ZIP64_EXTRA,
     ZipMember,
 )
+from weakincentives.filesystem.limits import check_time
+from weakincentives.filesystem.staging import write_all
 
 LEVEL = 1
 _BUFFER = 1024 * 1024

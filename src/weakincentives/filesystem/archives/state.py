@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from weakincentives.filesystem.archiveformat import (
+from weakincentives.filesystem.archives.format import (
     DEFAULT_ARCHIVE_LIMITS,
     FILES,
     MANIFEST,
@@ -25,9 +25,9 @@ from weakincentives.filesystem.archiveformat import (
     permissions_of,
     unescape,
 )
+from weakincentives.filesystem.archives.zipreader import ZipReader
+from weakincentives.filesystem.archives.ziprecords import ZipMember
 from weakincentives.filesystem.paths import brief, parent_of
-from weakincentives.filesystem.zipreader import ZipReader
-from weakincentives.filesystem.ziprecords import ZipMember
 
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _KEPT_BYTES = 64 * 1024 * 1024  # content that stays in memory once it has been checked

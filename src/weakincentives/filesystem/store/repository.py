@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Self
 
 from weakincentives.errors import SnapshotError
-from weakincentives.filesystem.batches import Batch
-from weakincentives.filesystem.commits import Commit, decode_commit, encode_commit
 from weakincentives.filesystem.faults import reached
-from weakincentives.filesystem.gitdir import GitDirectory
-from weakincentives.filesystem.objects import ObjectError, ObjectStore, is_object_id
-from weakincentives.filesystem.reachable import reachable
-from weakincentives.filesystem.refs import MAIN, PINS, Refs
-from weakincentives.filesystem.verifying import Problem, snapshot_problems
+from weakincentives.filesystem.store.batches import Batch
+from weakincentives.filesystem.store.commits import Commit, decode_commit, encode_commit
+from weakincentives.filesystem.store.gitdir import GitDirectory
+from weakincentives.filesystem.store.objects import ObjectError, ObjectStore, is_object_id
+from weakincentives.filesystem.store.reachable import reachable
+from weakincentives.filesystem.store.refs import MAIN, PINS, Refs
+from weakincentives.filesystem.store.verifying import Problem, snapshot_problems
 
 _SNAPSHOT_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
 _log = logging.getLogger(__name__)

@@ -1,0 +1,1 @@
+"""Archives: the whole state of a workspace as one ZIP file."""

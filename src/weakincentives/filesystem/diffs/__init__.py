@@ -1,0 +1,1 @@
+"""What changed between two states, entry by entry and line by line."""

@@ -1,0 +1,1 @@
+"""Snapshots of a host directory: captured, looked into and restored."""
