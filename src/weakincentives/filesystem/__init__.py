@@ -1,6 +1,15 @@
 """The workspace: one protocol, its backends, and what they share."""
 
+from weakincentives.filesystem.archives.archivefs import ArchiveFilesystem
+from weakincentives.filesystem.archives.format import (
+    DEFAULT_ARCHIVE_LIMITS,
+    ArchiveError,
+    ArchiveLimits,
+    ArchiveManifest,
+)
 from weakincentives.filesystem.base import BaseFilesystem
+from weakincentives.filesystem.diffs.changes import Change, ChangeKind, StaleDiffError
+from weakincentives.filesystem.diffs.diff import Diff, DiffStatistics, LineCount, diff
 from weakincentives.filesystem.events import (
     DirectoryCreated,
     EntryMoved,
@@ -36,6 +45,7 @@ from weakincentives.filesystem.paths import (
 )
 from weakincentives.filesystem.patterns import InvalidGlobError, glob_match
 from weakincentives.filesystem.protocol import (
+    ArchivableFilesystem,
     Filesystem,
     ObservableFilesystem,
     SnapshotableFilesystem,
@@ -66,6 +76,7 @@ InMemoryBackend = InMemoryFilesystem
 HostBackend = HostFilesystem
 
 __all__ = [
+    "DEFAULT_ARCHIVE_LIMITS",
     "DEFAULT_LIMITS",
     "DEFAULT_READ_LIMIT",
     "MAX_GREP_MATCHES",
@@ -74,11 +85,20 @@ __all__ = [
     "MAX_WRITE_LENGTH",
     "MEMORY_LIMITS",
     "READ_ENTIRE_FILE",
+    "ArchivableFilesystem",
+    "ArchiveError",
+    "ArchiveFilesystem",
+    "ArchiveLimits",
+    "ArchiveManifest",
     "BaseFilesystem",
     "BinaryContentError",
     "BytesContent",
+    "Change",
+    "ChangeKind",
     "Children",
     "Content",
+    "Diff",
+    "DiffStatistics",
     "DirectoryCreated",
     "EntryMoved",
     "FileContent",
@@ -103,6 +123,7 @@ __all__ = [
     "Kind",
     "LimitExceededError",
     "Limits",
+    "LineCount",
     "LinkCreated",
     "Listener",
     "MountReport",
@@ -115,11 +136,13 @@ __all__ = [
     "Results",
     "SkippedEntry",
     "SnapshotableFilesystem",
+    "StaleDiffError",
     "StateReplaced",
     "TimeLimitError",
     "VfsPath",
     "WriteMode",
     "WriteResult",
+    "diff",
     "glob_match",
     "normalize_path",
     "time_limit",

@@ -1,47 +1,35 @@
 """A whole filesystem: what can be done with files beyond the protocol."""
 
-import errno
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Collection
 from contextlib import closing
-from typing import Self
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, Self
 
+from weakincentives.filesystem.archives.archivefs import ArchiveFilesystem
+from weakincentives.filesystem.archives.export import export_archive
+from weakincentives.filesystem.archives.format import DEFAULT_ARCHIVE_LIMITS, ArchiveLimits
 from weakincentives.filesystem.events import (
     DirectoryCreated,
-    EntryMoved,
-    LinkCreated,
+    StateReplaced,
 )
+from weakincentives.filesystem.leftovers import temporary_name
 from weakincentives.filesystem.limits import LimitExceededError
 from weakincentives.filesystem.mounts import HostMount, HostRoots, MountPlan, MountReport
+from weakincentives.filesystem.movable import MovableFilesystem
 from weakincentives.filesystem.paths import (
-    brief,
-    check_new,
-    normalize_path,
-    os_error,
+    join,
     parent_of,
     parents_of,
 )
-from weakincentives.filesystem.primitives import refuse_links_and_specials
-from weakincentives.filesystem.types import FileStat
-from weakincentives.filesystem.writable import WritableFilesystem, refuse_overwrite
+from weakincentives.filesystem.readable import ReadableFilesystem
+from weakincentives.filesystem.states import State
+from weakincentives.filesystem.writable import refuse_overwrite
 
 
-class BaseFilesystem(WritableFilesystem):
+class BaseFilesystem(MovableFilesystem):
     """The class to derive a backend from; a backend is its primitives and nothing else."""
-
-    def move(self, source: str, destination: str, *, overwrite: bool = False) -> None:
-        """Give a file, link or directory a new path in one step; parents are made before.
-
-        Raises:
-            FileNotFoundError: Nothing is at `source`.
-            FileExistsError: Something is at `destination` and `overwrite` is False.
-            IsADirectoryError: A directory is at `destination`.
-            ValueError: A directory would move into itself.
-        """
-        self._transfer(source, destination, overwrite, copying=False)
-
-    def copy(self, source: str, destination: str, *, overwrite: bool = False) -> None:
-        """Copy a file, link or directory in one step; raises as `move` does."""
-        self._transfer(source, destination, overwrite, copying=True)
 
     def hydrate_from_host(
         self, mount: HostMount, *, allowed_roots: HostRoots | None = None
@@ -64,6 +52,45 @@ class BaseFilesystem(WritableFilesystem):
                 self._install(file.path, data, file.permissions, known)
             return plan.report()
 
+    def export_archive(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        created_at: datetime | None = None,
+        previous: str | os.PathLike[str] | None = None,
+    ) -> int:
+        """Write the whole state to a ZIP file; return how many files are in it.
+
+        The same state and `created_at` give the same bytes. What has not changed since
+        the archive `previous`, which may be at `path`, is taken over from there.
+
+        Raises:
+            OSError: Something cannot be read or written; what was at `path` is still there.
+        """
+        earlier = None if previous is None else Path(previous)
+        return export_archive(self, Path(path), created_at=created_at, previous=earlier)
+
+    def import_archive(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        archive_limits: ArchiveLimits = DEFAULT_ARCHIVE_LIMITS,
+    ) -> int:
+        """Make everything as it is in a ZIP file; return how many files are in it.
+
+        The archive is checked down to the last byte before anything changes.
+
+        Raises:
+            ArchiveError: It is no archive, damaged, or not to be trusted.
+            LimitExceededError: It exceeds the quota.
+            OSError: It cannot be read, or its content cannot be written.
+        """
+        self._refuse_read_only("")
+        with ArchiveFilesystem(Path(path), archive_limits=archive_limits) as state, self._lock:
+            self._replace_all(state, Path(path).name)
+            self._tell_replaced("import", os.fspath(path))
+            return state.manifest.file_count
+
     def close(self) -> None:
         """Let go of what the filesystem holds open."""
 
@@ -77,36 +104,64 @@ class BaseFilesystem(WritableFilesystem):
 
     # --- shared steps that a backend may do better ---
 
-    def _move(self, source: str, destination: str) -> None:
-        """Move an entry to where nothing is, or a file or link over a file."""
-        self._copy(source, destination)
-        self._remove(source)
+    def _replace_all(self, state: ReadableFilesystem, name: str) -> None:
+        """Make everything as it is in `state`, which is called `name`.
 
-    def _copy(self, source: str, destination: str) -> None:
-        """Copy an entry to where nothing is, or a file or link over a file."""
-        found = None
-        for found in self._tree(source):
-            target = destination + found.path[len(source) :]
-            if found.is_directory:
-                self._make_directory(target)
-            elif found.link_target is not None:
-                self._make_link(target, found.link_target)
-            elif found.is_file:
-                self._copy_file(found, target)
-        if found is None:
-            self._refuse_missing(source)  # it has gone since it was looked at
-
-    def _copy_file(self, found: FileStat, target: str) -> None:
-        """Copy one file."""
-        with self._open(found.path) as content:
-            data = content.read(0, content.size)
-        self._store(target, data, permissions=found.permissions)
-
-    def _copy_below(self, missing: Sequence[str], source: str, goal: str) -> None:
-        """Copy an entry into a chain of `missing` directories, or do nothing."""
-        self._act_below(missing, self._copy, source, goal)
+        All of it is copied out of sight first. If moving it into place fails, everything
+        is moved back; a backend that can swap in one step does so.
+        """
+        target = State(state)
+        self._check_quota_for(target)
+        hidden, aside = temporary_name(), temporary_name()
+        moved: list[tuple[str, str]] = []
+        try:
+            self._make_directory(aside)
+            self._copy_state(target, hidden)
+            for name in self._names("", {hidden, aside}):
+                self._move(name, join(aside, name))
+                moved.append((join(aside, name), name))
+            for name in self._names(hidden, ()):
+                self._move(join(hidden, name), name)
+                moved.append((name, join(hidden, name)))
+        except BaseException:
+            for source, goal in reversed(moved):
+                self._move(source, goal)
+            raise
+        finally:
+            for path in (hidden, aside):
+                if self._lookup(path) is not None:
+                    self._remove(path)
 
     # --- shared steps ---
+
+    def _check_quota_for(self, state: State) -> None:
+        if self._quota:
+            found = [
+                each for _, children in state.directories("Import") for each in children.values()
+            ]
+            self._quota.check(sum(each.size_bytes for each in found), len(found))
+
+    def _copy_state(self, state: State, goal: str) -> None:
+        self._make_directory(goal)
+        for _, children in state.directories("Import"):
+            for found in children.values():
+                target = join(goal, found.path)
+                if found.is_directory:
+                    self._make_directory(target)
+                elif found.link_target is not None:
+                    self._make_link(target, found.link_target)
+                elif found.is_file:
+                    with state.open(found.path) as content:
+                        data = content.read(0, content.size)
+                    self._store(target, data, permissions=found.permissions & 0o777)
+
+    def _names(self, directory: str, without: Collection[str]) -> list[str]:
+        groups = self._children(directory)
+        return [name for group in groups for name in group if name not in without]
+
+    def _tell_replaced(self, reason: Literal["restore", "import"], reference: str) -> None:
+        self._quota.recount()
+        self._listeners.tell(StateReplaced(reason, reference))
 
     def _admit_mount(self, plan: MountPlan) -> None:
         above = {parent for file in plan.files for parent in parents_of(file.path)}
@@ -117,17 +172,6 @@ class BaseFilesystem(WritableFilesystem):
             there = [found for file in plan.files if (found := self._lookup(file.path))]
             replaced = sum(found.size_bytes for found in there)
             self._quota.admit(plan.total_bytes - replaced, len(plan.files) - len(there) + new)
-
-    def _act_below(
-        self, missing: Sequence[str], act: Callable[[str, str], None], source: str, goal: str
-    ) -> None:
-        """Make the directories that `goal` lacks, then move or copy; take back if that fails."""
-        try:
-            self._make_directories(missing)
-            act(source, goal)
-        except BaseException:
-            self._take_back(missing)
-            raise
 
     def _install(self, path: str, data: bytes, permissions: int, known: dict[str, bool]) -> None:
         """Put a file where an outside source says.
@@ -147,69 +191,3 @@ class BaseFilesystem(WritableFilesystem):
             before = self._description(before)
         self._store(path, data, permissions=permissions)
         self._tell_written(path, len(data), "overwrite", before, data)
-
-    def _transfer(self, source: str, destination: str, overwrite: bool, *, copying: bool) -> None:
-        start, goal = normalize_path(source), self._writable(destination)
-        if not start:
-            raise os_error(errno.EPERM, "", "Cannot move or copy root")
-        with self._lock:
-            found = self._lookup(start) or self._refuse_missing(start)
-            if found.is_directory and f"{goal}/".startswith(f"{start}/"):
-                raise ValueError(f"Cannot put a directory into itself: {brief(goal)!r}")
-            if goal == start and overwrite:
-                return
-            missing = self._place(goal, found, overwrite)
-            size = count = 0
-            if copying:
-                _refuse_special(found)
-                if self._quota:
-                    size, count = self._growth(start, goal)
-            self._quota.admit(size, count + len(missing))
-            self._relocate(found, goal, missing, copying)
-
-    def _growth(self, source: str, goal: str) -> tuple[int, int]:
-        """Return how many bytes and entries a copy adds to what it replaces."""
-        size, count = self._weight(source)
-        replaced = self._lookup(goal)
-        return (size, count) if replaced is None else (size - replaced.size_bytes, count - 1)
-
-    def _place(self, goal: str, found: FileStat, overwrite: bool) -> list[str]:
-        """Return the parents that `goal` lacks, or refuse it."""
-        before = self._lookup(goal)
-        if before is None:
-            missing = self._missing_parents(goal)
-            check_new(goal, len(missing) + 1, self._limits)
-            return missing
-        refuse_overwrite(before, "overwrite" if overwrite else "create")
-        if found.is_directory:
-            raise os_error(errno.EEXIST, goal)
-        return []
-
-    def _relocate(self, found: FileStat, goal: str, missing: Sequence[str], copying: bool) -> None:
-        before = self._lookup(goal)
-        before = None if before is None else self._description(before)
-        if copying and missing:
-            self._copy_below(missing, found.path, goal)
-        else:
-            self._act_below(missing, self._copy if copying else self._move, found.path, goal)
-        self._listeners.tell(*map(DirectoryCreated, missing))
-        if copying:
-            self._tell_copied(goal, before)
-            return
-        if before is not None:
-            self._listeners.tell(self._deletion(before))
-        self._listeners.tell(EntryMoved(found.path, goal, found.kind))
-
-    def _tell_copied(self, goal: str, before: FileStat | None) -> None:
-        for found in self._tree(goal) if self._listeners else ():
-            if found.is_directory:
-                self._listeners.tell(DirectoryCreated(found.path))
-            elif found.link_target is not None:
-                self._listeners.tell(LinkCreated(found.path, found.link_target))
-            else:
-                self._tell_written(found.path, found.size_bytes, "overwrite", before)
-
-
-def _refuse_special(found: FileStat) -> None:
-    if found.kind == "special":
-        refuse_links_and_specials(found)

@@ -7,24 +7,35 @@ stable view and a directory is copied at no cost.
 """
 
 import errno
-import hashlib
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import ClassVar, TypeAlias
 from uuid import UUID, uuid4
 
 from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem.base import BaseFilesystem
-from weakincentives.filesystem.events import FileDeleted, StateReplaced
+from weakincentives.filesystem.diffs.diff import Diff, diff
+from weakincentives.filesystem.events import FileDeleted
 from weakincentives.filesystem.layers import LayeredDict
 from weakincentives.filesystem.limits import Limits
-from weakincentives.filesystem.paths import os_error, parent_of
+from weakincentives.filesystem.nodes import (
+    DirectoryNode,
+    FileNode,
+    LinkNode,
+    Node,
+    NodeContent,
+    find,
+    put,
+    tree_of,
+)
+from weakincentives.filesystem.paths import os_error, outermost, parent_of, parents_of
 from weakincentives.filesystem.readable import ReadableFilesystem
 from weakincentives.filesystem.searchable import SearchableFilesystem
-from weakincentives.filesystem.text import BytesContent, Content, LineIndex
+from weakincentives.filesystem.snapshots.partial import path_in_the_way, unknown_path
+from weakincentives.filesystem.states import State
+from weakincentives.filesystem.text import Content
 from weakincentives.filesystem.types import (
     Children,
     FileEntry,
@@ -55,8 +66,8 @@ class InMemoryFilesystem(BaseFilesystem):
         self._clock = clock
         self._edition = 0
         self._taken = 0
-        self._kept: dict[UUID, tuple[_Directory, object]] = {}
-        self._root_node = _Directory(LayeredDict(), self._edition, clock())
+        self._kept: dict[UUID, tuple[DirectoryNode, object]] = {}
+        self._root_node = DirectoryNode(LayeredDict(), self._edition, clock())
 
     @property
     def root(self) -> str:
@@ -74,9 +85,9 @@ class InMemoryFilesystem(BaseFilesystem):
         directories: list[str] = []
         symlinks: list[str] = []
         for name, node in self._directory(path):
-            if type(node) is _File:
+            if type(node) is FileNode:
                 files.append(name)
-            elif type(node) is _Directory:
+            elif type(node) is DirectoryNode:
                 directories.append(name)
             else:
                 symlinks.append(name)
@@ -88,19 +99,19 @@ class InMemoryFilesystem(BaseFilesystem):
         entries = [node.entry(name, prefix + name) for name, node in found[:limit]]
         return Results(entries, truncated=len(found) > limit)
 
-    def _open(self, path: str) -> "_FileContent":
+    def _open(self, path: str) -> NodeContent:
         node = self._find(path)
-        if type(node) is not _File:
+        if type(node) is not FileNode:
             raise os_error(errno.ENOENT, path)
-        return _FileContent(node)
+        return NodeContent(node)
 
     def _contents(self, paths: Iterable[str]) -> Generator[tuple[str, Content], None, None]:
         for folder, files in groupby(paths, key=parent_of):
             children = dict(self._directory(folder))
             for path in files:
                 node = children.get(path.rpartition("/")[2])
-                if type(node) is _File:
-                    yield path, _FileContent(node)
+                if type(node) is FileNode:
+                    yield path, NodeContent(node)
 
     # --- writing ---
 
@@ -113,20 +124,20 @@ class InMemoryFilesystem(BaseFilesystem):
             if exclusive and old is not None:
                 raise os_error(errno.EEXIST, path)
             now = created = self._clock()
-            if type(old) is _File:
+            if type(old) is FileNode:
                 permissions = old.permissions if permissions is None else permissions
                 created = old.created
-            _put(chain, name, _File(data, permissions or 0o644, created, now), now)
+            put(chain, name, FileNode(data, permissions or 0o644, created, now), now)
 
     def _make_directory(self, path: str) -> None:
         if self._find(path) is not None:
             raise os_error(errno.EEXIST, path)
         now = self._clock()
-        self._place_node(path, _Directory(LayeredDict(), self._edition, now), now)
+        self._place_node(path, DirectoryNode(LayeredDict(), self._edition, now), now)
 
     def _make_link(self, path: str, target: str) -> None:
         now = self._clock()
-        self._place_node(path, _Link(target, now), now)
+        self._place_node(path, LinkNode(target, now), now)
 
     def _remove(self, path: str) -> None:
         self._place_node(path, None, self._clock())
@@ -144,7 +155,7 @@ class InMemoryFilesystem(BaseFilesystem):
     def _empty(self, recursive: bool) -> None:
         if not recursive:
             super()._empty(recursive)
-        self._root_node = _Directory(LayeredDict(), self._edition, self._clock())
+        self._root_node = DirectoryNode(LayeredDict(), self._edition, self._clock())
         self._listeners.tell(FileDeleted(".", "directory"))
 
     def _weight(self, path: str) -> tuple[int, int]:
@@ -166,20 +177,66 @@ class InMemoryFilesystem(BaseFilesystem):
             self._kept[key] = (self._root_node, dropped)
         return kept
 
-    def restore(self, snapshot: FilesystemSnapshot) -> None:
-        """Make everything as it was then; what was made since is gone."""
+    def restore(self, snapshot: FilesystemSnapshot, *, paths: Sequence[str] | None = None) -> None:
+        """Make everything as it was then, or only what is at and below `paths`.
+
+        What was made since is gone.
+
+        Raises:
+            SnapshotRestoreError: It cannot be done, and nothing has changed.
+        """
         self._refuse_read_only("")
         with self._lock:
-            self._root_node = self._kept_root(snapshot)
+            self._root_node = self._restored(snapshot, paths)
             self._edition += 1
-            self._listeners.tell(StateReplaced("restore", snapshot.commit_ref))
+            self._tell_replaced("restore", snapshot.commit_ref)
+
+    def preview(self, snapshot: FilesystemSnapshot, *, paths: Sequence[str] | None = None) -> Diff:
+        """Return what `restore` with the same arguments would change."""
+        with self._lock:
+            return diff(self, self._view_of(self._restored(snapshot, paths)))
 
     def view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem:
         """Return the state that a snapshot keeps, to read and compare."""
         with self._lock:
             return self._view_of(self._kept_root(snapshot))
 
-    def _kept_root(self, snapshot: FilesystemSnapshot) -> "_Directory":
+    def _restored(self, snapshot: FilesystemSnapshot, paths: Sequence[str] | None) -> DirectoryNode:
+        """Return the tree that a restore gives; nothing has changed yet."""
+        kept = self._kept_root(snapshot)
+        if paths is None:
+            return kept
+        here = self._root_node
+        self._edition += 1  # nothing of the present tree may change
+        try:
+            for path in outermost(paths):
+                self._bring_back(path, kept)
+            return self._root_node
+        finally:
+            self._root_node = here
+            self._edition += 1
+
+    def _bring_back(self, path: str, kept: DirectoryNode) -> None:
+        if not path:
+            self._root_node = kept
+            return
+        node, now = find(kept, path), self._clock()
+        if node is None and self._find(path) is None:
+            raise unknown_path(path)
+        for parent in parents_of(path) if node is not None else ():
+            here = self._find(parent)
+            if here is None:
+                self._place_node(parent, _emptied(find(kept, parent), self._edition, now), now)
+            elif type(here) is not DirectoryNode:
+                raise path_in_the_way(path, parent)
+        self._place_node(path, node, now)
+
+    def _replace_all(self, state: ReadableFilesystem, name: str) -> None:
+        root = tree_of(State(state), self._edition, self._clock())
+        self._quota.check(root.size, root.count - 1)
+        self._root_node = root
+
+    def _kept_root(self, snapshot: FilesystemSnapshot) -> DirectoryNode:
         kept = self._kept.get(snapshot.snapshot_id)
         if kept is None:
             raise SnapshotRestoreError(
@@ -189,29 +246,24 @@ class InMemoryFilesystem(BaseFilesystem):
 
     # --- the tree ---
 
-    def _find(self, path: str) -> "_Node | None":
+    def _find(self, path: str) -> Node | None:
         with self._lock:
-            node: _Node | None = self._root_node
-            for segment in path.split("/") if path else ():
-                if type(node) is not _Directory:
-                    return None
-                node = node.children.get(segment)
-            return node
+            return find(self._root_node, path)
 
-    def _directory(self, path: str) -> "list[tuple[str, _Node]]":
+    def _directory(self, path: str) -> list[tuple[str, Node]]:
         with self._lock:
             node = self._find(path)
-            if type(node) is not _Directory:
+            if type(node) is not DirectoryNode:
                 raise os_error(errno.ENOTDIR, path)
             return node.children.items()
 
-    def _place_node(self, path: str, node: "_Node | None", now: int) -> None:
+    def _place_node(self, path: str, node: Node | None, now: int) -> None:
         """Put `node` at `path` (None: take away what is there); the parent exists."""
         with self._lock:
             chain, name = self._owned(path)
-            _put(chain, name, node, now)
+            put(chain, name, node, now)
 
-    def _owned(self, path: str) -> "tuple[list[_Directory], str]":
+    def _owned(self, path: str) -> tuple[list[DirectoryNode], str]:
         """Return the directories above `path`, all of the current edition, and its name."""
         *parents, name = path.split("/")
         directory = self._root_node = self._own(self._root_node)
@@ -225,8 +277,8 @@ class InMemoryFilesystem(BaseFilesystem):
             chain.append(directory)
         return chain, name
 
-    def _own(self, node: "_Node | None") -> "_Directory":
-        if type(node) is not _Directory:
+    def _own(self, node: Node | None) -> DirectoryNode:
+        if type(node) is not DirectoryNode:
             raise TypeError("A parent is not a directory")
         return node if node.edition == self._edition else node.copied(self._edition)
 
@@ -236,134 +288,13 @@ class InMemoryFilesystem(BaseFilesystem):
             self._edition += 1
             return self._view_of(self._root_node)
 
-    def _view_of(self, root: "_Directory") -> "InMemoryFilesystem":
+    def _view_of(self, root: DirectoryNode) -> "InMemoryFilesystem":
         view = InMemoryFilesystem(limits=self._limits, read_only=True)
         view._root_node = root
         return view
 
 
-class _File:
-    """Bytes that never change, with what has been learned about them."""
-
-    __slots__ = ("created", "data", "digest", "index", "modified", "permissions")
-    count: ClassVar[int] = 1
-
-    def __init__(self, data: bytes, permissions: int, created: int, modified: int) -> None:
-        self.data = data
-        self.permissions = permissions
-        self.created = created
-        self.modified = modified
-        self.digest: str | None = None
-        self.index: LineIndex | None = None
-
-    @property
-    def size(self) -> int:
-        return len(self.data)
-
-    def hash(self) -> str:
-        if self.digest is None:
-            self.digest = hashlib.sha256(self.data).hexdigest()
-        return self.digest
-
-    def stat(self, path: str) -> FileStat:
-        return FileStat(
-            path,
-            is_file=True,
-            is_directory=False,
-            size_bytes=len(self.data),
-            created_at=_date(self.created),
-            modified_at=_date(self.modified),
-            permissions=self.permissions,
-            hasher=self.hash,
-        )
-
-    def entry(self, name: str, path: str) -> FileEntry:
-        return FileEntry(name, path, True, False, len(self.data))
-
-
-class _Link:
-    """A symbolic link."""
-
-    __slots__ = ("created", "target")
-    count: ClassVar[int] = 1
-    size: ClassVar[int] = 0
-
-    def __init__(self, target: str, created: int) -> None:
-        self.target = target
-        self.created = created
-
-    def stat(self, path: str) -> FileStat:
-        date = _date(self.created)
-        return FileStat(path, False, False, 0, date, date, 0o777, self.target)
-
-    def entry(self, name: str, path: str) -> FileEntry:
-        return FileEntry(name, path, False, False, None, True)
-
-
-class _Directory:
-    """Names and nodes; `size` and `count` include everything below, and itself."""
-
-    __slots__ = ("children", "count", "created", "edition", "modified", "permissions", "size")
-
-    def __init__(self, children: "LayeredDict[_Node]", edition: int, now: int) -> None:
-        self.children = children
-        self.edition = edition
-        self.permissions = 0o755
-        self.created = now
-        self.modified = now
-        self.size = 0
-        self.count = 1
-
-    def copied(self, edition: int) -> "_Directory":
-        copy = _Directory(self.children.copy(), edition, self.created)
-        copy.permissions = self.permissions
-        copy.modified = self.modified
-        copy.size = self.size
-        copy.count = self.count
-        return copy
-
-    def stat(self, path: str) -> FileStat:
-        created, modified = _date(self.created), _date(self.modified)
-        return FileStat(path, False, True, 0, created, modified, self.permissions)
-
-    def entry(self, name: str, path: str) -> FileEntry:
-        return FileEntry(name, path, False, True)
-
-
-_Node: TypeAlias = _File | _Link | _Directory
-
-
-class _FileContent(BytesContent):
-    """A file's bytes; what is learned about its lines stays with the file."""
-
-    __slots__ = ("_file",)
-
-    def __init__(self, file: _File) -> None:
-        super().__init__(file.data)
-        self._file = file
-
-    def line_index(self) -> LineIndex:
-        if self._file.index is None:
-            self._file.index = LineIndex(self)
-        return self._file.index
-
-
-def _put(chain: list[_Directory], name: str, node: _Node | None, now: int) -> None:
-    """Set or take away an entry of the last directory, and keep the sums of all of them."""
-    directory = chain[-1]
-    old = directory.children.get(name)
-    if node is not None:
-        directory.children[name] = node
-    elif old is not None:
-        del directory.children[name]
-    directory.modified = now
-    size = (node.size if node else 0) - (old.size if old else 0)
-    count = (node.count if node else 0) - (old.count if old else 0)
-    if size or count:
-        for above in chain:
-            above.size += size
-            above.count += count
-
-
-def _date(nanoseconds: int) -> datetime:
-    return datetime.fromtimestamp(nanoseconds / 1e9, UTC)
+def _emptied(like: Node | None, edition: int, now: int) -> DirectoryNode:
+    directory = DirectoryNode(LayeredDict(), edition, now)
+    directory.permissions = like.permissions if type(like) is DirectoryNode else 0o755
+    return directory

@@ -7,7 +7,7 @@ root is the empty string. Every other module receives normalized paths only.
 import os
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Self
 
@@ -106,6 +106,15 @@ def brief(path: str) -> str:
 def parent_of(path: str) -> str:
     """Return the directory that holds `path`; the root holds its children."""
     return path.rpartition("/")[0]
+
+
+def outermost(paths: Iterable[str]) -> list[str]:
+    """Return `paths` in normal form, sorted, without those that lie below others."""
+    kept: list[str] = []
+    for path in sorted(set(map(normalize_path, paths)), key=lambda path: path.split("/")):
+        if not kept or (kept[-1] and not f"{path}/".startswith(f"{kept[-1]}/")):
+            kept.append(path)
+    return kept
 
 
 def parents_of(path: str) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """The protocols that tools and programs are written against, by capability."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from weakincentives.filesystem.events import Listener
@@ -162,6 +163,27 @@ class SnapshotableFilesystem(Filesystem, Protocol):
 
         Raises:
             SnapshotRestoreError: It cannot be done, and nothing has changed.
+        """
+        ...
+
+
+@runtime_checkable
+class ArchivableFilesystem(Filesystem, Protocol):
+    """A filesystem whose state can be put into an archive, and taken from one."""
+
+    def export_archive(self, path: Path) -> int:
+        """Write the whole state to a ZIP file; return how many files are in it.
+
+        Raises:
+            OSError: Something cannot be read or written; what was at `path` is still there.
+        """
+        ...
+
+    def import_archive(self, path: Path) -> int:
+        """Make everything as it is in a ZIP file; return how many files are in it.
+
+        Raises:
+            ArchiveError: It is no archive, damaged, or not to be trusted; nothing has changed.
         """
         ...
 

@@ -23,6 +23,20 @@ class Quota:
         """Whether there is anything to keep to."""
         return self._max_bytes is not None or self._max_files is not None
 
+    def check(self, size: int, files: int) -> None:
+        """Return if a whole workspace may be so large.
+
+        Raises:
+            LimitExceededError: It may not.
+        """
+        excess = self._excess((0, 0), size, files)
+        if excess:
+            raise LimitExceededError(excess)
+
+    def recount(self) -> None:
+        """Forget the estimate: everything may have changed."""
+        self._estimate = None
+
     def admit(self, more_bytes: int, more_files: int) -> None:
         """Return if there is room for so much more.
 

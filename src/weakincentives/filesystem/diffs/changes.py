@@ -7,10 +7,10 @@ from typing import Literal
 
 from weakincentives.errors import WinkError
 from weakincentives.filesystem.limits import check_time
-from weakincentives.filesystem.paths import join, shown
-from weakincentives.filesystem.readable import ReadableFilesystem
+from weakincentives.filesystem.paths import shown
+from weakincentives.filesystem.states import State
 from weakincentives.filesystem.text import BytesContent, Content
-from weakincentives.filesystem.types import Children, FileStat
+from weakincentives.filesystem.types import FileStat
 
 ChangeKind = Literal["added", "removed", "modified", "mode-changed", "renamed"]
 
@@ -72,29 +72,8 @@ class Change:
         return "" if self.similarity is None else f" ({self.similarity} % the same)"
 
 
-class State:
+class Side(State):
     """A filesystem as one side of a comparison."""
-
-    def __init__(self, filesystem: ReadableFilesystem) -> None:
-        """Look at `filesystem`; one in memory is looked at as it is now."""
-        self._filesystem = filesystem._stable()  # pyright: ignore[reportPrivateUsage] # a state is its primitives
-
-    def lookup(self, path: str) -> FileStat | None:
-        """Return what is at `path`, or None."""
-        return self._filesystem._lookup(path)  # pyright: ignore[reportPrivateUsage] # a state is its primitives
-
-    def children(self, path: str) -> dict[str, FileStat]:
-        """Return what is in a directory, by name."""
-        try:
-            children: Children = self._filesystem._children(path)  # pyright: ignore[reportPrivateUsage] # a state is its primitives
-        except (FileNotFoundError, NotADirectoryError):
-            return {}  # gone since it was listed
-        found = ((name, self.lookup(join(path, name))) for group in children for name in group)
-        return {name: stat for name, stat in found if stat is not None}
-
-    def known_id(self, found: FileStat) -> str | None:
-        """Return git's id of a file if it is known without reading."""
-        return self._filesystem._blob_id(found.path)  # pyright: ignore[reportPrivateUsage] # a state is its primitives
 
     def blob_id(self, found: FileStat) -> str:
         """Return git's id of a file or link, which is read if need be."""
@@ -103,10 +82,6 @@ class State:
             return known
         with self.opened(found) as content:
             return blob_id(content)
-
-    def open(self, path: str) -> Content:
-        """Open a file; OSError if it is none."""
-        return self._filesystem._open(path)  # pyright: ignore[reportPrivateUsage] # a state is its primitives
 
     def opened(self, found: FileStat) -> Content:
         """Open what was found before; a link is opened as its target.

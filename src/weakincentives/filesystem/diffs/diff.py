@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from weakincentives.filesystem.diffs.changes import Change, ChangeKind, State, same_bytes
+from weakincentives.filesystem.diffs.changes import Change, ChangeKind, Side, same_bytes
 from weakincentives.filesystem.diffs.lines import changed_blocks, split_lines
 from weakincentives.filesystem.diffs.patch import Patch, Section, Style, sections_of
 from weakincentives.filesystem.diffs.renames import with_renames
 from weakincentives.filesystem.limits import check_time
-from weakincentives.filesystem.paths import brief, join, normalize_path, os_error, shown
+from weakincentives.filesystem.paths import brief, join, os_error, outermost, shown
 from weakincentives.filesystem.readable import ReadableFilesystem
 from weakincentives.filesystem.types import FileStat, Results
 
@@ -64,7 +64,7 @@ class Diff:
     """
 
     def __init__(
-        self, changes: Sequence[Change], before: State, after: State, emptied: Sequence[str]
+        self, changes: Sequence[Change], before: Side, after: Side, emptied: Sequence[str]
     ) -> None:
         """Hold what `diff` found; `emptied` directories have nothing in them any more."""
         self.entries = Results(changes)
@@ -188,20 +188,21 @@ def diff(
     before: ReadableFilesystem,
     after: ReadableFilesystem,
     *,
-    path: str = ".",
+    path: str | Sequence[str] = ".",
     renames: bool = True,
 ) -> Diff:
-    """Return what changed from `before` to `after`, at and below `path`.
+    """Return what changed from `before` to `after`, at and below `path`, one or several.
 
     Every file, link and directory that was added, removed or changed is an entry; the
     root itself, times and the permissions of links are not compared. With `renames`, a
     file that was removed and one like it that was added are one entry.
 
     Raises:
-        FileNotFoundError: Nothing is at `path` on either side.
+        FileNotFoundError: Nothing is at a `path` on either side.
     """
-    walk = _Walk(State(before), State(after))
-    walk.run(normalize_path(path))
+    walk = _Walk(Side(before), Side(after))
+    for place in outermost([path] if isinstance(path, str) else path):
+        walk.run(place)
     changes = walk.changes
     if renames:
         changes = with_renames(changes, walk.before, walk.after)
@@ -212,7 +213,7 @@ def diff(
 class _Walk:
     """Two trees walked side by side; a stack, not recursion, so depth costs nothing."""
 
-    def __init__(self, before: State, after: State) -> None:
+    def __init__(self, before: Side, after: Side) -> None:
         self.before = before
         self.after = after
         self.changes: list[Change] = []

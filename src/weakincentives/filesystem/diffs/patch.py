@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from weakincentives.filesystem.diffs.binary import binary_patch
-from weakincentives.filesystem.diffs.changes import Change, State, encoded, mode_of
+from weakincentives.filesystem.diffs.changes import Change, Side, encoded, mode_of
 from weakincentives.filesystem.diffs.lines import Block, changed_blocks, split_lines
 from weakincentives.filesystem.paths import parent_of, parents_of
 from weakincentives.filesystem.text import BytesContent
@@ -50,7 +50,7 @@ class Section:
         """What git says that it is on either side."""
         return self.before and mode_of(self.before), self.after and mode_of(self.after)
 
-    def texts(self, before: State, after: State) -> tuple[bytes, bytes] | None:
+    def texts(self, before: Side, after: Side) -> tuple[bytes, bytes] | None:
         """Return the bytes of both sides, or None if one is no text."""
         if any(side and side.size_bytes > MAX_TEXT for side in (self.before, self.after)):
             return None
@@ -75,7 +75,7 @@ class Patch:
     """The patch of some changes, a part for each."""
 
     def __init__(
-        self, changes: Sequence[Change], before: State, after: State, emptied: Iterable[str]
+        self, changes: Sequence[Change], before: Side, after: Side, emptied: Iterable[str]
     ) -> None:
         """Describe `changes`; `emptied` directories are still there, with nothing in them."""
         self._changes = changes

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from weakincentives.filesystem.diffs.changes import Change, State, mode_of
+from weakincentives.filesystem.diffs.changes import Change, Side, mode_of
 from weakincentives.filesystem.diffs.lines import split_lines
 from weakincentives.filesystem.limits import check_time
 from weakincentives.filesystem.types import FileStat
@@ -27,7 +27,7 @@ class _Pair(NamedTuple):
     path: str
 
 
-def with_renames(changes: Sequence[Change], before: State, after: State) -> list[Change]:
+def with_renames(changes: Sequence[Change], before: Side, after: Side) -> list[Change]:
     """Return `changes` with a removal and an addition made one where they belong together."""
     removed = [each.before for each in changes if each.kind == "removed" and each.before]
     added = [each.after for each in changes if each.kind == "added" and each.after]
@@ -50,8 +50,8 @@ def with_renames(changes: Sequence[Change], before: State, after: State) -> list
 class _Finder:
     """The files that are still without a partner; a pair takes both away."""
 
-    before: State
-    after: State
+    before: Side
+    after: Side
     removed: dict[str, FileStat]
     added: dict[str, FileStat]
 
@@ -121,7 +121,7 @@ def _shape(found: FileStat) -> tuple[int | None, int | str]:
 
 
 def _by_content(
-    state: State, files: dict[str, FileStat], shapes: set[tuple[int | None, int | str]]
+    state: Side, files: dict[str, FileStat], shapes: set[tuple[int | None, int | str]]
 ) -> dict[tuple[int | None, str], list[str]]:
     """Return the paths of files of certain shapes by mode and content, sorted."""
     found: defaultdict[tuple[int | None, str], list[str]] = defaultdict(list)
@@ -146,7 +146,7 @@ def _by_name(sources: list[str], paths: list[str]) -> Iterator[_Pair]:
         yield _Pair(100, source, path)
 
 
-def _lines_of(state: State, files: dict[str, FileStat]) -> "dict[str, Counter[bytes]]":
+def _lines_of(state: Side, files: dict[str, FileStat]) -> "dict[str, Counter[bytes]]":
     found: dict[str, Counter[bytes]] = {}
     for path, each in sorted(files.items()):
         if each.is_file and each.size_bytes <= _MAX_SIZE and len(found) <= _MAX_FILES:

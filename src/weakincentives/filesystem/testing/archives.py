@@ -9,7 +9,7 @@ from typing import Protocol
 
 import pytest
 
-from weakincentives.filesystem import BaseFilesystem, Filesystem
+from weakincentives.filesystem import ArchivableFilesystem, BaseFilesystem, Filesystem
 from weakincentives.filesystem.archives.archivefs import ArchiveFilesystem
 from weakincentives.filesystem.testing.contract import ConformanceSuite
 
@@ -17,15 +17,11 @@ _DATE = datetime(2024, 1, 15, 10, 30, tzinfo=UTC)
 _EVERY_BYTE = bytes(range(256)) * 20
 
 
-class ArchivableFilesystem(Filesystem, Protocol):
-    """A filesystem whose state can be put into an archive, and taken from one."""
+class DatedArchives(ArchivableFilesystem, Protocol):
+    """An archivable filesystem that can be told the date of an archive."""
 
     def export_archive(self, path: Path, *, created_at: datetime | None = None) -> int:
         """Write the state to a ZIP file; return the number of files."""
-        ...
-
-    def import_archive(self, path: Path) -> int:
-        """Replace the state by that of a ZIP file; return the number of files."""
         ...
 
 
@@ -37,13 +33,13 @@ class ArchiveTests(ConformanceSuite):
         """Where an archive goes: outside of every workspace."""
         return tmp_path_factory.mktemp("archives") / "state.zip"
 
-    def test_the_number_of_files_is_returned(self, fs: ArchivableFilesystem, archive: Path) -> None:
+    def test_the_number_of_files_is_returned(self, fs: DatedArchives, archive: Path) -> None:
         _plant(fs)
         assert fs.export_archive(archive) == 3
         fs.delete("src", recursive=True)
         assert fs.import_archive(archive) == 3
 
-    def test_an_import_brings_the_state_back(self, fs: ArchivableFilesystem, archive: Path) -> None:
+    def test_an_import_brings_the_state_back(self, fs: DatedArchives, archive: Path) -> None:
         _plant(fs)
         before = _state(fs)
         fs.export_archive(archive)
@@ -55,9 +51,7 @@ class ArchiveTests(ConformanceSuite):
         fs.import_archive(archive)
         assert _state(fs) == before
 
-    def test_what_changed_its_kind_changes_back(
-        self, fs: ArchivableFilesystem, archive: Path
-    ) -> None:
+    def test_what_changed_its_kind_changes_back(self, fs: DatedArchives, archive: Path) -> None:
         fs.write("a/b", "file below a directory")
         fs.write("c", "file")
         fs.export_archive(archive)
@@ -70,7 +64,7 @@ class ArchiveTests(ConformanceSuite):
         assert fs.read("c").content == "file"
 
     def test_an_archive_is_read_as_the_state_it_was_made_of(
-        self, fs: ArchivableFilesystem, archive: Path
+        self, fs: DatedArchives, archive: Path
     ) -> None:
         _plant(fs)
         fs.export_archive(archive)
@@ -90,9 +84,7 @@ class ArchiveTests(ConformanceSuite):
         assert fs.stat("loop").link_target == "loop"
         assert fs.stat("out").link_target == "../.."
 
-    def test_names_that_differ_in_case_come_back(
-        self, fs: ArchivableFilesystem, archive: Path
-    ) -> None:
+    def test_names_that_differ_in_case_come_back(self, fs: DatedArchives, archive: Path) -> None:
         fs.write("name", "lower")
         fs.write("NAME", "upper")
         fs.export_archive(archive)
@@ -100,14 +92,14 @@ class ArchiveTests(ConformanceSuite):
         fs.import_archive(archive)
         assert (fs.read("name").content, fs.read("NAME").content) == ("lower", "upper")
 
-    def test_the_empty_state_is_a_state(self, fs: ArchivableFilesystem, archive: Path) -> None:
+    def test_the_empty_state_is_a_state(self, fs: DatedArchives, archive: Path) -> None:
         assert fs.export_archive(archive) == 0
         fs.write("dir/file", "text")
         assert fs.import_archive(archive) == 0
         assert fs.list() == ()
 
     def test_the_same_state_and_date_give_the_same_bytes(
-        self, fs: ArchivableFilesystem, archive: Path
+        self, fs: DatedArchives, archive: Path
     ) -> None:
         _plant(fs)
         fs.export_archive(archive, created_at=_DATE)
@@ -118,7 +110,7 @@ class ArchiveTests(ConformanceSuite):
         assert archive.read_bytes() == first
 
     def test_an_export_makes_parents_and_replaces_what_is_there(
-        self, fs: ArchivableFilesystem, archive: Path
+        self, fs: DatedArchives, archive: Path
     ) -> None:
         target = archive.parent / "new" / "folder" / "state.zip"
         fs.write("file", "one")
@@ -129,7 +121,7 @@ class ArchiveTests(ConformanceSuite):
         with ArchiveFilesystem(target) as inside:
             assert inside.read("file").content == "two"
 
-    def test_a_plain_archive_is_imported(self, fs: ArchivableFilesystem, archive: Path) -> None:
+    def test_a_plain_archive_is_imported(self, fs: DatedArchives, archive: Path) -> None:
         _write_plain(archive, {"src/main.py": b"print()\n", "README.md": b"# Read me"})
         fs.write("old", "")
         assert fs.import_archive(archive) == 2
@@ -138,7 +130,7 @@ class ArchiveTests(ConformanceSuite):
 
     @pytest.mark.parametrize("name", ["../out", "/out", "a/../../out", "a\\b", "C:/out", "a//b"])
     def test_an_archive_that_leads_out_is_refused_and_changes_nothing(
-        self, fs: ArchivableFilesystem, archive: Path, name: str
+        self, fs: DatedArchives, archive: Path, name: str
     ) -> None:
         _plant(fs)
         before = _state(fs)
@@ -149,7 +141,7 @@ class ArchiveTests(ConformanceSuite):
 
     @pytest.mark.parametrize("kept", [0, 21, 100, -1])
     def test_a_truncated_archive_is_refused_and_changes_nothing(
-        self, fs: ArchivableFilesystem, archive: Path, kept: int
+        self, fs: DatedArchives, archive: Path, kept: int
     ) -> None:
         _plant(fs)
         fs.export_archive(archive)
@@ -160,7 +152,7 @@ class ArchiveTests(ConformanceSuite):
             fs.import_archive(archive)
         assert _state(fs) == before
 
-    def test_a_missing_archive_is_not_found(self, fs: ArchivableFilesystem, archive: Path) -> None:
+    def test_a_missing_archive_is_not_found(self, fs: DatedArchives, archive: Path) -> None:
         fs.write("file", "")
         with pytest.raises(FileNotFoundError):
             fs.import_archive(archive)

@@ -1,0 +1,198 @@
+"""The tree of a workspace in memory: files, links and directories, and how they change.
+
+A directory belongs to the edition of the tree in which it was made; only that edition
+may change it.
+"""
+
+import hashlib
+from datetime import UTC, datetime
+from typing import ClassVar, TypeAlias
+
+from weakincentives.filesystem.layers import LayeredDict
+from weakincentives.filesystem.states import State
+from weakincentives.filesystem.text import BytesContent, LineIndex
+from weakincentives.filesystem.types import FileEntry, FileStat
+
+
+class FileNode:
+    """Bytes that never change, with what has been learned about them."""
+
+    __slots__ = ("created", "data", "digest", "index", "modified", "permissions")
+    count: ClassVar[int] = 1
+
+    def __init__(self, data: bytes, permissions: int, created: int, modified: int) -> None:
+        """Hold `data`."""
+        self.data = data
+        self.permissions = permissions
+        self.created = created
+        self.modified = modified
+        self.digest: str | None = None
+        self.index: LineIndex | None = None
+
+    @property
+    def size(self) -> int:
+        """How many bytes there are."""
+        return len(self.data)
+
+    def hash(self) -> str:
+        """Return the SHA-256 of the content, computed once."""
+        if self.digest is None:
+            self.digest = hashlib.sha256(self.data).hexdigest()
+        return self.digest
+
+    def stat(self, path: str) -> FileStat:
+        """Return the metadata, as of `path`."""
+        return FileStat(
+            path,
+            is_file=True,
+            is_directory=False,
+            size_bytes=len(self.data),
+            created_at=_date(self.created),
+            modified_at=_date(self.modified),
+            permissions=self.permissions,
+            hasher=self.hash,
+        )
+
+    def entry(self, name: str, path: str) -> FileEntry:
+        """Return the entry of a listing."""
+        return FileEntry(name, path, True, False, len(self.data))
+
+
+class LinkNode:
+    """A symbolic link."""
+
+    __slots__ = ("created", "target")
+    count: ClassVar[int] = 1
+    size: ClassVar[int] = 0
+
+    def __init__(self, target: str, created: int) -> None:
+        """Point to `target`."""
+        self.target = target
+        self.created = created
+
+    def stat(self, path: str) -> FileStat:
+        """Return the metadata, as of `path`."""
+        date = _date(self.created)
+        return FileStat(path, False, False, 0, date, date, 0o777, self.target)
+
+    def entry(self, name: str, path: str) -> FileEntry:
+        """Return the entry of a listing."""
+        return FileEntry(name, path, False, False, None, True)
+
+
+class DirectoryNode:
+    """Names and nodes; `size` and `count` include everything below, and itself."""
+
+    __slots__ = ("children", "count", "created", "edition", "modified", "permissions", "size")
+
+    def __init__(self, children: "LayeredDict[Node]", edition: int, now: int) -> None:
+        """Hold `children`, whose sizes are not counted yet."""
+        self.children = children
+        self.edition = edition
+        self.permissions = 0o755
+        self.created = now
+        self.modified = now
+        self.size = 0
+        self.count = 1
+
+    def copied(self, edition: int) -> "DirectoryNode":
+        """Return a copy that `edition` may change."""
+        copy = DirectoryNode(self.children.copy(), edition, self.created)
+        copy.permissions = self.permissions
+        copy.modified = self.modified
+        copy.size = self.size
+        copy.count = self.count
+        return copy
+
+    def stat(self, path: str) -> FileStat:
+        """Return the metadata, as of `path`."""
+        created, modified = _date(self.created), _date(self.modified)
+        return FileStat(path, False, True, 0, created, modified, self.permissions)
+
+    def entry(self, name: str, path: str) -> FileEntry:
+        """Return the entry of a listing."""
+        return FileEntry(name, path, False, True)
+
+
+Node: TypeAlias = FileNode | LinkNode | DirectoryNode
+
+
+class NodeContent(BytesContent):
+    """A file's bytes; what is learned about its lines stays with the file."""
+
+    __slots__ = ("_file",)
+
+    def __init__(self, file: FileNode) -> None:
+        """Show `file`."""
+        super().__init__(file.data)
+        self._file = file
+
+    def line_index(self) -> LineIndex:
+        """Return where the lines are, found once."""
+        if self._file.index is None:
+            self._file.index = LineIndex(self)
+        return self._file.index
+
+
+def find(root: DirectoryNode, path: str) -> Node | None:
+    """Return what is at `path` below `root`, or None."""
+    node: Node | None = root
+    for segment in path.split("/") if path else ():
+        if type(node) is not DirectoryNode:
+            return None
+        node = node.children.get(segment)
+    return node
+
+
+def tree_of(state: State, edition: int, now: int) -> DirectoryNode:
+    """Return a copy of everything that is in `state`, as a tree of `edition`."""
+    built: dict[str, DirectoryNode] = {}
+    for path, children in state.directories("Import"):
+        directory = built.setdefault(path, DirectoryNode(LayeredDict(), edition, now))
+        for name, found in children.items():
+            node = _node_of(state, found, edition, now)
+            if node is not None:
+                directory.children[name] = node
+            if type(node) is DirectoryNode:
+                built[found.path] = node
+    for directory in reversed(built.values()):  # a directory comes before those below it
+        nodes = [node for _, node in directory.children.items()]
+        directory.size = sum(node.size for node in nodes)
+        directory.count = 1 + sum(node.count for node in nodes)
+    return built[""]
+
+
+def _node_of(state: State, found: FileStat, edition: int, now: int) -> Node | None:
+    """Return what was found; None if it is special, and cannot be kept."""
+    if found.is_file:
+        with state.open(found.path) as content:
+            data = content.read(0, content.size)
+        return FileNode(data, found.permissions & 0o777, now, now)
+    if found.link_target is not None:
+        return LinkNode(found.link_target, now)
+    if not found.is_directory:
+        return None
+    directory = DirectoryNode(LayeredDict(), edition, now)
+    directory.permissions = found.permissions & 0o777
+    return directory
+
+
+def put(chain: list[DirectoryNode], name: str, node: Node | None, now: int) -> None:
+    """Set or take away an entry of the last directory, and keep the sums of all of them."""
+    directory = chain[-1]
+    old = directory.children.get(name)
+    if node is not None:
+        directory.children[name] = node
+    elif old is not None:
+        del directory.children[name]
+    directory.modified = now
+    size = (node.size if node else 0) - (old.size if old else 0)
+    count = (node.count if node else 0) - (old.count if old else 0)
+    if size or count:
+        for above in chain:
+            above.size += size
+            above.count += count
+
+
+def _date(nanoseconds: int) -> datetime:
+    return datetime.fromtimestamp(nanoseconds / 1e9, UTC)

@@ -1,0 +1,117 @@
+"""A restore of some paths: the present state, with these paths as they were then."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from weakincentives.errors import SnapshotRestoreError
+from weakincentives.filesystem.paths import parents_of, shown
+from weakincentives.filesystem.snapshots.view import FILES, MANIFEST, Manifest, SnapshotFilesystem
+from weakincentives.filesystem.store.batches import Batch
+from weakincentives.filesystem.store.trees import DIRECTORY, FILE, TreeEntry, encode_tree
+
+
+def unknown_path(path: str) -> SnapshotRestoreError:
+    """Return the refusal to restore what was not there and is not there."""
+    return SnapshotRestoreError(
+        f"Failed to restore {shown(path)!r}: it is neither in the snapshot nor in the workspace"
+    )
+
+
+def path_in_the_way(path: str, parent: str) -> SnapshotRestoreError:
+    """Return the refusal to replace a file that nobody asked to be restored."""
+    return SnapshotRestoreError(
+        f"Failed to restore {shown(path)!r}: {shown(parent)!r} is no directory any more;"
+        f" restore {shown(parent)!r} instead"
+    )
+
+
+def mixed_tree(
+    here: SnapshotFilesystem, then: SnapshotFilesystem, paths: Sequence[str], batch: Batch
+) -> str:
+    """Return the commit's tree of the state `here` with `paths` as they are in `then`.
+
+    The paths are in normal form, and none lies below another.
+
+    Raises:
+        SnapshotRestoreError: A path is nowhere, or something is in its way.
+    """
+    files = _Mixing(here, then, batch).tree(paths)
+    return store_tree(batch, files, _mixed_manifest(here, then, paths))
+
+
+def store_tree(batch: Batch, files: str, manifest: Manifest) -> str:
+    """Store the tree of a commit: the manifest beside the tree of the files."""
+    entries = (
+        TreeEntry(MANIFEST, FILE, batch.add("blob", manifest.encode())),
+        TreeEntry(FILES, DIRECTORY, files),
+    )
+    return batch.add("tree", encode_tree(entries))
+
+
+class _Mixing:
+    def __init__(self, here: SnapshotFilesystem, then: SnapshotFilesystem, batch: Batch) -> None:
+        self._here = here
+        self._then = then
+        self._batch = batch
+
+    def tree(self, paths: Sequence[str]) -> str:
+        """Return the tree of the files; directories are changed one path at a time."""
+        if "" in paths:
+            return self._then.files
+        changed: dict[str, dict[str, TreeEntry]] = {}
+        for path in paths:
+            self._bring_back(path, changed)
+        # the deepest first: each is an entry of the one above it
+        for directory in sorted(changed, key=_depth, reverse=True):
+            tree = self._batch.add("tree", encode_tree(changed[directory].values()))
+            if not directory:
+                return tree
+            above, _, name = directory.rpartition("/")
+            changed[above][name] = TreeEntry(name, DIRECTORY, tree)
+        return self._here.files
+
+    def _bring_back(self, path: str, changed: dict[str, dict[str, TreeEntry]]) -> None:
+        wanted = self._then.entry(path)
+        if wanted is None and self._here.entry(path) is None:
+            raise unknown_path(path)
+        for parent in ("", *parents_of(path)):
+            if parent not in changed:
+                entry = self._here.entry(parent)
+                if entry is not None and entry.mode != DIRECTORY:
+                    raise path_in_the_way(path, parent)
+                changed[parent] = {} if entry is None else dict(self._here.tree(entry.id))
+        above, _, name = path.rpartition("/")
+        if wanted is None:
+            changed[above].pop(name, None)
+        else:
+            changed[above][name] = wanted
+
+
+def _mixed_manifest(
+    here: SnapshotFilesystem, then: SnapshotFilesystem, paths: Sequence[str]
+) -> Manifest:
+    modes = {
+        path: mode for path, mode in here.manifest.modes.items() if not _is_within(path, paths)
+    }
+    made = {parent for path in paths for parent in parents_of(path) if here.entry(parent) is None}
+    modes.update(
+        (path, mode)
+        for path, mode in then.manifest.modes.items()
+        if path in made or _is_within(path, paths)
+    )
+    specials = (
+        *_chosen(here.manifest.specials, paths, within=False),
+        *_chosen(then.manifest.specials, paths, within=True),
+    )
+    return Manifest(modes, tuple(sorted(specials)))
+
+
+def _depth(path: str) -> int:
+    return path.count("/") + bool(path)
+
+
+def _chosen(found: Iterable[str], paths: Sequence[str], *, within: bool) -> Iterator[str]:
+    return (path for path in found if _is_within(path, paths) == within)
+
+
+def _is_within(path: str, paths: Sequence[str]) -> bool:
+    return any(not place or f"{path}/".startswith(f"{place}/") for place in paths)

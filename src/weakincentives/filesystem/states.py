@@ -1,0 +1,52 @@
+"""A state: anything that can be read, looked at through its primitives.
+
+A live filesystem, a snapshot and an archive are all states. What compares, copies or
+stores a whole state works on this.
+"""
+
+from collections.abc import Iterator
+
+from weakincentives.filesystem.limits import check_time
+from weakincentives.filesystem.paths import join
+from weakincentives.filesystem.readable import ReadableFilesystem
+from weakincentives.filesystem.text import Content
+from weakincentives.filesystem.types import Children, FileStat
+
+
+class State:
+    """A filesystem, as it is; one in memory is looked at as it is now."""
+
+    def __init__(self, filesystem: ReadableFilesystem) -> None:
+        """Look at `filesystem`."""
+        self._filesystem = filesystem._stable()  # pyright: ignore[reportPrivateUsage] # a state is its primitives
+
+    def lookup(self, path: str) -> FileStat | None:
+        """Return what is at `path`, or None."""
+        return self._filesystem._lookup(path)  # pyright: ignore[reportPrivateUsage] # a state is its primitives
+
+    def children(self, path: str) -> dict[str, FileStat]:
+        """Return what is in a directory, by name."""
+        try:
+            children: Children = self._filesystem._children(path)  # pyright: ignore[reportPrivateUsage] # a state is its primitives
+        except (FileNotFoundError, NotADirectoryError):
+            return {}  # gone since it was listed
+        found = ((name, self.lookup(join(path, name))) for group in children for name in group)
+        return {name: stat for name, stat in found if stat is not None}
+
+    def directories(self, operation: str) -> Iterator[tuple[str, dict[str, FileStat]]]:
+        """Yield every directory with what is in it, each before those below it."""
+        pending = [""]
+        while pending:
+            check_time(operation)
+            path = pending.pop()
+            children = self.children(path)
+            yield path, children
+            pending += [each.path for each in children.values() if each.is_directory]
+
+    def known_id(self, found: FileStat) -> str | None:
+        """Return git's id of a file if it is known without reading."""
+        return self._filesystem._blob_id(found.path)  # pyright: ignore[reportPrivateUsage] # a state is its primitives
+
+    def open(self, path: str) -> Content:
+        """Open a file; OSError if it is none."""
+        return self._filesystem._open(path)  # pyright: ignore[reportPrivateUsage] # a state is its primitives
