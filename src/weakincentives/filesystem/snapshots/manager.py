@@ -1,0 +1,201 @@
+"""Snapshots with names of your own, each of them an archive that outlives the process."""
+
+import errno
+import os
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple
+
+from weakincentives.filesystem.archives.format import ArchiveError
+from weakincentives.filesystem.base import BaseFilesystem
+from weakincentives.filesystem.faults import reached
+from weakincentives.filesystem.paths import InvalidPathError, brief, os_error
+from weakincentives.filesystem.protocol import ArchivableFilesystem
+from weakincentives.filesystem.snapshots.shelf import Mark, Shelf, mark_at, sealed
+
+EXPORTED = "manager.exported"
+
+_LONGEST_ID = 200  # bytes: with a suffix it fits into a name on any disk
+_PUNCTUATION = frozenset(" !#$%&'()+,-.;=@[]^_`{}~")
+_PORTS = "com", "lpt"
+_DEVICES = frozenset(
+    {"aux", "con", "nul", "prn"} | {port + digit for port in _PORTS for digit in "0123456789¹²³"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInfo:
+    """A snapshot with a name; `total_bytes` is the size of its archive."""
+
+    snapshot_id: str
+    archive_path: Path
+    file_count: int
+    total_bytes: int
+    created_at: datetime
+
+
+class SnapshotManager:
+    """Takes named snapshots of a filesystem and goes back to them."""
+
+    def __init__(
+        self,
+        filesystem: ArchivableFilesystem,
+        snapshot_dir: Path | None = None,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """Manage the snapshots of a filesystem.
+
+        Args:
+            filesystem: What is kept, and changed by `rollback` and `restore`.
+            snapshot_dir: Where the archives go; made when it is needed. By default
+                `wink-fs-snapshots` in the temporary directory, which must be ours alone.
+            clock: What time it is; the order of snapshots does not depend on it.
+        """
+        self._filesystem = filesystem
+        self._shelf = Shelf(snapshot_dir, getattr(filesystem, "root", "/"))
+        self._clock = clock
+        self._lock = Lock()
+        self._kept: dict[str, _Kept] = {}  # replaced, never changed: read without the lock
+
+    @property
+    def filesystem(self) -> ArchivableFilesystem:
+        """The managed filesystem."""
+        return self._filesystem
+
+    def snapshot(self, snapshot_id: str) -> SnapshotInfo:
+        """Keep the present state; an earlier snapshot of this manager's with the id is replaced.
+
+        Raises:
+            InvalidPathError: The id is not a plain name.
+            FileExistsError: There is an archive of that name which is not this manager's.
+            SnapshotError: The directory is in the workspace, or the default one not ours alone.
+            OSError: The archive cannot be written.
+        """
+        _check_id(snapshot_id)
+        created_at = self._clock()
+        with self._shelf.staged(snapshot_id) as staged:
+            # not under the lock: who listens to the filesystem may take snapshots too
+            count = self._export(staged, created_at)
+            made = sealed(staged)
+            reached(EXPORTED)
+            with self._lock:
+                path = self._put(staged, self._kept.get(snapshot_id))
+                info = SnapshotInfo(snapshot_id, path, count, made.size, created_at)
+                self._kept = {**self._without(snapshot_id), snapshot_id: _Kept(info, made)}
+                self._shelf.settle(path)  # last: what fails from here on is there to be replaced
+        return info
+
+    def rollback(self, snapshot_id: str) -> int:
+        """Make everything as it was in a snapshot; return the number of files.
+
+        Raises:
+            KeyError: There is no such snapshot.
+            FileNotFoundError: Its archive has been removed; nothing has changed.
+            ArchiveError: Its archive has been changed or replaced; nothing has changed.
+        """
+        with self._lock:  # while nobody replaces it
+            path = self._unchanged(snapshot_id)
+        return self._filesystem.import_archive(path)
+
+    def restore(self, archive_path: str | os.PathLike[str]) -> int:
+        """Make everything as it is in an archive, whoever made it; return the number of files.
+
+        Raises:
+            ArchiveError: It cannot be trusted; nothing has changed.
+            OSError: It cannot be read; nothing has changed.
+        """
+        return self._filesystem.import_archive(Path(archive_path))
+
+    def get(self, snapshot_id: str) -> SnapshotInfo | None:
+        """Return a snapshot, or None if there is none of that name."""
+        kept = self._kept.get(snapshot_id)
+        return None if kept is None else kept.info
+
+    def list_snapshots(self) -> tuple[SnapshotInfo, ...]:
+        """Return all snapshots in the order in which they were taken."""
+        return tuple(kept.info for kept in self._kept.values())
+
+    def delete(self, snapshot_id: str) -> bool:
+        """Forget a snapshot and remove its archive; return whether there was one.
+
+        A file that has taken the archive's place stays.
+        """
+        with self._lock:
+            kept = self._kept.get(snapshot_id)
+            if kept is None:
+                return False
+            if kept.is_there:
+                self._shelf.remove(kept.info.archive_path)
+            self._kept = self._without(snapshot_id)
+        return True
+
+    def _export(self, path: Path, created_at: datetime) -> int:
+        filesystem, latest = self._filesystem, next(reversed(self._kept.values()), None)
+        if not isinstance(filesystem, BaseFilesystem):
+            return filesystem.export_archive(path)
+        previous = None if latest is None else latest.info.archive_path
+        return filesystem.export_archive(path, created_at=created_at, previous=previous)
+
+    def _unchanged(self, snapshot_id: str) -> Path:
+        """Return the archive of a snapshot, which is as it was left."""
+        kept = self._kept.get(snapshot_id)
+        if kept is None:
+            raise KeyError(f"Snapshot not found: {snapshot_id}")
+        path = kept.info.archive_path
+        if mark_at(path) is None:
+            raise os_error(errno.ENOENT, str(path), "Archive of the snapshot has been removed")
+        if not kept.is_there:
+            raise ArchiveError(f"Archive is not as the snapshot left it: {str(path)!r}")
+        return path
+
+    def _put(self, staged: Path, old: "_Kept | None") -> Path:
+        if old is not None and old.is_there:
+            return self._shelf.replace(staged, old.info.archive_path)
+        return self._shelf.put(staged)
+
+    def _without(self, snapshot_id: str) -> "dict[str, _Kept]":
+        return {key: kept for key, kept in self._kept.items() if key != snapshot_id}
+
+
+class _Kept(NamedTuple):
+    """A snapshot, and what its archive looked like."""
+
+    info: SnapshotInfo
+    mark: Mark
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the archive is still where it was put, and unchanged."""
+        return mark_at(self.info.archive_path) == self.mark
+
+
+def _check_id(snapshot_id: str) -> None:
+    """Refuse what would not be the same plain file name on every disk."""
+    if not isinstance(snapshot_id, str):  # pyright: ignore[reportUnnecessaryIsInstance] # callers may be untyped
+        raise TypeError(f"Snapshot id must be a string, not {type(snapshot_id).__name__}")
+    reason = _flaw(snapshot_id)
+    if reason:
+        raise InvalidPathError(f"Snapshot id {reason}: {brief(snapshot_id)!r}")
+
+
+def _flaw(snapshot_id: str) -> str | None:
+    """Return what is wrong with an id, if anything."""
+    for character in snapshot_id:
+        if character not in _PUNCTUATION and unicodedata.category(character)[0] not in "LMN":
+            return f"holds {character!a}, which is no letter, digit or plain punctuation"
+    if not snapshot_id or len(snapshot_id.encode()) > _LONGEST_ID:
+        return f"must have 1 to {_LONGEST_ID} bytes"
+    if unicodedata.category(snapshot_id[0])[0] not in "LN" and snapshot_id[0] != "_":
+        return "must begin with a letter, a digit or an underscore"
+    if snapshot_id[-1] in " .":
+        return "must not end with a blank or a dot"
+    if unicodedata.normalize("NFC", snapshot_id) != snapshot_id:
+        return "is not in Unicode normal form C"
+    if snapshot_id.partition(".")[0].strip().casefold() in _DEVICES:
+        return "is the name of a device on some systems"
+    return None
