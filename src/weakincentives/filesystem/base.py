@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Collection
-from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, Self
@@ -10,47 +9,16 @@ from typing import Literal, Self
 from weakincentives.filesystem.archives.archivefs import ArchiveFilesystem
 from weakincentives.filesystem.archives.export import export_archive
 from weakincentives.filesystem.archives.format import DEFAULT_ARCHIVE_LIMITS, ArchiveLimits
-from weakincentives.filesystem.events import (
-    DirectoryCreated,
-    StateReplaced,
-)
+from weakincentives.filesystem.events import StateReplaced
 from weakincentives.filesystem.leftovers import temporary_name
-from weakincentives.filesystem.limits import LimitExceededError
-from weakincentives.filesystem.mounts import HostMount, HostRoots, MountPlan, MountReport
-from weakincentives.filesystem.movable import MovableFilesystem
-from weakincentives.filesystem.paths import (
-    join,
-    parent_of,
-    parents_of,
-)
+from weakincentives.filesystem.mounts.hydration import HydratableFilesystem
+from weakincentives.filesystem.paths import join
 from weakincentives.filesystem.readable import ReadableFilesystem
 from weakincentives.filesystem.states import State
-from weakincentives.filesystem.writable import refuse_overwrite
 
 
-class BaseFilesystem(MovableFilesystem):
+class BaseFilesystem(HydratableFilesystem):
     """The class to derive a backend from; a backend is its primitives and nothing else."""
-
-    def hydrate_from_host(
-        self, mount: HostMount, *, allowed_roots: HostRoots | None = None
-    ) -> MountReport:
-        """Copy a folder or file of the host into the workspace.
-
-        Files that are there already are replaced, directories merge. Names and sizes
-        are bound by the quota only. No `allowed_roots` allows the current directory.
-
-        Raises:
-            PathEscapeError: The host path is below no allowed root.
-            LimitExceededError: The files exceed `max_bytes` or the quota.
-        """
-        self._refuse_read_only("")
-        with closing(MountPlan(mount, allowed_roots)) as plan, self._lock:
-            if self._quota:
-                self._admit_mount(plan)
-            known = {"": False}
-            for file, data in plan.contents():
-                self._install(file.path, data, file.permissions, known)
-            return plan.report()
 
     def export_archive(
         self,
@@ -162,32 +130,3 @@ class BaseFilesystem(MovableFilesystem):
     def _tell_replaced(self, reason: Literal["restore", "import"], reference: str) -> None:
         self._quota.recount()
         self._listeners.tell(StateReplaced(reason, reference))
-
-    def _admit_mount(self, plan: MountPlan) -> None:
-        above = {parent for file in plan.files for parent in parents_of(file.path)}
-        new = sum(self._lookup(path) is None for path in above)
-        try:
-            self._quota.admit(plan.total_bytes, len(plan.files) + new)
-        except LimitExceededError:
-            there = [found for file in plan.files if (found := self._lookup(file.path))]
-            replaced = sum(found.size_bytes for found in there)
-            self._quota.admit(plan.total_bytes - replaced, len(plan.files) - len(there) + new)
-
-    def _install(self, path: str, data: bytes, permissions: int, known: dict[str, bool]) -> None:
-        """Put a file where an outside source says.
-
-        `known` remembers directories that exist, and whether they were made for this.
-        """
-        parent = parent_of(path)
-        if parent not in known:
-            missing = self._missing_parents(path, bounded=False)
-            self._make_directories(missing)
-            self._listeners.tell(*map(DirectoryCreated, missing))
-            known.update((above, False) for above in parents_of(path) if above not in known)
-            known.update((above, True) for above in missing)
-        before = None if known[parent] else self._lookup(path)
-        if before is not None:
-            refuse_overwrite(before, "overwrite")
-            before = self._description(before)
-        self._store(path, data, permissions=permissions)
-        self._tell_written(path, len(data), "overwrite", before, data)

@@ -1,0 +1,159 @@
+"""Copying host folders into a workspace: all of it or nothing.
+
+Everything is built out of sight first; whatever fails until then leaves no trace.
+What remains is to move it into place: one step for a directory that is new, one for
+each file in a directory that is there. If one of these fails, the others are undone.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
+
+from weakincentives.filesystem.events import DirectoryCreated
+from weakincentives.filesystem.faults import reached
+from weakincentives.filesystem.leftovers import temporary_name
+from weakincentives.filesystem.mounts.copying import MountCopy
+from weakincentives.filesystem.mounts.layout import Layout, Step
+from weakincentives.filesystem.mounts.plan import MountPlan
+from weakincentives.filesystem.mounts.report import Meter, MountReport, ProgressListener
+from weakincentives.filesystem.mounts.request import HostMount
+from weakincentives.filesystem.mounts.roots import AllowedRoots, HostRoots
+from weakincentives.filesystem.movable import MovableFilesystem
+from weakincentives.filesystem.paths import join, parent_of
+
+_log = logging.getLogger(__name__)
+
+
+class HydratableFilesystem(MovableFilesystem):
+    """A filesystem into which folders of the host can be copied."""
+
+    def hydrate_from_host(
+        self,
+        mount: HostMount,
+        *,
+        allowed_roots: HostRoots | None = None,
+        progress: ProgressListener | None = None,
+    ) -> MountReport:
+        """Copy a folder or file of the host into the workspace, or change nothing.
+
+        Files that are there already are replaced, directories merge. Names and sizes
+        are bound by the quota only.
+
+        Args:
+            mount: What is copied.
+            allowed_roots: The directories below which it must be; None allows the
+                current directory, an empty sequence nothing.
+            progress: Told a hundred times at most how far it is; raise to stop.
+
+        Raises:
+            PathEscapeError: The host path is below no allowed root.
+            LimitExceededError: The files exceed `max_bytes` or the quota.
+            OSError: Something is in the way, or the host or the workspace fails.
+        """
+        return self.hydrate_all_from_host((mount,), allowed_roots=allowed_roots, progress=progress)[
+            0
+        ]
+
+    def hydrate_all_from_host(
+        self,
+        mounts: Sequence[HostMount],
+        *,
+        allowed_roots: HostRoots | None = None,
+        progress: ProgressListener | None = None,
+    ) -> tuple[MountReport, ...]:
+        """Copy several folders or files of the host, all or none; later ones win.
+
+        Arguments and errors are those of `hydrate_from_host`.
+        """
+        self._refuse_read_only("")
+        with AllowedRoots(allowed_roots) as roots:
+            copies = [MountCopy(MountPlan(mount, roots)) for mount in mounts]
+            with self._lock:
+                self._hydrate(copies, progress)
+        return tuple(copy.report() for copy in copies)
+
+    # --- shared steps that a backend may do better ---
+
+    def _store_pieces(self, path: str, pieces: Iterable[bytes], permissions: int) -> None:
+        """Create a file from its bytes in order; a backend need not hold them all at once."""
+        self._store(path, b"".join(pieces), permissions=permissions)
+
+    # --- shared steps ---
+
+    def _hydrate(self, copies: Sequence[MountCopy], progress: ProgressListener | None) -> None:
+        layout = Layout(self._lookup)
+        for copy in copies:
+            layout.add(copy)
+        if self._quota:
+            self._quota.admit(*layout.growth())
+        try:
+            self._build_mounts(copies, layout, progress)
+            self._save_replaced(layout)
+            reached("mount.built")
+            self._show_mounts(layout)
+        finally:
+            for hidden in layout.hidden.values():
+                with suppress(OSError):  # it may not have been made yet
+                    self._remove(hidden)
+        if self._listeners:
+            self._tell_mounted(layout)
+
+    def _build_mounts(
+        self, copies: Sequence[MountCopy], layout: Layout, progress: ProgressListener | None
+    ) -> None:
+        """Copy everything to where nobody sees it."""
+        placed = layout.files
+        for hidden in layout.hidden.values():
+            self._make_directory(hidden)
+        for step in layout.directories:
+            self._make_directory(step.hidden)
+        meter = Meter(progress, len(placed), sum(each.file.size for each in placed.values()))
+        for copy in copies:
+            wanted = [file for file in copy.plan.files if placed[file.path].file is file]
+            with closing(copy.contents(wanted, meter)) as contents:
+                for file, pieces in contents:
+                    place = placed[file.path]
+                    self._store_pieces(place.hidden, pieces, file.permissions)
+                    place.stored = True
+                    meter.add(1, 0)
+
+    def _save_replaced(self, layout: Layout) -> None:
+        """Copy what will be replaced, so that it can be put back."""
+        for placed in layout.files.values():
+            if placed.stored and placed.before is not None:
+                placed.before = self._description(placed.before)
+                placed.saved = join(parent_of(placed.hidden), temporary_name())
+                self._copy_file(placed.before, placed.saved)
+
+    def _show_mounts(self, layout: Layout) -> None:
+        """Move everything into place, or nothing."""
+        done: list[Step] = []
+        try:
+            for step in layout.steps():
+                reached("mount.showing")
+                self._move(step.hidden, step.path)
+                done.append(step)
+        except BaseException:
+            for step in reversed(done):
+                self._take_away(step)
+            raise
+
+    def _take_away(self, step: Step) -> None:
+        """Undo a step, as far as that is possible."""
+        try:
+            if step.saved is None:
+                self._remove(step.path)
+            else:
+                self._move(step.saved, step.path)
+        except OSError as error:
+            _log.warning("Could not take back %r after a mount failed: %s", step.path, error)
+
+    def _tell_mounted(self, layout: Layout) -> None:
+        made = {step.path for step in layout.directories}
+        for path in sorted(made | layout.files.keys()):
+            if path in made:
+                self._listeners.tell(DirectoryCreated(path))
+                continue
+            placed, found = layout.files[path], self._lookup(path)
+            if placed.stored and found is not None:
+                self._tell_written(path, found.size_bytes, "overwrite", placed.before)

@@ -1,0 +1,220 @@
+"""What a mount will copy, found without reading any file.
+
+Everything on the host is copied, left out for a reason that the report gives, or
+refused. Nothing is refused for its name: what exists on disk can be mounted.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from operator import attrgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from weakincentives.filesystem.limits import LimitExceededError, check_time
+from weakincentives.filesystem.mounts.report import SkippedEntry
+from weakincentives.filesystem.mounts.request import HostMount, MountFilter
+from weakincentives.filesystem.mounts.roots import AllowedRoots, Root
+from weakincentives.filesystem.paths import RESERVED_PREFIX, join, os_error
+from weakincentives.filesystem.primitives import is_passed_over
+from weakincentives.filesystem.rooted import explained
+
+_MAX_ENTRIES = 1_000_000  # links can multiply a small tree without end
+
+
+class MountedFile(NamedTuple):
+    """A file to copy: where it goes, where it is, and what it was when it was found."""
+
+    path: str
+    below: str
+    root: Root
+    source: str
+    size: int
+    permissions: int
+    version: tuple[int, int]
+
+
+class MountPlan:
+    """What one mount will copy; it accounts for every entry that it came across.
+
+    Raises:
+        PathEscapeError: The host path is below no allowed root.
+        PermissionError: The host path itself is a link, a special file or unreadable.
+        LimitExceededError: The files are larger than `max_bytes`, or too many.
+    """
+
+    def __init__(self, mount: HostMount, roots: AllowedRoots) -> None:
+        """Look at what `mount` names."""
+        self._mount = mount
+        self._roots = roots
+        self._filter = MountFilter(mount)
+        self._seen = 0
+        self.files: list[MountedFile] = []
+        self.directories: list[str] = []
+        self.skipped: list[SkippedEntry] = []
+        self.filtered_count = 0
+        start = roots.find(mount.host_path, follow=mount.follow_symlinks)
+        self.mount_path = mount.target(start.asked)
+        self.host_path = str(start.root.path / start.path)
+        self._collect(_Place(start.root, start.path, "", ()))
+        self.files.sort(key=attrgetter("path"))
+        self.directories.sort()
+        self._refuse_large()
+
+    def skip(self, path: str, reason: str) -> None:
+        """Leave something out, and remember why; the path is below the host path."""
+        self.skipped.append(SkippedEntry(path, reason))
+
+    def _collect(self, start: "_Place") -> None:
+        """Look at everything at and below `start`, without recursion."""
+        pending = [start]
+        while pending:
+            check_time("Mount")
+            place = pending.pop()
+            try:
+                found, _target = place.root.directory.lstat(place.path)
+                if stat.S_ISDIR(found.st_mode):
+                    pending += self._folder(place)
+                else:
+                    pending += self._other(place, found)
+            except OSError as error:
+                self._skip_unreadable(place, error)
+
+    def _folder(self, folder: "_Place") -> "list[_Place]":
+        """Take a folder and its files; return what else there is to look at."""
+        self._count()
+        if not self._filter:
+            # with globs, a directory comes with the files in it
+            self.directories.append(self._target(folder.below))
+        deeper: list[_Place] = []
+        for entry in folder.root.entries(folder.path):
+            try:
+                deeper += self._entry(folder, entry)
+            except OSError as error:
+                self._skip_unreadable(folder.inner(entry.name), error)
+        return deeper
+
+    def _entry(self, folder: "_Place", entry: "os.DirEntry[str]") -> "Iterator[_Place]":
+        """Take a file; yield what else has to be looked at."""
+        name = entry.name
+        if name.startswith(RESERVED_PREFIX):
+            self._skip(folder.inner(name), "reserved name")
+        elif entry.is_file(follow_symlinks=False):
+            self._add(folder.inner(name), entry.stat(follow_symlinks=False))
+        elif entry.is_dir(follow_symlinks=False) and self._filter.prunes(join(folder.below, name)):
+            self.filtered_count += 1
+        else:
+            yield folder.inner(name)
+
+    def _other(self, place: "_Place", found: os.stat_result) -> "list[_Place]":
+        """Take a single file, or return what is behind a link."""
+        if stat.S_ISREG(found.st_mode):
+            self._add(place, found)
+        elif not stat.S_ISLNK(found.st_mode):
+            self._skip(place, "not a regular file")
+        elif not self._mount.follow_symlinks:
+            self._skip(place, "symbolic link")
+        else:
+            return self._behind(place)
+        return []
+
+    def _behind(self, link: "_Place") -> "list[_Place]":
+        """Return what a link points to, if that is allowed."""
+        self._count()
+        here = link.root.path / link.path
+        try:
+            found = self._roots.behind(here)
+        except FileNotFoundError:
+            self._skip(link, "symbolic link to nothing")
+            return []
+        if found is None:
+            self._skip(link, "symbolic link to outside the allowed roots")
+            return []
+        root, path = found
+        real = root.path / path
+        if real in link.way or here.is_relative_to(real):
+            self._skip(link, "symbolic link back to where it is found")
+            return []
+        return [_Place(root, path, link.below, (*link.way, real))]
+
+    def _add(self, place: "_Place", found: os.stat_result) -> None:
+        """Take a file, unless it is not wanted."""
+        self._count()
+        limit = self._mount.max_file_bytes
+        if self._filter and not self._filter.wants(place.shown):
+            self.filtered_count += 1
+        elif limit is not None and found.st_size > limit:
+            self._skip_large(place, found.st_size, limit)
+        else:
+            self.files.append(
+                MountedFile(
+                    self._target(place.below),
+                    place.shown,
+                    place.root,
+                    place.path,
+                    found.st_size,
+                    found.st_mode & 0o777,
+                    (found.st_ino, found.st_mtime_ns),
+                )
+            )
+
+    def _target(self, below: str) -> str:
+        return join(self.mount_path, below) if below else self.mount_path
+
+    def _count(self) -> None:
+        self._seen += 1
+        if self._seen > _MAX_ENTRIES:
+            raise LimitExceededError(f"Mount exceeds {_MAX_ENTRIES} files and directories")
+
+    def _skip(self, place: "_Place", reason: str) -> None:
+        """Leave out what is no file; what the mount itself names is refused instead."""
+        if not place.below:
+            text = f"Host path cannot be mounted: {reason}"
+            raise os_error(errno.EPERM, place.path, text)
+        if self._filter and not self._filter.wants(place.below):
+            self.filtered_count += 1
+        else:
+            self.skip(place.below, reason)
+
+    def _skip_large(self, place: "_Place", size: int, limit: int) -> None:
+        if not place.below:
+            raise LimitExceededError(
+                f"Mount exceeds max_file_bytes of {limit}: {size} bytes in {place.path!r}"
+            )
+        self.skip(place.below, f"larger than max_file_bytes: {size} bytes")
+
+    def _skip_unreadable(self, place: "_Place", error: OSError) -> None:
+        """Leave out what cannot be reached; a machine that fails is another matter."""
+        if not place.below or not is_passed_over(error):
+            raise explained(error, place.shown) from None
+        self.skip(place.below, error.strerror or str(error))
+
+    def _refuse_large(self) -> None:
+        limit = self._mount.max_bytes
+        total = sum(file.size for file in self.files)
+        if limit is not None and total > limit:
+            raise LimitExceededError(
+                f"Mount exceeds max_bytes of {limit}: {total} bytes in {self._mount.host_path!r}"
+            )
+
+
+class _Place(NamedTuple):
+    """Something on the host: where it is, where it goes below the mount, how we came.
+
+    `way` holds the folders that links on the way led to.
+    """
+
+    root: Root
+    path: str
+    below: str
+    way: tuple[Path, ...]
+
+    @property
+    def shown(self) -> str:
+        """The path below the mount; of a single file the name."""
+        return self.below or self.path.rpartition("/")[2] or "."
+
+    def inner(self, name: str) -> "_Place":
+        """Return what is called `name` in this folder."""
+        return _Place(self.root, join(self.path, name), join(self.below, name), self.way)
