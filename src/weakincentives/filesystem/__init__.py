@@ -52,6 +52,10 @@ from weakincentives.filesystem.protocol import (
 )
 from weakincentives.filesystem.readable import ReadableFilesystem
 from weakincentives.filesystem.search import InvalidRegexError
+from weakincentives.filesystem.snapshots.ledger import SnapshotHistory
+from weakincentives.filesystem.snapshots.manager import SnapshotInfo, SnapshotManager
+from weakincentives.filesystem.store.repository import StoreSize
+from weakincentives.filesystem.store.verifying import Problem
 from weakincentives.filesystem.text import BinaryContentError, BytesContent, Content
 from weakincentives.filesystem.types import (
     Children,
@@ -129,15 +133,20 @@ __all__ = [
     "MountReport",
     "ObservableFilesystem",
     "PathEscapeError",
+    "Problem",
     "ReadBytesResult",
     "ReadOnlyError",
     "ReadResult",
     "ReadableFilesystem",
     "Results",
     "SkippedEntry",
+    "SnapshotHistory",
+    "SnapshotInfo",
+    "SnapshotManager",
     "SnapshotableFilesystem",
     "StaleDiffError",
     "StateReplaced",
+    "StoreSize",
     "TimeLimitError",
     "VfsPath",
     "WriteMode",

@@ -1,50 +1,23 @@
-"""A workspace in a directory of the host, with nothing outside it in reach.
+"""A workspace in a directory of the host: its files, and a history of them outside it."""
 
-Reads take no lock: a file is replaced by renaming a finished one over it, so a reader
-sees the old bytes or the new ones. A directory is removed by renaming it out of sight
-first. What a killed process leaves behind has a reserved name, is never shown, and is
-removed by the next one that comes across it.
-"""
-
-import errno
 import os
-import stat
-import sys
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Sequence
 from pathlib import Path
-from threading import Lock
 
-from weakincentives.filesystem import staging
-from weakincentives.filesystem.base import BaseFilesystem
-from weakincentives.filesystem.events import StateReplaced
-from weakincentives.filesystem.hostfile import HostFile, LineIndexes, identity_of
-from weakincentives.filesystem.leftovers import is_temporary, temporary_name
-from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits, check_time
-from weakincentives.filesystem.paths import RESERVED_PREFIX, join, os_error, parent_of
-from weakincentives.filesystem.primitives import is_passed_over
-from weakincentives.filesystem.readable import ReadableFilesystem, hash_of
-from weakincentives.filesystem.rooted import RootedDirectory, explained
+from weakincentives.filesystem.diffs.diff import Diff, diff
+from weakincentives.filesystem.directory import DirectoryFilesystem
+from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
+from weakincentives.filesystem.paths import outermost
+from weakincentives.filesystem.readable import ReadableFilesystem
 from weakincentives.filesystem.snapshots.history import History
-from weakincentives.filesystem.text import Content
-from weakincentives.filesystem.types import (
-    Children,
-    FileEntry,
-    FileStat,
-    FilesystemSnapshot,
-    Results,
-)
-
-_MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
-_SWEEP_ENTRIES = 10_000  # how far a new instance looks for leftovers
+from weakincentives.filesystem.snapshots.ledger import SnapshotHistory
+from weakincentives.filesystem.snapshots.partial import check_paths
+from weakincentives.filesystem.states import State
+from weakincentives.filesystem.types import FilesystemSnapshot
 
 
-class HostFilesystem(BaseFilesystem):
-    """A filesystem over a directory; see `rooted` for what keeps it inside."""
+class HostFilesystem(DirectoryFilesystem):
+    """A filesystem over a directory, whose states can be kept and brought back."""
 
     def __init__(
         self,
@@ -55,6 +28,7 @@ class HostFilesystem(BaseFilesystem):
         durable: bool = False,
         cross_mounts: bool = False,
         git_dir: str | os.PathLike[str] | None = None,
+        exclusive: bool = False,
         _root: str | os.PathLike[str] | None = None,
         _read_only: bool = False,
         _git_dir: str | os.PathLike[str] | None = None,
@@ -68,39 +42,44 @@ class HostFilesystem(BaseFilesystem):
             durable: Write through to the disk: what `write` returned from survives power loss.
             cross_mounts: Enter other file systems that are mounted below the root.
             git_dir: Where snapshots are kept; by default a place derived from the root.
+            exclusive: The caller's promise that nothing but this instance changes the
+                directory, or that `changed_outside` is called when something has. A
+                snapshot then looks only at what was changed here, and not at every file.
         """
-        super().__init__(limits=limits, read_only=read_only or _read_only)
         given = root if root is not None else _root
         if given is None:
             raise TypeError("HostFilesystem needs a root directory")
         if not os.fspath(given):
             raise ValueError("HostFilesystem needs a root directory, not an empty path")
-        self._given = os.fspath(given)
-        self._directory = RootedDirectory(Path(given), cross_mounts=cross_mounts)
-        self._durable = durable
+        super().__init__(
+            os.fspath(given),
+            limits=limits,
+            read_only=read_only or _read_only,
+            durable=durable,
+            cross_mounts=cross_mounts,
+        )
         place = git_dir if git_dir is not None else _git_dir
         self._history = History(
             self._directory,
             self._given,
             Path(os.path.realpath(given)),
-            None if place is None else Path(place).absolute(),
+            git_dir=None if place is None else Path(place).absolute(),
+            exclusive=exclusive,
         )
-        self._line_indexes = LineIndexes()
-        self._sight = Lock()
         if not self._read_only:
             self._history.finish()
             self._sweep()
-
-    @property
-    def root(self) -> str:
-        """The directory, as it was given."""
-        return self._given
 
     @property
     def git_dir(self) -> str | None:
         """The git repository that holds the snapshots; None before the first one."""
         found = self._history.git_dir
         return None if found is None else str(found)
+
+    @property
+    def history(self) -> SnapshotHistory:
+        """The snapshots of this directory: to list, prune and verify."""
+        return SnapshotHistory(self._history.existing, self._given)
 
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
         """Keep the present state of everything below the root, whoever made it.
@@ -111,23 +90,45 @@ class HostFilesystem(BaseFilesystem):
         with self._lock:
             return self._history.take(tag)
 
-    def restore(self, snapshot: FilesystemSnapshot, *, force: bool = False) -> None:
-        """Make everything as it was then; what was made since is gone.
+    def restore(
+        self,
+        snapshot: FilesystemSnapshot,
+        *,
+        paths: Sequence[str] | None = None,
+        force: bool = False,
+    ) -> None:
+        """Make everything as it was then, or only what is at and below `paths`.
 
-        The state before is kept as a snapshot, so that a restore can be undone. A
-        snapshot of another directory is refused unless `force` says otherwise.
+        What was made since is gone; the state before is kept as a snapshot, so that a
+        restore can be undone. A snapshot of another directory is refused unless `force`
+        says otherwise.
 
         Raises:
             SnapshotRestoreError: It cannot be done, and nothing has changed.
         """
         self._refuse_read_only("")
         with self._lock:
-            self._history.restore(snapshot, force=force)
-            self._listeners.tell(StateReplaced("restore", snapshot.commit_ref))
+            if self._quota and paths is None:
+                self._check_quota_for(State(self.view(snapshot)))
+            self._history.restore(snapshot, paths=paths, force=force)
+            self._tell_replaced("restore", snapshot.commit_ref)
+
+    def preview(self, snapshot: FilesystemSnapshot, *, paths: Sequence[str] | None = None) -> Diff:
+        """Return what `restore` with the same arguments would change."""
+        then = self.view(snapshot)
+        if paths is None:
+            return diff(self, then)
+        wanted = outermost(paths)
+        check_paths(State(self), State(then), wanted)
+        return diff(self, then, path=wanted)
 
     def view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem:
         """Return the state that a snapshot keeps, to read and compare."""
         return self._history.view(snapshot)
+
+    def changed_outside(self) -> None:
+        """Say that something else may have changed files: the next snapshot looks at all."""
+        self._history.changed_outside()
 
     def cleanup(self) -> None:
         """Remove the snapshots of this directory, unless another instance uses them."""
@@ -137,316 +138,14 @@ class HostFilesystem(BaseFilesystem):
     def close(self) -> None:
         """Close the root directory; nothing works afterwards. Snapshots stay."""
         self._history.close()
-        self._directory.close()
+        super().close()
 
-    # --- reading ---
+    def _replace_all(self, state: ReadableFilesystem, name: str) -> None:
+        self._check_quota_for(State(state))
+        self._history.replace(state, name)
 
-    def _lookup(self, path: str) -> FileStat | None:
-        if _is_hidden(path):
-            return None
-        try:
-            found, target = self._directory.lstat(path)
-        except OSError as error:
-            if error.errno in _MISSING:
-                return None
-            raise explained(error, path) from None
-        is_file = stat.S_ISREG(found.st_mode)
-        return FileStat(
-            path,
-            is_file=is_file,
-            is_directory=stat.S_ISDIR(found.st_mode),
-            size_bytes=found.st_size if is_file else 0,
-            created_at=_birth(found),
-            modified_at=datetime.fromtimestamp(found.st_mtime, UTC),
-            permissions=stat.S_IMODE(found.st_mode),
-            link_target=target,
-            hasher=(lambda: self._hash_if_same(path, found)) if is_file else None,
-        )
+    def _will_change(self, path: str) -> None:
+        self._history.touch(path)
 
-    def _children(self, path: str) -> Children:
-        with self._sight:
-            descriptor = self._open_listing(path)
-            try:
-                with os.scandir(descriptor) as entries:
-                    children, hidden = _by_kind(entries)
-                if hidden:
-                    self._remove_leftovers(descriptor, hidden)
-            finally:
-                os.close(descriptor)
-        return children
-
-    def _entries(self, path: str, limit: int) -> Results[FileEntry]:
-        prefix = path + "/" if path else ""
-        with self._sight:
-            descriptor = self._open_listing(path)
-            try:
-                with os.scandir(descriptor) as entries:
-                    found = sorted([(entry.name, entry) for entry in entries], key=itemgetter(0))
-                hidden = [name for name, _ in found if name.startswith(RESERVED_PREFIX)]
-                if hidden:
-                    found = [pair for pair in found if not is_temporary(pair[0])]
-                    self._remove_leftovers(descriptor, hidden)
-                check_time("List")
-                listed = [_listed(entry, name, prefix + name) for name, entry in found[:limit]]
-            finally:
-                os.close(descriptor)
-        return Results(filter(None, listed), truncated=len(found) > limit)
-
-    def _open(self, path: str) -> HostFile:
-        if _is_hidden(path):
-            raise os_error(errno.ENOENT, path)
-        try:
-            return HostFile(*self._directory.open_file(path), self._line_indexes)
-        except OSError as error:
-            raise explained(error, path) from None
-
-    def _contents(self, paths: Iterable[str]) -> Generator[tuple[str, Content], None, None]:
-        for folder, files in groupby(paths, key=parent_of):
-            try:
-                directory = self._directory.open_directory(folder)
-            except OSError as error:
-                if is_passed_over(error):
-                    continue
-                raise
-            try:
-                for path in files:
-                    content = self._listed_file(directory, path)
-                    if content is not None:
-                        with content:
-                            yield path, content
-            finally:
-                os.close(directory)
-
-    def _listed_file(self, directory: int, path: str) -> HostFile | None:
-        try:
-            opened = self._directory.open_listed(directory, path.rpartition("/")[2])
-        except OSError as error:
-            if is_passed_over(error):
-                return None
-            raise explained(error, path) from None
-        return HostFile(*opened, self._line_indexes)
-
-    # --- writing ---
-
-    def _store(
-        self, path: str, data: bytes, *, permissions: int | None = None, exclusive: bool = False
-    ) -> None:
-        with self._changing(path) as (parent, name):
-            staging.store_file(
-                parent,
-                name,
-                lambda target: staging.write_all(target, data),
-                permissions=permissions,
-                exclusive=exclusive,
-                durable=self._durable,
-            )
-
-    def _append(self, path: str, data: bytes) -> None:
-        self._store_copy(path, path, None, data)
-
-    def _copy_file(self, found: FileStat, target: str) -> None:
-        self._store_copy(found.path, target, found.permissions)
-
-    def _store_copy(
-        self, source: str, path: str, permissions: int | None, more: bytes = b""
-    ) -> None:
-        """Create or replace a file by a copy of another and `more`, whatever its size."""
-
-        def fill(target: int) -> None:
-            staging.copy_all(opened, target)
-            staging.write_all(target, more)
-
-        with self._changing(path) as (parent, name):
-            opened, _ = self._directory.open_file(source)
-            try:
-                staging.store_file(
-                    parent, name, fill, permissions=permissions, durable=self._durable
-                )
-            finally:
-                os.close(opened)
-
-    def _make_directory(self, path: str) -> None:
-        with self._changing(path) as (parent, name):
-            os.mkdir(name, dir_fd=parent)
-
-    def _make_link(self, path: str, target: str) -> None:
-        with self._changing(path) as (parent, name):
-            staging.make_link(parent, name, target)
-
-    def _remove(self, path: str) -> None:
-        with self._changing(path) as (parent, name):
-            staging.remove(parent, name, self._sight)
-
-    def _move(self, source: str, destination: str) -> None:
-        with self._changing(source) as start, self._changing(destination) as goal:
-            staging.rename(start, goal)
-
-    def _copy(self, source: str, destination: str) -> None:
-        hidden = join(parent_of(destination), temporary_name())
-        try:
-            super()._copy(source, hidden)
-            self._move(hidden, destination)
-        except BaseException:
-            with suppress(OSError):
-                self._remove(hidden)
-            raise
-
-    def _has_directory(self, path: str) -> bool:
-        return not _is_hidden(path) and self._directory.is_directory(path)
-
-    def _remove_if_empty(self, path: str) -> bool:
-        with self._changing(path) as (parent, name):
-            return staging.remove_if_empty(parent, name)
-
-    def _make_directories(self, paths: Sequence[str]) -> None:
-        if paths:
-            self._build(paths, paths[-1], lambda hidden: None)
-
-    def _store_below(
-        self, missing: Sequence[str], path: str, data: bytes, *, exclusive: bool
-    ) -> None:
-        if not self._build(missing, path, lambda hidden: self._store(hidden, data)):
-            self._store(path, data, exclusive=exclusive)
-
-    def _copy_below(self, missing: Sequence[str], source: str, goal: str) -> None:
-        def fill(hidden: str) -> None:
-            BaseFilesystem._copy(self, source, hidden)
-
-        if not self._build(missing, goal, fill):
-            self._copy(source, goal)
-
-    def _build(self, missing: Sequence[str], goal: str, fill: Callable[[str], None]) -> bool:
-        """Make the directories above `goal` out of sight, fill them, show them in one step.
-
-        `fill` gets the hidden path of `goal`. Returns False, having done nothing, if
-        somebody else has made the directories meanwhile.
-        """
-        while missing:
-            first = missing[0]
-            hidden = join(parent_of(first), temporary_name())
-            try:
-                for path in missing:
-                    self._make_directory(hidden + path[len(first) :])
-                fill(hidden + goal[len(first) :])
-                with self._changing(hidden) as source, self._changing(first) as target:
-                    staging.rename(source, target, exclusive=True)
-            except BaseException as error:
-                with suppress(FileNotFoundError):
-                    self._remove(hidden)
-                if not isinstance(error, FileExistsError):
-                    raise
-            else:
-                return True
-            missing = [path for path in missing if self._lookup(path) is None]
-        return False
-
-    def _usage(self) -> tuple[int, int]:
-        size = count = 0
-        pending = [""]
-        while pending:
-            try:
-                entries = self._entries(pending.pop(), sys.maxsize)
-            except OSError as error:
-                if is_passed_over(error):
-                    continue
-                raise
-            count += len(entries)
-            size += sum(entry.size_bytes or 0 for entry in entries)
-            pending += [entry.path for entry in entries if entry.is_directory]
-        return size, count
-
-    # --- steps ---
-
-    def _open_listing(self, path: str) -> int:
-        """Open a directory that may be seen; nothing is emptied while `_sight` is held."""
-        if _is_hidden(path):
-            raise os_error(errno.ENOENT, path)
-        try:
-            return self._directory.open_directory(path)
-        except OSError as error:
-            raise explained(error, path) from None
-
-    @contextmanager
-    def _changing(self, path: str) -> Generator[tuple[int, str], None, None]:
-        """Open the directory that holds `path`; afterwards bring its names to the disk."""
-        try:
-            parent, name = self._directory.open_parent(path)
-            try:
-                yield parent, name
-                if self._durable:
-                    staging.sync_directory(parent)
-            finally:
-                os.close(parent)
-        except OSError as error:
-            raise explained(error, path) from None
-
-    def _sweep(self) -> None:
-        """Remove leftovers near the root; listing a directory removes those in it."""
-        remaining = _SWEEP_ENTRIES
-        pending = deque([""])
-        while pending and remaining > 0:
-            directory = pending.popleft()
-            with suppress(OSError):
-                children = self._children(directory)
-                remaining -= 1 + sum(map(len, children))
-                pending.extend(join(directory, name) for name in children.directories)
-
-    def _remove_leftovers(self, descriptor: int, names: Sequence[str]) -> None:
-        if not self._read_only:
-            staging.remove_leftovers(descriptor, names)
-
-    def _hash_if_same(self, path: str, found: os.stat_result) -> str | None:
-        try:
-            with self._open(path) as content:
-                if content.identity != identity_of(found):
-                    return None
-                digest = hash_of(content)
-            return (
-                digest
-                if identity_of(self._directory.lstat(path)[0]) == identity_of(found)
-                else None
-            )
-        except OSError:
-            return None
-
-
-def _is_hidden(path: str) -> bool:
-    return RESERVED_PREFIX in path and any(map(is_temporary, path.split("/")))
-
-
-def _by_kind(entries: "Iterable[os.DirEntry[str]]") -> tuple[Children, list[str]]:
-    """Return the names in a directory by kind, and the temporary ones."""
-    files: list[str] = []
-    directories: list[str] = []
-    symlinks: list[str] = []
-    specials: list[str] = []
-    hidden: list[str] = []
-    for entry in entries:
-        name = entry.name
-        if name.startswith(RESERVED_PREFIX):
-            hidden.append(name)
-        elif entry.is_file(follow_symlinks=False):
-            files.append(name)
-        elif entry.is_dir(follow_symlinks=False):
-            directories.append(name)
-        elif entry.is_symlink():
-            symlinks.append(name)
-        else:
-            specials.append(name)
-    return Children(files, directories, symlinks, specials), hidden
-
-
-def _listed(entry: "os.DirEntry[str]", name: str, path: str) -> FileEntry | None:
-    if entry.is_file(follow_symlinks=False):
-        try:
-            size = entry.stat(follow_symlinks=False).st_size
-        except FileNotFoundError:
-            return None
-        return FileEntry(name, path, True, False, size)
-    is_directory = entry.is_dir(follow_symlinks=False)
-    return FileEntry(name, path, False, is_directory, None, entry.is_symlink())
-
-
-def _birth(found: os.stat_result) -> datetime | None:
-    born: float | None = getattr(found, "st_birthtime", None)
-    return None if born is None else datetime.fromtimestamp(born, UTC)
+    def _blob_id(self, path: str) -> str | None:
+        return self._history.blob_id(path)

@@ -33,7 +33,7 @@ from weakincentives.filesystem.nodes import (
 from weakincentives.filesystem.paths import os_error, outermost, parent_of, parents_of
 from weakincentives.filesystem.readable import ReadableFilesystem
 from weakincentives.filesystem.searchable import SearchableFilesystem
-from weakincentives.filesystem.snapshots.partial import path_in_the_way, unknown_path
+from weakincentives.filesystem.snapshots.partial import check_paths
 from weakincentives.filesystem.states import State
 from weakincentives.filesystem.text import Content
 from weakincentives.filesystem.types import (
@@ -206,10 +206,11 @@ class InMemoryFilesystem(BaseFilesystem):
         kept = self._kept_root(snapshot)
         if paths is None:
             return kept
-        here = self._root_node
+        wanted, here = outermost(paths), self._root_node
+        check_paths(State(self), State(self._view_of(kept)), wanted)
         self._edition += 1  # nothing of the present tree may change
         try:
-            for path in outermost(paths):
+            for path in wanted:
                 self._bring_back(path, kept)
             return self._root_node
         finally:
@@ -221,14 +222,9 @@ class InMemoryFilesystem(BaseFilesystem):
             self._root_node = kept
             return
         node, now = find(kept, path), self._clock()
-        if node is None and self._find(path) is None:
-            raise unknown_path(path)
         for parent in parents_of(path) if node is not None else ():
-            here = self._find(parent)
-            if here is None:
+            if self._find(parent) is None:
                 self._place_node(parent, _emptied(find(kept, parent), self._edition, now), now)
-            elif type(here) is not DirectoryNode:
-                raise path_in_the_way(path, parent)
         self._place_node(path, node, now)
 
     def _replace_all(self, state: ReadableFilesystem, name: str) -> None:

@@ -15,7 +15,7 @@ from weakincentives.filesystem.diffs.lines import changed_blocks, split_lines
 from weakincentives.filesystem.diffs.patch import Patch, Section, Style, sections_of
 from weakincentives.filesystem.diffs.renames import with_renames
 from weakincentives.filesystem.limits import check_time
-from weakincentives.filesystem.paths import brief, join, os_error, outermost, shown
+from weakincentives.filesystem.paths import brief, join, os_error, outermost, parents_of, shown
 from weakincentives.filesystem.readable import ReadableFilesystem
 from weakincentives.filesystem.types import FileStat, Results
 
@@ -195,7 +195,8 @@ def diff(
 
     Every file, link and directory that was added, removed or changed is an entry; the
     root itself, times and the permissions of links are not compared. With `renames`, a
-    file that was removed and one like it that was added are one entry.
+    file that was removed and one like it that was added are one entry. Directories above
+    a `path` that are new are entries too.
 
     Raises:
         FileNotFoundError: Nothing is at a `path` on either side.
@@ -219,15 +220,25 @@ class _Walk:
         self.changes: list[Change] = []
         self.emptied: list[str] = []
         self._pending: list[tuple[str, bool, bool]] = []
+        self._above: set[str] = set()
 
     def run(self, path: str) -> None:
         if path:
-            self._visit(path, self.before.lookup(path), self.after.lookup(path))
+            found = self.after.lookup(path)
+            if found is not None:
+                self._add_parents(path)
+            self._visit(path, self.before.lookup(path), found)
         else:
             self._pending.append(("", True, True))
         while self._pending:
             check_time("Diff")
             self._enter(*self._pending.pop())
+
+    def _add_parents(self, path: str) -> None:
+        for parent in parents_of(path):
+            if parent not in self._above and self.before.lookup(parent) is None:
+                self._above.add(parent)
+                self.changes.append(Change(parent, "added", None, self.after.lookup(parent)))
 
     def _enter(self, directory: str, was: bool, still_is: bool) -> None:
         """Compare what is in a directory of one side or both."""

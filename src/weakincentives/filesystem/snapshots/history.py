@@ -1,25 +1,31 @@
 """The history of one host directory: its snapshots, taken, looked into and restored.
 
-A snapshot is a commit in a git repository outside the directory. A restore first keeps
-the present state as a snapshot of its own, so that it can be undone.
+A snapshot is a commit in a git repository outside the directory. Whatever replaces the
+files, a restore of all or of some paths or an import, becomes a commit first, and then
+the directory is rolled to it: so each can be finished after a crash, and undone.
 """
 
-from contextlib import ExitStack
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import RLock
 from uuid import uuid4
 
 from weakincentives.errors import SnapshotError, SnapshotRestoreError
+from weakincentives.filesystem.paths import outermost
+from weakincentives.filesystem.readable import ReadableFilesystem
 from weakincentives.filesystem.rooted import RootedDirectory
-from weakincentives.filesystem.snapshots.capture import CapturedDirectory, capture
+from weakincentives.filesystem.snapshots.intake import store_state
 from weakincentives.filesystem.snapshots.intents import Intent, IntentFile
+from weakincentives.filesystem.snapshots.partial import mixed_tree
 from weakincentives.filesystem.snapshots.restoring import apply_restore, plan_restore
-from weakincentives.filesystem.snapshots.view import FILES, MANIFEST, Manifest, SnapshotFilesystem
+from weakincentives.filesystem.snapshots.view import SnapshotFilesystem
+from weakincentives.filesystem.snapshots.watch import Watch
+from weakincentives.filesystem.states import State
 from weakincentives.filesystem.store.batches import Batch
 from weakincentives.filesystem.store.objects import ObjectError
 from weakincentives.filesystem.store.repository import Repository, default_git_dir
-from weakincentives.filesystem.store.trees import DIRECTORY, FILE, TreeEntry, encode_tree
 from weakincentives.filesystem.types import FilesystemSnapshot
 
 _INTENT = "wink-intent"
@@ -29,48 +35,78 @@ class History:
     """Snapshots of one directory, kept in a git repository outside it."""
 
     def __init__(
-        self, directory: RootedDirectory, root: str, real_root: Path, git_dir: Path | None
+        self,
+        directory: RootedDirectory,
+        root: str,
+        real_root: Path,
+        *,
+        git_dir: Path | None = None,
+        exclusive: bool = False,
     ) -> None:
         """Keep snapshots in `git_dir`, or in the place that is derived from the root."""
         self._directory = directory
         self._root = root
         self._real_root = real_root
         self._place = git_dir or default_git_dir(real_root)
+        self._intents = IntentFile(self._place / _INTENT)
         self._using = ExitStack()
         self._repository: Repository | None = None
-        self._known: CapturedDirectory | None = None
-        self._epoch = ""
+        self._watch = Watch(directory, exclusive=exclusive)
         self._lock = RLock()
+        self.touch = self._watch.touch
+        self.changed_outside = self._watch.changed_outside
+        self.blob_id = self._watch.blob_id
 
     @property
     def git_dir(self) -> Path | None:
         """Where the snapshots are, once there are any."""
         return None if self._repository is None else self._place
 
+    def existing(self) -> Repository | None:
+        """Return the store if there is one, whoever made it."""
+        with self._lock:
+            return self._opened() if self._repository or self._place.exists() else None
+
     def take(self, tag: str | None) -> FilesystemSnapshot:
         """Keep the present state."""
-        with self._lock:
-            try:
-                repository = self._opened()
-                with repository.locked():
-                    return self._taken(repository, tag)
-            except (OSError, ObjectError) as error:
-                raise SnapshotError(f"Failed to create snapshot: {error}") from error
+        try:
+            with self._settled() as repository:
+                return self._taken(repository, tag)
+        except (OSError, ObjectError) as error:
+            raise SnapshotError(f"Failed to create snapshot: {error}") from error
 
-    def restore(self, snapshot: FilesystemSnapshot, *, force: bool = False) -> None:
-        """Make everything as it was in `snapshot`; the state before is kept as well."""
-        with self._lock:
-            self._refuse_foreign(snapshot, force)
-            try:
-                source = self._opened_for(snapshot)
-                source.read_commit(snapshot.commit_ref)
-                self.take(f"before restore of {snapshot.snapshot_id}")
-                with source.locked():
-                    self._roll_to(source, snapshot.commit_ref)
-            except SnapshotRestoreError:
-                raise
-            except (OSError, ObjectError, SnapshotError) as error:
-                raise SnapshotRestoreError(f"Failed to restore {snapshot}: {error}") from error
+    def restore(
+        self,
+        snapshot: FilesystemSnapshot,
+        *,
+        paths: Sequence[str] | None = None,
+        force: bool = False,
+    ) -> None:
+        """Make everything, or what is at `paths`, as it was in `snapshot`."""
+        self._refuse_foreign(snapshot, force)
+        wanted = None if paths is None else outermost(paths)
+        try:
+            with self._lock:
+                then = self.view(snapshot)
+                with self._settled() as repository:
+                    name = f"restore of {snapshot.snapshot_id}"
+                    before = self._taken(repository, f"before {name}")
+                    ref = self._here(repository, then, snapshot)
+                    if wanted is not None and wanted != [""]:
+                        here = self._view(repository, before.commit_ref)
+                        target = self._view(repository, ref)
+                        ref = self._mixed(repository, here, target, wanted, name)
+                    self._roll_to(repository, ref)
+        except SnapshotRestoreError:
+            raise
+        except (OSError, ObjectError, SnapshotError) as error:
+            raise SnapshotRestoreError(f"Failed to restore {snapshot}: {error}") from error
+
+    def replace(self, state: ReadableFilesystem, name: str) -> None:
+        """Make everything as it is in `state`, which is called `name`."""
+        with self._settled() as repository:
+            self._taken(repository, f"before import of {name}")
+            self._roll_to(repository, self._stored(repository, state, f"import of {name}"))
 
     def view(self, snapshot: FilesystemSnapshot) -> SnapshotFilesystem:
         """Return the state that `snapshot` keeps, to read and compare."""
@@ -78,22 +114,10 @@ class History:
             return self._view(self._opened_for(snapshot), snapshot.commit_ref)
 
     def finish(self) -> None:
-        """Finish a restore that was decided and then interrupted."""
-        intents = IntentFile(self._place / _INTENT)
-        if intents.read() is None:
-            return
-        with self._lock:
-            repository = self._opened()
-            with repository.locked():
-                intent = intents.read()  # another process may have finished it meanwhile
-                if intent is not None:
-                    with repository.objects.batch() as batch:
-                        known, _ = self._capture(repository, batch)
-                        batch.finish()
-                    self._known = known
-                    ours = Path(intent.git_dir) == self._place
-                    source = repository if ours else Repository.open(Path(intent.git_dir))
-                    self._roll_to(source, intent.commit)
+        """Finish a restore or an import that was decided and then interrupted."""
+        if self._intents.read() is not None:
+            with self._settled():
+                pass
 
     def close(self) -> None:
         """Let go of the store; it stays."""
@@ -109,15 +133,32 @@ class History:
             repository = self._repository
             self._using.close()
             self._repository = None
-            self._known = None
+            self._watch.forget()
             if repository is not None:
                 repository.remove()
+
+    @contextmanager
+    def _settled(self) -> Generator[Repository, None, None]:
+        """Hold the store, with nothing left to finish."""
+        with self._lock:
+            repository = self._opened()
+            with repository.locked():
+                intent = self._intents.read()
+                if intent is not None:  # whoever decided it has failed or died
+                    self._watch.changed_outside()
+                    with repository.objects.batch() as batch:
+                        capture = self._watch.look(repository, batch)
+                        batch.finish()
+                    capture.remember()
+                    self._roll_to(repository, intent.commit)
+                    self._intents.clear()
+                yield repository
 
     def _opened(self) -> Repository:
         if self._repository is None:
             repository = Repository.create(self._place, root=self._real_root)
             self._using.enter_context(repository.in_use())
-            IntentFile(self._place / _INTENT).prepare()
+            self._intents.prepare()
             self._repository = repository
         return self._repository
 
@@ -138,27 +179,45 @@ class History:
             )
 
     def _taken(self, repository: Repository, tag: str | None) -> FilesystemSnapshot:
-        snapshot_id, now = uuid4(), datetime.now(UTC)
         with repository.objects.batch() as batch:
-            known, tree = self._capture(repository, batch)
-            ref = repository.commit(
-                tree, snapshot_id=str(snapshot_id), created_at=now, tag=tag, batch=batch
-            )
-        self._known = known  # not before its objects are stored
+            capture = self._watch.look(repository, batch)
+            snapshot = self._committed(repository, capture.tree, tag, batch)
+        capture.remember()  # not before its objects are stored
+        return snapshot
+
+    def _committed(
+        self, repository: Repository, tree: str, tag: str | None, batch: Batch
+    ) -> FilesystemSnapshot:
+        snapshot_id, now = uuid4(), datetime.now(UTC)
+        ref = repository.commit(
+            tree, snapshot_id=str(snapshot_id), created_at=now, tag=tag, batch=batch
+        )
         return FilesystemSnapshot(snapshot_id, now, ref, self._root, str(self._place), tag)
 
-    def _capture(self, repository: Repository, batch: Batch) -> tuple[CapturedDirectory, str]:
-        """Capture the directory; return it with the id of the commit's tree."""
-        if repository.epoch() != self._epoch:
-            self._known = None  # what was stored may have been removed since
-            self._epoch = repository.epoch()
-        known = capture(self._directory, batch, self._known)
-        data = Manifest(known.modes, tuple(sorted(known.specials))).encode()
-        entries = (
-            TreeEntry(MANIFEST, FILE, batch.add("blob", data)),
-            TreeEntry(FILES, DIRECTORY, known.id),
-        )
-        return known, batch.add("tree", encode_tree(entries))
+    def _stored(self, repository: Repository, state: ReadableFilesystem, tag: str) -> str:
+        with repository.objects.batch() as batch:
+            tree = store_state(State(state), repository.objects, batch)
+            return self._committed(repository, tree, tag, batch).commit_ref
+
+    def _here(
+        self, repository: Repository, then: SnapshotFilesystem, snapshot: FilesystemSnapshot
+    ) -> str:
+        """Return the commit of a snapshot in our own store, copied there if need be."""
+        if snapshot.git_dir == str(self._place):
+            return snapshot.commit_ref
+        return self._stored(repository, then, f"copy of {snapshot.snapshot_id}")
+
+    def _mixed(
+        self,
+        repository: Repository,
+        here: SnapshotFilesystem,
+        then: SnapshotFilesystem,
+        paths: Sequence[str],
+        name: str,
+    ) -> str:
+        with repository.objects.batch() as batch:
+            tree = mixed_tree(here, then, paths, batch)
+            return self._committed(repository, tree, f"partial {name}", batch).commit_ref
 
     def _view(self, repository: Repository, ref: str) -> SnapshotFilesystem:
         try:
@@ -168,17 +227,19 @@ class History:
         return SnapshotFilesystem(repository.objects, tree, self._root)
 
     def _roll_to(self, repository: Repository, ref: str) -> None:
-        """Make the directory what the commit says; the present state has been captured."""
-        known = self._known
-        if known is None:
-            raise SnapshotRestoreError("Failed to restore: the present state is not known")
-        plan = plan_restore(known, self._view(repository, ref))
-        intents = IntentFile(self._place / _INTENT)  # ours, whose ever the snapshot is
-        if plan:
+        """Make the directory what the commit says; the present state is known."""
+        plan = plan_restore(self._watch.known, self._view(repository, ref))
+        if not plan:
+            return
+        self._watch.touch(*plan.paths)
+        try:
             apply_restore(
-                self._directory,
-                repository.objects,
-                plan,
-                lambda: intents.write(Intent(ref, str(repository.git_dir))),
+                self._directory, repository.objects, plan, lambda: self._intents.write(Intent(ref))
             )
-        intents.clear()
+        except OSError as error:
+            if self._intents.read() is None:
+                raise
+            raise SnapshotRestoreError(
+                f"Failed to restore all: {error}; the next snapshot or restore goes on with it"
+            ) from error
+        self._intents.clear()

@@ -14,10 +14,9 @@ _SIZE = 4096
 
 
 class Intent(msgspec.Struct, frozen=True):
-    """A restore that has been decided: the files become those of `commit` in `git_dir`."""
+    """A restore that has been decided: the files become those of `commit`."""
 
     commit: str
-    git_dir: str
 
 
 class IntentFile:

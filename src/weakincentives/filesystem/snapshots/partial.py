@@ -5,23 +5,38 @@ from collections.abc import Iterable, Iterator, Sequence
 from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem.paths import parents_of, shown
 from weakincentives.filesystem.snapshots.view import FILES, MANIFEST, Manifest, SnapshotFilesystem
+from weakincentives.filesystem.states import State
 from weakincentives.filesystem.store.batches import Batch
 from weakincentives.filesystem.store.trees import DIRECTORY, FILE, TreeEntry, encode_tree
 
 
-def unknown_path(path: str) -> SnapshotRestoreError:
-    """Return the refusal to restore what was not there and is not there."""
-    return SnapshotRestoreError(
-        f"Failed to restore {shown(path)!r}: it is neither in the snapshot nor in the workspace"
-    )
+def check_paths(here: State, then: State, paths: Sequence[str]) -> None:
+    """Return if `paths` of the state `here` can become what they were `then`.
+
+    Raises:
+        SnapshotRestoreError: A path is in neither, or a file that nobody asked to be
+            restored is where a directory above it was.
+    """
+    for path in paths:
+        if then.lookup(path) is not None:
+            _refuse_in_the_way(here, path)
+        elif here.lookup(path) is None:
+            raise SnapshotRestoreError(
+                f"Failed to restore {shown(path)!r}:"
+                " it is neither in the snapshot nor in the workspace"
+            )
 
 
-def path_in_the_way(path: str, parent: str) -> SnapshotRestoreError:
-    """Return the refusal to replace a file that nobody asked to be restored."""
-    return SnapshotRestoreError(
-        f"Failed to restore {shown(path)!r}: {shown(parent)!r} is no directory any more;"
-        f" restore {shown(parent)!r} instead"
-    )
+def _refuse_in_the_way(here: State, path: str) -> None:
+    for parent in parents_of(path):
+        found = here.lookup(parent)
+        if found is None:
+            return
+        if not found.is_directory:
+            raise SnapshotRestoreError(
+                f"Failed to restore {shown(path)!r}: {shown(parent)!r} is no directory any more;"
+                f" restore {shown(parent)!r} instead"
+            )
 
 
 def mixed_tree(
@@ -34,6 +49,7 @@ def mixed_tree(
     Raises:
         SnapshotRestoreError: A path is nowhere, or something is in its way.
     """
+    check_paths(State(here), State(then), paths)
     files = _Mixing(here, then, batch).tree(paths)
     return store_tree(batch, files, _mixed_manifest(here, then, paths))
 
@@ -70,16 +86,12 @@ class _Mixing:
         return self._here.files
 
     def _bring_back(self, path: str, changed: dict[str, dict[str, TreeEntry]]) -> None:
-        wanted = self._then.entry(path)
-        if wanted is None and self._here.entry(path) is None:
-            raise unknown_path(path)
         for parent in ("", *parents_of(path)):
             if parent not in changed:
                 entry = self._here.entry(parent)
-                if entry is not None and entry.mode != DIRECTORY:
-                    raise path_in_the_way(path, parent)
                 changed[parent] = {} if entry is None else dict(self._here.tree(entry.id))
         above, _, name = path.rpartition("/")
+        wanted = self._then.entry(path)
         if wanted is None:
             changed[above].pop(name, None)
         else:

@@ -33,6 +33,12 @@ class RestorePlan:
         self.stored: list[tuple[str, TreeEntry, int]] = []
         self.modes: list[tuple[str, int]] = []
 
+    @property
+    def paths(self) -> list[str]:
+        """Everything that changes."""
+        changed = (self.directories, self.stored, self.modes)
+        return [*self.removed, *(each[0] for group in changed for each in group)]
+
     def __bool__(self) -> bool:
         """Whether there is anything to do."""
         return bool(self.removed or self.directories or self.stored or self.modes)

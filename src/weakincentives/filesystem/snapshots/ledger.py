@@ -1,0 +1,87 @@
+"""The list of the snapshots that are kept of a directory, and what becomes of it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
+from uuid import UUID
+
+from weakincentives.filesystem.store.repository import Repository, StoreSize
+from weakincentives.filesystem.store.verifying import Problem
+from weakincentives.filesystem.types import FilesystemSnapshot
+
+
+class SnapshotHistory:
+    """The snapshots of one directory, whoever took them."""
+
+    def __init__(self, store: Callable[[], Repository | None], root: str) -> None:
+        """Look into `store`, if there is one; the snapshots are of `root`."""
+        self._store = store
+        self._root = root
+
+    def list(self) -> Sequence[FilesystemSnapshot]:
+        """Return all snapshots, the oldest first."""
+        store = self._store()
+        return [] if store is None else list(self._found(store))
+
+    def prune(
+        self, *, keep: int | None = None, before: datetime | None = None
+    ) -> Sequence[FilesystemSnapshot]:
+        """Forget old snapshots, and return them; `gc` then frees the space.
+
+        Args:
+            keep: Keep as many of the latest.
+            before: Forget those taken earlier than this; with `keep` too, only those of
+                them that are not among the latest.
+
+        Raises:
+            ValueError: Neither was given, `keep` is negative, or `before` has no time zone.
+        """
+        if keep is None and before is None:
+            raise ValueError("prune needs keep= or before=; nothing was forgotten")
+        if keep is not None and keep < 0:
+            raise ValueError(f"keep must not be negative: {keep}")
+        if before is not None and before.tzinfo is None:
+            raise ValueError(f"before must have a time zone: {before!r}")
+        found = self.list()
+        old = found[: max(0, len(found) - (keep or 0))]
+        gone = [each for each in old if before is None or each.created_at < before]
+        self.forget(*gone)
+        return gone
+
+    def forget(self, *snapshots: FilesystemSnapshot) -> None:
+        """Forget these snapshots; those that are not there are none the less forgotten."""
+        store = self._store()
+        if store is not None and snapshots:
+            store.prune([str(each.snapshot_id) for each in snapshots])
+
+    def gc(self) -> None:
+        """Free the space of what was forgotten.
+
+        Raises:
+            SnapshotError: The store is damaged; nothing has been removed.
+        """
+        store = self._store()
+        if store is not None:
+            store.gc()
+
+    def verify(self) -> Sequence[Problem]:
+        """Read everything that is kept; return what is missing or damaged."""
+        store = self._store()
+        return [] if store is None else store.verify()
+
+    def size(self) -> StoreSize:
+        """Return how much is kept."""
+        store = self._store()
+        return StoreSize(0, 0, 0, 0) if store is None else store.size()
+
+    def _found(self, store: Repository) -> Iterator[FilesystemSnapshot]:
+        for commit in store.commits():
+            with suppress(ValueError):  # an id that is none of ours
+                yield FilesystemSnapshot(
+                    UUID(commit.snapshot_id),
+                    commit.created_at,
+                    commit.ref,
+                    self._root,
+                    str(store.git_dir),
+                    commit.tag,
+                )

@@ -1,0 +1,330 @@
+"""The list of snapshots, restores of some paths, imports, and what an exclusive instance knows."""
+
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from weakincentives.errors import SnapshotRestoreError
+from weakincentives.filesystem import (
+    HostFilesystem,
+    InMemoryFilesystem,
+    LimitExceededError,
+    Limits,
+    StateReplaced,
+)
+from weakincentives.filesystem.faults import fault_hook
+
+
+class Killed(BaseException):
+    """Stands for a process that ends here."""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "workspace"
+    root.mkdir()
+    return root
+
+
+@pytest.fixture
+def fs(root: Path, tmp_path: Path) -> Iterator[HostFilesystem]:
+    with HostFilesystem(root, git_dir=tmp_path / "store") as fs:
+        yield fs
+
+
+@pytest.fixture
+def mine(root: Path, tmp_path: Path) -> Iterator[HostFilesystem]:
+    """An instance that nobody else changes files of."""
+    with HostFilesystem(root, git_dir=tmp_path / "store", exclusive=True) as fs:
+        yield fs
+
+
+def cut_off(point: str):
+    """Return a hook that ends the process at the first `point`."""
+
+    def hook(name: str) -> None:
+        if name == point:
+            raise Killed
+
+    return hook
+
+
+# --- the list ---
+
+
+def test_there_is_no_history_before_the_first_snapshot(fs: HostFilesystem, tmp_path: Path) -> None:
+    assert list(fs.history.list()) == []
+    assert fs.history.size().snapshots == 0
+    assert list(fs.history.verify()) == []
+    fs.history.gc()
+    assert not (tmp_path / "store").exists()
+
+
+def test_snapshots_are_listed_as_they_were_returned(fs: HostFilesystem) -> None:
+    taken = []
+    for tag in ("one", None, "three"):
+        fs.write("a", str(tag))
+        taken.append(fs.snapshot(tag=tag))
+    assert list(fs.history.list()) == taken
+
+
+def test_another_instance_sees_the_list_and_restores_from_it(
+    fs: HostFilesystem, root: Path, tmp_path: Path
+) -> None:
+    fs.write("a", "first")
+    fs.snapshot(tag="first")
+    fs.write("a", "second")
+    with HostFilesystem(root, git_dir=tmp_path / "store") as other:
+        (first,) = other.history.list()
+        other.restore(first)
+    assert fs.read("a").content == "first"
+
+
+def test_a_restore_leaves_the_state_before_in_the_list(fs: HostFilesystem) -> None:
+    fs.write("a", "first")
+    first = fs.snapshot()
+    fs.write("a", "second")
+    fs.restore(first)
+    before = fs.history.list()[-1]
+    assert before.tag == f"before restore of {first.snapshot_id}"
+    fs.restore(before)
+    assert fs.read("a").content == "second"
+
+
+def test_pruning_keeps_the_latest(fs: HostFilesystem) -> None:
+    taken = [fs.snapshot(tag=str(number)) for number in range(5)]
+    assert list(fs.history.prune(keep=2)) == taken[:3]
+    assert list(fs.history.list()) == taken[3:]
+    with pytest.raises(SnapshotRestoreError):
+        fs.history.gc()
+        fs.restore(taken[0])
+    fs.restore(taken[4])
+
+
+def test_pruning_by_date_spares_the_latest(fs: HostFilesystem) -> None:
+    taken = [fs.snapshot() for _ in range(3)]
+    later = datetime.now(UTC) + timedelta(hours=1)
+    assert list(fs.history.prune(before=later, keep=1)) == taken[:2]
+    assert list(fs.history.prune(before=taken[2].created_at)) == []
+    assert list(fs.history.prune(before=later)) == taken[2:]
+
+
+def test_pruning_without_a_rule_forgets_nothing(fs: HostFilesystem) -> None:
+    fs.snapshot()
+    with pytest.raises(ValueError, match="needs keep= or before="):
+        fs.history.prune()
+    with pytest.raises(ValueError, match="negative"):
+        fs.history.prune(keep=-1)
+    with pytest.raises(ValueError, match="time zone"):
+        fs.history.prune(before=datetime(2024, 1, 1))  # noqa: DTZ001 # the point of the test
+    assert len(fs.history.list()) == 1
+
+
+def test_space_is_freed_after_pruning(fs: HostFilesystem) -> None:
+    fs.write_bytes("large", random.Random(0).randbytes(40_000))
+    fs.snapshot()
+    fs.delete("large")
+    fs.snapshot()
+    before = fs.history.size()
+    fs.history.prune(keep=1)
+    fs.history.gc()
+    after = fs.history.size()
+    assert (before.snapshots, after.snapshots) == (2, 1)
+    assert after.bytes < before.bytes
+
+
+def test_damage_is_found_and_named(fs: HostFilesystem, tmp_path: Path) -> None:
+    fs.write("a", "content")
+    kept = fs.snapshot()
+    assert list(fs.history.verify()) == []
+    for path in (tmp_path / "store" / "objects").rglob("*"):
+        if path.is_file() and path.suffix != ".idx":
+            path.chmod(0o600)
+            path.write_bytes(path.read_bytes()[:12] + bytes(path.stat().st_size - 12))
+    problems = fs.history.verify()
+    assert any(str(kept.snapshot_id) == each.snapshot_id for each in problems)
+
+
+# --- some paths ---
+
+
+def test_only_the_named_paths_come_back(fs: HostFilesystem) -> None:
+    for path in ("a/x", "a/y", "b/z"):
+        fs.write(path, "old")
+    kept = fs.snapshot()
+    for path in ("a/x", "a/y", "b/z", "a/new"):
+        fs.write(path, "new")
+    fs.restore(kept, paths=["a/x", "/b"])
+    contents = [fs.read(path).content for path in ("a/x", "a/y", "b/z", "a/new")]
+    assert contents == ["old", "new", "old", "new"]
+
+
+def test_a_partial_restore_can_be_undone(fs: HostFilesystem) -> None:
+    fs.write("a", "old")
+    kept = fs.snapshot()
+    fs.write("a", "new")
+    fs.restore(kept, paths=["a"])
+    before, _made = list(fs.history.list())[-2:]
+    fs.restore(before)
+    assert fs.read("a").content == "new"
+
+
+def test_permissions_of_the_named_paths_come_back(fs: HostFilesystem, root: Path) -> None:
+    for name in ("a", "b"):
+        fs.write(f"{name}/f", "")
+        (root / name / "f").chmod(0o600)
+        (root / name).chmod(0o700)
+    kept = fs.snapshot()
+    for name in ("a", "b"):
+        (root / name / "f").chmod(0o640)
+        (root / name).chmod(0o750)
+    fs.restore(kept, paths=["a"])
+    modes = [(root / path).stat().st_mode & 0o777 for path in ("a", "a/f", "b", "b/f")]
+    assert modes == [0o700, 0o600, 0o750, 0o640]
+
+
+def test_a_partial_restore_that_is_cut_off_is_finished(
+    fs: HostFilesystem, root: Path, tmp_path: Path
+) -> None:
+    for path in ("a", "b", "c"):
+        fs.write(path, "old")
+    kept = fs.snapshot()
+    for path in ("a", "b", "c"):
+        fs.write(path, "new")
+    with pytest.raises(Killed), fault_hook(cut_off("restore.stored")):
+        fs.restore(kept, paths=["a", "b"])
+    with HostFilesystem(root, git_dir=tmp_path / "store") as other:
+        assert [other.read(path).content for path in ("a", "b", "c")] == ["old", "old", "new"]
+
+
+# --- imports ---
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    source = InMemoryFilesystem()
+    for path in ("a", "b/c", "d/e/f"):
+        source.write(path, "imported")
+    source.mkdir("empty")
+    source.export_archive(tmp_path / "state.zip")
+    return tmp_path / "state.zip"
+
+
+def test_an_import_can_be_undone(fs: HostFilesystem, archive: Path) -> None:
+    fs.write("a", "mine")
+    fs.import_archive(archive)
+    assert fs.read("a").content == "imported"
+    before = next(each for each in fs.history.list() if each.tag == "before import of state.zip")
+    fs.restore(before)
+    assert [each.path for each in fs.glob("**")] == ["a"]
+    assert fs.read("a").content == "mine"
+
+
+@pytest.mark.parametrize("point", ["restore.decided", "restore.removed", "restore.stored"])
+def test_an_import_that_is_cut_off_is_finished_by_the_next_to_come(
+    fs: HostFilesystem, root: Path, tmp_path: Path, archive: Path, point: str
+) -> None:
+    fs.write("a", "mine")
+    fs.write("old/file", "mine")
+    with pytest.raises(Killed), fault_hook(cut_off(point)):
+        fs.import_archive(archive)
+    with HostFilesystem(root, git_dir=tmp_path / "store") as other:
+        assert [each.path for each in other.glob("**")] == ["a", "b/c", "d/e/f"]
+        assert other.stat("empty").is_directory
+
+
+def test_what_failed_half_way_is_finished_by_the_next_snapshot(
+    fs: HostFilesystem, archive: Path
+) -> None:
+    fs.write("old/file", "mine")
+
+    def fail(name: str) -> None:
+        if name == "restore.stored":
+            raise OSError(5, "Input/output error")
+
+    with pytest.raises(SnapshotRestoreError, match="next snapshot or restore"), fault_hook(fail):
+        fs.import_archive(archive)
+    kept = fs.snapshot()
+    assert [each.path for each in fs.view(kept).glob("**")] == ["a", "b/c", "d/e/f"]
+    assert [each.path for each in fs.glob("**")] == ["a", "b/c", "d/e/f"]
+
+
+def test_an_import_beyond_the_quota_changes_nothing(
+    root: Path, tmp_path: Path, archive: Path
+) -> None:
+    limits = Limits(max_files=3)
+    with HostFilesystem(root, git_dir=tmp_path / "store", limits=limits) as fs:
+        fs.write("mine", "")
+        with pytest.raises(LimitExceededError, match="quota"):
+            fs.import_archive(archive)
+        assert [each.path for each in fs.glob("**")] == ["mine"]
+
+
+def test_an_import_is_told(fs: HostFilesystem, archive: Path) -> None:
+    told: list[object] = []
+    fs.subscribe(told.append)
+    fs.import_archive(archive)
+    assert told == [StateReplaced("import", str(archive))]
+
+
+# --- another store ---
+
+
+def test_a_snapshot_in_another_store_of_the_same_workspace_is_restored(
+    fs: HostFilesystem, root: Path, tmp_path: Path
+) -> None:
+    fs.write("a/b", "first")
+    kept = fs.snapshot()
+    with HostFilesystem(root, git_dir=tmp_path / "elsewhere") as other:
+        other.write("a/b", "second")
+        other.write("c", "second")
+        other.restore(kept, paths=["a"])
+        assert (other.read("a/b").content, other.read("c").content) == ("first", "second")
+        other.restore(kept)
+        assert not other.exists("c")
+
+
+# --- exclusive ---
+
+
+def test_an_exclusive_instance_sees_its_own_changes(mine: HostFilesystem, root: Path) -> None:
+    mine.write("a/b", "1")
+    mine.write("c", "1")
+    first = mine.snapshot()
+    mine.write("a/new", "2")
+    mine.move("c", "d/e")
+    mine.copy("a", "f")
+    second = mine.snapshot()
+    mine.delete("a", recursive=True)
+    mine.restore(second)
+    assert [each.path for each in mine.glob("**")] == ["a/b", "a/new", "d/e", "f/b", "f/new"]
+    mine.restore(first)
+    assert [each.path for each in mine.glob("**")] == ["a/b", "c"]
+    with HostFilesystem(root, git_dir=mine.git_dir) as other:
+        assert not other.preview(first)
+
+
+def test_an_exclusive_instance_looks_at_nothing_else(mine: HostFilesystem, root: Path) -> None:
+    mine.write("a", "1")
+    mine.write("b", "1")
+    mine.snapshot()
+    (root / "a").write_text("changed behind its back")
+    mine.write("b", "2")
+    kept = mine.snapshot()
+    assert mine.view(kept).read("a").content == "1"
+    mine.changed_outside()
+    kept = mine.snapshot()
+    assert mine.view(kept).read("a").content == "changed behind its back"
+
+
+def test_what_failed_is_looked_at_again(mine: HostFilesystem) -> None:
+    mine.write("a", "1")
+    mine.snapshot()
+    mine.write("a", "2")
+    with pytest.raises(Killed), fault_hook(cut_off("commit.stored")):
+        mine.snapshot()
+    kept = mine.snapshot()
+    assert mine.view(kept).read("a").content == "2"
