@@ -9,7 +9,7 @@ from typing import TypeAlias
 from weakincentives.filesystem.rooted import read_range
 from weakincentives.filesystem.text import Content, LineIndex
 
-Identity: TypeAlias = tuple[int, int, int, int, int]
+Identity: TypeAlias = tuple[int, int, int, int, int, int]
 
 _REMEMBERED = 64
 _RACY_NS = 100_000_000  # a file changed this recently may change again unnoticed
@@ -18,7 +18,14 @@ _COARSE_NS = 2_000_000_000  # the same where times have whole seconds only
 
 def identity_of(found: os.stat_result) -> Identity:
     """Return what changes whenever a file does."""
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return (
+        found.st_dev,
+        found.st_ino,
+        found.st_size,
+        found.st_mtime_ns,
+        found.st_ctime_ns,
+        found.st_mode,
+    )
 
 
 class LineIndexes:

@@ -18,6 +18,7 @@ EXECUTABLE = 0o100755
 LINK = 0o120000
 
 _MODES = {b"%o" % mode: mode for mode in (DIRECTORY, FILE, EXECUTABLE, LINK)}
+_DIRECTORY_DIGITS = b"40000 "
 _SUBMODULE = b"160000"
 _ID = 20
 # neither reserved nor in need of an escape: nearly every name
@@ -48,17 +49,30 @@ def encode_tree(entries: Iterable[TreeEntry]) -> bytes:
     Raises:
         ObjectError: A name is given twice, or cannot be the name of a file.
     """
-    encoded: list[tuple[bytes, bytes]] = []
-    names: set[str] = set()
-    for name, mode, object_id in entries:
-        raw = encode_name(name)
-        key = raw + b"/" if mode == DIRECTORY else raw
-        encoded.append((key, b"%o %s\0%s" % (mode, raw, bytes.fromhex(object_id))))
-        names.add(name)
-    if len(names) != len(encoded):
+    given = list(entries)
+    encoded = {entry.name: tree_entry(*entry) for entry in given}
+    if len(encoded) != len(given):
         raise ObjectError("Tree holds a name twice")
-    encoded.sort()
-    return b"".join([entry for _, entry in encoded])
+    return b"".join(sorted(encoded.values(), key=entry_key))
+
+
+def tree_entry(name: str, mode: int, object_id: str) -> bytes:
+    """Return one entry as it stands in the content of a tree.
+
+    Raises:
+        ObjectError: The name cannot be that of a file.
+    """
+    return b"%o %s\0%s" % (mode, encode_name(name), bytes.fromhex(object_id))
+
+
+def entry_key(entry: bytes) -> bytes:
+    """Return what decides the place of an entry in its tree."""
+    return entry[6:-21] + b"/" if entry.startswith(_DIRECTORY_DIGITS) else entry[7:-21]
+
+
+def entry_id(entry: bytes) -> str:
+    """Return the id of the object that an entry is for."""
+    return entry[-_ID:].hex()
 
 
 def decode_tree(data: bytes) -> list[TreeEntry]:

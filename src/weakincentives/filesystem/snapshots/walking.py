@@ -1,0 +1,258 @@
+"""A walk through a directory of the host: every entry looked at once, what is new stored.
+
+A file whose device, inode, size, times and mode are the same is the same file, and is not
+read again. Files are opened in the directory that was listed, so no name leads elsewhere;
+what is removed or replaced during the walk is gone, or is captured as what it has become.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from enum import Enum, auto
+from typing import TypeAlias
+
+from weakincentives.filesystem.hostfile import identity_of
+from weakincentives.filesystem.leftovers import is_temporary
+from weakincentives.filesystem.limits import check_time
+from weakincentives.filesystem.paths import join, os_error
+from weakincentives.filesystem.rooted import RootedDirectory, explained, read_range
+from weakincentives.filesystem.snapshots.captured import (
+    Captured,
+    CapturedDirectory,
+    CapturedFile,
+    CapturedLink,
+    in_order,
+    tree_content,
+)
+from weakincentives.filesystem.store.batches import Batch
+
+_LARGE = 16 * 1024 * 1024  # read in pieces
+_PIECE = 1024 * 1024
+_ATTEMPTS = 10  # at what somebody is writing or replacing
+_NO_DIRECTORY = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+_REPLACED = frozenset({errno.ELOOP, errno.EPERM, errno.EINVAL})  # by something of another kind
+
+
+class Other(Enum):
+    """What was found, if it is nothing that is captured by itself."""
+
+    GONE = auto()
+    SPECIAL = auto()
+    DIRECTORY = auto()
+    """It is there, and has to be walked."""
+
+
+Found: TypeAlias = Captured | Other
+
+
+class _Frame:
+    """A directory as it was listed, to be finished after everything below it."""
+
+    __slots__ = ("children", "directories", "parent", "path", "permissions", "prior", "specials")
+
+    def __init__(self, parent: "_Frame | None", path: str, prior: Captured | None) -> None:
+        self.parent = parent
+        self.path = path
+        self.prior = prior if isinstance(prior, CapturedDirectory) else None
+        self.permissions = 0
+        self.children: dict[str, Captured] = {}
+        self.directories: list[str] = []
+        self.specials: set[str] = set()
+
+    def known(self) -> dict[str, Captured]:
+        return {} if self.prior is None else self.prior.children
+
+    def place(self, name: str, found: Found) -> None:
+        if found is Other.SPECIAL:
+            self.specials.add(name)
+        elif found is Other.DIRECTORY:
+            self.directories.append(name)
+        elif found is not Other.GONE:
+            self.children[name] = found
+
+
+class Walk:
+    """Looks at what is below a directory and adds what is new to a batch."""
+
+    def __init__(self, directory: RootedDirectory, batch: Batch) -> None:
+        """Look at what is below `directory`."""
+        self._directory = directory
+        self._batch = batch
+
+    def at(self, path: str, known: Captured | None) -> Found:
+        """Return what is at `path`, a directory with everything below it.
+
+        Raises:
+            OSError: Something may not be read, or there is no directory to hold `path`.
+        """
+        for _ in range(_ATTEMPTS):
+            parent, name = self._directory.open_parent(path)
+            try:
+                found = self._entry(parent, name, path, known)
+            finally:
+                os.close(parent)
+            if found is not Other.DIRECTORY:
+                return found
+            directory = self.below(path, known)
+            if directory is not None:
+                return directory
+        raise os_error(errno.EBUSY, path, "Somebody replaces it without pause")
+
+    def below(self, path: str, prior: Captured | None) -> CapturedDirectory | None:
+        """Return the directory at `path` with all below it; None if there is none any more.
+
+        Raises:
+            OSError: Something may not be read.
+        """
+        frames: list[_Frame] = []
+        pending = [_Frame(None, path, prior)]
+        while pending:
+            check_time("Snapshot")
+            frame = pending.pop()
+            if self._list(frame):
+                frames.append(frame)
+                known = frame.known()
+                pending += [
+                    _Frame(frame, join(frame.path, name), known.get(name))
+                    for name in frame.directories
+                ]
+        directory = None
+        for frame in reversed(frames):  # a directory comes after everything below it
+            directory = self._finished(frame)
+            if frame.parent is not None:
+                frame.parent.children[frame.path.rpartition("/")[2]] = directory
+        return directory
+
+    def stored(
+        self, path: str, children: dict[str, Captured], permissions: int, specials: frozenset[str]
+    ) -> CapturedDirectory:
+        """Return a directory of `children`, which are in git's order; its tree is added."""
+        tree = self._batch.add("tree", tree_content(children))
+        return CapturedDirectory(path.rpartition("/")[2], tree, children, permissions, specials)
+
+    def _list(self, frame: _Frame) -> bool:
+        """Look at what is in a directory; False if it is none any more."""
+        try:
+            descriptor = self._directory.open_directory(frame.path)
+        except OSError as error:
+            if error.errno not in _NO_DIRECTORY or not frame.path:
+                raise explained(error, frame.path) from None
+            self._replaced(frame)
+            return False
+        try:
+            frame.permissions = os.fstat(descriptor).st_mode & 0o777
+            for name in self._changed(frame, descriptor):
+                path = join(frame.path, name)
+                frame.place(name, self._entry(descriptor, name, path, frame.known().get(name)))
+        finally:
+            os.close(descriptor)
+        return True
+
+    def _replaced(self, frame: _Frame) -> None:
+        """Put what is in the place of a directory now into the one above."""
+        if frame.parent is None:
+            return
+        try:
+            frame.parent.place(frame.path.rpartition("/")[2], self.at(frame.path, frame.prior))
+        except OSError as error:
+            if error.errno not in _NO_DIRECTORY:  # then the one above is gone too
+                raise
+
+    def _changed(self, frame: _Frame, descriptor: int) -> list[str]:
+        """List a directory; return the names of what may be new, apart from directories."""
+        known, children, directories = frame.known(), frame.children, frame.directories
+        changed: list[str] = []
+        with os.scandir(descriptor) as entries:
+            for entry in entries:
+                name = entry.name
+                child = known.get(name)
+                if isinstance(child, CapturedFile):
+                    try:
+                        if identity_of(entry.stat(follow_symlinks=False)) == child.identity:
+                            children[name] = child
+                            continue
+                    except FileNotFoundError:
+                        continue  # removed since it was listed
+                    changed.append(name)
+                elif is_temporary(name):
+                    continue
+                elif entry.is_dir(follow_symlinks=False):
+                    directories.append(name)
+                else:
+                    changed.append(name)
+        return changed
+
+    def _finished(self, frame: _Frame) -> CapturedDirectory:
+        prior = frame.prior
+        if (
+            prior is not None
+            and frame.children == prior.children
+            and frame.permissions == prior.permissions
+            and prior.here == frozenset(frame.specials)
+        ):
+            return prior
+        children = in_order(frame.children)
+        return self.stored(frame.path, children, frame.permissions, frozenset(frame.specials))
+
+    def _entry(self, directory: int, name: str, path: str, known: Captured | None) -> Found:
+        """Return what `name` in an open directory is; a directory is not entered."""
+        attempts = _ATTEMPTS
+        while True:
+            attempts -= 1
+            try:
+                mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+                if stat.S_ISDIR(mode):
+                    return Other.DIRECTORY
+                if stat.S_ISREG(mode):
+                    return self._file(directory, name, path, known)
+                if stat.S_ISLNK(mode):
+                    return self._link(directory, name, known)
+                return Other.SPECIAL
+            except FileNotFoundError:
+                return Other.GONE
+            except OSError as error:
+                if error.errno not in _REPLACED or not attempts:
+                    raise explained(error, path) from None
+
+    def _file(self, directory: int, name: str, path: str, known: Captured | None) -> CapturedFile:
+        for _ in range(_ATTEMPTS):
+            descriptor, before = self._directory.open_listed(directory, name)
+            try:
+                blob = self._blob(descriptor, before.st_size)
+                after = os.fstat(descriptor)
+            finally:
+                os.close(descriptor)
+            if blob is None or identity_of(before) != identity_of(after):
+                continue  # somebody is writing it
+            if (
+                isinstance(known, CapturedFile)
+                and known.id == blob
+                and known.permissions == after.st_mode & 0o777
+            ):
+                known.see(after)  # the same but for its times
+                return known
+            return CapturedFile(name, blob, after)
+        raise os_error(errno.EBUSY, path, "Somebody writes the file without pause")
+
+    def _blob(self, descriptor: int, size: int) -> str | None:
+        """Add the content to the batch; None if it has another size by now."""
+        if size <= _LARGE:
+            data = read_range(descriptor, 0, size)
+            return self._batch.add("blob", data) if len(data) == size else None
+        try:
+            return self._batch.add_blob(size, _pieces(descriptor, size))
+        except ValueError:
+            return None
+
+    def _link(self, directory: int, name: str, known: Captured | None) -> CapturedLink:
+        target = os.readlink(name, dir_fd=directory)
+        if isinstance(known, CapturedLink) and known.target == target:
+            return known
+        return CapturedLink(name, self._batch.add("blob", os.fsencode(target)), target)
+
+
+def _pieces(descriptor: int, size: int) -> Iterator[bytes]:
+    for offset in range(0, size, _PIECE):
+        check_time("Snapshot")
+        yield read_range(descriptor, offset, min(_PIECE, size - offset))
