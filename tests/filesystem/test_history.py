@@ -1,5 +1,6 @@
 """The list of snapshots, restores of some paths, imports, and what an exclusive instance knows."""
 
+import os
 import random
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -236,20 +237,47 @@ def test_an_import_that_is_cut_off_is_finished_by_the_next_to_come(
         assert other.stat("empty").is_directory
 
 
-def test_what_failed_half_way_is_finished_by_the_next_snapshot(
+def failing(point: str, times: int):
+    """Return a hook that fails as a broken disk does, `times` times at `point`."""
+    left = iter(range(times))
+
+    def hook(name: str) -> None:
+        if name == point and next(left, None) is not None:
+            raise OSError(5, "Input/output error")
+
+    return hook
+
+
+def test_what_failed_half_way_is_taken_back(fs: HostFilesystem, archive: Path) -> None:
+    fs.write("old/file", "mine")
+    with pytest.raises(OSError, match="Input/output"), fault_hook(failing("restore.stored", 1)):
+        fs.import_archive(archive)
+    assert [each.path for each in fs.glob("**")] == ["old/file"]
+    fs.import_archive(archive)
+    assert [each.path for each in fs.glob("**")] == ["a", "b/c", "d/e/f"]
+
+
+def test_what_cannot_be_taken_back_is_by_the_next_snapshot(
     fs: HostFilesystem, archive: Path
 ) -> None:
     fs.write("old/file", "mine")
-
-    def fail(name: str) -> None:
-        if name == "restore.stored":
-            raise OSError(5, "Input/output error")
-
-    with pytest.raises(SnapshotRestoreError, match="next snapshot or restore"), fault_hook(fail):
+    broken = fault_hook(failing("restore.stored", 99))
+    with pytest.raises(SnapshotRestoreError, match="next snapshot or restore"), broken:
         fs.import_archive(archive)
+    fs.write("precious", "written meanwhile")
     kept = fs.snapshot()
-    assert [each.path for each in fs.view(kept).glob("**")] == ["a", "b/c", "d/e/f"]
-    assert [each.path for each in fs.glob("**")] == ["a", "b/c", "d/e/f"]
+    assert [each.path for each in fs.view(kept).glob("**")] == ["old/file"]
+    assert [each.path for each in fs.glob("**")] == ["old/file"]
+    halfway = next(e for e in fs.history.list() if str(e.tag).startswith("before recovery"))
+    assert fs.view(halfway).read("precious").content == "written meanwhile"
+
+
+def test_pipes_in_a_directory_that_goes_are_no_obstacle(fs: HostFilesystem, root: Path) -> None:
+    kept = fs.snapshot()
+    fs.mkdir("new/deep")
+    os.mkfifo(root / "new" / "deep" / "pipe")
+    fs.restore(kept)
+    assert list(fs.list()) == []
 
 
 def test_an_import_beyond_the_quota_changes_nothing(

@@ -8,6 +8,7 @@ the directory is rolled to it: so each can be finished after a crash, and undone
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from threading import RLock
 from uuid import uuid4
@@ -19,7 +20,8 @@ from weakincentives.filesystem.rooted import RootedDirectory
 from weakincentives.filesystem.snapshots.intake import store_state
 from weakincentives.filesystem.snapshots.intents import Intent, IntentFile
 from weakincentives.filesystem.snapshots.partial import mixed_tree
-from weakincentives.filesystem.snapshots.restoring import apply_restore, plan_restore
+from weakincentives.filesystem.snapshots.planning import plan_restore
+from weakincentives.filesystem.snapshots.restoring import apply_restore
 from weakincentives.filesystem.snapshots.view import SnapshotFilesystem
 from weakincentives.filesystem.snapshots.watch import Watch
 from weakincentives.filesystem.states import State
@@ -96,7 +98,7 @@ class History:
                         here = self._view(repository, before.commit_ref)
                         target = self._view(repository, ref)
                         ref = self._mixed(repository, here, target, wanted, name)
-                    self._roll_to(repository, ref)
+                    self._roll_to(repository, ref, before)
         except SnapshotRestoreError:
             raise
         except (OSError, ObjectError, SnapshotError) as error:
@@ -105,8 +107,9 @@ class History:
     def replace(self, state: ReadableFilesystem, name: str) -> None:
         """Make everything as it is in `state`, which is called `name`."""
         with self._settled() as repository:
-            self._taken(repository, f"before import of {name}")
-            self._roll_to(repository, self._stored(repository, state, f"import of {name}"))
+            before = self._taken(repository, f"before import of {name}")
+            ref = self._stored(repository, state, f"import of {name}")
+            self._roll_to(repository, ref, before)
 
     def view(self, snapshot: FilesystemSnapshot) -> SnapshotFilesystem:
         """Return the state that `snapshot` keeps, to read and compare."""
@@ -143,16 +146,23 @@ class History:
         with self._lock:
             repository = self._opened()
             with repository.locked():
-                intent = self._intents.read()
-                if intent is not None:  # whoever decided it has failed or died
-                    self._watch.changed_outside()
-                    with repository.objects.batch() as batch:
-                        capture = self._watch.look(repository, batch)
-                        batch.finish()
-                    capture.remember()
-                    self._roll_to(repository, intent.commit)
-                    self._intents.clear()
+                self._recover(repository)
                 yield repository
+
+    def _recover(self, repository: Repository) -> None:
+        """Finish what somebody has decided and not done; the present state is kept."""
+        intent = self._intents.read()
+        if intent is None:
+            return
+        try:
+            self._watch.changed_outside()
+            self._taken(repository, f"before recovery of {intent.commit}")
+            self._apply(repository, intent.commit)
+        except (OSError, ObjectError, SnapshotError) as error:
+            raise SnapshotRestoreError(
+                f"Failed to restore: an interrupted restore of {str(self._real_root)!r} cannot be"
+                f" finished ({error}); mend that, or open the directory with read_only=True"
+            ) from error
 
     def _opened(self) -> Repository:
         if self._repository is None:
@@ -226,20 +236,33 @@ class History:
             raise SnapshotRestoreError(str(error)) from error
         return SnapshotFilesystem(repository.objects, tree, self._root)
 
-    def _roll_to(self, repository: Repository, ref: str) -> None:
-        """Make the directory what the commit says; the present state is known."""
-        plan = plan_restore(self._watch.known, self._view(repository, ref))
-        if not plan:
-            return
-        self._watch.touch(*plan.paths)
+    def _roll_to(self, repository: Repository, ref: str, before: FilesystemSnapshot) -> None:
+        """Make the directory what the commit says, or leave it as it was just taken."""
         try:
-            apply_restore(
-                self._directory, repository.objects, plan, lambda: self._intents.write(Intent(ref))
-            )
-        except OSError as error:
-            if self._intents.read() is None:
-                raise
+            self._apply(repository, ref)
+        except (Exception, KeyboardInterrupt):
+            if self._intents.read() is not None:  # it was decided, and begun
+                self._go_back(repository, before)
+            raise
+
+    def _go_back(self, repository: Repository, before: FilesystemSnapshot) -> None:
+        try:
+            self._watch.changed_outside()
+            self._taken(repository, f"halfway from {before.snapshot_id}")
+            self._apply(repository, before.commit_ref)
+        except (OSError, ObjectError, SnapshotError) as error:
             raise SnapshotRestoreError(
-                f"Failed to restore all: {error}; the next snapshot or restore goes on with it"
+                f"Failed to restore, and to go back: {error};"
+                " the next snapshot or restore goes on with it"
             ) from error
-        self._intents.clear()
+
+    def _apply(self, repository: Repository, ref: str) -> None:
+        """Make the directory what the commit says; the present state is known."""
+        target = self._view(repository, ref)
+        plan = plan_restore(self._watch.known, target)
+        if plan:
+            self._watch.touch(*plan.paths)
+            decide = partial(self._intents.write, Intent(ref))
+            apply_restore(self._directory, repository.objects, plan, target, decide)
+        if plan or self._intents.read() is not None:
+            self._intents.clear()

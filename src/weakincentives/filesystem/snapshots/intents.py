@@ -4,11 +4,14 @@ The record has its place on the disk from the beginning, so that it can be writt
 disk is full. It is whole or it is not there: a checksum tells.
 """
 
+import errno
 import hashlib
 import os
 from pathlib import Path
 
 import msgspec
+
+from weakincentives.filesystem.paths import os_error
 
 _SIZE = 4096
 
@@ -30,6 +33,11 @@ class IntentFile:
         """Take the place on the disk, once."""
         if not self._path.exists():
             self._write(b"")
+            directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
 
     def read(self) -> Intent | None:
         """Return what was decided and is not finished, or None."""
@@ -60,7 +68,8 @@ class IntentFile:
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(self._path, flags, 0o600)
         try:
-            os.pwrite(descriptor, data, 0)
+            if os.pwrite(descriptor, data, 0) != len(data):
+                raise os_error(errno.ENOSPC, str(self._path))
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

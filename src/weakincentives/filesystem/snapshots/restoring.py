@@ -1,145 +1,88 @@
-"""Restoring: the fewest changes that make a directory what a snapshot says, in one step.
+"""Restores: the directory becomes what a snapshot says, in one step.
 
 All new content is written out of sight first, verified, so that a full disk or a
 damaged store changes nothing. Then an intent is recorded, and from there on the
-restore happens: whoever opens the directory after a crash finishes it.
+restore happens: whoever opens the directory after a crash finishes it. Directories
+that may not be written, but are ours, are opened up meanwhile and closed afterwards.
 """
 
 import os
-from collections.abc import Callable, Generator, Iterator
+import stat
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from weakincentives.filesystem import staging
 from weakincentives.filesystem.faults import reached
 from weakincentives.filesystem.leftovers import temporary_name
-from weakincentives.filesystem.paths import join
+from weakincentives.filesystem.paths import os_error, parent_of, parents_of
 from weakincentives.filesystem.rooted import RootedDirectory
-from weakincentives.filesystem.snapshots.capture import Captured, CapturedDirectory, git_mode
+from weakincentives.filesystem.snapshots.planning import RestorePlan
 from weakincentives.filesystem.snapshots.view import SnapshotFilesystem
 from weakincentives.filesystem.store.objects import ObjectStore
 from weakincentives.filesystem.store.trees import DIRECTORY, LINK, TreeEntry
 
-
-class RestorePlan:
-    """What has to be done, in this order."""
-
-    __slots__ = ("directories", "modes", "removed", "stored")
-
-    def __init__(self) -> None:
-        """Start with nothing to do."""
-        self.removed: list[str] = []
-        self.directories: list[tuple[str, int]] = []
-        self.stored: list[tuple[str, TreeEntry, int]] = []
-        self.modes: list[tuple[str, int]] = []
-
-    @property
-    def paths(self) -> list[str]:
-        """Everything that changes."""
-        changed = (self.directories, self.stored, self.modes)
-        return [*self.removed, *(each[0] for group in changed for each in group)]
-
-    def __bool__(self) -> bool:
-        """Whether there is anything to do."""
-        return bool(self.removed or self.directories or self.stored or self.modes)
-
-
-def plan_restore(current: CapturedDirectory, target: SnapshotFilesystem) -> RestorePlan:
-    """Return what makes `current` the state of `target`; subtrees that agree are not looked at."""
-    plan = RestorePlan()
-    pending: list[tuple[str, CapturedDirectory | None, str]] = [("", current, target.files)]
-    while pending:
-        path, here, tree = pending.pop()
-        if here is not None and here.id == tree:
-            continue
-        wanted = target.tree(tree)
-        children: dict[str, Captured] = {} if here is None else here.children
-        plan.removed += [
-            join(path, name)
-            for name, child in children.items()
-            if name not in wanted or not _is_same_kind(child, wanted[name])
-        ]
-        for name, entry in wanted.items():
-            pending += _compare(plan, target, join(path, name), children.get(name), entry)
-    _plan_specials(plan, current, target)
-    _plan_modes(plan, current, target)
-    plan.directories.sort()
-    return plan
-
-
-def _compare(
-    plan: RestorePlan,
-    target: SnapshotFilesystem,
-    path: str,
-    child: Captured | None,
-    entry: TreeEntry,
-) -> "Iterator[tuple[str, CapturedDirectory | None, str]]":
-    permissions = target.permissions(path, entry.mode)
-    if entry.mode == DIRECTORY:
-        here = child if isinstance(child, CapturedDirectory) else None
-        if here is None:
-            plan.directories.append((path, permissions))
-        yield path, here, entry.id
-    elif child is None or child.id != entry.id or not _is_same_kind(child, entry):
-        plan.stored.append((path, entry, permissions))
-    elif git_mode(child) != entry.mode:
-        plan.modes.append((path, permissions))
-
-
-def _is_same_kind(child: Captured, entry: TreeEntry) -> bool:
-    mode = git_mode(child)
-    return mode == entry.mode or not {mode, entry.mode} & {DIRECTORY, LINK}
-
-
-def _plan_specials(
-    plan: RestorePlan, current: CapturedDirectory, target: SnapshotFilesystem
-) -> None:
-    kept = set(target.manifest.specials)
-    plan.removed += [path for path in current.specials if path not in kept]
-
-
-def _plan_modes(plan: RestorePlan, current: CapturedDirectory, target: SnapshotFilesystem) -> None:
-    wanted = target.manifest.modes
-    for path in current.modes.keys() | wanted.keys():
-        if current.modes.get(path) != wanted.get(path):
-            entry = target.entry(path)
-            if entry is not None and entry.mode != LINK:
-                plan.modes.append((path, target.permissions(path, entry.mode)))
+_FEW = 8  # changes that are brought to the disk one by one
+_PINNED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN = stat.S_IWUSR | stat.S_IXUSR
+_ALL = stat.S_IRWXU
 
 
 def apply_restore(
     directory: RootedDirectory,
     objects: ObjectStore,
     plan: RestorePlan,
+    target: SnapshotFilesystem,
     decide: Callable[[], None],
 ) -> None:
-    """Do what `plan` says.
+    """Do what `plan` says, which leads to `target`.
 
     `decide` is called when everything is ready: it records that the restore happens.
     An error before leaves everything as it was.
     """
-    name = temporary_name()
-    os.mkdir(name, 0o700, dir_fd=directory.descriptor)
+    work = _Restore(directory, plan, target)
+    work.check()
+    hidden, name = _hidden_directory(directory)
     try:
-        hidden = os.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=directory.descriptor)
-        try:
-            for number, (_, entry, permissions) in enumerate(plan.stored):
-                _stage(hidden, str(number), objects, entry, permissions)
-            if plan.stored:
-                staging.sync_filesystem(hidden)
-            reached("restore.staged")
-            decide()
-            reached("restore.decided")
-            _apply(directory, hidden, plan)
-            reached("restore.applied")
-        finally:
-            os.close(hidden)
+        _stage_all(hidden, objects, plan)
+        reached("restore.staged")
+        decide()
+        reached("restore.decided")
+        work.apply(hidden)
+        reached("restore.applied")
+        work.sync()
+        reached("restore.synced")
     finally:
+        os.close(hidden)
         staging.remove(directory.descriptor, name)
 
 
+def _hidden_directory(directory: RootedDirectory) -> tuple[int, str]:
+    name = temporary_name()
+    try:
+        os.mkdir(name, 0o700, dir_fd=directory.descriptor)
+    except PermissionError:  # the root's own permissions are no part of a snapshot
+        _open_up(directory.descriptor)
+        os.mkdir(name, 0o700, dir_fd=directory.descriptor)
+    return os.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=directory.descriptor), name
+
+
+def _stage_all(hidden: int, objects: ObjectStore, plan: RestorePlan) -> None:
+    few = len(plan.stored) <= _FEW
+    for number, (_, entry, permissions) in enumerate(plan.stored):
+        _stage(hidden, str(number), objects, entry, permissions, durable=few)
+    if not few:
+        staging.sync_filesystem(hidden)
+
+
 def _stage(
-    hidden: int, name: str, objects: ObjectStore, entry: TreeEntry, permissions: int
+    hidden: int,
+    name: str,
+    objects: ObjectStore,
+    entry: TreeEntry,
+    permissions: int,
+    *,
+    durable: bool,
 ) -> None:
     if entry.mode == LINK:
         os.symlink(b"".join(objects.chunks(entry.id)), name.encode(), dir_fd=hidden)
@@ -149,42 +92,130 @@ def _stage(
         for chunk in objects.chunks(entry.id):
             staging.write_all(descriptor, chunk)
         os.fchmod(descriptor, permissions)
+        if durable:
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _apply(directory: RootedDirectory, hidden: int, plan: RestorePlan) -> None:
-    for path in plan.removed:
-        with _parent(directory, path) as (parent, name), suppress(FileNotFoundError):
-            staging.remove(parent, name)
-        reached("restore.removed")
-    for path, permissions in plan.directories:
-        with _parent(directory, path) as (parent, name):
-            with suppress(FileExistsError):
-                os.mkdir(name, dir_fd=parent)
-            _set_permissions(parent, name, permissions)
-        reached("restore.made")
-    for number, (path, _, _) in enumerate(plan.stored):
-        with _parent(directory, path) as (parent, name):
-            staging.rename((hidden, str(number)), (parent, name))
-        reached("restore.stored")
-    for path, permissions in plan.modes:
-        with _parent(directory, path) as (parent, name):
-            _set_permissions(parent, name, permissions)
+class _Restore:
+    """One restore: its steps, and the directories that were opened up for them."""
+
+    def __init__(
+        self, directory: RootedDirectory, plan: RestorePlan, target: SnapshotFilesystem
+    ) -> None:
+        self._directory = directory
+        self._plan = plan
+        self._target = target
+        self._opened_up: set[str] = set()
+
+    def check(self) -> None:
+        """Raise PermissionError if something would have to change that is not ours."""
+        new = {path for path, _ in self._plan.directories}
+        for parent in sorted({parent_of(path) for path in self._plan.entries} - new):
+            try:
+                descriptor, name = self._directory.open_parent(parent or ".")
+            except PermissionError:
+                continue  # above it is a directory that is closed, and looked at as well
+            try:
+                found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            finally:
+                os.close(descriptor)
+            if not _may_open_up(found):
+                raise os_error(13, parent, "Directory belongs to somebody else")
+
+    def apply(self, hidden: int) -> None:
+        for path in self._plan.removed:
+            gone = suppress(FileNotFoundError, NotADirectoryError)
+            with gone, self._parent(path) as (parent, name):
+                staging.remove(parent, name)
+            reached("restore.removed")
+        for path, _ in self._plan.directories:
+            with self._parent(path) as (parent, name), suppress(FileExistsError):
+                os.mkdir(name, 0o700, dir_fd=parent)
+            reached("restore.made")
+        for number, (path, _, _) in enumerate(self._plan.stored):
+            with self._parent(path) as (parent, name):
+                staging.rename((hidden, str(number)), (parent, name))
+            reached("restore.stored")
+        self._set_modes()
+
+    def sync(self) -> None:
+        """Bring every name to the disk; from then on the restore has happened."""
+        parents = {parent_of(path) for path in self._plan.entries}
+        if len(parents) > _FEW or self._plan.modes or self._plan.directories:
+            staging.sync_filesystem(self._directory.descriptor)
+            return
+        for parent in parents:
+            removed = suppress(FileNotFoundError, NotADirectoryError)
+            with removed, self._reached(f"{parent}/." if parent else ".") as (descriptor, _):
+                staging.sync_directory(descriptor)
+
+    def _set_modes(self) -> None:
+        """Set permissions; a directory after what is in it, because it may close it."""
+        modes = dict(self._plan.modes) | dict(self._plan.directories)
+        for path in self._opened_up:
+            entry = self._target.entry(path)
+            if path and entry is not None and entry.mode == DIRECTORY:
+                modes[path] = self._target.permissions(path, DIRECTORY)
+        for path in sorted(modes, key=lambda path: path.count("/"), reverse=True):
+            with self._reached(path) as (parent, name):
+                _set_permissions(parent, name, modes[path])
+            reached("restore.mode")
+
+    @contextmanager
+    def _parent(self, path: str) -> Generator[tuple[int, str], None, None]:
+        """Open the directory that holds `path`, to change what is in it."""
+        with self._reached(path) as (descriptor, name):
+            if os.fstat(descriptor).st_mode & _OPEN != _OPEN:
+                _open_up(descriptor)
+                self._opened_up.add(parent_of(path))
+            yield descriptor, name
+
+    @contextmanager
+    def _reached(self, path: str) -> Generator[tuple[int, str], None, None]:
+        """Open the directory that holds `path`, whatever is closed above it."""
+        try:
+            descriptor, name = self._directory.open_parent(path)
+        except PermissionError:
+            for parent in parents_of(path):
+                self._open_up_directory(parent)
+            descriptor, name = self._directory.open_parent(path)
+        try:
+            yield descriptor, name
+        finally:
+            os.close(descriptor)
+
+    def _open_up_directory(self, path: str) -> None:
+        above, name = self._directory.open_parent(path)
+        try:
+            pinned = os.open(name, _PINNED, dir_fd=above)
+        finally:
+            os.close(above)
+        try:
+            if os.fstat(pinned).st_mode & _ALL != _ALL:
+                _open_up(pinned)
+                self._opened_up.add(path)
+        finally:
+            os.close(pinned)
+
+
+def _may_open_up(found: os.stat_result) -> bool:
+    mine = os.geteuid()
+    return not mine or found.st_uid == mine or bool(found.st_mode & stat.S_IWOTH)
+
+
+def _open_up(descriptor: int) -> None:
+    """Let the owner do everything in a directory."""
+    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+    Path(f"/proc/self/fd/{descriptor}").chmod(mode | _ALL)
 
 
 def _set_permissions(directory: int, name: str, permissions: int) -> None:
-    pinned = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    pinned = os.open(name, _PINNED, dir_fd=directory)
     try:
         Path(f"/proc/self/fd/{pinned}").chmod(permissions)
     finally:
         os.close(pinned)
-
-
-@contextmanager
-def _parent(directory: RootedDirectory, path: str) -> Generator[tuple[int, str], None, None]:
-    descriptor, name = directory.open_parent(path)
-    try:
-        yield descriptor, name
-    finally:
-        os.close(descriptor)
