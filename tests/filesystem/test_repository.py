@@ -24,7 +24,7 @@ from weakincentives.filesystem.store import objects
 from weakincentives.filesystem.store.refs import Refs
 from weakincentives.filesystem.store.repository import Repository, StoreSize, default_git_dir
 from weakincentives.filesystem.store.trees import DIRECTORY, FILE, LINK, TreeEntry, encode_tree
-from weakincentives.filesystem.store.verifying import Problem
+from weakincentives.filesystem.store.verifying import SnapshotProblem
 
 
 @pytest.fixture
@@ -292,7 +292,7 @@ def test_a_damaged_ref_is_told_and_can_be_pruned(
     (repository.git_dir / "refs" / "wink" / "one").write_bytes(data)
     assert ids(repository) == ["two"]
     assert "refs/wink/one" in caplog.text
-    assert repository.verify() == [Problem("one", "Ref is damaged")]
+    assert repository.verify() == [SnapshotProblem("one", "Ref is damaged")]
     with pytest.raises(SnapshotError, match="Ref is damaged: 'refs/wink/one'"):
         repository.gc()
     snapshot(repository, "three", b"3")
@@ -305,7 +305,7 @@ def test_a_ref_to_another_snapshot_is_told(repository: Repository) -> None:
     first, second = snapshot(repository, "one", b"1"), snapshot(repository, "two", b"2")
     (repository.git_dir / "refs" / "wink" / "one").write_text(second)
     [problem] = repository.verify()
-    assert problem == Problem("one", f"Commit is that of another snapshot: {second!r}")
+    assert problem == SnapshotProblem("one", f"Commit is that of another snapshot: {second!r}")
     assert first != second
 
 
@@ -339,7 +339,7 @@ def test_a_head_that_leads_elsewhere_is_told_and_not_followed(
     link = repository.git_dir / "refs" / "wink" / "two"
     link.symlink_to(tmp_path / "secret")
     assert ids(repository) == ["one"]
-    assert Problem("two", "Ref is damaged") in repository.verify()
+    assert SnapshotProblem("two", "Ref is damaged") in repository.verify()
 
 
 def test_a_detached_head_is_kept(repository: Repository) -> None:

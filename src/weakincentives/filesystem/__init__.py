@@ -55,7 +55,7 @@ from weakincentives.filesystem.search import InvalidRegexError
 from weakincentives.filesystem.snapshots.ledger import SnapshotHistory
 from weakincentives.filesystem.snapshots.manager import SnapshotInfo, SnapshotManager
 from weakincentives.filesystem.store.repository import StoreSize
-from weakincentives.filesystem.store.verifying import Problem
+from weakincentives.filesystem.store.verifying import SnapshotProblem
 from weakincentives.filesystem.text import BinaryContentError, BytesContent, Content
 from weakincentives.filesystem.types import (
     Children,
@@ -133,7 +133,6 @@ __all__ = [
     "MountReport",
     "ObservableFilesystem",
     "PathEscapeError",
-    "Problem",
     "ReadBytesResult",
     "ReadOnlyError",
     "ReadResult",
@@ -143,6 +142,7 @@ __all__ = [
     "SnapshotHistory",
     "SnapshotInfo",
     "SnapshotManager",
+    "SnapshotProblem",
     "SnapshotableFilesystem",
     "StaleDiffError",
     "StateReplaced",

@@ -6,7 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from weakincentives.filesystem.store.repository import Repository, StoreSize
-from weakincentives.filesystem.store.verifying import Problem
+from weakincentives.filesystem.store.verifying import SnapshotProblem
 from weakincentives.filesystem.types import FilesystemSnapshot
 
 
@@ -64,7 +64,7 @@ class SnapshotHistory:
         if store is not None:
             store.gc()
 
-    def verify(self) -> Sequence[Problem]:
+    def verify(self) -> Sequence[SnapshotProblem]:
         """Read everything that is kept; return what is missing or damaged."""
         store = self._store()
         return [] if store is None else store.verify()

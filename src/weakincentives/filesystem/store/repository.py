@@ -26,7 +26,7 @@ from weakincentives.filesystem.store.gitdir import GitDirectory
 from weakincentives.filesystem.store.objects import ObjectError, ObjectStore, is_object_id
 from weakincentives.filesystem.store.reachable import reachable
 from weakincentives.filesystem.store.refs import MAIN, PINS, Refs
-from weakincentives.filesystem.store.verifying import Problem, snapshot_problems
+from weakincentives.filesystem.store.verifying import SnapshotProblem, snapshot_problems
 
 _SNAPSHOT_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
 _log = logging.getLogger(__name__)
@@ -226,18 +226,18 @@ class Repository:
                 raise SnapshotError(f"Snapshot store is damaged: {error}") from error
             self.objects.remove_loose()
 
-    def verify(self) -> list[Problem]:
+    def verify(self) -> list[SnapshotProblem]:
         """Read every object of every snapshot; return what is missing or damaged."""
         with self.locked():
             found = self._refs.found(PINS)
             problems = [
-                Problem(None, f"Pack cannot be read: {name!r}: {error}")
+                SnapshotProblem(None, f"Pack cannot be read: {name!r}: {error}")
                 for name, error in self.objects.damaged_packs().items()
             ]
             if not self._refs.head_is_ours():
-                problems.append(Problem(None, "HEAD does not lead to the main branch"))
+                problems.append(SnapshotProblem(None, "HEAD does not lead to the main branch"))
             if found and self._main() is None:
-                problems.append(Problem(None, f"Ref is missing or damaged: {MAIN!r}"))
+                problems.append(SnapshotProblem(None, f"Ref is missing or damaged: {MAIN!r}"))
             seen: set[tuple[str, str]] = set()
             for name, ref in sorted(found.items()):
                 snapshot_id = name.removeprefix(PINS)

@@ -9,7 +9,7 @@ from weakincentives.filesystem.store.trees import DIRECTORY, decode_tree
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class SnapshotProblem:
     """Something that is wrong with a store, and the first snapshot that it was seen in."""
 
     snapshot_id: str | None
@@ -18,17 +18,17 @@ class Problem:
 
 def snapshot_problems(
     objects: ObjectStore, snapshot_id: str, ref: str | None, seen: set[tuple[str, str]]
-) -> Iterator[Problem]:
+) -> Iterator[SnapshotProblem]:
     """Yield what is wrong with a snapshot; objects that were `seen` are not read again."""
     if ref is None:
-        yield Problem(snapshot_id, "Ref is damaged")
+        yield SnapshotProblem(snapshot_id, "Ref is damaged")
         return
     try:
         commit = decode_commit(ref, _content(objects, ref, "commit"))
         if commit.snapshot_id != snapshot_id:
-            yield Problem(snapshot_id, f"Commit is that of another snapshot: {ref!r}")
+            yield SnapshotProblem(snapshot_id, f"Commit is that of another snapshot: {ref!r}")
     except ObjectError as error:
-        yield Problem(snapshot_id, str(error))
+        yield SnapshotProblem(snapshot_id, str(error))
         return
     pending = [commit.tree]
     while pending:
@@ -44,11 +44,11 @@ def _tree_problems(
     tree: str,
     seen: set[tuple[str, str]],
     pending: list[str],
-) -> Iterator[Problem]:
+) -> Iterator[SnapshotProblem]:
     try:
         entries = decode_tree(_content(objects, tree, "tree"))
     except ObjectError as error:
-        yield Problem(snapshot_id, f"Directory is damaged: {tree!r}: {error}")
+        yield SnapshotProblem(snapshot_id, f"Directory is damaged: {tree!r}: {error}")
         return
     for entry in entries:
         if entry.mode == DIRECTORY:
@@ -59,7 +59,7 @@ def _tree_problems(
                 for _ in objects.chunks(entry.id):
                     pass
             except ObjectError as error:
-                yield Problem(snapshot_id, f"File is damaged: {entry.name!r}: {error}")
+                yield SnapshotProblem(snapshot_id, f"File is damaged: {entry.name!r}: {error}")
 
 
 def _content(objects: ObjectStore, object_id: str, wanted: str) -> bytes:
