@@ -16,15 +16,21 @@ Everything the operating system has a name for stays builtin. What is ours is a
     ├── StaleDiffError (RuntimeError)       a side has changed       filesystem/diffs/changes.py
     ├── ObjectError (ValueError)            missing or damaged       filesystem/store/objects.py
     ├── PackError (ValueError)              damaged pack             filesystem/store/deltas.py
+    ├── SerdeError (ValueError)             no such data             serde/problems.py
+    ├── ToolValidationError (ValueError)    the model's call is wrong errors.py
     └── SnapshotError (RuntimeError)        no snapshot              errors.py
         └── SnapshotRestoreError            nothing restored         errors.py
 """
 
-__all__ = ["SnapshotError", "SnapshotRestoreError", "WinkError"]
+__all__ = ["SnapshotError", "SnapshotRestoreError", "ToolValidationError", "WinkError"]
 
 
 class WinkError(Exception):
     """An error that this package defines; catch it to catch them all."""
+
+
+class ToolValidationError(WinkError, ValueError):
+    """A model called a tool with arguments that the tool cannot accept."""
 
 
 class SnapshotError(WinkError, RuntimeError):

@@ -1,0 +1,115 @@
+"""Values to JSON and back: dataclasses, enumerations, dates, UUIDs, paths, bytes, containers.
+
+Bytes become base64, dates RFC 3339, enumerations their values. A field that the
+type does not have is refused. Nothing that data says is imported or called: the
+caller names the type, and the data only fills it.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from weakincentives.serde.fields import check_fields
+from weakincentives.serde.hooks import from_json_value, to_json_value
+from weakincentives.serde.problems import SerdeError, refusal
+
+T = TypeVar("T")
+
+_DEPTH = "Nested too deeply"
+
+
+def encode(value: object) -> bytes:
+    """Return `value` as JSON in UTF-8.
+
+    Raises:
+        SerdeError: It holds what JSON cannot say, or refers to itself.
+    """
+    try:
+        data = msgspec.json.encode(value, enc_hook=to_json_value)
+    except UnicodeEncodeError:
+        # a lone surrogate: the name of a file whose bytes are no UTF-8
+        data = json.dumps(to_builtins(value), separators=(",", ":")).encode("ascii")
+    except RecursionError:
+        raise SerdeError(_DEPTH) from None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise SerdeError(str(error)) from error
+    if b"null" in data:
+        _refuse_infinite(to_builtins(value))
+    return data
+
+
+def decode(data: bytes | str, kind: type[T]) -> T:
+    """Return the `kind` that the JSON in `data` describes.
+
+    Raises:
+        SerdeError: It is not JSON, or not a `kind`; the message names the fields.
+    """
+    return convert(_parse(data), kind)
+
+
+def to_builtins(value: object) -> object:
+    """Return `value` as dictionaries, lists, tuples, strings, numbers, booleans and None.
+
+    Raises:
+        SerdeError: It holds what JSON cannot say, or refers to itself.
+    """
+    try:
+        return msgspec.to_builtins(value, str_keys=True, enc_hook=to_json_value)
+    except RecursionError:
+        raise SerdeError(_DEPTH) from None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise SerdeError(str(error)) from error
+
+
+def convert(value: object, kind: type[T]) -> T:
+    """Return `value`, as `to_builtins` or a JSON parser gives it, as a `kind`.
+
+    Raises:
+        SerdeError: It is not a `kind`; the message names the fields.
+    """
+    try:
+        made = msgspec.convert(value, kind, dec_hook=from_json_value, str_keys=True)
+        check_fields(value, kind)
+    except RecursionError:
+        raise SerdeError(_DEPTH) from None
+    except msgspec.ValidationError as fault:
+        raise refusal(value, kind, fault) from None
+    except TypeError as error:
+        raise SerdeError(f"Type cannot be read from JSON: {error}") from error
+    return made
+
+
+def _parse(data: bytes | str) -> object:
+    try:
+        return msgspec.json.decode(data)
+    except RecursionError:
+        raise SerdeError(_DEPTH) from None
+    except (ValueError, OverflowError) as fault:
+        if "surrogate" not in str(fault):
+            raise SerdeError(f"Not JSON: {fault}") from None
+    try:
+        return json.loads(data, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise SerdeError(_DEPTH) from None
+    except ValueError as fault:
+        raise SerdeError(f"Not JSON: {fault}") from None
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is no number")
+
+
+def _refuse_infinite(value: object) -> None:
+    """Look for numbers that were written as null."""
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            waiting.extend(cast("dict[str, Any]", each).values())
+        elif isinstance(each, list | tuple):
+            waiting.extend(cast("Sequence[Any]", each))
+        elif isinstance(each, float) and not math.isfinite(each):
+            raise SerdeError(f"No JSON for the number {each!r}")
