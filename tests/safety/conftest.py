@@ -1,44 +1,28 @@
 """Places to attack that are gone afterwards, however deep, wide or full they became."""
 
 import os
-import shutil
 import stat
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.safety.places import Opener, Place, mounts_below, opened
+from tests.safety.places import Opener, Place, opened, temporary
 from weakincentives.filesystem import HostFilesystem
 
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
     """An empty directory; pytest's own would keep what is in it, and cannot remove it all."""
-    yield from temporary(None)
+    with temporary() as path:
+        yield path
 
 
 @pytest.fixture
 def light_directory() -> Iterator[Path]:
     """An empty directory that no disk slows down, where there is such a thing."""
-    memory = Path("/dev/shm")
-    yield from temporary(memory if os.access(memory, os.W_OK) else None)
-
-
-def temporary(parent: Path | None) -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="wink-safety-", dir=parent))
-    try:
+    with temporary(light=True) as path:
         yield path
-    finally:
-        for point in mounts_below(path):
-            subprocess.run(["umount", "--lazy", point], check=True)
-        try:
-            shutil.rmtree(path)
-        except (OSError, RecursionError):  # locked, or too deep for a recursive function
-            subprocess.run(["chmod", "-R", "u+rwx", "--", path], check=False)
-            subprocess.run(["rm", "-rf", "--", path], check=True)
 
 
 @pytest.fixture

@@ -2,9 +2,11 @@
 
 import hashlib
 import os
+import shutil
 import socket
 import stat
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -109,6 +111,24 @@ def make_special(kind: str, path: Path) -> bool:
             assert not path.exists()
             return False
     return True
+
+
+@contextmanager
+def temporary(*, light: bool = False) -> Iterator[Path]:
+    """Make a directory that is gone afterwards; a light one is in memory where it can be."""
+    memory = Path("/dev/shm")
+    parent = memory if light and os.access(memory, os.W_OK) else None
+    path = Path(tempfile.mkdtemp(prefix="wink-safety-", dir=parent))
+    try:
+        yield path
+    finally:
+        for point in mounts_below(path):
+            subprocess.run(["umount", "--lazy", point], check=True)
+        try:
+            shutil.rmtree(path)
+        except (OSError, RecursionError):  # locked, or too deep for a recursive function
+            subprocess.run(["chmod", "-R", "u+rwx", "--", path], check=False)
+            subprocess.run(["rm", "-rf", "--", path], check=True)
 
 
 @contextmanager

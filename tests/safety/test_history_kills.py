@@ -1,0 +1,80 @@
+"""Whoever is killed while working on the history leaves the old state or the new one."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.safety import kill_history, walk_history
+from tests.safety.history import OPERATIONS
+from tests.safety.places import LONG, ROOT
+from tests.safety.test_faults import NAMED as POINTS_OF_CHANGES
+from weakincentives.filesystem import faults
+from weakincentives.filesystem.archives.export import FAULT_POINTS
+
+ROUNDS = 1_000 if LONG else 200
+PACKAGE = Path(faults.__file__).parent
+SOURCES = [
+    PACKAGE / "staging.py",
+    *(
+        path
+        for room in ("snapshots", "store", "archives")
+        for path in (PACKAGE / room).glob("*.py")
+    ),
+]
+NAMED = {
+    *FAULT_POINTS,
+    *(
+        name
+        for path in SOURCES
+        if path.suffix == ".py"
+        for name in re.findall(r'\breached\("([a-z]+\.[a-z]+)"\)', path.read_text())
+    ),
+}
+
+
+def run(module: str, *arguments: str | int | Path) -> dict[str, Any]:
+    """Run one of the programs beside this file; return what it says."""
+    command = [sys.executable, "-m", f"tests.safety.{module}", *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("operation", [*OPERATIONS, kill_history.RECOVERY])
+def test_a_kill_at_any_moment_leaves_old_or_new_and_the_next_works(
+    light_directory: Path, operation: str
+) -> None:
+    seen = run("kill_history", operation, ROUNDS, light_directory)
+    print(f"{operation}: {seen['rounds']} rounds, {seen['stages']}, {seen['outcomes']}")
+    assert seen["defects"] == []
+    assert seen["rounds"] == ROUNDS
+    assert seen["leftovers"] > 0
+    assert len(seen["stages"]) >= 5
+    both = {"restore": 2, "import": 2, "export": 2}
+    assert len(seen["outcomes"]) == both.get(operation, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", walk_history.OPERATIONS)
+def test_a_fault_at_any_named_point_leaves_old_or_new_and_the_next_works(
+    light_directory: Path, operation: str
+) -> None:
+    seen = run("walk_history", operation, light_directory)
+    print(f"{operation}: {seen['walked']} faults, {seen['raised']}, {seen['outcomes']}")
+    assert seen["defects"] == []
+    assert seen["killed"] == seen["walked"] // 3
+    assert seen["raised"].keys() <= {"SnapshotError", "SnapshotRestoreError", "OSError"}
+    assert sum(seen["raised"].values()) > 0
+
+
+def test_the_operations_pass_every_named_point(light_directory: Path) -> None:
+    passed = set(run("walk_history", "points", light_directory)["passed"])
+    assert passed | POINTS_OF_CHANGES == NAMED
+    assert len(NAMED) > 25
