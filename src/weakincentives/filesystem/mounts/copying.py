@@ -2,8 +2,9 @@
 
 import codecs
 import os
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
+from typing import TypeAlias
 
 from weakincentives.filesystem.limits import check_time
 from weakincentives.filesystem.mounts.plan import MountedFile, MountPlan
@@ -17,24 +18,23 @@ _CHUNK = 16 * 1024 * 1024
 _BINARY_PREFIX = 8 * 1024
 
 
+Store: TypeAlias = Callable[[MountedFile, Iterable[bytes]], None]
+"""Keeps the bytes of a file, which come in one piece, or in several if it is large."""
+
+
 class MountCopy:
-    """The files of one plan, read one after the other; what came of it is in the report."""
+    """The files of one plan, copied one after the other; what came of it is in the report."""
 
     def __init__(self, plan: MountPlan) -> None:
-        """Start with nothing read."""
+        """Start with nothing copied."""
         self.plan = plan
         self._paths: list[str] = []
         self._changed: list[str] = []
         self._size = 0
         self._binary = 0
 
-    def contents(
-        self, files: Iterable[MountedFile], meter: Meter
-    ) -> Generator[tuple[MountedFile, Iterable[bytes]], None, None]:
-        """Yield each file with its bytes, in one piece or in several if it is large.
-
-        A file that cannot be reached any more is skipped.
-        """
+    def run(self, files: Iterable[MountedFile], store: Store, meter: Meter) -> None:
+        """Hand each file to `store`; one that cannot be reached any more is skipped."""
         for (root, folder), group in groupby(files, key=_folder):
             try:
                 directory = root.directory.open_directory(folder)
@@ -43,7 +43,9 @@ class MountCopy:
                     self._skip(file, error, meter)
                 continue
             try:
-                yield from self._listed(directory, group, meter)
+                for file in group:
+                    check_time("Mount")
+                    self._copy(directory, file, store, meter)
             finally:
                 os.close(directory)
 
@@ -62,45 +64,42 @@ class MountCopy:
             host_path=plan.host_path,
         )
 
-    def _listed(
-        self, directory: int, files: Iterable[MountedFile], meter: Meter
-    ) -> Iterator[tuple[MountedFile, Iterable[bytes]]]:
-        for file in files:
-            check_time("Mount")
+    def _copy(self, directory: int, file: MountedFile, store: Store, meter: Meter) -> None:
+        try:
             name = file.source.rpartition("/")[2]
-            try:
-                descriptor, _ = file.root.directory.open_listed(directory, name)
-            except OSError as error:
-                self._skip(file, error, meter)
-                continue
-            try:
-                yield file, self._pieces(descriptor, file, meter)
-                self._finish(descriptor, file)
-            finally:
-                os.close(descriptor)
-
-    def _pieces(self, descriptor: int, file: MountedFile, meter: Meter) -> Iterable[bytes]:
-        pieces = self._read(descriptor, file, meter)
-        return pieces if file.size > _CHUNK else (next(pieces),)
-
-    def _read(self, descriptor: int, file: MountedFile, meter: Meter) -> Iterator[bytes]:
-        for offset in range(0, file.size or 1, _CHUNK):
-            check_time("Mount")
-            try:
-                data = read_range(descriptor, offset, min(_CHUNK, file.size - offset))
-            except OSError as error:
-                raise explained(error, file.below) from None
-            if offset == 0 and _is_binary(data[:_BINARY_PREFIX]):
-                self._binary += 1
-            self._size += len(data)
-            meter.add(0, len(data))
-            yield data
-
-    def _finish(self, descriptor: int, file: MountedFile) -> None:
-        found = os.fstat(descriptor)
+            descriptor, _ = file.root.directory.open_listed(directory, name)
+        except OSError as error:
+            self._skip(file, error, meter)
+            return
+        try:
+            if file.size > _CHUNK:
+                store(file, self._pieces(descriptor, file, meter))
+            else:
+                store(file, (self._piece(descriptor, file, 0),))
+            found = os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
         self._paths.append(file.path)
-        if (found.st_ino, found.st_mtime_ns) != file.version or found.st_size != file.size:
+        if found.st_mtime_ns != file.modified or found.st_size != file.size:
             self._changed.append(file.path)
+        meter.add(1, min(file.size, _CHUNK))
+
+    def _pieces(self, descriptor: int, file: MountedFile, meter: Meter) -> Iterator[bytes]:
+        yield self._piece(descriptor, file, 0)
+        for offset in range(_CHUNK, file.size, _CHUNK):
+            check_time("Mount")
+            yield self._piece(descriptor, file, offset)
+            meter.add(0, min(_CHUNK, file.size - offset))
+
+    def _piece(self, descriptor: int, file: MountedFile, offset: int) -> bytes:
+        try:
+            data = read_range(descriptor, offset, min(_CHUNK, file.size - offset))
+        except OSError as error:
+            raise explained(error, file.below) from None
+        self._size += len(data)
+        if offset == 0 and _is_binary(data):
+            self._binary += 1
+        return data
 
     def _skip(self, file: MountedFile, error: OSError, meter: Meter) -> None:
         """Leave out a file that has gone meanwhile; if it is all that was named, refuse."""
@@ -114,13 +113,14 @@ def _folder(file: MountedFile) -> tuple[Root, str]:
     return file.root, parent_of(file.source)
 
 
-def _is_binary(head: bytes) -> bool:
+def _is_binary(data: bytes) -> bool:
+    head = data if len(data) <= _BINARY_PREFIX else data[:_BINARY_PREFIX]
     if b"\0" in head:
         return True
     if head.isascii():
         return False
     try:
-        codecs.utf_8_decode(head, "strict", False)  # the last character may be cut
+        codecs.utf_8_decode(head, "strict", head is data)  # else the last character may be cut
     except UnicodeDecodeError:
         return True
     return False

@@ -7,14 +7,14 @@ each file in a directory that is there. If one of these fails, the others are un
 
 import logging
 from collections.abc import Iterable, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 
 from weakincentives.filesystem.events import DirectoryCreated
 from weakincentives.filesystem.faults import reached
 from weakincentives.filesystem.leftovers import temporary_name
 from weakincentives.filesystem.mounts.copying import MountCopy
 from weakincentives.filesystem.mounts.layout import Layout, Step
-from weakincentives.filesystem.mounts.plan import MountPlan
+from weakincentives.filesystem.mounts.plan import MountedFile, MountPlan
 from weakincentives.filesystem.mounts.report import Meter, MountReport, ProgressListener
 from weakincentives.filesystem.mounts.request import HostMount
 from weakincentives.filesystem.mounts.roots import AllowedRoots, HostRoots
@@ -50,9 +50,10 @@ class HydratableFilesystem(MovableFilesystem):
             LimitExceededError: The files exceed `max_bytes` or the quota.
             OSError: Something is in the way, or the host or the workspace fails.
         """
-        return self.hydrate_all_from_host((mount,), allowed_roots=allowed_roots, progress=progress)[
-            0
-        ]
+        (report,) = self.hydrate_all_from_host(
+            (mount,), allowed_roots=allowed_roots, progress=progress
+        )
+        return report
 
     def hydrate_all_from_host(
         self,
@@ -83,7 +84,7 @@ class HydratableFilesystem(MovableFilesystem):
     def _hydrate(self, copies: Sequence[MountCopy], progress: ProgressListener | None) -> None:
         layout = Layout(self._lookup)
         for copy in copies:
-            layout.add(copy)
+            layout.add(copy.plan)
         if self._quota:
             self._quota.admit(*layout.growth())
         try:
@@ -91,9 +92,11 @@ class HydratableFilesystem(MovableFilesystem):
             self._save_replaced(layout)
             reached("mount.built")
             self._show_mounts(layout)
+        except OSError as error:
+            raise layout.explained(error) from None
         finally:
-            for hidden in layout.hidden.values():
-                with suppress(OSError):  # it may not have been made yet
+            for hidden in layout.made:
+                with suppress(OSError):  # nobody sees it; who comes across it removes it
                     self._remove(hidden)
         if self._listeners:
             self._tell_mounted(layout)
@@ -102,28 +105,29 @@ class HydratableFilesystem(MovableFilesystem):
         self, copies: Sequence[MountCopy], layout: Layout, progress: ProgressListener | None
     ) -> None:
         """Copy everything to where nobody sees it."""
-        placed = layout.files
         for hidden in layout.hidden.values():
             self._make_directory(hidden)
+            layout.made.append(hidden)
         for step in layout.directories:
             self._make_directory(step.hidden)
-        meter = Meter(progress, len(placed), sum(each.file.size for each in placed.values()))
+        meter = Meter(progress, len(layout.files), layout.total_bytes)
+
+        def store(file: MountedFile, pieces: Iterable[bytes]) -> None:
+            self._store_pieces(layout.files[file.path][1], pieces, file.permissions)
+            if file.path in layout.singles:
+                layout.singles[file.path].stored = True
+
         for copy in copies:
-            wanted = [file for file in copy.plan.files if placed[file.path].file is file]
-            with closing(copy.contents(wanted, meter)) as contents:
-                for file, pieces in contents:
-                    place = placed[file.path]
-                    self._store_pieces(place.hidden, pieces, file.permissions)
-                    place.stored = True
-                    meter.add(1, 0)
+            wanted = [file for file in copy.plan.files if layout.files[file.path][0] is file]
+            copy.run(wanted, store, meter)
 
     def _save_replaced(self, layout: Layout) -> None:
         """Copy what will be replaced, so that it can be put back."""
-        for placed in layout.files.values():
-            if placed.stored and placed.before is not None:
-                placed.before = self._description(placed.before)
-                placed.saved = join(parent_of(placed.hidden), temporary_name())
-                self._copy_file(placed.before, placed.saved)
+        for single in layout.singles.values():
+            if single.stored and single.before is not None:
+                single.before = self._description(single.before)
+                single.saved = join(parent_of(single.hidden), temporary_name())
+                self._copy_file(single.before, single.saved)
 
     def _show_mounts(self, layout: Layout) -> None:
         """Move everything into place, or nothing."""
@@ -154,6 +158,7 @@ class HydratableFilesystem(MovableFilesystem):
             if path in made:
                 self._listeners.tell(DirectoryCreated(path))
                 continue
-            placed, found = layout.files[path], self._lookup(path)
-            if placed.stored and found is not None:
-                self._tell_written(path, found.size_bytes, "overwrite", placed.before)
+            found, single = self._lookup(path), layout.singles.get(path)
+            if found is not None and (single is None or single.stored):
+                before = None if single is None else single.before
+                self._tell_written(path, found.size_bytes, "overwrite", before)

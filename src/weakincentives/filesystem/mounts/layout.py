@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from weakincentives.filesystem.leftovers import temporary_name
-from weakincentives.filesystem.mounts.copying import MountCopy
-from weakincentives.filesystem.mounts.plan import MountedFile
-from weakincentives.filesystem.paths import join, os_error, parent_of, parents_of
+from weakincentives.filesystem.mounts.plan import MountedFile, MountPlan
+from weakincentives.filesystem.paths import join, os_error, parent_of, parents_of, shown
 from weakincentives.filesystem.primitives import link_error
 from weakincentives.filesystem.types import FileStat
 from weakincentives.filesystem.writable import refuse_overwrite
@@ -30,17 +29,11 @@ class Step(NamedTuple):
 
 
 @dataclass(slots=True)
-class PlacedFile:
-    """A file of a mount: where it is built, and what it replaces.
+class Single:
+    """A file that appears in a step of its own, in a directory that is there already."""
 
-    If it is `alone` it appears in a step of its own, and not with a new directory.
-    """
-
-    file: MountedFile
-    owner: MountCopy
     hidden: str
-    alone: bool = False
-    before: FileStat | None = None
+    before: FileStat | None
     saved: str | None = None
     stored: bool = False
 
@@ -60,50 +53,67 @@ class Layout:
         # where each directory is built; None: it is there already
         self._homes: dict[str, str | None] = {"": None}
         self.hidden: dict[str, str] = {}
+        self.made: list[str] = []
         self.directories: list[Step] = []
         self._tops: list[Step] = []
-        self.files: dict[str, PlacedFile] = {}
+        self.files: dict[str, tuple[MountedFile, str]] = {}
+        self.singles: dict[str, Single] = {}
 
-    def add(self, copy: MountCopy) -> None:
-        """Place everything that `copy` brings; what was placed before is replaced."""
-        for path in copy.plan.directories:
+    def add(self, plan: MountPlan) -> None:
+        """Place everything that `plan` brings; what was placed before is replaced."""
+        for path in plan.directories:
             self._home(path)
-        for file in copy.plan.files:
-            self._place(file, copy)
+        for file in plan.files:
+            self._place(file)
+
+    @property
+    def total_bytes(self) -> int:
+        """How many bytes will be copied."""
+        return sum(file.size for file, _ in self.files.values())
 
     def growth(self) -> tuple[int, int]:
         """Return how many bytes and entries the workspace will grow by."""
-        replaced = [placed.before for placed in self.files.values() if placed.before is not None]
-        size = sum(placed.file.size for placed in self.files.values())
+        replaced = [each.before for each in self.singles.values() if each.before is not None]
         count = len(self.files) + len(self.directories) - len(replaced)
-        return size - sum(found.size_bytes for found in replaced), count
+        return self.total_bytes - sum(found.size_bytes for found in replaced), count
 
     def steps(self) -> list[Step]:
         """Return the steps that make visible what has been built."""
         return self._tops + [
-            Step(placed.hidden, path, placed.saved)
-            for path, placed in self.files.items()
-            if placed.alone and placed.stored
+            Step(single.hidden, path, single.saved)
+            for path, single in self.singles.items()
+            if single.stored
         ]
 
-    def _place(self, file: MountedFile, owner: MountCopy) -> None:
+    def explained(self, error: OSError) -> OSError:
+        """Return the error with the path that people know, where it names a hidden one."""
+        named = error.filename
+        for parent, hidden in self.hidden.items():
+            prefix = shown(hidden)
+            if isinstance(named, str) and named.startswith(prefix):
+                path = join(shown(parent) if parent else "", named[len(prefix) + 1 :])
+                return OSError(error.errno, error.strerror, path)
+        return error
+
+    def _place(self, file: MountedFile) -> None:
         path = file.path
         if path in self._homes:
             raise os_error(errno.EISDIR, path)
-        earlier = self.files.get(path)
-        if earlier is not None:
-            earlier.owner.plan.skip(earlier.file.below, "replaced by a later mount")
-            earlier.file, earlier.owner = file, owner
-            return
-        home = self._home(parent_of(path))
-        if home is not None:
-            hidden = f"{home}/{path.rpartition('/')[2]}"
-            self.files[path] = PlacedFile(file, owner, hidden)
-            return
+        if path in self.files:
+            earlier, hidden = self.files[path]
+            earlier.plan.skip(earlier.below, "replaced by a later mount")
+        else:
+            parent, _, name = path.rpartition("/")
+            home = self._home(parent)
+            hidden = self._single(path).hidden if home is None else f"{home}/{name}"
+        self.files[path] = file, hidden
+
+    def _single(self, path: str) -> Single:
         before = self._lookup(path)
         if before is not None:
             refuse_overwrite(before, "overwrite")
-        self.files[path] = PlacedFile(file, owner, self._hidden(path), True, before)
+        single = self.singles[path] = Single(self._hidden(path), before)
+        return single
 
     def _home(self, path: str) -> str | None:
         """Return where the directory at `path` is built, or None if it is there already."""

@@ -7,12 +7,11 @@ refused. Nothing is refused for its name: what exists on disk can be mounted.
 import errno
 import os
 import stat
-from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from weakincentives.filesystem.limits import LimitExceededError, check_time
+from weakincentives.filesystem.limits import LimitExceededError, TimeLimitError, check_time
 from weakincentives.filesystem.mounts.report import SkippedEntry
 from weakincentives.filesystem.mounts.request import HostMount, MountFilter
 from weakincentives.filesystem.mounts.roots import AllowedRoots, Root
@@ -27,12 +26,20 @@ class MountedFile(NamedTuple):
     """A file to copy: where it goes, where it is, and what it was when it was found."""
 
     path: str
-    below: str
+    plan: "MountPlan"
     root: Root
     source: str
     size: int
     permissions: int
-    version: tuple[int, int]
+    modified: int
+
+    @property
+    def below(self) -> str:
+        """The path below the host path; of a single file the name."""
+        mount_path = self.plan.mount_path
+        if self.path == mount_path:
+            return self.source.rpartition("/")[2]
+        return self.path[len(mount_path) + 1 :] if mount_path else self.path
 
 
 class MountPlan:
@@ -49,6 +56,7 @@ class MountPlan:
         self._mount = mount
         self._roots = roots
         self._filter = MountFilter(mount)
+        self._is_bounded = bool(self._filter) or mount.max_file_bytes is not None
         self._seen = 0
         self.files: list[MountedFile] = []
         self.directories: list[str] = []
@@ -78,39 +86,49 @@ class MountPlan:
                     pending += self._folder(place)
                 else:
                     pending += self._other(place, found)
+            except TimeLimitError:
+                raise
             except OSError as error:
                 self._skip_unreadable(place, error)
 
     def _folder(self, folder: "_Place") -> "list[_Place]":
         """Take a folder and its files; return what else there is to look at."""
         self._count()
+        deeper: list[_Place] = []
+        for entry in folder.root.entries(folder.path):
+            check_time("Mount")
+            try:
+                is_more = self._is_passed(folder, entry)
+            except OSError:
+                is_more = True  # it is looked at again, by itself
+            if is_more:
+                deeper.append(folder.inner(entry.name))
         if not self._filter:
             # with globs, a directory comes with the files in it
             self.directories.append(self._target(folder.below))
-        deeper: list[_Place] = []
-        for entry in folder.root.entries(folder.path):
-            try:
-                deeper += self._entry(folder, entry)
-            except OSError as error:
-                self._skip_unreadable(folder.inner(entry.name), error)
         return deeper
 
-    def _entry(self, folder: "_Place", entry: "os.DirEntry[str]") -> "Iterator[_Place]":
-        """Take a file; yield what else has to be looked at."""
+    def _is_passed(self, folder: "_Place", entry: "os.DirEntry[str]") -> bool:
+        """Take a file, or leave something out; return whether there is more to look at."""
         name = entry.name
         if name.startswith(RESERVED_PREFIX):
             self._skip(folder.inner(name), "reserved name")
         elif entry.is_file(follow_symlinks=False):
-            self._add(folder.inner(name), entry.stat(follow_symlinks=False))
-        elif entry.is_dir(follow_symlinks=False) and self._filter.prunes(join(folder.below, name)):
+            self._add(folder, name, entry.stat(follow_symlinks=False))
+        elif self._filter and self._is_pruned(folder, entry):
             self.filtered_count += 1
         else:
-            yield folder.inner(name)
+            return True
+        return False
+
+    def _is_pruned(self, folder: "_Place", entry: "os.DirEntry[str]") -> bool:
+        below = join(folder.below, entry.name)
+        return entry.is_dir(follow_symlinks=False) and self._filter.prunes(below)
 
     def _other(self, place: "_Place", found: os.stat_result) -> "list[_Place]":
         """Take a single file, or return what is behind a link."""
         if stat.S_ISREG(found.st_mode):
-            self._add(place, found)
+            self._add(place, "", found)
         elif not stat.S_ISLNK(found.st_mode):
             self._skip(place, "not a regular file")
         elif not self._mount.follow_symlinks:
@@ -138,26 +156,35 @@ class MountPlan:
             return []
         return [_Place(root, path, link.below, (*link.way, real))]
 
-    def _add(self, place: "_Place", found: os.stat_result) -> None:
-        """Take a file, unless it is not wanted."""
+    def _add(self, place: "_Place", name: str, found: os.stat_result) -> None:
+        """Take the file `name` of a folder, or what is at `place` itself, unless unwanted."""
         self._count()
+        if self._is_bounded and not self._wants(place.inner(name) if name else place, found):
+            return
+        below, source = place.below, place.path
+        if name:
+            below, source = join(below, name), join(source, name)
+        self.files.append(
+            MountedFile(
+                self._target(below),
+                self,
+                place.root,
+                source,
+                found.st_size,
+                found.st_mode & 0o777,
+                found.st_mtime_ns,
+            )
+        )
+
+    def _wants(self, place: "_Place", found: os.stat_result) -> bool:
         limit = self._mount.max_file_bytes
         if self._filter and not self._filter.wants(place.shown):
             self.filtered_count += 1
         elif limit is not None and found.st_size > limit:
             self._skip_large(place, found.st_size, limit)
         else:
-            self.files.append(
-                MountedFile(
-                    self._target(place.below),
-                    place.shown,
-                    place.root,
-                    place.path,
-                    found.st_size,
-                    found.st_mode & 0o777,
-                    (found.st_ino, found.st_mtime_ns),
-                )
-            )
+            return True
+        return False
 
     def _target(self, below: str) -> str:
         return join(self.mount_path, below) if below else self.mount_path
@@ -171,7 +198,7 @@ class MountPlan:
         """Leave out what is no file; what the mount itself names is refused instead."""
         if not place.below:
             text = f"Host path cannot be mounted: {reason}"
-            raise os_error(errno.EPERM, place.path, text)
+            raise os_error(errno.EPERM, self._mount.host_path, text)
         if self._filter and not self._filter.wants(place.below):
             self.filtered_count += 1
         else:
@@ -180,14 +207,15 @@ class MountPlan:
     def _skip_large(self, place: "_Place", size: int, limit: int) -> None:
         if not place.below:
             raise LimitExceededError(
-                f"Mount exceeds max_file_bytes of {limit}: {size} bytes in {place.path!r}"
+                f"Mount exceeds max_file_bytes of {limit}: {size} bytes in"
+                f" {self._mount.host_path!r}"
             )
         self.skip(place.below, f"larger than max_file_bytes: {size} bytes")
 
     def _skip_unreadable(self, place: "_Place", error: OSError) -> None:
         """Leave out what cannot be reached; a machine that fails is another matter."""
         if not place.below or not is_passed_over(error):
-            raise explained(error, place.shown) from None
+            raise explained(error, place.below or self._mount.host_path) from None
         self.skip(place.below, error.strerror or str(error))
 
     def _refuse_large(self) -> None:

@@ -1,0 +1,251 @@
+"""Mounts: a folder of the host comes in by rule, whole or not at all, and nothing else does."""
+
+import os
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from weakincentives.filesystem import (
+    BaseFilesystem,
+    FilesystemEvent,
+    FileWritten,
+    HostMount,
+    LimitExceededError,
+)
+from weakincentives.filesystem.mounts import MountProgress
+from weakincentives.filesystem.testing.contract import ConformanceSuite
+
+PROJECT = {
+    "project/README.md": b"readme",
+    "project/src/main.py": b"main",
+    "project/src/deep/er/util.py": b"util",
+    "project/.hidden": b"hidden",
+    "single.txt": b"single",
+}
+
+
+class HostSuite(ConformanceSuite):
+    """A suite that needs a folder of the host beside the filesystem."""
+
+    @pytest.fixture
+    def host(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        """An allowed root with a project in it, and secrets beside it."""
+        base = tmp_path_factory.mktemp("host")
+        plant(base / "allowed", PROJECT)
+        plant(base, {"allowed-twin/secret": b"secret", "secret": b"secret"})
+        return base / "allowed"
+
+
+class MountTests(HostSuite):
+    """What `hydrate_from_host` brings in, whole or not at all, and what it says about it."""
+
+    # --- what comes in, and where it goes ---
+
+    def test_a_folder_comes_in_with_its_content(self, fs: BaseFilesystem, host: Path) -> None:
+        report = fs.hydrate_from_host(HostMount("project/"), allowed_roots=[host])
+        wanted = {path: data for path, data in PROJECT.items() if path != "single.txt"}
+        assert files_of(fs) == wanted
+        assert (report.mount_path, report.file_count, report.total_bytes) == ("project", 4, 20)
+        assert report.paths == tuple(sorted(wanted))
+        assert (report.skipped, report.changed, report.filtered_count) == ((), (), 0)
+
+    @pytest.mark.parametrize(
+        ("mount", "expected"),
+        [
+            (HostMount("single.txt"), ["single.txt"]),
+            (HostMount("single.txt", mount_path="a/b.txt"), ["a/b.txt"]),
+            (HostMount("project/src", mount_path=""), ["deep/er/util.py", "main.py"]),
+            (HostMount("./project//src/../src/deep"), ["project/src/deep/er/util.py"]),
+            (HostMount("project", include_glob=("src/*.py",)), ["project/src/main.py"]),
+            (HostMount("project", include_glob=("src/",), exclude_glob=("util*",)),
+             ["project/src/main.py"]),
+            (HostMount("project", exclude_glob=("src/**", ".*")), ["project/README.md"]),
+        ],
+    )  # fmt: skip
+    def test_what_is_wanted_goes_where_it_should(
+        self, fs: BaseFilesystem, host: Path, mount: HostMount, expected: list[str]
+    ) -> None:
+        fs.hydrate_from_host(mount, allowed_roots=[host])
+        assert list(files_of(fs)) == expected
+
+    def test_empty_directories_come_along_unless_globs_choose(
+        self, fs: BaseFilesystem, host: Path
+    ) -> None:
+        (host / "project" / "empty" / "below").mkdir(parents=True)
+        fs.hydrate_from_host(HostMount("project"), allowed_roots=[host])
+        fs.hydrate_from_host(
+            HostMount("project", mount_path="chosen", exclude_glob=("*.md",)),
+            allowed_roots=[host],
+        )
+        assert fs.list("project/empty/below") == ()
+        assert not fs.exists("chosen/empty")
+
+    def test_bytes_of_any_kind_come_in_and_binary_files_are_counted(
+        self, fs: BaseFilesystem, host: Path
+    ) -> None:
+        data = {"nul": b"a\0b", "latin": b"caf\xe9", "utf8": "é".encode() * 5_000, "void": b""}
+        plant(host / "data", data)
+        report = fs.hydrate_from_host(HostMount("data"), allowed_roots=[host])
+        assert files_of(fs) == {f"data/{name}": data[name] for name in sorted(data)}
+        assert report.binary_count == 2
+
+    @pytest.mark.parametrize(
+        "name",
+        [b"new\nline", b"bell\a", b"bad\xff", "\u202egnp.exe".encode(), "e\u0301".encode(),
+         b" blank ", b"-rf", b"CON", b"\\", b"n" * 200],
+    )  # fmt: skip
+    def test_a_name_that_may_not_be_created_comes_in_and_is_shown_escaped(
+        self, fs: BaseFilesystem, host: Path, name: bytes
+    ) -> None:
+        path = os.fsdecode(name)
+        plant(host / "odd", {f"{path}/{path}": b"odd"})
+        report = fs.hydrate_from_host(HostMount("odd"), allowed_roots=[host])
+        assert files_of(fs) == {f"odd/{path}/{path}": b"odd"}
+        assert report.preview().count("\n") == 1
+        assert all(line.isprintable() for line in report.preview().split("\n"))
+
+    def test_names_that_differ_in_case_come_in_both(self, fs: BaseFilesystem, host: Path) -> None:
+        plant(host / "twins", {"name": b"lower", "NAME": b"upper"})
+        fs.hydrate_from_host(HostMount("twins"), allowed_roots=[host])
+        assert files_of(fs) == {"twins/NAME": b"upper", "twins/name": b"lower"}
+
+    def test_what_may_be_written_in_one_call_does_not_bind_a_mount(
+        self, fs: BaseFilesystem, host: Path
+    ) -> None:
+        deep = "/".join("d" * 40) + "/file"
+        plant(host / "large", {deep: b"x" * 100_000})
+        fs.hydrate_from_host(HostMount("large"), allowed_roots=[host])
+        assert fs.stat(f"large/{deep}").size_bytes == 100_000
+
+    # --- whole or not at all ---
+
+    def test_files_are_replaced_and_directories_merge(self, fs: BaseFilesystem, host: Path) -> None:
+        fs.write("project/README.md", "mine")
+        fs.write("project/mine", "mine")
+        fs.hydrate_from_host(HostMount("project"), allowed_roots=[host])
+        assert fs.read("project/README.md").content == "readme"
+        assert fs.read("project/mine").content == "mine"
+
+    @pytest.mark.parametrize("when", [0.0, 0.5, 1.0])
+    def test_a_mount_that_is_stopped_changes_nothing(
+        self, fs: BaseFilesystem, host: Path, when: float
+    ) -> None:
+        fs.write("project/README.md", "mine")
+        fs.write("other", "mine")
+        with pytest.raises(_Stopped):
+            fs.hydrate_from_host(HostMount("."), allowed_roots=[host], progress=_stopping(at=when))
+        assert files_of(fs) == {"other": b"mine", "project/README.md": b"mine"}
+        assert [entry.name for entry in fs.list()] == ["other", "project"]
+        assert [entry.name for entry in fs.list("project")] == ["README.md"]
+
+    def test_several_mounts_merge_and_the_later_one_wins(
+        self, fs: BaseFilesystem, host: Path
+    ) -> None:
+        plant(host / "overlay", {"README.md": b"new", "src/more.py": b"more"})
+        mounts = [HostMount("project", mount_path="w"), HostMount("overlay", mount_path="w")]
+        first, second = fs.hydrate_all_from_host(mounts, allowed_roots=[host])
+        assert files_of(fs) == {
+            "w/.hidden": b"hidden",
+            "w/README.md": b"new",
+            "w/src/deep/er/util.py": b"util",
+            "w/src/main.py": b"main",
+            "w/src/more.py": b"more",
+        }
+        assert [str(entry) for entry in first.skipped] == ["README.md: replaced by a later mount"]
+        assert (first.file_count, second.file_count) == (3, 2)
+
+    def test_of_several_mounts_all_come_in_or_none(self, fs: BaseFilesystem, host: Path) -> None:
+        mounts = [HostMount("project"), HostMount("single.txt", max_bytes=1)]
+        with pytest.raises(LimitExceededError):
+            fs.hydrate_all_from_host(mounts, allowed_roots=[host])
+        mounts = [HostMount("single.txt"), HostMount("project", mount_path="single.txt")]
+        with pytest.raises(NotADirectoryError):
+            fs.hydrate_all_from_host(mounts, allowed_roots=[host])
+        assert fs.list() == ()
+
+    # --- what is said ---
+
+    def test_a_mount_is_told_like_writing_when_it_is_done(
+        self, fs: BaseFilesystem, host: Path
+    ) -> None:
+        fs.write("project/README.md", "older")
+        before = fs.content_hash("project/README.md")
+        events: list[FilesystemEvent] = []
+        seen: list[int] = []
+        fs.subscribe(events.append)
+        fs.subscribe(lambda _: seen.append(len(fs.glob("project/**"))))
+        fs.hydrate_from_host(HostMount("project"), allowed_roots=[host])
+        assert [str(event) for event in events] == [
+            "project/.hidden created",
+            "project/README.md written",
+            "project/src/ created",
+            "project/src/deep/ created",
+            "project/src/deep/er/ created",
+            "project/src/deep/er/util.py created",
+            "project/src/main.py created",
+        ]
+        after = fs.content_hash("project/README.md")
+        assert events[1] == FileWritten(
+            "project/README.md", 6, "overwrite", False, before, after, 5, 6
+        )
+        assert seen == [4] * 7
+
+    def test_progress_is_told_from_nothing_to_all_and_not_too_often(
+        self, fs: BaseFilesystem, host: Path
+    ) -> None:
+        plant(host / "many", {str(number): b"x" * number for number in range(500)})
+        told: list[MountProgress] = []
+        fs.hydrate_from_host(HostMount("many"), allowed_roots=[host], progress=told.append)
+        size = sum(range(500))
+        assert told[0] == MountProgress(0, 500, 0, size)
+        assert told[-1] == MountProgress(500, 500, size, size)
+        assert 20 <= len(told) <= 101
+        assert all(
+            one.done_files <= two.done_files and one.done_bytes < two.done_bytes
+            for one, two in pairwise(told[1:])
+        )
+
+    def test_a_preview_shows_the_first_files_and_how_many_more(
+        self, fs: BaseFilesystem, host: Path
+    ) -> None:
+        report = fs.hydrate_from_host(HostMount("project"), allowed_roots=[host])
+        assert report.preview(limit=3).split("\n") == [
+            "project (4 files, 20 bytes)",
+            "- project/.hidden",
+            "- project/README.md",
+            "- project/src/main.py",
+            "- ... and 1 more",
+        ]
+
+    def test_where_files_are_on_the_host_is_said_only_if_asked_for(
+        self, fs: BaseFilesystem, host: Path
+    ) -> None:
+        report = fs.hydrate_from_host(HostMount("project"), allowed_roots=[host])
+        assert all(str(host) not in text for text in (str(report), repr(report), report.preview()))
+        assert str(host / "project") in report.preview(with_host_path=True)
+
+
+def plant(root: Path, files: Mapping[str, bytes]) -> None:
+    """Make files on the host, with the directories above them."""
+    for path, data in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(data)
+
+
+class _Stopped(Exception):
+    """The listener has seen enough."""
+
+
+def _stopping(*, at: float) -> Callable[[MountProgress], None]:
+    def stop(progress: MountProgress) -> None:
+        if progress.done_bytes >= at * progress.total_bytes:
+            raise _Stopped
+
+    return stop
+
+
+def files_of(fs: BaseFilesystem) -> dict[str, bytes]:
+    """Return every file with its bytes."""
+    return {match.path: fs.read_bytes(match.path).content for match in fs.glob("**")}
