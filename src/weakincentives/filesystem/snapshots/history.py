@@ -55,7 +55,7 @@ class History:
         self._repository: Repository | None = None
         self._watch = Watch(directory, exclusive=exclusive)
         self._lock = RLock()
-        self.touch = self._watch.touch
+        self._unfinished = False
         self.changed_outside = self._watch.changed_outside
         self.blob_id = self._watch.blob_id
 
@@ -63,6 +63,19 @@ class History:
     def git_dir(self) -> Path | None:
         """Where the snapshots are, once there are any."""
         return None if self._repository is None else self._place
+
+    def touch(self, path: str) -> None:
+        """Take note that what is at `path` is about to change.
+
+        Raises:
+            SnapshotRestoreError: A restore has failed half-way, and would take the
+                change away when it is finished.
+        """
+        if self._unfinished:
+            raise SnapshotRestoreError(
+                "Failed to restore, and to go back: take a snapshot to try again before you go on"
+            )
+        self._watch.touch(path)
 
     def existing(self) -> Repository | None:
         """Return the store if there is one, whoever made it."""
@@ -158,6 +171,7 @@ class History:
             self._watch.changed_outside()
             self._taken(repository, f"before recovery of {intent.commit}")
             self._apply(repository, intent.commit)
+            self._unfinished = False
         except (OSError, ObjectError, SnapshotError) as error:
             raise SnapshotRestoreError(
                 f"Failed to restore: an interrupted restore of {str(self._real_root)!r} cannot be"
@@ -251,6 +265,7 @@ class History:
             self._taken(repository, f"halfway from {before.snapshot_id}")
             self._apply(repository, before.commit_ref)
         except (OSError, ObjectError, SnapshotError) as error:
+            self._unfinished = True
             raise SnapshotRestoreError(
                 f"Failed to restore, and to go back: {error};"
                 " the next snapshot or restore goes on with it"
