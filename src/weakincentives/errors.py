@@ -16,8 +16,10 @@ Everything the operating system has a name for stays builtin. What is ours is a
     ├── StaleDiffError (RuntimeError)       a side has changed       filesystem/diffs/changes.py
     ├── ObjectError (ValueError)            missing or damaged       filesystem/store/objects.py
     ├── PackError (ValueError)              damaged pack             filesystem/store/deltas.py
+    ├── DeadlineExceededError (TimeoutError) the time is over        runtime/deadlines.py
+    ├── BudgetExceededError (RuntimeError)  too much was used        runtime/budget.py
     ├── SerdeError (ValueError)             no such data             serde/problems.py
-    ├── ToolValidationError (ValueError)    the model's call is wrong errors.py
+    ├── ToolValidationError (ValueError)    a wrong call             errors.py
     └── SnapshotError (RuntimeError)        no snapshot              errors.py
         └── SnapshotRestoreError            nothing restored         errors.py
 """

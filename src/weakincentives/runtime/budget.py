@@ -1,0 +1,149 @@
+"""Budgets: how many tokens and tool calls work may cost, and until when."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from threading import Lock
+
+from weakincentives.errors import WinkError
+from weakincentives.runtime.deadlines import Deadline
+
+
+class BudgetExceededError(WinkError, RuntimeError):
+    """More was used than the budget allows."""
+
+    def __init__(self, *excesses: "Excess") -> None:
+        """Say each limit that was passed, and by how much."""
+        super().__init__("; ".join(map(str, excesses)))
+        self.excesses = excesses
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """One limit of a budget that was passed."""
+
+    limit: str
+    allowed: int
+    used: int
+
+    def __str__(self) -> str:
+        """Return the limit and by how much it was passed."""
+        over = self.used - self.allowed
+        return f"Budget exceeded: {self.limit} by {over}, {self.used} of {self.allowed}"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenUsage:
+    """Tokens that were used; `cached_tokens` says how many of the input were cached."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be.
+
+        Raises:
+            ValueError: A number is negative.
+        """
+        if min(self.input_tokens, self.output_tokens, self.cached_tokens) < 0:
+            raise ValueError(f"Token usage is negative: {self!r}")
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output together."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: "TokenUsage") -> "TokenUsage":
+        """Return both together."""
+        return TokenUsage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What work may cost; None is no limit."""
+
+    max_input_tokens: int | None = None
+    max_output_tokens: int | None = None
+    max_total_tokens: int | None = None
+    max_tool_calls: int | None = None
+    deadline: Deadline | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be.
+
+        Raises:
+            ValueError: A limit is negative.
+        """
+        for name in ("max_input_tokens", "max_output_tokens", "max_total_tokens", "max_tool_calls"):
+            limit = getattr(self, name)
+            if limit is not None and limit < 0:
+                raise ValueError(f"{name} must not be negative: {limit!r}")
+
+
+class BudgetTracker:
+    """What was used of a budget so far; safe to share between threads."""
+
+    def __init__(self, budget: Budget) -> None:
+        """Start with nothing used."""
+        self._budget = budget
+        self._usage = TokenUsage()
+        self._tool_calls = 0
+        self._lock = Lock()
+
+    @property
+    def budget(self) -> Budget:
+        """The budget."""
+        return self._budget
+
+    @property
+    def usage(self) -> TokenUsage:
+        """The tokens that were used."""
+        return self._usage
+
+    @property
+    def tool_calls(self) -> int:
+        """The tool calls that were counted."""
+        return self._tool_calls
+
+    def record(self, usage: TokenUsage) -> None:
+        """Add tokens that were used; `check` says whether it was too much."""
+        with self._lock:
+            self._usage += usage
+
+    def count_tool_call(self) -> None:
+        """Count one tool call that is about to be made.
+
+        Raises:
+            BudgetExceededError: It would be one too many, and was not counted.
+        """
+        with self._lock:
+            allowed, wanted = self._budget.max_tool_calls, self._tool_calls + 1
+            if allowed is not None and wanted > allowed:
+                raise BudgetExceededError(Excess("max_tool_calls", allowed, wanted))
+            self._tool_calls = wanted
+
+    def check(self, what: str = "Work") -> None:
+        """Return while tokens and time are within the budget.
+
+        Raises:
+            BudgetExceededError: More tokens were used than allowed; it names every limit passed.
+            DeadlineExceededError: The budget's deadline has passed.
+        """
+        excesses = tuple(self._excesses(self._usage))
+        if excesses:
+            raise BudgetExceededError(*excesses)
+        if self._budget.deadline is not None:
+            self._budget.deadline.check(what)
+
+    def _excesses(self, usage: TokenUsage) -> Iterator[Excess]:
+        for limit, allowed, used in (
+            ("max_input_tokens", self._budget.max_input_tokens, usage.input_tokens),
+            ("max_output_tokens", self._budget.max_output_tokens, usage.output_tokens),
+            ("max_total_tokens", self._budget.max_total_tokens, usage.total_tokens),
+        ):
+            if allowed is not None and used > allowed:
+                yield Excess(limit, allowed, used)
