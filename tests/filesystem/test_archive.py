@@ -30,56 +30,12 @@ from weakincentives.filesystem.archives.export import FAULT_POINTS, export_archi
 from weakincentives.filesystem.archives.format import escape, unescape
 from weakincentives.filesystem.faults import fault_hook
 from weakincentives.filesystem.hostfile import HostFile
-from weakincentives.filesystem.testing.archives import ArchiveTests
 
 DATE = datetime(2024, 1, 15, 10, 30, tzinfo=UTC)
 UNLIMITED = Limits(max_write_length=1 << 40)
 MEGABYTE = 1 << 20
 
 Node = tuple[str, int, bytes | str | None]
-
-
-class Archiving(BaseFilesystem):
-    """Import by hand, until a filesystem can be replaced in one step."""
-
-    def export_archive(self, path: Path, *, created_at: datetime | None = None) -> int:
-        return export_archive(self, path, created_at=created_at)
-
-    def import_archive(self, path: Path) -> int:
-        with ArchiveFilesystem(path) as state:
-            for entry in self.list():
-                self.delete(entry.path, recursive=True)
-            copy_into(state, self)
-            return state.manifest.file_count
-
-
-class Memory(Archiving, InMemoryFilesystem):
-    pass
-
-
-class Host(Archiving, HostFilesystem):
-    pass
-
-
-class TestMemory(ArchiveTests):
-    def make_filesystem(self, tmp_path: Path) -> Memory:
-        return Memory()
-
-
-class TestHost(ArchiveTests):
-    def make_filesystem(self, tmp_path: Path) -> Host:
-        return Host(tmp_path)
-
-
-def copy_into(state: ReadableFilesystem, fs: BaseFilesystem) -> None:
-    for path, (kind, permissions, content) in tree(state).items():
-        if kind == "directory":
-            fs._make_directory(path)
-        elif isinstance(content, str):
-            fs._make_link(path, content)
-        else:
-            assert content is not None
-            fs._store(path, content, permissions=permissions)
 
 
 def tree(fs: ReadableFilesystem) -> dict[str, Node]:
@@ -192,8 +148,7 @@ def test_any_tree_comes_back_exactly(
         if tree(host) == expected:
             assert (base / "memory.zip").read_bytes() == (base / "host.zip").read_bytes()
         fresh = InMemoryFilesystem()
-        with ArchiveFilesystem(base / "memory.zip") as state:
-            copy_into(state, fresh)
+        fresh.import_archive(base / "memory.zip")
         assert tree(fresh) == expected
 
 

@@ -2,9 +2,11 @@
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from weakincentives.filesystem import (
+    DEFAULT_LIMITS,
     BaseFilesystem,
     Filesystem,
     HostFilesystem,
@@ -12,19 +14,37 @@ from weakincentives.filesystem import (
     Limits,
 )
 from weakincentives.filesystem.rooted import RootedDirectory
+from weakincentives.filesystem.snapshots.history import History
 from weakincentives.filesystem.testing import (
+    ArchiveDetailTests,
+    ArchiveTests,
     EventTests,
     FilesystemProtocolTests,
     IgnoreFileTests,
     LinkTests,
     MockFilesystem,
+    PartialRestoreTests,
     QuotaTests,
     ReadOnlyTests,
+    SnapshotDetailTests,
+    SnapshotTests,
+    SnapshotViewTests,
     SpecialFileTests,
     TextTests,
     ThreadTests,
     TransferTests,
 )
+
+
+class Undo(
+    SnapshotTests,
+    PartialRestoreTests,
+    SnapshotViewTests,
+    SnapshotDetailTests,
+    ArchiveTests,
+    ArchiveDetailTests,
+):
+    """Everything that brings back a whole state."""
 
 
 class Everything(
@@ -37,6 +57,7 @@ class Everything(
     ReadOnlyTests,
     ThreadTests,
     IgnoreFileTests,
+    Undo,
 ):
     """What a backend on the base classes can do."""
 
@@ -55,12 +76,21 @@ class TestInMemory(Everything):
         return frozen
 
 
+def new_host(
+    tmp_path: Path, limits: Limits = DEFAULT_LIMITS, *, exclusive: bool = False
+) -> HostFilesystem:
+    """Return a workspace on disk; its history is beside it."""
+    root = tmp_path / "root"
+    root.mkdir(exist_ok=True)
+    return HostFilesystem(root, limits=limits, git_dir=tmp_path / "store", exclusive=exclusive)
+
+
 class TestHost(Everything, SpecialFileTests):
     def make_filesystem(self, tmp_path: Path) -> HostFilesystem:
-        return HostFilesystem(tmp_path)
+        return new_host(tmp_path)
 
     def make_limited(self, tmp_path: Path, limits: Limits) -> HostFilesystem:
-        return HostFilesystem(tmp_path, limits=limits)
+        return new_host(tmp_path, limits)
 
     def make_read_only(self, filled: Filesystem) -> Filesystem:
         return HostFilesystem(filled.root, read_only=True)
@@ -80,9 +110,24 @@ class TestHostStepByStep(TestHost):
     """The same, on a kernel without `openat2`."""
 
     def make_filesystem(self, tmp_path: Path) -> HostFilesystem:
-        fs = HostFilesystem(tmp_path)
-        fs._directory = RootedDirectory(tmp_path, kernel=False)
+        fs = new_host(tmp_path)
+        root = Path(fs.root)
+        fs._directory = RootedDirectory(root, kernel=False)
+        fs._history = History(fs._directory, fs.root, root.resolve(), git_dir=tmp_path / "store")
         return fs
+
+
+class TestExclusiveHost(Undo):
+    """A directory that nobody else changes, so that only what was changed here is looked at."""
+
+    def make_filesystem(self, tmp_path: Path) -> HostFilesystem:
+        return new_host(tmp_path, exclusive=True)
+
+    def make_limited(self, tmp_path: Path, limits: Limits) -> HostFilesystem:
+        return new_host(tmp_path, limits, exclusive=True)
+
+    def make_read_only(self, filled: Filesystem) -> Filesystem:
+        return HostFilesystem(filled.root, read_only=True)
 
 
 class TestMock(FilesystemProtocolTests, TextTests, EventTests, TransferTests, IgnoreFileTests):
@@ -104,3 +149,31 @@ TestExample = EXAMPLE["TestDict"]
 class TestExampleAndIgnoreFiles(IgnoreFileTests):
     def make_filesystem(self, tmp_path: Path) -> BaseFilesystem:
         return EXAMPLE["DictFilesystem"]()  # pyright: ignore[reportCallIssue] # made by the page
+
+
+class Plain:
+    """A filesystem with the protocol and snapshots, and no more: not on the base classes."""
+
+    def __init__(self) -> None:
+        self.inside = InMemoryFilesystem()
+
+    root = property(lambda self: self.inside.root)
+    read_only = property(lambda self: self.inside.read_only)
+
+
+def _passed_on(name: str) -> Callable[..., object]:
+    return lambda self, *given, **named: getattr(self.inside, name)(*given, **named)
+
+
+for _method in (
+    "read", "read_bytes", "exists", "stat", "list", "glob", "grep", "write", "write_bytes",
+    "delete", "mkdir", "snapshot", "restore", "export_archive", "import_archive",
+):  # fmt: skip
+    setattr(Plain, _method, _passed_on(_method))
+
+
+class TestPlain(FilesystemProtocolTests, SnapshotTests, ArchiveTests):
+    """The suites of a protocol ask for nothing beyond it."""
+
+    def make_filesystem(self, tmp_path: Path) -> Filesystem:
+        return Plain()  # pyright: ignore[reportReturnType] # its methods are made above

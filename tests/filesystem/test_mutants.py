@@ -8,7 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.filesystem.mutants.table import MUTANTS, SOUND, Mutant, class_name
+from tests.filesystem.mutants.mutant import Mutant
+from tests.filesystem.mutants.table import MUTANTS, SOUND, class_name
 from weakincentives.filesystem.testing.suites import CAPABILITY_SUITES, PROTOCOL_SUITES
 
 ROOT = Path(__file__).parents[2]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.filesystem.mutants.sound import Memory
+from weakincentives.errors import WinkError
 from weakincentives.filesystem import (
     BaseFilesystem,
     FileEntry,
@@ -18,7 +19,7 @@ from weakincentives.filesystem import (
 
 _EVERY_METHOD = (
     "read", "read_bytes", "stat", "list", "glob", "grep", "write", "write_bytes", "delete",
-    "mkdir", "move", "copy",
+    "mkdir", "move", "copy", "restore", "view", "preview", "export_archive", "import_archive",
 )  # fmt: skip
 
 
@@ -27,7 +28,7 @@ def breaking(sound: type[BaseFilesystem]) -> type[BaseFilesystem]:
         def call(self: BaseFilesystem, *given: object, **named: object) -> object:
             try:
                 return getattr(sound, method)(self, *given, **named)
-            except (OSError, ValueError, TypeError) as error:
+            except (OSError, ValueError, TypeError, WinkError) as error:
                 raise RuntimeError("something went wrong") from error
 
         return call

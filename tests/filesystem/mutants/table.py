@@ -5,11 +5,12 @@ its own: every mutant gets the suite that should catch it, the sound backend get
 """
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from tests.filesystem.mutants import broad, capable, reading, searching, writing
+from tests.filesystem.mutants.mutant import Mutant
 from tests.filesystem.mutants.sound import Memory
+from tests.filesystem.mutants.undo import UNDO_MUTANTS
 from weakincentives.filesystem import (
     BaseFilesystem,
     Filesystem,
@@ -17,17 +18,7 @@ from weakincentives.filesystem import (
     InMemoryFilesystem,
     Limits,
 )
-from weakincentives.filesystem.testing import ConformanceSuite, suites
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """A broken backend, the suite that gets it, and a test that must fail."""
-
-    backend: type[BaseFilesystem]
-    suite: type[ConformanceSuite]
-    killer: str
-
+from weakincentives.filesystem.testing import suites
 
 MUTANTS = (
     Mutant(reading.SplitsOnFormFeed, suites.TextTests, "test_lines_end_at_a_newline_only"),
@@ -191,6 +182,7 @@ MUTANTS = (
     Mutant(
         capable.MovesInSteps, suites.ThreadTests, "test_a_directory_is_there_whole_or_not_at_all"
     ),
+    *UNDO_MUTANTS,
 )
 SUITES = (*suites.PROTOCOL_SUITES, *suites.CAPABILITY_SUITES)
 SOUND = tuple(

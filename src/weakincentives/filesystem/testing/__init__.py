@@ -18,8 +18,9 @@ else:
         *(
             f"{__name__}.{module}"
             for module in (
-                "events", "globbing", "grepping", "ignoring", "limited", "links", "metadata",
-                "names", "reading", "removal", "texts", "threads", "transfers", "writing",
+                "archives", "events", "globbing", "grepping", "ignoring", "limited", "links",
+                "metadata", "names", "reading", "removal", "replacing", "restoring",
+                "snapshots", "texts", "threads", "transfers", "writing",
             )
         )
     )  # fmt: skip
@@ -43,12 +44,18 @@ from weakincentives.filesystem.testing.strategies import (
     texts,
 )
 from weakincentives.filesystem.testing.suites import (
+    ArchiveDetailTests,
+    ArchiveTests,
     EventTests,
     FilesystemProtocolTests,
     IgnoreFileTests,
     LinkTests,
+    PartialRestoreTests,
     QuotaTests,
     ReadOnlyTests,
+    SnapshotDetailTests,
+    SnapshotTests,
+    SnapshotViewTests,
     SpecialFileTests,
     TextTests,
     ThreadTests,
@@ -56,6 +63,8 @@ from weakincentives.filesystem.testing.suites import (
 )
 
 __all__ = [
+    "ArchiveDetailTests",
+    "ArchiveTests",
     "Call",
     "ConformanceSuite",
     "DivergenceError",
@@ -68,8 +77,12 @@ __all__ = [
     "Operation",
     "Outcome",
     "Pair",
+    "PartialRestoreTests",
     "QuotaTests",
     "ReadOnlyTests",
+    "SnapshotDetailTests",
+    "SnapshotTests",
+    "SnapshotViewTests",
     "SpecialFileTests",
     "TextTests",
     "ThreadTests",

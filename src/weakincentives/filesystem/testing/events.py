@@ -23,13 +23,13 @@ class EventTests(ConformanceSuite):
         assert isinstance(fs, ObservableFilesystem)
 
     def test_a_new_file_is_told_with_hash_and_size(self, fs: ObservableFilesystem) -> None:
-        events = _listen(fs)
+        events = listen(fs)
         fs.write("file", "é", mode="create")
         assert events == [FileWritten("file", 2, "create", True, None, _hash("é"), None, 2)]
 
     def test_a_replaced_file_is_told_with_before_and_after(self, fs: ObservableFilesystem) -> None:
         fs.write("file", "old text")
-        events = _listen(fs)
+        events = listen(fs)
         fs.write_bytes("file", b"new")
         expected = FileWritten(
             path="file",
@@ -45,7 +45,7 @@ class EventTests(ConformanceSuite):
 
     def test_an_append_is_told_with_the_whole_file_after_it(self, fs: ObservableFilesystem) -> None:
         fs.write("file", "one")
-        events = _listen(fs)
+        events = listen(fs)
         fs.write("file", "two", mode="append")
         assert events == [
             FileWritten("file", 3, "append", False, _hash("one"), _hash("onetwo"), 3, 6)
@@ -53,13 +53,13 @@ class EventTests(ConformanceSuite):
 
     def test_parents_are_told_before_the_file(self, fs: ObservableFilesystem) -> None:
         fs.mkdir("a")
-        events = _listen(fs)
+        events = listen(fs)
         fs.write("a/b/c/file", "")
         assert events[:2] == [DirectoryCreated("a/b"), DirectoryCreated("a/b/c")]
         assert [path_of(event) for event in events[2:]] == ["a/b/c/file"]
 
     def test_every_directory_made_is_told(self, fs: ObservableFilesystem) -> None:
-        events = _listen(fs)
+        events = listen(fs)
         fs.mkdir("a/b")
         fs.mkdir("a")
         fs.mkdir(".")
@@ -67,19 +67,19 @@ class EventTests(ConformanceSuite):
 
     def test_a_deleted_file_is_told_with_what_it_was(self, fs: ObservableFilesystem) -> None:
         fs.write("file", "text")
-        events = _listen(fs)
+        events = listen(fs)
         fs.delete("file")
         assert events == [FileDeleted("file", "file", _hash("text"), 4)]
 
     def test_a_deleted_directory_is_told_once(self, fs: ObservableFilesystem) -> None:
         fs.write("dir/sub/file", "text")
-        events = _listen(fs)
+        events = listen(fs)
         fs.delete("dir", recursive=True)
         assert events == [FileDeleted("dir", "directory", None, None)]
 
     def test_what_changes_nothing_is_not_told(self, fs: ObservableFilesystem) -> None:
         fs.write("dir/file", "text")
-        events = _listen(fs)
+        events = listen(fs)
         fs.read("dir/file")
         fs.list("dir")
         fs.glob("**")
@@ -112,7 +112,7 @@ class EventTests(ConformanceSuite):
 
     def test_who_unsubscribed_is_told_no_more(self, fs: ObservableFilesystem) -> None:
         events: list[FilesystemEvent] = []
-        kept = _listen(fs)
+        kept = listen(fs)
         unsubscribe = fs.subscribe(events.append)
         fs.write("one", "")
         unsubscribe()
@@ -136,7 +136,7 @@ class EventTests(ConformanceSuite):
             raise RuntimeError(f"cannot take {event}")
 
         fs.subscribe(fail)
-        events = _listen(fs)
+        events = listen(fs)
         with caplog.at_level(logging.ERROR):
             fs.write("dir/file", "text")
         assert fs.read("dir/file").content == "text"
@@ -146,7 +146,7 @@ class EventTests(ConformanceSuite):
     def test_the_events_of_one_thread_are_enough_to_follow_it(
         self, fs: ObservableFilesystem
     ) -> None:
-        events = _listen(fs)
+        events = listen(fs)
         fs.write("a/file", "1")
         fs.write("a/file", "2", mode="append")
         fs.delete("a", recursive=True)
@@ -164,7 +164,8 @@ def path_of(event: FilesystemEvent) -> str:
     return event.path
 
 
-def _listen(fs: ObservableFilesystem) -> list[FilesystemEvent]:
+def listen(fs: ObservableFilesystem) -> list[FilesystemEvent]:
+    """Return a list that grows by every event from now on."""
     events: list[FilesystemEvent] = []
     fs.subscribe(events.append)
     return events

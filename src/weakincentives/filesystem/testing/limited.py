@@ -11,16 +11,12 @@ from weakincentives.filesystem import (
     Limits,
     ReadOnlyError,
 )
-from weakincentives.filesystem.testing.contract import ConformanceSuite
+from weakincentives.filesystem.testing.hooks import LimitedSuite, ReadOnlySuite
 from weakincentives.filesystem.testing.names import EVERY_OPERATION
 
 
-class QuotaTests(ConformanceSuite):
+class QuotaTests(LimitedSuite):
     """Limits given to the backend, and the quota that binds all growth."""
-
-    def make_limited(self, tmp_path: Path, limits: Limits) -> BaseFilesystem:
-        """Return a new, empty, writable filesystem with these limits."""
-        raise NotImplementedError(f"{type(self).__name__} must define make_limited(...)")
 
     def test_the_limits_can_be_read(self, tmp_path: Path) -> None:
         limits = Limits(max_path_depth=3, max_files=7)
@@ -112,12 +108,8 @@ class QuotaTests(ConformanceSuite):
         assert [match.path for match in fs.glob("**")] == ["last"]
 
 
-class ReadOnlyTests(ConformanceSuite):
+class ReadOnlyTests(ReadOnlySuite):
     """A filesystem that refuses to be written."""
-
-    def make_read_only(self, filled: Filesystem) -> Filesystem:
-        """Return the files of `filled` as a filesystem that refuses writes."""
-        raise NotImplementedError(f"{type(self).__name__} must define make_read_only(filled)")
 
     @pytest.fixture
     def frozen(self, fs: Filesystem) -> Filesystem:

@@ -9,22 +9,19 @@ from weakincentives.filesystem import (
     EntryMoved,
     FileDeleted,
     FileEntry,
-    FilesystemEvent,
     GlobMatch,
     LinkCreated,
 )
 from weakincentives.filesystem.testing.contract import ConformanceSuite
+from weakincentives.filesystem.testing.events import listen
+from weakincentives.filesystem.testing.hooks import PlantingSuite
 from weakincentives.filesystem.testing.names import EVERY_OPERATION
 
 _TARGETS = ("file", "dir", "gone", "/etc/passwd", "..", "../outside", ".", "link", "a b/é\n")
 
 
-class LinkTests(ConformanceSuite):
+class LinkTests(PlantingSuite):
     """Symbolic links, which the protocol shows and never follows."""
-
-    def make_link(self, fs: BaseFilesystem, path: str, target: str) -> None:
-        """Make a symbolic link at `path`; by default with the backend's own primitive."""
-        fs._make_link(path, target)  # pyright: ignore[reportPrivateUsage] # the protocol makes no links
 
     @pytest.mark.parametrize("target", _TARGETS)
     def test_stat_shows_the_link_and_its_target(self, fs: BaseFilesystem, target: str) -> None:
@@ -93,7 +90,7 @@ class LinkTests(ConformanceSuite):
     ) -> None:
         fs.write("dir/below", "")
         self.make_link(fs, "link", "dir")
-        events = _listen(fs)
+        events = listen(fs)
         fs.delete("link", recursive=recursive)
         assert [entry.name for entry in fs.list()] == ["dir"]
         assert fs.exists("dir/below")
@@ -129,7 +126,7 @@ class LinkTests(ConformanceSuite):
     def test_links_are_moved_and_copied_as_links(self, fs: BaseFilesystem) -> None:
         fs.write("file", "")
         self.make_link(fs, "link", "file")
-        events = _listen(fs)
+        events = listen(fs)
         fs.copy("link", "copied")
         fs.move("link", "dir/moved")
         assert fs.stat("copied").link_target == fs.stat("dir/moved").link_target == "file"
@@ -196,9 +193,3 @@ class SpecialFileTests(ConformanceSuite):
         self.make_special(fs, "pipe")
         fs.delete("pipe")
         assert fs.list() == ()
-
-
-def _listen(fs: BaseFilesystem) -> list[FilesystemEvent]:
-    events: list[FilesystemEvent] = []
-    fs.subscribe(events.append)
-    return events

@@ -1,5 +1,6 @@
 """The suites by name: the whole protocol, and one suite for each capability beyond it."""
 
+from weakincentives.filesystem.testing.archives import ArchiveTests
 from weakincentives.filesystem.testing.events import EventTests
 from weakincentives.filesystem.testing.globbing import GlobTests
 from weakincentives.filesystem.testing.grepping import GrepScopeTests, GrepTests
@@ -10,6 +11,9 @@ from weakincentives.filesystem.testing.metadata import ListTests, StatTests
 from weakincentives.filesystem.testing.names import NameTests, PathTests
 from weakincentives.filesystem.testing.reading import BytesTests, ReadingTests
 from weakincentives.filesystem.testing.removal import DeleteTests, DirectoryTests
+from weakincentives.filesystem.testing.replacing import ArchiveDetailTests, SnapshotDetailTests
+from weakincentives.filesystem.testing.restoring import PartialRestoreTests, SnapshotViewTests
+from weakincentives.filesystem.testing.snapshots import SnapshotTests
 from weakincentives.filesystem.testing.texts import TextTests
 from weakincentives.filesystem.testing.threads import ThreadTests
 from weakincentives.filesystem.testing.transfers import TransferTests
@@ -40,6 +44,12 @@ CAPABILITY_SUITES = (
     ReadOnlyTests,
     ThreadTests,
     IgnoreFileTests,
+    SnapshotTests,
+    PartialRestoreTests,
+    SnapshotViewTests,
+    SnapshotDetailTests,
+    ArchiveTests,
+    ArchiveDetailTests,
 )
 
 

@@ -1,5 +1,6 @@
 """Threads: every operation is whole, whoever else is working."""
 
+import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Event
@@ -30,14 +31,14 @@ class ThreadTests(ConformanceSuite):
             assert found.content in texts, "a read saw half a write"
             assert fs.stat("file").size_bytes == 40_000
 
-        _while_running(write, read)
+        while_running(write, read)
 
     def test_no_append_is_lost(self, fs: Filesystem) -> None:
         def append(writer: int) -> None:
             for number in range(_ROUNDS):
                 fs.write("log", f"{writer}-{number}\n", mode="append")
 
-        _together(append)
+        together(append)
         lines = fs.read("log").content.splitlines()
         for writer in range(_WRITERS):
             mine = [line for line in lines if line.startswith(f"{writer}-")]
@@ -55,7 +56,7 @@ class ThreadTests(ConformanceSuite):
             assert fs.stat("log").size_bytes % 1_000 == 0
             assert len(fs.read("log").content) % 1_000 == 0, "a read saw half an append"
 
-        _while_running(append, read)
+        while_running(append, read)
 
     def test_only_one_of_many_creates_a_file(self, fs: Filesystem) -> None:
         def create(writer: int) -> bool:
@@ -67,14 +68,14 @@ class ThreadTests(ConformanceSuite):
 
         for number in range(_ROUNDS):
             path = f"{number}/lock"
-            won = _together(create)
+            won = together(create)
             assert [writer for writer, first in enumerate(won) if first] == [
                 int(fs.read(path).content)
             ]
 
     def test_writers_that_share_a_missing_parent_all_succeed(self, fs: Filesystem) -> None:
         for number in range(_ROUNDS):
-            _together(lambda writer, parent=f"{number}/a/b": fs.write(f"{parent}/{writer}", ""))
+            together(lambda writer, parent=f"{number}/a/b": fs.write(f"{parent}/{writer}", ""))
         assert len(fs.glob("*/a/b/*")) == _ROUNDS * _WRITERS
 
     def test_a_directory_is_there_whole_or_not_at_all(self, fs: BaseFilesystem) -> None:
@@ -95,7 +96,7 @@ class ThreadTests(ConformanceSuite):
                 entries = [entry.name for entry in found]
                 assert entries == ["one", "sub"], "a list saw half a move"
 
-        _while_running(move, read)
+        while_running(move, read)
 
     def test_a_directory_disappears_at_once(self, fs: Filesystem) -> None:
         def build_and_delete() -> None:
@@ -116,7 +117,7 @@ class ThreadTests(ConformanceSuite):
                 assert len(found) == 6 or not complete, "a list saw half a delete"
 
         ready = Event()
-        _while_running(build_and_delete, read)
+        while_running(build_and_delete, read)
 
     def test_searches_run_beside_writers(self, fs: Filesystem) -> None:
         for number in range(20):
@@ -131,10 +132,10 @@ class ThreadTests(ConformanceSuite):
             assert len(fs.grep("kept")) == 20
             assert len(fs.glob("[0-9]/*")) == 20
 
-        _while_running(change, search)
+        while_running(change, search)
 
 
-def _together(work: Callable[[int], T]) -> list[T]:
+def together(work: Callable[[int], T]) -> list[T]:
     """Run `work` in several threads that start as one; return what came of it."""
     start = Barrier(_WRITERS)
 
@@ -146,7 +147,26 @@ def _together(work: Callable[[int], T]) -> list[T]:
         return list(pool.map(begin, range(_WRITERS)))
 
 
-def _while_running(work: Callable[[], None], check: Callable[[], None]) -> None:
+def beside(repeated: Callable[[int], object], work: Callable[[], T]) -> T:
+    """Run `repeated` with 1, 2, 3 ... in another thread until `work` has returned its value."""
+    done = Event()
+
+    def repeat() -> None:
+        for number in itertools.count(1):
+            if done.is_set():
+                return
+            repeated(number)
+
+    with ThreadPoolExecutor(1) as pool:
+        repeating = pool.submit(repeat)
+        try:
+            return work()
+        finally:
+            done.set()
+            repeating.result()
+
+
+def while_running(work: Callable[[], None], check: Callable[[], None]) -> None:
     """Run `check` in this thread, at least once, until `work` in another one has ended."""
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(work)

@@ -8,14 +8,13 @@ from weakincentives.filesystem import (
     BaseFilesystem,
     DirectoryCreated,
     EntryMoved,
-    FilesystemEvent,
     FileWritten,
     InvalidPathError,
     LimitExceededError,
     PathEscapeError,
 )
 from weakincentives.filesystem.testing.contract import ConformanceSuite
-from weakincentives.filesystem.testing.events import path_of
+from weakincentives.filesystem.testing.events import listen, path_of
 
 _BOTH = ("move", "copy")
 
@@ -156,7 +155,7 @@ class TransferTests(ConformanceSuite):
 
     def test_a_move_is_told_as_one_event(self, fs: BaseFilesystem) -> None:
         fs.write("dir/file", "")
-        events = _listen(fs)
+        events = listen(fs)
         fs.move("dir", "new/place")
         fs.move("new/place/file", "file")
         assert events == [
@@ -168,7 +167,7 @@ class TransferTests(ConformanceSuite):
     def test_a_copy_is_told_as_what_it_makes(self, fs: BaseFilesystem) -> None:
         for path in ("dir/b", "dir/a", "dir/sub/c"):
             fs.write(path, path)
-        events = _listen(fs)
+        events = listen(fs)
         fs.copy("dir", "new/place")
         assert [(type(event), path_of(event)) for event in events] == [
             (DirectoryCreated, "new"),
@@ -183,16 +182,10 @@ class TransferTests(ConformanceSuite):
         fs.write("a", "new")
         fs.write("b", "older")
         before, after = fs.content_hash("b"), fs.content_hash("a")
-        events = _listen(fs)
+        events = listen(fs)
         fs.copy("a", "b", overwrite=True)
         assert events == [FileWritten("b", 3, "overwrite", False, before, after, 5, 3)]
 
 
 def _call(fs: BaseFilesystem, how: str) -> Callable[..., None]:
     return fs.move if how == "move" else fs.copy
-
-
-def _listen(fs: BaseFilesystem) -> list[FilesystemEvent]:
-    events: list[FilesystemEvent] = []
-    fs.subscribe(events.append)
-    return events

@@ -1,0 +1,314 @@
+"""Snapshots: a state is kept and comes back exactly, whatever happened since."""
+
+import json
+import pickle
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid4
+
+import pytest
+
+from weakincentives.errors import SnapshotRestoreError
+from weakincentives.filesystem import FilesystemSnapshot, SnapshotableFilesystem
+from weakincentives.filesystem.testing.contract import ConformanceSuite
+from weakincentives.filesystem.testing.states import EVERY_BYTE, NAMES, plant, spoil, state_of
+from weakincentives.filesystem.testing.threads import beside, together, while_running
+
+_ROUNDS = 6
+_CONTENTS = {
+    "nothing": b"",
+    "every byte": EVERY_BYTE,
+    "line ends": b"a\r\nb\rc\n\n",
+    "no last newline": b"a\nb",
+    "byte order mark": b"\xef\xbb\xbfa\n",
+    "no text": b"\xff\xfe\0\xe9",
+    "head of a blob": b"blob 3\0abc",
+    "keyword of git": b"$Id$\n",
+    "long": b"x" * 40_000,
+}
+
+
+class SnapshotTests(ConformanceSuite):
+    """`snapshot` and `restore`."""
+
+    def test_the_filesystem_is_snapshotable(self, fs: SnapshotableFilesystem) -> None:
+        assert isinstance(fs, SnapshotableFilesystem)
+
+    def test_everything_comes_back_and_nothing_else_stays(self, fs: SnapshotableFilesystem) -> None:
+        plant(fs)
+        before = state_of(fs)
+        kept = fs.snapshot()
+        spoil(fs)
+        fs.restore(kept)
+        assert state_of(fs) == before
+
+    @pytest.mark.parametrize("content", _CONTENTS.values(), ids=_CONTENTS)
+    def test_any_bytes_come_back(self, fs: SnapshotableFilesystem, content: bytes) -> None:
+        fs.write_bytes("changed", content)
+        fs.write_bytes("deleted", content)
+        kept = fs.snapshot()
+        fs.write_bytes("changed", bytes(len(content)) + b"!")
+        fs.delete("deleted")
+        fs.restore(kept)
+        assert fs.read_bytes("changed").content == content
+        assert fs.read_bytes("deleted").content == content
+
+    def test_any_name_comes_back(self, fs: SnapshotableFilesystem) -> None:
+        for name in NAMES:
+            fs.write(f"{name}/{name}", name)
+        kept = fs.snapshot()
+        for name in NAMES:
+            fs.delete(name, recursive=True)
+        fs.restore(kept)
+        assert {name: fs.read(f"{name}/{name}").content for name in NAMES} == {
+            name: name for name in NAMES
+        }
+
+    def test_names_that_differ_in_case_come_back(self, fs: SnapshotableFilesystem) -> None:
+        fs.write("name", "lower")
+        fs.write("NAME", "upper")
+        kept = fs.snapshot()
+        fs.delete("name")
+        fs.write("NAME", "changed")
+        fs.restore(kept)
+        assert (fs.read("name").content, fs.read("NAME").content) == ("lower", "upper")
+
+    def test_empty_directories_come_back(self, fs: SnapshotableFilesystem) -> None:
+        fs.mkdir("kept")
+        fs.mkdir("deleted/below")
+        kept = fs.snapshot()
+        fs.delete("deleted", recursive=True)
+        fs.write("kept/file", "")
+        fs.restore(kept)
+        assert [match.path for match in fs.glob("**/")] == ["deleted", "deleted/below", "kept"]
+        assert fs.list("kept") == fs.list("deleted/below") == ()
+
+    def test_new_empty_directories_are_gone(self, fs: SnapshotableFilesystem) -> None:
+        fs.mkdir("dir")
+        kept = fs.snapshot()
+        fs.mkdir("dir/new")
+        fs.mkdir("new/below")
+        fs.restore(kept)
+        assert [match.path for match in fs.glob("**/")] == ["dir"]
+
+    def test_what_changed_its_kind_changes_back(self, fs: SnapshotableFilesystem) -> None:
+        fs.write("dir/below", "file below a directory")
+        fs.write("file", "file")
+        kept = fs.snapshot()
+        fs.delete("dir", recursive=True)
+        fs.write("dir", "file")
+        fs.delete("file")
+        fs.write("file/below", "file below a directory")
+        fs.restore(kept)
+        assert fs.read("dir/below").content == "file below a directory"
+        assert fs.read("file").content == "file"
+
+    def test_the_deepest_path_comes_back(self, fs: SnapshotableFilesystem) -> None:
+        path = "/".join("d" * 16)
+        fs.write(path, "deep")
+        kept = fs.snapshot()
+        fs.delete("d", recursive=True)
+        fs.restore(kept)
+        assert fs.read(path).content == "deep"
+
+    def test_the_empty_state_is_a_state(self, fs: SnapshotableFilesystem) -> None:
+        kept = fs.snapshot()
+        plant(fs)
+        fs.restore(kept)
+        assert fs.list() == ()
+
+    def test_keeping_a_state_does_not_change_it(self, fs: SnapshotableFilesystem) -> None:
+        plant(fs)
+        before = state_of(fs)
+        fs.snapshot(tag="tag")
+        assert state_of(fs) == before
+
+    def test_a_restore_to_the_present_changes_nothing(self, fs: SnapshotableFilesystem) -> None:
+        plant(fs)
+        before = state_of(fs)
+        fs.restore(fs.snapshot())
+        assert state_of(fs) == before
+
+    def test_many_snapshots_come_back_in_any_order(self, fs: SnapshotableFilesystem) -> None:
+        kept: list[FilesystemSnapshot] = []
+        for number in range(6):
+            fs.write("number", str(number))
+            fs.write(f"only/{number}", "")
+            kept.append(fs.snapshot(tag=f"number {number}"))
+            fs.delete("only", recursive=True)
+        for number in (5, 0, 3, 3, 1, 4, 2, 0):
+            fs.restore(kept[number])
+            assert fs.read("number").content == str(number)
+            assert [entry.name for entry in fs.list("only")] == [str(number)]
+
+    def test_a_snapshot_does_not_see_later_changes(self, fs: SnapshotableFilesystem) -> None:
+        plant(fs)
+        before = state_of(fs)
+        kept = fs.snapshot()
+        for _ in range(3):
+            spoil(fs)
+            fs.restore(kept)
+        assert state_of(fs) == before
+
+    def test_a_restored_state_can_be_kept_again(self, fs: SnapshotableFilesystem) -> None:
+        fs.write("file", "one")
+        first = fs.snapshot()
+        fs.write("file", "two")
+        fs.restore(first)
+        again = fs.snapshot()
+        fs.write("file", "three")
+        fs.write("new", "")
+        fs.restore(again)
+        assert fs.read("file").content == "one"
+        assert [entry.name for entry in fs.list()] == ["file"]
+
+    def test_a_restore_can_be_undone(self, fs: SnapshotableFilesystem) -> None:
+        plant(fs)
+        first = fs.snapshot()
+        spoil(fs)
+        after = state_of(fs)
+        second = fs.snapshot()
+        fs.restore(first)
+        fs.restore(second)
+        assert state_of(fs) == after
+
+    def test_a_restored_state_can_be_changed(self, fs: SnapshotableFilesystem) -> None:
+        plant(fs)
+        kept = fs.snapshot()
+        spoil(fs)
+        fs.restore(kept)
+        fs.write("README.md", ".", mode="append")
+        fs.write("empty/below/file", "text")
+        fs.delete("src/data.bin")
+        fs.delete("vendor", recursive=True)
+        assert fs.read("README.md").content == "# Read me."
+        assert [match.path for match in fs.glob("[!.]*/**")] == [
+            "empty/below/file",
+            "src/main.py",
+            "src/nothing",
+        ]
+
+    def test_pages_hashes_and_searches_are_of_the_restored_state(
+        self, fs: SnapshotableFilesystem
+    ) -> None:
+        fs.write("file", "one\ntwo\nthree\n")
+        hashed = fs.stat("file").content_hash
+        kept = fs.snapshot()
+        fs.write("file", "four\nfive\nsix\n")
+        assert fs.read("file", offset=1).content == "five\nsix\n"
+        fs.restore(kept)
+        assert fs.read("file", offset=1).content == "two\nthree\n"
+        assert (fs.stat("file").size_bytes, fs.stat("file").content_hash) == (14, hashed)
+        assert [match.line_number for match in fs.grep("t")] == [2, 3]
+
+    def test_the_value_tells_when_where_and_the_tag(self, fs: SnapshotableFilesystem) -> None:
+        kept = fs.snapshot(tag="before")
+        assert isinstance(kept, FilesystemSnapshot)
+        assert isinstance(kept.snapshot_id, UUID)
+        assert (kept.tag, kept.root_path) == ("before", fs.root)
+        assert kept.created_at.utcoffset() == timedelta(0)
+        assert abs(datetime.now(UTC) - kept.created_at) < timedelta(hours=1)
+        assert fs.snapshot().tag is None
+
+    def test_every_snapshot_has_a_name_of_its_own(self, fs: SnapshotableFilesystem) -> None:
+        fs.write("file", "")
+        kept = [fs.snapshot(tag="same") for _ in range(4)]
+        assert len({each.snapshot_id for each in kept}) == 4
+        assert len({each.commit_ref for each in kept}) == 4
+
+    @pytest.mark.parametrize("how", ["json", "pickle"])
+    def test_a_value_that_was_stored_restores(self, fs: SnapshotableFilesystem, how: str) -> None:
+        plant(fs)
+        before = state_of(fs)
+        kept = fs.snapshot(tag="é")
+        stored = _STORED[how](kept)
+        spoil(fs)
+        fs.restore(stored)
+        assert state_of(fs) == before
+        assert stored == kept
+
+    def test_an_unknown_snapshot_is_refused_and_changes_nothing(
+        self, fs: SnapshotableFilesystem
+    ) -> None:
+        fs.write("file", "one")
+        kept = fs.snapshot()
+        fs.write("file", "two")
+        unknown = replace(kept, snapshot_id=uuid4(), commit_ref="0" * 40)
+        with pytest.raises(SnapshotRestoreError, match="Unknown snapshot"):
+            fs.restore(unknown)
+        assert fs.read("file").content == "two"
+
+    def test_a_snapshot_of_another_workspace_is_refused_and_changes_nothing(
+        self, fs: SnapshotableFilesystem, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        other = self.make_filesystem(tmp_path_factory.mktemp("other"))
+        assert isinstance(other, SnapshotableFilesystem)
+        other.write("file", "of another")
+        foreign = other.snapshot()
+        fs.write("file", "mine")
+        mine = fs.snapshot()
+        with pytest.raises(SnapshotRestoreError):
+            fs.restore(foreign)
+        assert fs.read("file").content == "mine"
+        fs.restore(mine)
+
+    def test_a_snapshot_is_one_moment(self, fs: SnapshotableFilesystem) -> None:
+        def write(number: int) -> None:
+            fs.write("first", str(number))
+            for place in range(3):
+                fs.write(f"{place}/other", str(number))
+            fs.write("last", str(number))
+
+        write(0)
+        kept = beside(write, lambda: [fs.snapshot() for _ in range(2 * _ROUNDS)])
+        for each in kept:
+            fs.restore(each)
+            ahead = int(fs.read("first").content) - int(fs.read("last").content)
+            assert ahead in {0, 1}, "a snapshot saw a later write and not an earlier one"
+
+    def test_a_reader_sees_the_old_state_of_a_file_or_the_new(
+        self, fs: SnapshotableFilesystem
+    ) -> None:
+        texts = [letter * 40_000 for letter in "ab"]
+        kept: list[FilesystemSnapshot] = []
+        for text in texts:
+            fs.write("file", text)
+            kept.append(fs.snapshot())
+
+        def restore() -> None:
+            for number in range(_ROUNDS):
+                fs.restore(kept[number % 2])
+
+        def read() -> None:
+            assert fs.read("file").content in texts, "a read saw half a restore"
+
+        while_running(restore, read)
+
+    def test_snapshots_of_several_threads_all_succeed(self, fs: SnapshotableFilesystem) -> None:
+        def keep(writer: int) -> FilesystemSnapshot:
+            fs.write(f"{writer}/file", str(writer))
+            return fs.snapshot(tag=str(writer))
+
+        kept = together(keep)
+        assert len({each.commit_ref for each in kept}) == len(kept)
+        for writer, each in enumerate(kept):
+            fs.restore(each)
+            assert fs.read(f"{writer}/file").content == each.tag == str(writer)
+
+
+def _through_json(kept: FilesystemSnapshot) -> FilesystemSnapshot:
+    fields = json.loads(json.dumps(asdict(kept), default=str))
+    fields["snapshot_id"] = UUID(fields["snapshot_id"])
+    fields["created_at"] = datetime.fromisoformat(fields["created_at"])
+    return FilesystemSnapshot(**fields)
+
+
+def _through_pickle(kept: FilesystemSnapshot) -> FilesystemSnapshot:
+    return pickle.loads(pickle.dumps(kept))
+
+
+_STORED: dict[str, Callable[[FilesystemSnapshot], FilesystemSnapshot]] = {
+    "json": _through_json,
+    "pickle": _through_pickle,
+}

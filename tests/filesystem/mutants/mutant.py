@@ -1,0 +1,15 @@
+"""What a mutant is."""
+
+from dataclasses import dataclass
+
+from weakincentives.filesystem import BaseFilesystem
+from weakincentives.filesystem.testing import ConformanceSuite
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A broken backend, the suite that gets it, and a test that must fail."""
+
+    backend: type[BaseFilesystem]
+    suite: type[ConformanceSuite]
+    killer: str
