@@ -72,7 +72,7 @@ def standard_library(*, part: bool = False) -> Corpus:
 def synthetic(files: int) -> Corpus:
     """A tree of `files` small files in folders of 100, and one folder of 10 among them."""
     name = f"S{files // 1000}k" if files >= 1000 else f"S{files}"
-    return _cached(name, f"{name} {files} {RECIPE}", lambda root: _write_synthetic(root, files))
+    return _cached(name, f"{name} {files} {RECIPE}", lambda root: write_synthetic(root, files))
 
 
 def synthetic_files(files: int) -> Iterator[tuple[str, bytes]]:
@@ -81,6 +81,17 @@ def synthetic_files(files: int) -> Iterator[tuple[str, bytes]]:
         yield f"d{number // FOLDER:04}/f{number:06}.py", b"value = %d\n" % number * 5
     for number in range(FEW):
         yield f"few/g{number}.py", b"few = %d\n" % number
+
+
+def write_synthetic(root: Path, files: int) -> None:
+    """Write a synthetic tree to an empty directory."""
+    folder = ""
+    for path, content in synthetic_files(files):
+        parent = path.rpartition("/")[0]
+        if parent != folder:
+            (root / parent).mkdir()
+            folder = parent
+        (root / path).write_bytes(content)
 
 
 def walk(root: Path) -> Iterator[tuple[str, int]]:
@@ -141,13 +152,3 @@ def _copy_library(source: Path, root: Path, *, part: bool) -> None:
         return
     for package in SMALL_PART:
         shutil.copytree(source / package, root / package, symlinks=True, ignore=ignore)
-
-
-def _write_synthetic(root: Path, files: int) -> None:
-    folder = ""
-    for path, content in synthetic_files(files):
-        parent = path.rpartition("/")[0]
-        if parent != folder:
-            (root / parent).mkdir()
-            folder = parent
-        (root / path).write_bytes(content)

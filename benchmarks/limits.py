@@ -4,10 +4,21 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
+from uuid import UUID, uuid4
+
+try:
+    from isal import isal_zlib
+except ImportError:
+    isal_zlib = None
 
 RG = shutil.which("rg")
+# GNU find's walk is in C; elsewhere the same walk in Python has to do
+FIND = shutil.which("find") if sys.platform == "linux" else None
+WALK = "walk by find, in C" if FIND else "scandir walk with stat"
 
 
 def scandir_walk(root: Path) -> list[str]:
@@ -22,6 +33,25 @@ def scandir_walk(root: Path) -> list[str]:
                 else:
                     found.append(entry.name)
     return found
+
+
+def walk_status(root: Path, output: int = subprocess.DEVNULL) -> int:
+    """Look at every entry: inode, size and both times, to a descriptor. 0 when all is well."""
+    if FIND is None:
+        return _scandir_status(str(root))
+    command = [FIND, str(root), "-printf", r"%i %s %T@ %C@\n"]
+    return subprocess.run(command, stdout=output, check=False).returncode
+
+
+def _scandir_status(root: str) -> int:
+    pending = [root]
+    while pending:
+        with os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                entry.stat(follow_symlinks=False)
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(entry.path)
+    return 0
 
 
 def scandir_list(folder: str) -> list[str]:
@@ -72,6 +102,23 @@ def write_and_rename(path: str, content: bytes) -> int:
     written = write_file(temporary, content)
     os.rename(temporary, path)  # noqa: PTH104 - the limit is the bare system call
     return written
+
+
+def name_and_date() -> tuple[UUID, datetime]:
+    """A new id and the time: what a snapshot needs even if it keeps nothing."""
+    return uuid4(), datetime.now(UTC)
+
+
+def deflate_isal(data: bytes) -> bytes:
+    """Deflate one buffer with isal, at its default level."""
+    assert isal_zlib is not None
+    return isal_zlib.compress(data)
+
+
+def inflate_isal(data: bytes) -> bytes:
+    """Inflate one buffer with isal."""
+    assert isal_zlib is not None
+    return isal_zlib.decompress(data)
 
 
 def match_paths(paths: Iterable[str], pattern: re.Pattern[str]) -> list[str]:

@@ -1,13 +1,14 @@
 """Our backends as subjects: the public API, called the way a user calls it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import weakincentives.filesystem as filesystem
+from benchmarks.gitids import ExpectedTree
+from benchmarks.peer_git import GIT, git, isolated
 from benchmarks.subject import Subject
-
-UNLIMITED = filesystem.Limits(max_write_length=2**40, max_total_bytes=None, max_files=None)
+from benchmarks.undo import Undo
 
 
 class _Ours(Subject):
@@ -68,9 +69,9 @@ class OurMemory(_Ours):
 
     name = "ours (memory)"
 
-    def __init__(self) -> None:
+    def __init__(self, package: Any = filesystem) -> None:
         """Start empty, with the limits on size lifted."""
-        super().__init__(filesystem.InMemoryFilesystem(limits=UNLIMITED))
+        super().__init__(package.InMemoryFilesystem(limits=_unlimited(package)))
 
     def load(self, files: Mapping[str, bytes]) -> None:
         """Fill an empty filesystem, untimed."""
@@ -86,3 +87,61 @@ class OurMemory(_Ours):
         """How many files and bytes came in."""
         files = self.fs.glob("**")
         return len(files), sum(self.fs.stat(match.path).size_bytes for match in files)
+
+
+class OurUndo(Undo):
+    """Snapshots of HostFilesystem, in a place of their own."""
+
+    name = "ours (host)"
+    exclusive = False
+
+    def __init__(self, root: Path, place: Path) -> None:
+        """Open the directory, and keep its history in `place`."""
+        self.place = place
+        store = place / "store"
+        self.fs = filesystem.HostFilesystem(root, git_dir=store, exclusive=self.exclusive)
+
+    def snapshot(self) -> object:
+        """Take a snapshot."""
+        return self.fs.snapshot()
+
+    def restore(self, snapshot: Any) -> object:
+        """Restore one; the state before is kept as well, so that this can be undone."""
+        return self.fs.restore(snapshot)
+
+    def tree_of(self, snapshot: Any) -> str:
+        """What git itself reads in our store, or (without git) what we read there."""
+        if GIT is None:
+            return ExpectedTree(everything(self.fs.view(snapshot))).id
+        place = ["--git-dir", snapshot.git_dir]
+        return git(isolated(self.place), *place, "rev-parse", f"{snapshot.commit_ref}:files")
+
+    def write(self, path: str, content: bytes) -> None:
+        """Write through the protocol."""
+        self.fs.write_bytes(path, content)
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        self.fs.close()
+
+
+class OurExclusiveUndo(OurUndo):
+    """The same with the promise that nobody else changes the directory."""
+
+    name = "ours (host, exclusive)"
+    exclusive = True
+
+
+def everything(fs: Any) -> Iterator[tuple[str, bytes]]:
+    """Read every file of a filesystem or of a snapshot."""
+    pending = ["."]
+    while pending:
+        for entry in fs.list(pending.pop()):
+            if entry.is_directory:
+                pending.append(entry.path)
+            else:
+                yield entry.path, fs.read_bytes(entry.path).content
+
+
+def _unlimited(package: Any) -> Any:
+    return package.Limits(max_write_length=2**40, max_total_bytes=None, max_files=None)

@@ -17,7 +17,9 @@ from rich.table import Table
 from benchmarks.goals import beats_limit, best_peer, show, time_of
 from benchmarks.harness import Fact, Measured, Outcome, Verdict, Workload
 from benchmarks.limits import RG
+from benchmarks.peer_git import GIT
 from benchmarks.peers import versions
+from benchmarks.second_import import uses
 
 MET = {True: "met", False: "MISSED", None: "-"}
 NO_GOAL = Verdict("", None, "")
@@ -74,6 +76,8 @@ def environment(command: str) -> dict[str, Any]:
         "load": round(os.getloadavg()[0], 2),
         "peers": versions(),
         "rg": _first_line([RG, "--version"]) if RG else "not on PATH",
+        "isal": "in use" if uses("isal") else "not in use",
+        "git": _first_line([GIT, "--version"]) if GIT else "not on PATH",
     }
 
 
@@ -157,7 +161,9 @@ def _contenders(measured: Sequence[Measured]) -> Table:
         mine = time_of(result.outcomes, "ours")
         for outcome in result.outcomes:
             many = len({other.size for other in result.outcomes}) > 1
-            name = f"{outcome.name}, {outcome.size:,} files" if many else outcome.name
+            name = (
+                f"{outcome.name}, {outcome.size:,} files" if many and outcome.size else outcome.name
+            )
             table.add_row(result.case.name, name, outcome.role, *_figures(outcome, mine))
     return table
 

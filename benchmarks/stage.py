@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from benchmarks.corpus import Corpus, standard_library, synthetic
+from benchmarks.corpus import Corpus, standard_library, synthetic, write_synthetic
 
 
 class Closeable(Protocol):
@@ -58,3 +58,9 @@ class Stage:
     def tree(self, files: int) -> Corpus:
         """S1k, S10k, S100k: small files in folders of 100."""
         return synthetic(files)
+
+    def own_tree(self, files: int) -> Path:
+        """The same files as `tree`, in a directory that may be changed and goes away."""
+        root = self.scratch()
+        write_synthetic(root, files)
+        return root

@@ -12,6 +12,13 @@ from benchmarks import (
     w5m_glob_memory,
     w6_grep,
     w6m_grep_memory,
+    w7a_first_snapshot,
+    w7b_known_change,
+    w7c_unknown_change,
+    w7m_memory,
+    w8_restore,
+    w9_archive,
+    w10_kept,
     w11_redos,
 )
 
@@ -27,6 +34,13 @@ MODULES = (
     w5m_glob_memory,
     w6_grep,
     w6m_grep_memory,
+    w7a_first_snapshot,
+    w7b_known_change,
+    w7c_unknown_change,
+    w7m_memory,
+    w8_restore,
+    w9_archive,
+    w10_kept,
     w11_redos,
 )
 WORKLOADS = {module.WORKLOAD.id: module.WORKLOAD for module in MODULES}

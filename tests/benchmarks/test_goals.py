@@ -45,6 +45,12 @@ def test_a_goal_is_judged_by_the_medians(goal, met: bool, value: str) -> None:
     assert goal.judge(RACE) == (met, value)
 
 
+def test_a_time_must_be_kept_at_every_size() -> None:
+    sizes = [_outcome("us", "ours", 1.0), _outcome("us", "ours", 3.0)]
+    assert at_most(2.0).judge(sizes) == (False, "3 s")
+    assert at_most(3.0).judge(sizes) == (True, "3 s")
+
+
 def test_the_best_peer_is_the_fastest_with_a_right_answer() -> None:
     wrong = _outcome("wrong", "peer", 0.1, "wrong")
     peer = best_peer([*RACE, wrong])

@@ -1,12 +1,15 @@
 """What is printed and written."""
 
+import io
 import json
 import subprocess
 import sys
 
+from rich.console import Console
+
 from benchmarks.harness import Absent, Case, Contender, Workload, expect, measure
 from benchmarks.peers import NOT_INSTALLED
-from benchmarks.report import Report, write_json
+from benchmarks.report import Report, print_table, write_json
 from scripts.steps import ROOT
 
 
@@ -39,6 +42,17 @@ def test_the_command_prints_brackets_as_they_are(tmp_path) -> None:
     )
     [row] = [line for line in done.stdout.splitlines() if "| fsspec LocalFileSystem" in line]
     assert NOT_INSTALLED in row
+
+
+def test_who_has_no_size_takes_part_among_those_that_have() -> None:
+    sized = Contender("us", "ours", lambda: 4, lambda _: None, size=1_000)
+    limit = Contender("them", "limit", lambda: 4, lambda _: None)
+    workload = Workload("W0", "nothing", lambda _stage: iter(()))
+    report = Report(workload, [measure(Case("sum", (sized, limit)), rounds=1)])
+    output = io.StringIO()
+    print_table(Console(file=output, width=200, markup=False), report)
+    assert "us, 1,000 files" in output.getvalue()
+    assert "| them " in output.getvalue()
 
 
 def test_an_unknown_workload_is_refused_with_the_known_ones() -> None:

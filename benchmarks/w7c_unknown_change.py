@@ -1,0 +1,33 @@
+"""W7c: a snapshot of a host directory after somebody else, a shell say, changed one file."""
+
+from collections.abc import Iterator
+
+from benchmarks.goals import faster_than, within_limit
+from benchmarks.harness import Case, Workload
+from benchmarks.ours import OurUndo
+from benchmarks.peer_git import git_or_absent
+from benchmarks.stage import Stage
+from benchmarks.undo import Ground
+
+
+def cases(stage: Stage) -> Iterator[Case]:
+    """Whoever is not told has to look at everything."""
+    for size in stage.sizes_or(1_000, 10_000, 100_000):
+        makers, absent = git_or_absent()
+        ours, *peers = [Ground(stage, size, make) for make in (OurUndo, *makers)]
+        contenders = (
+            ours.snapshotter("ours", ours.change_outside),
+            ours.walk(),
+            *(peer.snapshotter("peer", peer.change_outside) for peer in peers),
+        )
+        yield Case(
+            f"one file changed outside, {size:,} files",
+            contenders,
+            (within_limit(1.7), faster_than("git", 1.5)),
+            absent,
+            size,
+            "a snapshot after a shell",
+        )
+
+
+WORKLOAD = Workload("W7c", "snapshot after a change by somebody else, host", cases)

@@ -1,0 +1,45 @@
+"""W8: restore a host directory after one change, made through the protocol or by somebody else."""
+
+from collections.abc import Iterator
+
+from benchmarks.goals import at_most, within_limit
+from benchmarks.harness import Case, Workload
+from benchmarks.ours import OurExclusiveUndo, OurUndo
+from benchmarks.peer_git import git_or_absent
+from benchmarks.stage import Stage
+from benchmarks.undo import Ground
+
+
+def cases(stage: Stage) -> Iterator[Case]:
+    """The first snapshot is restored; ours keeps the state before as well."""
+    for size in stage.sizes_or(1_000, 10_000, 100_000):
+        makers, absent = git_or_absent()
+        known, unknown, *peers = [
+            Ground(stage, size, make) for make in (OurExclusiveUndo, OurUndo, *makers)
+        ]
+        yield Case(
+            f"one file changed by the protocol, {size:,} files",
+            (
+                known.restorer("ours", known.change),
+                *(peer.restorer("peer", peer.change) for peer in peers),
+            ),
+            (at_most(2e-3),),
+            absent,
+            size,
+            "a restore after one write",
+        )
+        yield Case(
+            f"one file changed outside, {size:,} files",
+            (
+                unknown.restorer("ours", unknown.change_outside),
+                unknown.walk(),
+                *(peer.restorer("peer", peer.change_outside) for peer in peers),
+            ),
+            (within_limit(1.7),),
+            absent,
+            size,
+            "a restore after a shell",
+        )
+
+
+WORKLOAD = Workload("W8", "restore after one change, host", cases)
