@@ -37,7 +37,7 @@ NAMED = {
 }
 
 
-def run(module: str, *arguments: str | int | Path) -> dict[str, Any]:
+def run(module: str, *arguments: str | int | Path) -> Any:
     """Run one of the programs beside this file; return what it says."""
     command = [sys.executable, "-m", f"tests.safety.{module}", *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
