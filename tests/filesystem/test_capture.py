@@ -3,7 +3,7 @@
 import os
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -202,3 +202,90 @@ def test_sockets_and_pipes_are_told_of_where_they_appear_and_disappear(
     assert found.id == before.id
     workspace.operate("delete", "a/p", "", b"")
     assert workspace.capture(found, {"a/p"}).specials == ("a/s",)
+
+
+class Restless(RootedDirectory):
+    """A directory in which something happens right before a path is opened."""
+
+    def __init__(self, path: Path, moment: str, happening: Callable[[], object]) -> None:
+        super().__init__(path)
+        self._moment = moment
+        self._happening = happening
+
+    def open_directory(self, path: str) -> int:
+        self._pass(path)
+        return super().open_directory(path)
+
+    def open_parent(self, path: str) -> tuple[int, str]:
+        self._pass(path)
+        return super().open_parent(path)
+
+    def open_listed(self, directory: int, name: str) -> tuple[int, os.stat_result]:
+        self._pass(name)
+        return super().open_listed(directory, name)
+
+    def _pass(self, path: str) -> None:
+        if path == self._moment:
+            self._moment = ""
+            self._happening()
+
+
+def replaced(path: Path, by: Callable[[Path], object]) -> Callable[[], None]:
+    def happening() -> None:
+        delete(path)
+        by(path)
+
+    return happening
+
+
+@pytest.mark.parametrize("name", ["file", "directory"])
+@pytest.mark.parametrize(
+    "by",
+    [
+        lambda path: None,
+        lambda path: path.write_bytes(b"new"),
+        lambda path: path.mkdir(),
+        lambda path: path.symlink_to("elsewhere"),
+        os.mkfifo,
+    ],
+    ids=["nothing", "file", "directory", "link", "pipe"],
+)
+def test_what_is_replaced_during_a_walk_is_captured_as_what_it_has_become(
+    workspace: Workspace, name: str, by: Callable[[Path], object]
+) -> None:
+    workspace.operate("write", "file", "", b"old")
+    workspace.operate("write", "directory/x", "", b"old")
+    happening = replaced(workspace.root / name, by)
+    workspace.directory = Restless(workspace.root, name, happening)
+    found = workspace.capture()
+    workspace.directory = RootedDirectory(workspace.root)
+    assert told(found) == told(workspace.capture())
+
+
+def test_what_is_above_wins_if_it_goes_while_what_is_below_is_looked_at(
+    workspace: Workspace,
+) -> None:
+    for path in ("a/x", "a/y"):
+        workspace.operate("write", path, "", b"1")
+    before = workspace.capture()
+    workspace.operate("write", "a/x", "", b"2")
+    happening = replaced(workspace.root / "a", lambda path: path.write_bytes(b"now a file"))
+    workspace.directory = Restless(workspace.root, "a/y", happening)
+    found = workspace.capture(before, {"a/x", "a/y"})
+    assert told(found) == told(workspace.capture())
+
+
+def test_a_file_that_never_comes_to_rest_is_refused(workspace: Workspace) -> None:
+    path = workspace.root / "x"
+    path.write_bytes(b"")
+
+    class Written(RootedDirectory):
+        def open_listed(self, directory: int, name: str) -> tuple[int, os.stat_result]:
+            opened = super().open_listed(directory, name)
+            with path.open("ab") as file:
+                file.write(b"more")
+            return opened
+
+    workspace.directory = Written(workspace.root)
+    with pytest.raises(OSError, match=r"writes the file without pause.*'x'"):
+        workspace.capture()
