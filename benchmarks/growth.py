@@ -53,19 +53,20 @@ def growth_facts(measured: Sequence[Measured]) -> Iterator[Fact]:
         yield Fact(f"growth of {growth}: {name}", text, ratio <= GATE if gated else None)
 
 
-def cost_per_call(name: str, call: Callable[[], object]) -> Fact:
-    """Compare call 1 and the first hundred with the calls up to the 10,000th.
+def cost_per_call(name: str, call: Callable[[], object], calls: int = LAST) -> Fact:
+    """Compare call 1 and the first hundred with the last hundred of 10,000 calls.
 
     By the processor's time: the disk may be busy with somebody else at the end.
     """
     clock = time.process_time
     samples: list[float] = []
-    for _ in range(LAST):
+    for _ in range(calls):
         start = clock()
         call()
         samples.append(clock() - start)
     early, late = statistics.median(samples[:FIRST]), statistics.median(samples[-FIRST:])
-    text = f"call 1 {show(samples[0])}, calls 1-100 {show(early)}, calls 9,901-10,000 {show(late)}"
+    last = f"calls {calls - FIRST + 1:,}-{calls:,} {show(late)}"
+    text = f"call 1 {show(samples[0])}, calls 1-{FIRST} {show(early)}, {last}"
     return Fact(f"cost per call, {name}", text, late <= GATE * early)
 
 

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 
 from benchmarks.corpus import synthetic_files
 from benchmarks.goals import at_most
-from benchmarks.harness import Case, Contender, Workload, expect
+from benchmarks.growth import cost_per_call
+from benchmarks.harness import Case, Contender, Fact, Workload, expect
 from benchmarks.limits import name_and_date
 from benchmarks.ours import OurMemory
 from benchmarks.stage import Stage
@@ -94,4 +95,11 @@ def _restore(ours: OurMemory, size: int) -> Contender:
     return Contender(ours.name, "ours", run, check, repeat=CALLS, size=size)
 
 
-WORKLOAD = Workload("W7m", "snapshot and restore, memory", cases)
+def facts(stage: Stage) -> Iterator[Fact]:
+    """The ten-thousandth snapshot in memory costs what the first ones cost."""
+    ours = _loaded(1_000)
+    yield cost_per_call("snapshot + write in memory", _snapshot_and_write(ours, 1_000).run)
+    yield cost_per_call("restore in memory", _restore(ours, 1_000).run)
+
+
+WORKLOAD = Workload("W7m", "snapshot and restore, memory", cases, facts)

@@ -14,32 +14,21 @@ def cases(stage: Stage) -> Iterator[Case]:
     """The first snapshot is restored; ours keeps the state before as well."""
     for size in stage.sizes_or(1_000, 10_000, 100_000):
         makers, absent = git_or_absent()
-        known, unknown, *peers = [
-            Ground(stage, size, make) for make in (OurExclusiveUndo, OurUndo, *makers)
-        ]
-        yield Case(
-            f"one file changed by the protocol, {size:,} files",
-            (
-                known.restorer("ours", known.change),
-                *(peer.restorer("peer", peer.change) for peer in peers),
-            ),
-            (at_most(2e-3),),
-            absent,
-            size,
-            "a restore after one write",
+        makers = (OurExclusiveUndo, OurUndo, *makers)
+        known, unknown, *peers = [Ground(stage, size, make) for make in makers]
+        told = (
+            known.restorer("ours", known.change),
+            *(peer.restorer("peer", peer.change) for peer in peers),
         )
-        yield Case(
-            f"one file changed outside, {size:,} files",
-            (
-                unknown.restorer("ours", unknown.change_outside),
-                unknown.walk(),
-                *(peer.restorer("peer", peer.change_outside) for peer in peers),
-            ),
-            (within_limit(1.7),),
-            absent,
-            size,
-            "a restore after a shell",
+        name = f"one file changed by the protocol, {size:,} files"
+        yield Case(name, told, (at_most(2e-3),), absent, size, "a restore after one write")
+        untold = (
+            unknown.restorer("ours", unknown.change_outside),
+            unknown.walk(),
+            *(peer.restorer("peer", peer.change_outside) for peer in peers),
         )
+        name = f"one file changed outside, {size:,} files"
+        yield Case(name, untold, (within_limit(1.7),), absent, size, "a restore after a shell")
 
 
 WORKLOAD = Workload("W8", "restore after one change, host", cases)

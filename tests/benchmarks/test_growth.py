@@ -53,6 +53,14 @@ def test_ten_thousand_calls_are_made_for_the_cost_per_call() -> None:
     assert "9,901-10,000" in fact.value
 
 
+def test_a_dear_operation_is_called_less_often() -> None:
+    calls: list[int] = []
+    fact = cost_per_call("append", lambda: calls.append(1), 200)
+    assert len(calls) == 200
+    assert "calls 1-100 " in fact.value
+    assert "calls 101-200 " in fact.value
+
+
 def test_an_open_file_is_counted(tmp_path) -> None:
     before = open_descriptors()
     with (tmp_path / "file").open("w"):
