@@ -1,7 +1,9 @@
 """Backends that mount wrongly, and the test that each of them must fail."""
 
+import posixpath
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from tests.filesystem.mutants.mutant import Mutant
@@ -68,6 +70,11 @@ IgnoresTheSizeOfFiles = asking(
     "IgnoresTheSizeOfFiles", lambda mount: replace(mount, max_file_bytes=None)
 )
 IgnoresTheSizeOfAll = asking("IgnoresTheSizeOfAll", lambda mount: replace(mount, max_bytes=None))
+
+StaysBelow = asking(
+    "StaysBelow",
+    lambda mount: replace(mount, host_path=posixpath.normpath(f"/{mount.host_path}")[1:] or "."),
+)
 
 ForgetsPaths = reporting("ForgetsPaths", lambda report: replace(report, paths=()))
 NamesTheHost = reporting(
@@ -168,13 +175,14 @@ class TellsNothing(Memory):
         pass
 
 
-class AllowsAll(Memory):
-    """Takes the whole host for allowed."""
+class AllowsTheParent(Memory):
+    """Takes what is beside an allowed root for allowed."""
 
     def hydrate_all_from_host(
         self, mounts: Sequence[HostMount], *, allowed_roots: Any = None, **named: Any
     ) -> tuple[MountReport, ...]:
-        return super().hydrate_all_from_host(mounts, allowed_roots=[*allowed_roots, "/"], **named)
+        wider = [*allowed_roots, *(Path(root).parent for root in allowed_roots)]
+        return super().hydrate_all_from_host(mounts, allowed_roots=wider, **named)
 
 
 class TakesNothingForTheDefault(Memory):
@@ -227,13 +235,14 @@ MOUNT_MUTANTS = (
         MountRuleTests,
         {
             "test_links_are_left_out_and_reported": [AlwaysFollows],
-            "test_followed_links_stay_within_the_allowed_roots": [NeverFollows, AllowsAll],
+            "test_followed_links_stay_within_the_allowed_roots": [NeverFollows, AllowsTheParent],
             "test_special_files_and_reserved_names_are_left_out_and_reported": [SaysNothing],
             "test_files_larger_than_asked_for_are_left_out_and_reported": [IgnoresTheSizeOfFiles],
             "test_what_globs_leave_out_is_counted": [CountsNothing],
-            "test_what_is_below_no_allowed_root_is_refused": [AllowsAll],
+            "test_what_is_below_no_allowed_root_is_refused": [StaysBelow],
+            "test_what_is_beside_an_allowed_root_is_refused": [AllowsTheParent],
             "test_no_allowed_root_allows_nothing": [TakesNothingForTheDefault],
-            "test_a_link_on_the_way_out_is_not_followed": [AllowsAll],
+            "test_a_link_on_the_way_out_is_not_followed": [AllowsTheParent],
             "test_a_mount_that_cannot_be_is_refused": [IgnoresTheSizeOfAll],
             "test_files_and_directories_do_not_replace_each_other": [ReplacesFolders],
         },

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from tests.filesystem.mutants import broad, capable, reading, searching, writing
+from tests.filesystem.mutants.mounting import MOUNT_MUTANTS
 from tests.filesystem.mutants.mutant import Mutant
 from tests.filesystem.mutants.sound import Memory
 from tests.filesystem.mutants.undo import UNDO_MUTANTS
@@ -183,6 +184,7 @@ MUTANTS = (
         capable.MovesInSteps, suites.ThreadTests, "test_a_directory_is_there_whole_or_not_at_all"
     ),
     *UNDO_MUTANTS,
+    *MOUNT_MUTANTS,
 )
 SUITES = (*suites.PROTOCOL_SUITES, *suites.CAPABILITY_SUITES)
 SOUND = tuple(

@@ -1,15 +1,10 @@
-"""Host folders that are copied into a workspace before an agent sees it."""
+"""Host folders that are copied into a workspace before an agent sees it.
 
-from weakincentives.filesystem.mounts.hydration import HydratableFilesystem
-from weakincentives.filesystem.mounts.report import MountProgress, MountReport, SkippedEntry
-from weakincentives.filesystem.mounts.request import HostMount
-from weakincentives.filesystem.mounts.roots import HostRoots
+What is public here is public in `weakincentives.filesystem`.
+"""
 
-__all__ = [
-    "HostMount",
-    "HostRoots",
-    "HydratableFilesystem",
-    "MountProgress",
-    "MountReport",
-    "SkippedEntry",
-]
+from weakincentives.filesystem.mounts.report import MountProgress as MountProgress
+from weakincentives.filesystem.mounts.report import MountReport as MountReport
+from weakincentives.filesystem.mounts.report import SkippedEntry as SkippedEntry
+from weakincentives.filesystem.mounts.request import HostMount as HostMount
+from weakincentives.filesystem.mounts.roots import HostRoots as HostRoots

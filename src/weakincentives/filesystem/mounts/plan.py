@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from weakincentives.filesystem.limits import LimitExceededError, TimeLimitError, check_time
 from weakincentives.filesystem.mounts.report import SkippedEntry
-from weakincentives.filesystem.mounts.request import HostMount, MountFilter
+from weakincentives.filesystem.mounts.request import HostMount, MountFilter, mount_target
 from weakincentives.filesystem.mounts.roots import AllowedRoots, Root
 from weakincentives.filesystem.paths import RESERVED_PREFIX, join, os_error
 from weakincentives.filesystem.primitives import is_passed_over
@@ -63,7 +63,7 @@ class MountPlan:
         self.skipped: list[SkippedEntry] = []
         self.filtered_count = 0
         start = roots.find(mount.host_path, follow=mount.follow_symlinks)
-        self.mount_path = mount.target(start.asked)
+        self.mount_path = mount_target(mount, start.asked)
         self.host_path = str(start.root.path / start.path)
         self._collect(_Place(start.root, start.path, "", ()))
         self.files.sort(key=attrgetter("path"))

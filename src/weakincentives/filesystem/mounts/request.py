@@ -35,18 +35,6 @@ class HostMount:
     follow_symlinks: bool = False
     max_file_bytes: int | None = None
 
-    def target(self, default: str) -> str:
-        """Return where it goes, in normal form; to `default` if nothing was said.
-
-        Raises:
-            InvalidPathError: The path is reserved, or no path.
-            PathEscapeError: The path climbs out with `..`.
-        """
-        normal = default if self.mount_path is None else normalize_path(str(self.mount_path))
-        if any(segment.startswith(RESERVED_PREFIX) for segment in normal.split("/")):
-            raise InvalidPathError(f"Mount path is reserved: {normal!r}")
-        return normal
-
 
 class MountFilter:
     """What the globs of a mount want; false while there are none.
@@ -79,6 +67,19 @@ class MountFilter:
     def prunes(self, directory: str) -> bool:
         """Return whether everything below a directory is left out, so that nobody need look."""
         return any(matches(directory + "/") for matches in self._pruned)
+
+
+def mount_target(mount: HostMount, default: str) -> str:
+    """Return where a mount goes, in normal form; to `default` if it does not say.
+
+    Raises:
+        InvalidPathError: The path is reserved, or no path.
+        PathEscapeError: The path climbs out with `..`.
+    """
+    normal = default if mount.mount_path is None else normalize_path(str(mount.mount_path))
+    if any(segment.startswith(RESERVED_PREFIX) for segment in normal.split("/")):
+        raise InvalidPathError(f"Mount path is reserved: {normal!r}")
+    return normal
 
 
 def _patterns(given: Sequence[str]) -> list[str]:

@@ -19,8 +19,8 @@ else:
             f"{__name__}.{module}"
             for module in (
                 "archives", "events", "globbing", "grepping", "ignoring", "limited", "links",
-                "metadata", "names", "reading", "removal", "replacing", "restoring",
-                "snapshots", "texts", "threads", "transfers", "writing",
+                "metadata", "mountrules", "mounts", "names", "reading", "removal", "replacing",
+                "restoring", "snapshots", "texts", "threads", "transfers", "writing",
             )
         )
     )  # fmt: skip
@@ -50,6 +50,8 @@ from weakincentives.filesystem.testing.suites import (
     FilesystemProtocolTests,
     IgnoreFileTests,
     LinkTests,
+    MountRuleTests,
+    MountTests,
     PartialRestoreTests,
     QuotaTests,
     ReadOnlyTests,
@@ -74,6 +76,8 @@ __all__ = [
     "IgnoreFileTests",
     "LinkTests",
     "MockFilesystem",
+    "MountRuleTests",
+    "MountTests",
     "Operation",
     "Outcome",
     "Pair",

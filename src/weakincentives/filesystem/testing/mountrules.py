@@ -94,6 +94,14 @@ class MountRuleTests(HostSuite):
                 fs.hydrate_from_host(HostMount(path, follow_symlinks=follow), allowed_roots=[host])
         assert fs.list() == ()
 
+    def test_what_is_beside_an_allowed_root_is_refused(
+        self, fs: BaseFilesystem, host: Path
+    ) -> None:
+        for path in (f"{host}/../secret", f"{host}-twin/secret", f"{host}-twin", str(host.parent)):
+            with pytest.raises(PathEscapeError, match="escapes root"):
+                fs.hydrate_from_host(HostMount(path), allowed_roots=[host])
+        assert fs.list() == ()
+
     def test_no_allowed_root_allows_nothing(self, fs: BaseFilesystem, host: Path) -> None:
         for path in (str(host / "single.txt"), "single.txt", "."):
             with pytest.raises(PathEscapeError):

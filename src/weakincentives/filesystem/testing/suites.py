@@ -8,6 +8,8 @@ from weakincentives.filesystem.testing.ignoring import IgnoreFileTests
 from weakincentives.filesystem.testing.limited import QuotaTests, ReadOnlyTests
 from weakincentives.filesystem.testing.links import LinkTests, SpecialFileTests
 from weakincentives.filesystem.testing.metadata import ListTests, StatTests
+from weakincentives.filesystem.testing.mountrules import MountRuleTests
+from weakincentives.filesystem.testing.mounts import MountTests
 from weakincentives.filesystem.testing.names import NameTests, PathTests
 from weakincentives.filesystem.testing.reading import BytesTests, ReadingTests
 from weakincentives.filesystem.testing.removal import DeleteTests, DirectoryTests
@@ -50,6 +52,8 @@ CAPABILITY_SUITES = (
     SnapshotDetailTests,
     ArchiveTests,
     ArchiveDetailTests,
+    MountTests,
+    MountRuleTests,
 )
 
 
