@@ -1,0 +1,39 @@
+"""Sessions: typed slices, pure reducers, snapshots."""
+
+from weakincentives.runtime.session.reducers import (
+    EventReducer,
+    Method,
+    Reducer,
+    ReducerError,
+    append_all,
+    replace_latest,
+    replace_latest_by,
+    upsert_by,
+)
+from weakincentives.runtime.session.selectors import select_all, select_latest, select_where
+from weakincentives.runtime.session.session import Session, UnknownTagError
+from weakincentives.runtime.session.slices import Slice, SliceReader, SliceWriter
+from weakincentives.runtime.session.snapshots import Snapshot, SnapshotFormatError
+from weakincentives.runtime.session.store import Mark
+
+__all__ = [
+    "EventReducer",
+    "Mark",
+    "Method",
+    "Reducer",
+    "ReducerError",
+    "Session",
+    "Slice",
+    "SliceReader",
+    "SliceWriter",
+    "Snapshot",
+    "SnapshotFormatError",
+    "UnknownTagError",
+    "append_all",
+    "replace_latest",
+    "replace_latest_by",
+    "select_all",
+    "select_latest",
+    "select_where",
+    "upsert_by",
+]

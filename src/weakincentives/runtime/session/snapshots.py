@@ -1,0 +1,209 @@
+"""Snapshots: all slices of a session at one moment, as a value and as JSON.
+
+The JSON names the type of each slice. Loading it looks these names up among the
+types that the caller gives: nothing named in the data is imported or called.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, cast
+from uuid import UUID
+
+from weakincentives.errors import WinkError
+from weakincentives.filesystem.types import FilesystemSnapshot
+from weakincentives.runtime.events import PromptExecuted, PromptRendered, ToolInvoked
+from weakincentives.runtime.session.items import Items, items_of
+from weakincentives.runtime.session.store import Captured
+from weakincentives.serde import SerdeError, convert, decode, encode
+
+FORMAT = "wink-session"
+VERSION = 1
+
+_KNOWN: tuple[type[Any], ...] = (FilesystemSnapshot, PromptExecuted, PromptRendered, ToolInvoked)
+
+
+class SnapshotFormatError(WinkError, ValueError):
+    """Data is not a session snapshot that this version can load."""
+
+
+class Slices(Mapping[type[Any], tuple[Any, ...]]):
+    """The items of each slice by type; a tuple is made when it is asked for."""
+
+    def __init__(self, items: Mapping[type[Any], Items[Any]]) -> None:
+        """Hold `items`."""
+        self._items = items
+
+    def __getitem__(self, kind: type[Any]) -> tuple[Any, ...]:
+        """Return the items of one slice."""
+        return self._items[kind].as_tuple()
+
+    def __iter__(self) -> Iterator[type[Any]]:
+        """Iterate over the types."""
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        """Return how many slices there are."""
+        return len(self._items)
+
+    def __repr__(self) -> str:
+        """Return the types, and how many items each has."""
+        counts = (f"{kind.__qualname__}: {len(each)}" for kind, each in self._items.items())
+        return f"Slices({', '.join(counts)})"
+
+    @property
+    def shared(self) -> Mapping[type[Any], Items[Any]]:
+        """The items as the session keeps them."""
+        return self._items
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """All slices of a session at one moment."""
+
+    snapshot_id: UUID
+    session_id: UUID
+    created_at: datetime
+    tag: str | None = None
+    slices: Mapping[type[Any], tuple[Any, ...]] = field(hash=False)
+    logs: frozenset[type[Any]] = frozenset()
+    """The types of the slices that are logs."""
+
+    def __str__(self) -> str:
+        """Return the tag and the id."""
+        return f"{self.tag or 'snapshot'} ({self.snapshot_id})"
+
+    @property
+    def captured(self) -> Captured:
+        """What a session restores."""
+        if isinstance(self.slices, Slices):
+            return Captured(self.slices.shared, self.logs)
+        return Captured({kind: items_of(each) for kind, each in self.slices.items()}, self.logs)
+
+    def to_json(self) -> str:
+        """Return all of it as JSON.
+
+        Raises:
+            SerdeError: An item holds what JSON cannot say.
+        """
+        kinds = sorted(self.slices, key=type_name)
+        document = _Document(
+            format=FORMAT,
+            version=VERSION,
+            snapshot_id=self.snapshot_id,
+            session_id=self.session_id,
+            created_at=self.created_at,
+            tag=self.tag,
+            slices=[
+                _StoredSlice(type_name(kind), kind in self.logs, _storable(self.slices[kind], kind))
+                for kind in kinds
+            ],
+        )
+        return encode(document).decode("utf-8")
+
+    @classmethod
+    def from_json(
+        cls, text: str | bytes, types: Iterable[type[Any]] | Mapping[str, type[Any]] = ()
+    ) -> "Snapshot":
+        """Return the snapshot that `to_json` wrote.
+
+        Args:
+            text: The JSON.
+            types: The types of the slices beside those of this package; or types by the
+                names that the data has for them, where a type has moved.
+
+        Raises:
+            SnapshotFormatError: It is no snapshot, of another version, or has a slice of a
+                type that is not among `types`.
+        """
+        registry = _registry(types)
+        document = _document(text)
+        slices: dict[type[Any], Items[Any]] = {}
+        for stored in document.slices:
+            kind = registry.get(stored.type)
+            if kind is None:
+                raise SnapshotFormatError(f"Slice type is not among those given: {stored.type!r}")
+            if kind in slices:
+                raise SnapshotFormatError(f"Slice type appears twice: {stored.type!r}")
+            slices[kind] = items_of(_loaded(stored, kind))
+        return cls(
+            snapshot_id=document.snapshot_id,
+            session_id=document.session_id,
+            created_at=document.created_at,
+            tag=document.tag,
+            slices=Slices(slices),
+            logs=frozenset(registry[each.type] for each in document.slices if each.log),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredSlice:
+    type: str
+    log: bool
+    items: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    format: str
+    version: int
+    snapshot_id: UUID
+    session_id: UUID
+    created_at: datetime
+    tag: str | None
+    slices: list[_StoredSlice]
+
+
+def type_name(kind: type[Any]) -> str:
+    """Return the name that stands for a type in stored data."""
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _registry(types: Iterable[type[Any]] | Mapping[str, type[Any]]) -> dict[str, type[Any]]:
+    found = {type_name(kind): kind for kind in _KNOWN}
+    if isinstance(types, Mapping):
+        given = list(cast("Mapping[str, type[Any]]", types).items())
+    else:
+        given = [(type_name(each), each) for each in types]
+    for name, kind in given:
+        if found.setdefault(name, kind) is not kind:
+            raise ValueError(f"Two types have one name: {name!r}")
+    return found
+
+
+def _storable(items: tuple[Any, ...], kind: type[Any]) -> list[Any]:
+    for each in items:
+        if type(each) is not kind:
+            raise SerdeError(f"A slice of {kind.__qualname__} is stored without: {each!r}")
+    return list(items)
+
+
+def _document(text: str | bytes) -> _Document:
+    try:
+        data = decode(text, object)
+        _check_version(data)
+        document = convert(data, _Document)
+    except SerdeError as error:
+        raise SnapshotFormatError(f"Not a session snapshot: {error}") from error
+    if document.created_at.tzinfo is None:
+        raise SnapshotFormatError(f"Date has no time zone: {document.created_at.isoformat()!r}")
+    return document
+
+
+def _check_version(data: object) -> None:
+    match data:
+        case {"format": str(name), "version": int(version)} if name == FORMAT:
+            if version != VERSION:
+                raise SnapshotFormatError(
+                    f"Session snapshot has version {version!r}, this program reads {VERSION!r}"
+                )
+        case _:
+            raise SnapshotFormatError(f"Not a session snapshot: no format {FORMAT!r} and version")
+
+
+def _loaded(stored: _StoredSlice, kind: type[Any]) -> tuple[Any, ...]:
+    several: Any = tuple[kind, ...]
+    try:
+        return convert(stored.items, several)
+    except SerdeError as error:
+        raise SnapshotFormatError(f"Slice {stored.type!r}: {error}") from error
