@@ -168,6 +168,13 @@ def test_an_unknown_field_is_found_at_any_depth(kind: Any, data: object, place: 
     assert caught.value.problems == (f"Unknown field {place!r}",)
 
 
+def test_a_field_whose_name_is_no_text_is_refused():
+    with pytest.raises(SerdeError, match=r"^Field '\[0\]': expected str$"):
+        convert([{"size": 1, 3: 4}], list[Inner])
+    with pytest.raises(SerdeError, match="Unknown field '3'"):
+        convert({"size": 1, 3: 4}, Inner)
+
+
 def test_every_wrong_field_has_its_sentence():
     with pytest.raises(SerdeError) as caught:
         convert({"name": 3, "extra": 1}, Inner)
@@ -260,13 +267,26 @@ def test_a_value_without_json_is_refused_by_its_type():
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_a_number_that_json_lacks_is_refused_and_not_lost(number: float):
-    with pytest.raises(SerdeError, match="No JSON for the number"):
+    with pytest.raises(SerdeError, match="No JSON for a number"):
         encode({"a": [1.5, None, (number,)]})
+    with pytest.raises(SerdeError, match="No JSON for a number"):
+        encode(["\udcff", number])
 
 
 def test_a_type_that_cannot_be_read_is_refused():
     with pytest.raises(SerdeError, match="Type cannot be read"):
         convert({}, Inner | Tree)  # pyright: ignore[reportArgumentType] # a union is what is tested
+
+
+def test_a_type_whose_annotations_lead_nowhere_is_refused():
+    @dataclass
+    class Lost:
+        value: "Nowhere"  # type: ignore[name-defined] # noqa: F821 # what is tested
+
+    with pytest.raises(SerdeError, match="name 'Nowhere' is not defined"):
+        convert({"value": 1}, Lost)
+    with pytest.raises(SerdeError, match="name 'Nowhere' is not defined"):
+        json_schema(Lost)
 
 
 def test_data_cannot_make_what_the_type_does_not_ask_for():

@@ -6,9 +6,7 @@ caller names the type, and the data only fills it.
 """
 
 import json
-import math
-from collections.abc import Sequence
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 import msgspec
 
@@ -31,13 +29,14 @@ def encode(value: object) -> bytes:
         data = msgspec.json.encode(value, enc_hook=to_json_value)
     except UnicodeEncodeError:
         # a lone surrogate: the name of a file whose bytes are no UTF-8
-        data = json.dumps(to_builtins(value), separators=(",", ":")).encode("ascii")
+        return _encoded_slowly(value)
     except RecursionError:
         raise SerdeError(_DEPTH) from None
     except (TypeError, ValueError, OverflowError) as error:
         raise SerdeError(str(error)) from error
     if b"null" in data:
-        _refuse_infinite(to_builtins(value))
+        # msgspec writes numbers that JSON lacks as null: they would be lost
+        _encoded_slowly(value)
     return data
 
 
@@ -77,7 +76,7 @@ def convert(value: object, kind: type[T]) -> T:
         raise SerdeError(_DEPTH) from None
     except msgspec.ValidationError as fault:
         raise refusal(value, kind, fault) from None
-    except TypeError as error:
+    except (TypeError, NameError) as error:
         raise SerdeError(f"Type cannot be read from JSON: {error}") from error
     return made
 
@@ -102,14 +101,13 @@ def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is no number")
 
 
-def _refuse_infinite(value: object) -> None:
-    """Look for numbers that were written as null."""
-    waiting = [value]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, dict):
-            waiting.extend(cast("dict[str, Any]", each).values())
-        elif isinstance(each, list | tuple):
-            waiting.extend(cast("Sequence[Any]", each))
-        elif isinstance(each, float) and not math.isfinite(each):
-            raise SerdeError(f"No JSON for the number {each!r}")
+def _encoded_slowly(value: object) -> bytes:
+    try:
+        text = json.dumps(to_builtins(value), allow_nan=False, separators=(",", ":"))
+    except RecursionError:
+        raise SerdeError(_DEPTH) from None
+    except ValueError as error:
+        if isinstance(error, SerdeError):
+            raise
+        raise SerdeError("No JSON for a number that is infinite, or none") from None
+    return text.encode("ascii")

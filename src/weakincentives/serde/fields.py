@@ -4,7 +4,7 @@ msgspec ignores unknown fields of dataclasses. What to look for is worked out on
 per type; types without a dataclass inside cost nothing.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
@@ -12,7 +12,25 @@ from msgspec import inspect
 
 from weakincentives.serde.problems import SerdeError, unknown_field
 
-_Check: TypeAlias = Callable[[object, str], None]
+_Check: TypeAlias = Callable[[Any], None]
+
+
+class _UnknownFieldsError(Exception):
+    """Fields that a dataclass does not have, on their way up to the top."""
+
+    def __init__(self, names: Sequence[str], known: frozenset[str]) -> None:
+        super().__init__()
+        self._names = names
+        self._known = known
+        self._place = ""
+
+    def inside(self, part: str) -> None:
+        """Put `part` before the place so far."""
+        dot = "." if self._place and not self._place.startswith("[") else ""
+        self._place = part + dot + self._place
+
+    def as_error(self) -> SerdeError:
+        return SerdeError(*(unknown_field(each, self._known, self._place) for each in self._names))
 
 
 def check_fields(value: object, kind: Any) -> None:
@@ -22,8 +40,12 @@ def check_fields(value: object, kind: Any) -> None:
         SerdeError: Some are not.
     """
     check = _check_of(kind)
-    if check is not None:
-        check(value, "")
+    if check is None:
+        return
+    try:
+        check(value)
+    except _UnknownFieldsError as found:
+        raise found.as_error() from None
 
 
 @lru_cache(maxsize=1024)
@@ -38,16 +60,16 @@ class _Fields:
         self.known: frozenset[str] = frozenset()
         self.inner: list[tuple[str, _Check]] = []
 
-    def __call__(self, value: object, place: str) -> None:
-        if not isinstance(value, Mapping):
+    def __call__(self, value: Any) -> None:
+        # most values are plain dictionaries, and asking for more costs more
+        if type(value) is not dict and not isinstance(value, Mapping):
             return
-        data = cast("Mapping[str, object]", value)
-        unknown = data.keys() - self.known
-        if unknown:
-            raise SerdeError(*(unknown_field(each, self.known, place) for each in sorted(unknown)))
+        names = cast("Set[str]", value.keys())
+        if not names <= self.known:
+            raise _UnknownFieldsError(sorted(names - self.known, key=str), self.known)
         for name, check in self.inner:
-            if name in data:
-                check(data[name], f"{place}.{name}" if place else name)
+            if name in value:
+                _check_part(check, value[name], name)
 
 
 def _check(info: inspect.Type, seen: dict[Any, _Fields]) -> _Check | None:
@@ -56,7 +78,7 @@ def _check(info: inspect.Type, seen: dict[Any, _Fields]) -> _Check | None:
         case inspect.DataclassType():
             return _dataclass_check(info, seen)
         case inspect.UnionType(types=types):
-            return _first_check([_check(each, seen) for each in types])
+            return _union_check([_check(each, seen) for each in types])
         case inspect.CollectionType(item_type=item):
             return _items_check(_check(item, seen))
         case inspect.TupleType(item_types=items):
@@ -67,6 +89,14 @@ def _check(info: inspect.Type, seen: dict[Any, _Fields]) -> _Check | None:
             return _check(inner, seen)
         case _:
             return None
+
+
+def _check_part(check: _Check, value: Any, part: str) -> None:
+    try:
+        check(value)
+    except _UnknownFieldsError as found:
+        found.inside(part)
+        raise
 
 
 def _dataclass_check(info: inspect.DataclassType, seen: dict[Any, _Fields]) -> _Check:
@@ -81,15 +111,15 @@ def _dataclass_check(info: inspect.DataclassType, seen: dict[Any, _Fields]) -> _
     return made
 
 
-def _first_check(checks: Sequence[_Check | None]) -> _Check | None:
+def _union_check(checks: Sequence[_Check | None]) -> _Check | None:
     """Return the checks of a union as one: each looks only at values of its own shape."""
     wanted = [each for each in checks if each is not None]
     if len(wanted) <= 1:
         return wanted[0] if wanted else None
 
-    def check(value: object, place: str) -> None:
+    def check(value: Any) -> None:
         for each in wanted:
-            each(value, place)
+            each(value)
 
     return check
 
@@ -98,10 +128,15 @@ def _items_check(item: _Check | None) -> _Check | None:
     if item is None:
         return None
 
-    def check(value: object, place: str) -> None:
+    def check(value: Any) -> None:
         if isinstance(value, list | tuple):
-            for position, each in enumerate(cast("Sequence[object]", value)):
-                item(each, f"{place}[{position}]")
+            position = -1
+            try:
+                for position, each in enumerate(cast("Sequence[Any]", value)):  # noqa: B007 # read below
+                    item(each)
+            except _UnknownFieldsError as found:
+                found.inside(f"[{position}]")
+                raise
 
     return check
 
@@ -110,13 +145,12 @@ def _positions_check(items: Sequence[_Check | None]) -> _Check | None:
     if not any(items):
         return None
 
-    def check(value: object, place: str) -> None:
+    def check(value: Any) -> None:
         if isinstance(value, list | tuple):
-            for position, (item, each) in enumerate(
-                zip(items, cast("Sequence[object]", value), strict=False)
-            ):
+            pairs = zip(items, cast("Sequence[Any]", value), strict=False)
+            for position, (item, each) in enumerate(pairs):
                 if item is not None:
-                    item(each, f"{place}[{position}]")
+                    _check_part(item, each, f"[{position}]")
 
     return check
 
@@ -125,9 +159,9 @@ def _values_check(item: _Check | None) -> _Check | None:
     if item is None:
         return None
 
-    def check(value: object, place: str) -> None:
+    def check(value: Any) -> None:
         if isinstance(value, Mapping):
-            for key, each in cast("Mapping[object, object]", value).items():
-                item(each, f"{place}[{key!r}]")
+            for key, each in cast("Mapping[Any, Any]", value).items():
+                _check_part(item, each, f"[{key!r}]")
 
     return check

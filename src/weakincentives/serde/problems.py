@@ -13,7 +13,7 @@ import msgspec
 from weakincentives.errors import WinkError
 from weakincentives.serde.hooks import from_json_value
 
-_PLACE = re.compile(r" - at `(?:key in )?\$(.*)`$", re.DOTALL)
+_PLACE = re.compile(r" - at (?:`key` in )?`\$(.*)`$", re.DOTALL)
 _VALUE_LENGTH = 80
 
 

@@ -31,7 +31,7 @@ def json_schema(kind: Any) -> dict[str, object]:
         schemas, definitions = msgspec.json.schema_components(
             (*classes, kind), schema_hook=json_schema_of, ref_template=_REFERENCE + "{name}"
         )
-    except TypeError as error:
+    except (TypeError, NameError) as error:
         raise SerdeError(f"No JSON schema: {error}") from error
     for definition in definitions.values():
         definition.pop("title", None)
