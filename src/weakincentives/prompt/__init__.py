@@ -1,0 +1,50 @@
+"""Prompts: what a model is told, and the tools that come with it."""
+
+from weakincentives.prompt.context import (
+    PromptProtocol,
+    ProviderAdapterProtocol,
+    RenderedPromptProtocol,
+    ToolContext,
+)
+from weakincentives.prompt.markdown import MarkdownSection
+from weakincentives.prompt.overrides import (
+    LocalPromptOverridesStore,
+    PromptDescriptor,
+    PromptOverride,
+    PromptOverridesStore,
+    StaleOverride,
+    TextOverride,
+    text_hash,
+)
+from weakincentives.prompt.problems import PromptError
+from weakincentives.prompt.prompt import Prompt, PromptTemplate
+from weakincentives.prompt.rendering import RenderedPrompt
+from weakincentives.prompt.result import Renderable, ToolResult
+from weakincentives.prompt.section import Section, WorkspaceSection
+from weakincentives.prompt.tool import Tool, ToolExample, ToolHandler
+
+__all__ = [
+    "LocalPromptOverridesStore",
+    "MarkdownSection",
+    "Prompt",
+    "PromptDescriptor",
+    "PromptError",
+    "PromptOverride",
+    "PromptOverridesStore",
+    "PromptProtocol",
+    "PromptTemplate",
+    "ProviderAdapterProtocol",
+    "Renderable",
+    "RenderedPrompt",
+    "RenderedPromptProtocol",
+    "Section",
+    "StaleOverride",
+    "TextOverride",
+    "Tool",
+    "ToolContext",
+    "ToolExample",
+    "ToolHandler",
+    "ToolResult",
+    "WorkspaceSection",
+    "text_hash",
+]

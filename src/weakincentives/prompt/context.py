@@ -1,0 +1,62 @@
+"""What a tool handler may use: the prompt, the session, the files, and how long it has."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from weakincentives.filesystem import Filesystem
+from weakincentives.runtime import BudgetTracker, Deadline
+from weakincentives.runtime.session import Session
+
+
+class PromptProtocol(Protocol):
+    """A prompt, as far as a tool handler is concerned."""
+
+    @property
+    def ns(self) -> str:
+        """The family of prompts that it belongs to."""
+        ...
+
+    @property
+    def key(self) -> str:
+        """What it is called there."""
+        ...
+
+    def filesystem(self) -> Filesystem | None:
+        """Return the workspace that the prompt brings, if it brings one."""
+        ...
+
+
+class RenderedPromptProtocol(Protocol):
+    """A rendered prompt, as far as a tool handler is concerned."""
+
+    @property
+    def text(self) -> str:
+        """What the model was told."""
+        ...
+
+
+class ProviderAdapterProtocol(Protocol):
+    """What talks to the model, as far as a tool handler is concerned."""
+
+    @property
+    def name(self) -> str:
+        """The adapter's name."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """The state of the run that a tool call is part of.
+
+    Files are reached through `filesystem` and nothing else: what is changed through it
+    is undone if the call fails.
+    """
+
+    prompt: PromptProtocol | None
+    rendered_prompt: RenderedPromptProtocol | None
+    adapter: ProviderAdapterProtocol | None
+    session: Session
+    deadline: Deadline | None = None
+    budget_tracker: BudgetTracker | None = None
+    filesystem: Filesystem | None = None
+    call_id: str | None = None

@@ -1,0 +1,160 @@
+"""Tools as data: a name, a description, a handler, and what its parameters look like."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, is_dataclass
+from functools import cached_property
+from typing import Any, Generic, Protocol, TypeVar, get_type_hints
+
+from weakincentives.errors import ToolValidationError
+from weakincentives.prompt.context import ToolContext
+from weakincentives.prompt.problems import PromptError
+from weakincentives.prompt.result import ToolResult
+from weakincentives.serde import SerdeError, convert, decode, json_schema
+
+P = TypeVar("P")
+R = TypeVar("R")
+P_contra = TypeVar("P_contra", contravariant=True)
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_MAX_DESCRIPTION = 4_000
+_NO_PARAMETERS: dict[str, object] = {
+    "type": "object",
+    "properties": {},
+    "additionalProperties": False,
+}
+
+
+class ToolHandler(Protocol[P_contra, R]):
+    """What runs a tool: the happy path; errors are raised."""
+
+    def __call__(self, params: P_contra, *, context: ToolContext) -> ToolResult[R]:
+        """Do what was asked."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ToolExample(Generic[P, R]):
+    """A call that a model can learn from."""
+
+    description: str
+    input: P
+    output: R | str
+
+
+@dataclass(frozen=True)
+class Tool(Generic[P, R]):
+    """Something that a model can do.
+
+    Args:
+        name: What the model calls it: letters, digits, `_` and `-`, 64 at most.
+        description: What it does and when to use it, in plain words for the model.
+        handler: What runs it; the type of its first parameter, a dataclass, is what the
+            model has to send. None: the tool runs elsewhere, for example at the provider.
+        examples: Calls to learn from.
+        params_type: The dataclass of the parameters, if the handler does not tell.
+        read_only: It changes neither files nor session, so calls may run side by side.
+        outside: It changes files past the workspace's own methods (a shell does), so
+            undoing it takes a snapshot.
+    """
+
+    name: str
+    description: str
+    handler: ToolHandler[P, R] | None
+    _: KW_ONLY
+    examples: Sequence[ToolExample[P, R]] = ()
+    params_type: type[P] | None = None
+    read_only: bool = False
+    outside: bool = False
+    accepts_overrides: bool = True
+    _params: type[Any] | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Find out what the parameters are, and refuse what cannot be a tool."""
+        if not _NAME.fullmatch(self.name):
+            raise PromptError(
+                f"Tool name must be 1 to 64 letters, digits, '_' or '-': {self.name!r}"
+            )
+        text = self.description.strip()
+        if not text or len(text) > _MAX_DESCRIPTION:
+            raise PromptError(
+                f"Tool description must have 1 to {_MAX_DESCRIPTION} characters: {self.name!r}"
+            )
+        object.__setattr__(self, "examples", tuple(self.examples))
+        object.__setattr__(self, "_params", self.params_type or _params_of(self))
+        for example in self.examples:
+            if self._params is None or not isinstance(example.input, self._params):
+                raise PromptError(
+                    f"Example of tool {self.name!r} is not a call of it: {example.input!r}"
+                )
+
+    @cached_property
+    def schema(self) -> Mapping[str, object]:
+        """The JSON schema of the parameters."""
+        return _NO_PARAMETERS if self._params is None else json_schema(self._params)
+
+    def parse(self, arguments: Mapping[str, object] | str | bytes) -> P:
+        """Return the parameters that a model has sent.
+
+        Raises:
+            ToolValidationError: They are not what the schema says; the message says where.
+        """
+        try:
+            if self._params is None:
+                return self._parse_nothing(arguments)
+            if isinstance(arguments, str | bytes):
+                return decode(arguments or b"{}", self._params)
+            return convert(arguments, self._params)
+        except SerdeError as error:
+            raise ToolValidationError(f"Invalid arguments for {self.name}: {error}") from error
+
+    def with_description(self, description: str) -> "Tool[P, R]":
+        """Return the same tool with another description."""
+        return Tool(
+            self.name,
+            description,
+            self.handler,
+            examples=self.examples,
+            params_type=self.params_type,
+            read_only=self.read_only,
+            outside=self.outside,
+            accepts_overrides=self.accepts_overrides,
+        )
+
+    def _parse_nothing(self, arguments: Mapping[str, object] | str | bytes) -> Any:
+        if isinstance(arguments, str | bytes):
+            arguments = decode(arguments or b"{}", dict[str, Any])
+        if arguments:
+            raise ToolValidationError(
+                f"Invalid arguments for {self.name}: it takes none, but got {sorted(arguments)}"
+            )
+        return None
+
+
+def _params_of(tool: Tool[Any, Any]) -> type[Any] | None:
+    """Return the dataclass that the handler takes, or None if it takes none."""
+    if tool.handler is None:
+        return None
+    hints = _hints(tool)
+    code = getattr(tool.handler, "__code__", None) or tool.handler.__call__.__code__
+    names = [name for name in code.co_varnames[: code.co_argcount] if name != "self"]
+    if len(names) != 1 or names[0] not in hints:
+        raise PromptError(
+            f"Handler of tool {tool.name!r} must take one annotated parameter, then context"
+        )
+    params = hints[names[0]]
+    if params is type(None):
+        return None
+    if not isinstance(params, type) or not is_dataclass(params):
+        raise PromptError(f"Parameters of tool {tool.name!r} must be a dataclass: {params!r}")
+    return params
+
+
+def _hints(tool: Tool[Any, Any]) -> dict[str, Any]:
+    target = tool.handler if hasattr(tool.handler, "__code__") else type(tool.handler).__call__
+    try:
+        return get_type_hints(target)
+    except NameError as error:
+        raise PromptError(
+            f"Handler of tool {tool.name!r} has an annotation that nobody knows: {error}"
+        ) from error
