@@ -141,9 +141,10 @@ EXAMPLES: list[str] = re.findall(
     r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE
 )
 EXAMPLE = {"__name__": __name__}
-for example in EXAMPLES[:2]:
+for example in EXAMPLES[:3]:
     exec(compile(example, PAGE, "exec"), EXAMPLE)
 TestExample = EXAMPLE["TestDict"]
+TestUndoableExample = EXAMPLE["TestUndoableDict"]
 
 
 class TestExampleAndIgnoreFiles(IgnoreFileTests):

@@ -6,16 +6,25 @@ WINK_PARITY_SEED where the random numbers start. See docs/write-a-backend.md.
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import Phase, settings
 
-from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem, Listener, ReadResult
+from tests.filesystem.mutants import archiving, snapshotting
+from weakincentives.filesystem import (
+    FilesystemSnapshot,
+    HostFilesystem,
+    InMemoryFilesystem,
+    Listener,
+    ReadResult,
+)
 from weakincentives.filesystem.rooted import RootedDirectory
+from weakincentives.filesystem.snapshots.history import History
 from weakincentives.filesystem.testing import (
     DivergenceError,
     MockFilesystem,
@@ -35,23 +44,23 @@ MACHINE = settings(
     deadline=None,
     database=None,
     derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
 )
 
-HostFactory = Callable[[], HostFilesystem]
+HostFactory = Callable[..., HostFilesystem]
 
 
 @pytest.fixture
-def new_host(tmp_path: Path) -> Iterator[HostFactory]:
+def new_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HostFactory]:
     """A function that makes an empty workspace on disk, and removes the one before."""
     numbers = count()
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # no power is lost here
 
-    def make() -> HostFilesystem:
+    def make(*, exclusive: bool = False) -> HostFilesystem:
         number = next(numbers)
         shutil.rmtree(tmp_path / str(number - 1), ignore_errors=True)
-        root = tmp_path / str(number)
-        root.mkdir()
-        return HostFilesystem(root)
+        root = tmp_path / str(number) / "root"
+        root.mkdir(parents=True)
+        return HostFilesystem(root, git_dir=root.with_name("store"), exclusive=exclusive)
 
     yield make
     shutil.rmtree(tmp_path, ignore_errors=True)
@@ -61,21 +70,27 @@ def new_host(tmp_path: Path) -> Iterator[HostFactory]:
 @pytest.mark.parametrize("share", range(SHARES))
 def test_host_and_memory_never_diverge(new_host: HostFactory, share: int):
     wanted = -(-OPERATIONS // SHARES)
-    assert run_parity(SEED * SHARES + share, wanted, subject=new_host) == wanted
+    subject = partial(new_host, exclusive=share % 2 == 1)
+    assert run_parity(SEED * SHARES + share, wanted, subject=subject) == wanted
     assert wanted * SHARES >= OPERATIONS
 
 
 def test_the_step_by_step_host_and_memory_never_diverge(new_host: HostFactory):
     def step_by_step() -> HostFilesystem:
         fs = new_host()
-        fs._directory = RootedDirectory(Path(fs.root), kernel=False)
+        root = Path(fs.root)
+        fs._directory = RootedDirectory(root, kernel=False)
+        fs._history = History(
+            fs._directory, fs.root, root.resolve(), git_dir=root.with_name("store")
+        )
         return fs
 
     assert run_parity(SEED, 2_000, subject=step_by_step) == 2_000
 
 
-def test_the_machine_finds_no_divergence(new_host: HostFactory):
-    run_machine(new_host, settings=MACHINE)
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_the_machine_finds_no_divergence(new_host: HostFactory, exclusive: bool):
+    run_machine(partial(new_host, exclusive=exclusive), settings=MACHINE)
 
 
 def test_the_mock_and_memory_never_diverge():
@@ -89,7 +104,7 @@ class CountsFromOne(InMemoryFilesystem):
         self, path: str, *, offset: int = 0, limit: int | None = None, encoding: str = "utf-8"
     ) -> ReadResult:
         found = super().read(path, offset=offset, limit=limit, encoding=encoding)
-        return replace(found, total_lines=found.total_lines + 1) if offset == 1 else found
+        return replace(found, total_lines=found.total_lines + 1) if offset else found
 
 
 class TellsNothing(InMemoryFilesystem):
@@ -100,6 +115,13 @@ class TellsNothing(InMemoryFilesystem):
 class Crashes(InMemoryFilesystem):
     def delete(self, path: str, *, recursive: bool = False) -> None:
         raise KeyError(path)
+
+
+class RestoresMore(InMemoryFilesystem):
+    def restore(self, snapshot: FilesystemSnapshot, *, paths: Sequence[str] | None = None) -> None:
+        super().restore(snapshot, paths=paths)
+        if paths:
+            self._store("more", b"")
 
 
 @pytest.mark.parametrize(
@@ -116,12 +138,34 @@ def test_the_driver_meets_a_mistake(broken: type[InMemoryFilesystem], told: str)
     assert len(caught.value.operations) <= 2
 
 
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [
+        (snapshotting.ForgetsEmptyDirectories, "The restored state is not what was kept"),
+        (RestoresMore, "trees differ"),
+        (snapshotting.TakesAll, "outcomes differ"),
+        (snapshotting.LooksBackwards, "outcomes differ"),
+        (snapshotting.ShowsTheLiveState, "outcomes differ"),
+        (snapshotting.TellsNothingOfStates, "events differ"),
+        (snapshotting.EndsWithARestore, "outcomes differ"),
+        (archiving.Merges, "The imported state is not what was kept"),
+        (archiving.CountsEntries, "outcomes differ"),
+    ],
+)
+def test_the_driver_meets_a_mistake_with_whole_states(broken: type[InMemoryFilesystem], told: str):
+    with pytest.raises(DivergenceError, match=told) as caught:
+        run_parity(1, 10_000, subject=broken)
+    assert len(caught.value.operations) <= 5
+
+
 def test_the_machine_finds_a_mistake_and_tells_the_shortest_way():
+    often = settings(MACHINE, max_examples=200, phases=[Phase.generate])
     with pytest.raises(DivergenceError) as caught:
-        run_machine(CountsFromOne, settings=settings(MACHINE, phases=[Phase.generate]))
+        run_machine(CountsFromOne, settings=often)
     *_, last = caught.value.operations
-    assert (last.name, last.arguments["offset"]) == ("read", 1)
-    assert len(caught.value.operations) == 2
+    assert last.name == "read"
+    assert last.arguments["offset"] > 0
+    assert len(caught.value.operations) <= 4
 
 
 def test_trees_that_differ_behind_the_protocol_are_noticed():
@@ -148,3 +192,20 @@ def test_the_root_is_emptied_on_both_sides(new_host: HostFactory):
     pair.perform(Operation("delete", {"path": "/", "recursive": True}))
     pair.compare_trees()
     assert pair.perform(Operation("list", {"path": "."})).value == ((), False)
+
+
+def test_an_archive_of_either_side_is_imported_by_both(new_host: HostFactory):
+    pair = Pair(InMemoryFilesystem(), new_host())
+    pair.perform(Operation("write", {"path": "a/b", "content": "text"}))
+    pair.perform(Operation("export"))
+    for across in (True, False):
+        pair.perform(Operation("delete", {"path": "a", "recursive": True}))
+        assert pair.perform(Operation("import", {"number": 0, "across": across})).value == 1
+    assert pair.perform(Operation("list", {"path": "a"})).value != ((), False)
+    pair.close()
+
+
+def test_what_a_filesystem_cannot_do_is_not_asked_of_it():
+    pair = Pair(InMemoryFilesystem(), MockFilesystem())
+    assert {"snapshot", "restore", "restore_paths", "export", "import"} <= pair.without
+    assert Pair(InMemoryFilesystem(), InMemoryFilesystem()).without == frozenset()

@@ -1,10 +1,15 @@
 """Two filesystems side by side: the same operations, equal results, equal errors, equal events."""
 
+import itertools
+import tempfile
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from pathlib import Path
 from random import Random
 
+from hypothesis import HealthCheck
 from hypothesis import settings as Settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -15,24 +20,21 @@ from hypothesis.stateful import (
 )
 from hypothesis.strategies import SearchStrategy
 
-from weakincentives.filesystem import (
-    Filesystem,
-    FilesystemEvent,
-    InMemoryFilesystem,
-    ObservableFilesystem,
-)
+from weakincentives.filesystem import Filesystem, InMemoryFilesystem, ObservableFilesystem
 from weakincentives.filesystem.testing.operations import (
     Choose,
     Operation,
     Outcome,
     draw_operation,
-    missing_operations,
-    perform,
-    tree_of,
 )
+from weakincentives.filesystem.testing.sides import Side, missing_operations
+from weakincentives.filesystem.testing.states import state_of, tree_in
 from weakincentives.filesystem.testing.strategies import operations
 
 _BATCH = 250  # operations on one pair, so that full trees and young ones are both met
+_STATES = 8  # one batch in so many keeps states and brings them back, which takes time on a disk
+_SOMETIMES = (*[False] * 9, True)
+_REPLACING = frozenset({"restore", "restore_paths", "import"})
 _KNOWN = 20  # paths that something was put at lately
 _SHOWN = 12
 _LENGTH = 2_000
@@ -57,31 +59,35 @@ class Pair:
 
     def __init__(self, model: Filesystem, subject: Filesystem) -> None:
         """Compare `subject` with `model`; both must be empty."""
-        self._sides = (model, subject)
-        self._events: tuple[list[FilesystemEvent], ...] = ([], [])
+        self._sides = (Side(model, self._new_archive), Side(subject, self._new_archive))
+        self._sides[0].other, self._sides[1].other = reversed(self._sides)
+        self._numbers = itertools.count()
         self._history: list[Operation] = []
+        self._stack = ExitStack()
         self.known: deque[str] = deque(maxlen=_KNOWN)
         self.without = missing_operations(model) | missing_operations(subject)
-        if all(isinstance(side, ObservableFilesystem) for side in self._sides):
-            for side, events in zip(self._sides, self._events, strict=True):
-                side.subscribe(events.append)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType] # checked above
+        if all(isinstance(side, ObservableFilesystem) for side in (model, subject)):
+            for side in self._sides:
+                side.listen()
 
     def perform(self, operation: Operation) -> Outcome:
         """Do `operation` on both sides.
 
         Raises:
-            DivergenceError: They return, raise or tell something different, or one of
-                them raises what no filesystem may.
+            DivergenceError: They return, raise or tell something different, a state that
+                was kept does not come back, or one raises what no filesystem may.
         """
         self._history.append(operation)
         try:
-            model, subject = (perform(side, operation) for side in self._sides)
+            model, subject = (side.perform(operation) for side in self._sides)
         except Exception as error:
             raise DivergenceError(f"{error!r} was raised", self._history) from error
         self._compare("outcomes", model, subject)
-        self._compare("events", *self._events)
-        for events in self._events:
-            events.clear()
+        self._compare("events", *(side.events for side in self._sides))
+        for side in self._sides:
+            side.events.clear()
+        if operation.name in _REPLACING:
+            self.compare_trees()
         if model.error is None and operation.made is not None:
             self.known.append(operation.made)
         return model
@@ -92,14 +98,22 @@ class Pair:
         Raises:
             DivergenceError: The trees differ.
         """
-        self._compare("trees", *map(tree_of, self._sides))
+        self._compare("trees", *(tree_in(state_of(side.filesystem)) for side in self._sides))
 
     def close(self) -> None:
-        """Close what can be closed."""
+        """Close what can be closed, and remove the archives."""
+        self._stack.close()
         for side in self._sides:
-            close = getattr(side, "close", None)
+            close = getattr(side.filesystem, "close", None)
             if close is not None:
                 close()
+
+    @cached_property
+    def _archives(self) -> Path:
+        return Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
+
+    def _new_archive(self) -> Path:
+        return self._archives / f"{next(self._numbers)}.zip"
 
     def _compare(self, what: str, model: object, subject: object) -> None:
         if model != subject:
@@ -108,7 +122,8 @@ class Pair:
 
 
 def _operations(machine: "FilesystemMachine") -> SearchStrategy[Operation]:
-    return operations(known=tuple(machine.pair.known), without=machine.pair.without)
+    pair = machine.pair
+    return operations(known=tuple(pair.known), without=pair.without, states=True)
 
 
 class FilesystemMachine(RuleBasedStateMachine):
@@ -148,9 +163,15 @@ def run_machine(
             super().__init__(subject, model)
 
     try:
-        run_state_machine_as_test(Machine, settings=settings)
+        run_state_machine_as_test(Machine, settings=settings and _patient(settings))
     except DivergenceError as found:
         raise _shortest(found, model, subject) from found
+
+
+def _patient(settings: Settings) -> Settings:
+    # how long a step takes depends on what else the machine does, and is not the question
+    allowed = {*settings.suppress_health_check, HealthCheck.too_slow}
+    return Settings(settings, deadline=None, suppress_health_check=sorted(allowed, key=str))
 
 
 def run_parity(
@@ -164,21 +185,20 @@ def run_parity(
         DivergenceError: The two filesystems differ.
     """
     choose = Random(seed).choice
-    done = 0
-    while done < count:
-        try:
-            done += _run_batch(choose, min(_BATCH, count - done), model, subject)
-        except DivergenceError as found:
-            raise _shortest(found, model, subject) from found
-    return done
-
-
-def _run_batch(choose: Choose, count: int, model: Factory, subject: Factory) -> int:
-    with _pair(model, subject) as pair:
-        for _ in range(count):
-            pair.perform(draw_operation(choose, known=pair.known, without=pair.without))
-        pair.compare_trees()
+    for batch, done in enumerate(range(0, count, _BATCH)):
+        with _pair(model, subject) as pair:
+            try:
+                states = (False,) if batch % _STATES else _SOMETIMES
+                _run_batch(choose, pair, min(_BATCH, count - done), states)
+            except DivergenceError as found:
+                raise _shortest(found, model, subject) from found
     return count
+
+
+def _run_batch(choose: Choose, pair: Pair, count: int, states: Sequence[bool]) -> None:
+    for _ in range(count):
+        pair.perform(draw_operation(choose, known=pair.known, without=pair.without, states=states))
+    pair.compare_trees()
 
 
 def _shortest(found: DivergenceError, model: Factory, subject: Factory) -> DivergenceError:

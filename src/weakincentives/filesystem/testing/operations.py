@@ -1,4 +1,4 @@
-"""Operations as data: drawn at random, done to any filesystem, with outcomes to compare.
+"""Operations as data: drawn at random, with outcomes to compare.
 
 Everything is drawn by choosing from sequences, so one table serves a seeded run of a
 million operations and Hypothesis, which shrinks a choice towards the first: the
@@ -6,18 +6,9 @@ simple values come first.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from weakincentives.errors import WinkError
-from weakincentives.filesystem import (
-    BaseFilesystem,
-    FileStat,
-    Filesystem,
-    Results,
-    normalize_path,
-)
 from weakincentives.filesystem.testing.texts import AWKWARD_TEXTS
 
 T = TypeVar("T")
@@ -136,6 +127,14 @@ def draw_regex(choose: Choose) -> str:
     return choose(_REGEXES)
 
 
+def _draw_paths(choose: Choose) -> Sequence[str]:
+    return [draw_path(choose) for _ in range(choose((1, 1, 1, 2, 3)))]
+
+
+def _draw_some_paths(choose: Choose) -> Sequence[str] | None:
+    return _draw_paths(choose) if choose(_HALF) else None
+
+
 def _short(value: object) -> str:
     """Return a literal for `value`; a long run of one character as a product."""
     if isinstance(value, str | bytes) and len(value) > 60 and value == value[:1] * len(value):
@@ -187,104 +186,50 @@ _OPERATIONS: dict[str, tuple[int, dict[str, Draw]]] = {
     "link": (3, {"path": draw_path, "target": _one_of(*_TARGETS)}),
     "content_hash": (1, {"path": draw_path}),
 }  # fmt: skip
-_WEIGHTED = [name for name, (weight, _) in _OPERATIONS.items() for _ in range(weight)]
-_BEYOND_THE_PROTOCOL = {
-    "move": "move",
-    "copy": "copy",
-    "link": "_make_link",
-    "content_hash": "content_hash",
+_NUMBER_OF_KEPT = _one_of(0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7)
+_STATE_OPERATIONS: dict[str, tuple[int, dict[str, Draw]]] = {
+    "snapshot": (5, {"tag": _one_of(None, "tag", "é\n")}),
+    "restore": (4, {"number": _NUMBER_OF_KEPT}),
+    "restore_paths": (4, {"number": _NUMBER_OF_KEPT, "paths": _draw_paths}),
+    "preview": (2, {"number": _NUMBER_OF_KEPT, "paths": _draw_some_paths}),
+    "view": (1, {"number": _NUMBER_OF_KEPT, "path": draw_path}),
+    "export": (2, {}),
+    "import": (2, {"number": _NUMBER_OF_KEPT, "across": _FLAG}),
 }
+
+_WEIGHTED, _STATE_WEIGHTED = (
+    [name for name, (weight, _) in table.items() for _ in range(weight)]
+    for table in (_OPERATIONS, _STATE_OPERATIONS)
+)
+_DRAWS = {name: draws for name, (_, draws) in {**_OPERATIONS, **_STATE_OPERATIONS}.items()}
 
 
 def draw_operation(
-    choose: Choose, *, known: Sequence[str] = (), without: frozenset[str] = frozenset()
+    choose: Choose,
+    *,
+    known: Sequence[str] = (),
+    without: frozenset[str] = frozenset(),
+    states: Sequence[bool] = (False,),
 ) -> Operation:
-    """Draw an operation with its arguments, half of them on a path that is `known`."""
-    name = choose([name for name in _WEIGHTED if name not in without])
-    arguments = {key: draw(choose) for key, draw in _OPERATIONS[name][1].items()}
-    for key in ("path", "source") if known and name not in {"glob", "grep"} else ():
-        if key in arguments and choose(_HALF):
-            arguments[key] = choose(known)
-    return Operation(name, arguments)
+    """Draw an operation with its arguments, half of them on a path that is `known`.
 
-
-def missing_operations(fs: Filesystem) -> frozenset[str]:
-    """Return the operations beyond the protocol that `fs` does not have."""
-    return frozenset(
-        name for name, method in _BEYOND_THE_PROTOCOL.items() if not hasattr(fs, method)
-    )
-
-
-def perform(fs: Filesystem, operation: Operation) -> Outcome:
-    """Do `operation` and return what came of it.
-
-    Raises:
-        Exception: What is neither OSError, ValueError nor TypeError is a bug.
+    One of `states` is chosen: True stands for an operation that keeps a whole state or
+    brings one back, if there is any that is not in `without`.
     """
-    try:
-        return Outcome(comparable(_call(fs, operation)))
-    except (OSError, ValueError, TypeError, WinkError) as error:
-        return Outcome(None, type(error), getattr(error, "errno", None))
+    whole = [name for name in _STATE_WEIGHTED if name not in without] if choose(states) else []
+    name = choose(whole or [name for name in _WEIGHTED if name not in without])
+    return Operation(name, _draw_arguments(choose, name, known))
 
 
-def comparable(value: object) -> object:
-    """Return a result without what may differ: the one place that says what that is.
+def _draw_arguments(choose: Choose, name: str, known: Sequence[str]) -> dict[str, Any]:
+    def met(path: str) -> str:
+        return choose(known) if choose(_HALF) else path
 
-    - Times and permissions of a stat: clocks and the umask of the process differ.
-    - Everything else must be equal. `delete` of the root is dealt with in `perform`.
-    """
-    if isinstance(value, FileStat):
-        return value.path, value.kind, value.size_bytes, value.link_target, value.content_hash
-    if isinstance(value, Results):
-        found: Results[object] = value  # pyright: ignore[reportUnknownVariableType] # of whatever
-        return tuple(found), found.truncated
-    return value
-
-
-def tree_of(fs: Filesystem) -> dict[str, object]:
-    """Return everything in a filesystem: bytes by path, None for what has none."""
-    found: dict[str, object] = {}
-    pending = ["."]
-    while pending:
-        for entry in fs.list(pending.pop()):
-            found[entry.path] = (entry.kind, comparable(fs.stat(entry.path)))
-            if entry.is_file:
-                found[entry.path] = (entry.kind, fs.read_bytes(entry.path).content)
-            elif entry.is_directory:
-                pending.append(entry.path)
-    return found
-
-
-def _call(fs: Filesystem, operation: Operation) -> object:
-    arguments = operation.arguments
-    if operation.name == "link":
-        return _link(fs, **arguments)
-    if operation.name == "delete" and arguments["recursive"] and _is_root(arguments["path"]):
-        # the one stated difference: memory empties, the host refuses; so do what both can
-        return [fs.delete(entry.path, recursive=True) for entry in fs.list()]
-    return getattr(fs, operation.name.removesuffix("_at"))(**arguments)
-
-
-def _link(fs: Filesystem, path: str, target: str) -> bool:
-    """Make a link where there is room for one, as another program would."""
-    key = normalize_path(path)
-    parent = key.rpartition("/")[0]
-    if fs.exists(key) or not fs.stat(parent).is_directory or not _can_be_named(key):
-        return False
-    if isinstance(fs, BaseFilesystem):
-        fs._make_link(key, target)  # pyright: ignore[reportPrivateUsage] # the protocol makes no links
-    return True
-
-
-def _can_be_named(key: str) -> bool:
-    """Return whether an ordinary disk could hold the last segment of `key`."""
-    name = key.rpartition("/")[2]
-    with suppress(UnicodeEncodeError):
-        return len(name.encode()) <= 255 and not name.startswith(".wink-tmp-")
-    return False
-
-
-def _is_root(path: str) -> bool:
-    with suppress(WinkError):
-        return normalize_path(path) == ""
-    return False
+    arguments: dict[str, Any] = {key: draw(choose) for key, draw in _DRAWS[name].items()}
+    if known and name not in {"glob", "grep"}:
+        for key in ("path", "source"):
+            if key in arguments:
+                arguments[key] = met(arguments[key])
+        if arguments.get("paths"):
+            arguments["paths"] = [met(path) for path in arguments["paths"]]
+    return arguments

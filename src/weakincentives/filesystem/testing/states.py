@@ -34,6 +34,11 @@ def state_of(fs: Filesystem | ReadableFilesystem) -> State:
     return found
 
 
+def tree_in(state: State) -> dict[str, object]:
+    """Return a state without its permissions."""
+    return {path: (kind, content) for path, (kind, _, content) in state.items()}
+
+
 def plant(fs: Filesystem) -> None:
     """Lay out a state with something of everything."""
     fs.write("README.md", "# Read me")

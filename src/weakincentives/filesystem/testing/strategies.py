@@ -47,10 +47,17 @@ def regexes() -> SearchStrategy[str]:
 
 
 def operations(
-    *, known: Sequence[str] = (), without: frozenset[str] = frozenset()
+    *,
+    known: Sequence[str] = (),
+    without: frozenset[str] = frozenset(),
+    states: bool = False,
 ) -> SearchStrategy[Operation]:
-    """Operations with their arguments, many on `known` paths, those of `without` left out."""
-    return _drawn(lambda choose: draw_operation(choose, known=known, without=without))
+    """Operations with their arguments, many on `known` paths, those of `without` left out.
+
+    With `states`, one in four keeps a whole state or brings one back.
+    """
+    often = (False, False, False, states)
+    return _drawn(lambda choose: draw_operation(choose, known=known, without=without, states=often))
 
 
 @st.composite
