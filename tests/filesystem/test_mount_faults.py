@@ -149,7 +149,6 @@ def test_a_fault_names_the_path_and_not_where_it_was_built(
         store(path, data, **options)  # pyright: ignore[reportArgumentType] # options are passed on
 
     monkeypatch.setattr(fs, "_store", full)
-    monkeypatch.setattr(fs, "_store_pieces", BaseFilesystem._store_pieces.__get__(fs))
     with pytest.raises(OSError, match="No space left on device: 'a/b/one'"):
         fs.hydrate_from_host(HostMount("."), allowed_roots=[host])
 

@@ -1,7 +1,7 @@
 """Backends that mount wrongly, and the test that each of them must fail."""
 
 import posixpath
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from weakincentives.filesystem import (
     validate_path,
 )
 from weakincentives.filesystem.mounts.hydration import HydratableFilesystem
+from weakincentives.filesystem.paths import RESERVED_PREFIX
 from weakincentives.filesystem.testing.contract import ConformanceSuite
 from weakincentives.filesystem.testing.mountrules import MountRuleTests
 from weakincentives.filesystem.testing.mounts import MountTests
@@ -45,18 +46,14 @@ def reporting(name: str, change: Callable[[MountReport], MountReport]) -> type[B
 
 
 def storing(name: str, change: Callable[[str, bytes], tuple[str, bytes]]) -> type[BaseFilesystem]:
-    """Return a backend that keeps something else than what it was given."""
+    """Return a backend that keeps something else than what a mount brings."""
 
-    def call(self: BaseFilesystem, path: str, pieces: Iterable[bytes], permissions: int) -> None:
-        HydratableFilesystem._store_pieces(
-            self, *_with_pieces(change(path, b"".join(pieces))), permissions
-        )
+    def call(self: Memory, path: str, data: bytes, **options: Any) -> None:
+        if RESERVED_PREFIX in path:
+            path, data = change(path, data)
+        Memory._store(self, path, data, **options)
 
-    return type(name, (Memory,), {"_store_pieces": call})
-
-
-def _with_pieces(stored: tuple[str, bytes]) -> tuple[str, Iterable[bytes]]:
-    return stored[0], (stored[1],)
+    return type(name, (Memory,), {"_store": call})
 
 
 HidesDotFiles = asking("HidesDotFiles", lambda mount: _without(mount, ".*"))
@@ -116,7 +113,7 @@ class LeavesHiddenNames(Memory):
     """Does not clean up after itself."""
 
     def _remove(self, path: str) -> None:
-        if ".wink-tmp-" not in path:
+        if RESERVED_PREFIX not in path:
             super()._remove(path)
 
 

@@ -4,13 +4,12 @@ import codecs
 import os
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
+from operator import attrgetter
 from typing import TypeAlias
 
 from weakincentives.filesystem.limits import check_time
 from weakincentives.filesystem.mounts.plan import MountedFile, MountPlan
 from weakincentives.filesystem.mounts.report import Meter, MountReport
-from weakincentives.filesystem.mounts.roots import Root
-from weakincentives.filesystem.paths import parent_of
 from weakincentives.filesystem.primitives import is_passed_over
 from weakincentives.filesystem.rooted import explained, read_range
 
@@ -18,8 +17,8 @@ _CHUNK = 16 * 1024 * 1024
 _BINARY_PREFIX = 8 * 1024
 
 
-Store: TypeAlias = Callable[[MountedFile, Iterable[bytes]], None]
-"""Keeps the bytes of a file, which come in one piece, or in several if it is large."""
+Store: TypeAlias = Callable[[MountedFile, bytes | Iterator[bytes]], None]
+"""Keeps the bytes of a file, which come in several pieces if it is large."""
 
 
 class MountCopy:
@@ -35,7 +34,7 @@ class MountCopy:
 
     def run(self, files: Iterable[MountedFile], store: Store, meter: Meter) -> None:
         """Hand each file to `store`; one that cannot be reached any more is skipped."""
-        for (root, folder), group in groupby(files, key=_folder):
+        for (root, folder), group in groupby(files, key=attrgetter("root", "folder")):
             try:
                 directory = root.directory.open_directory(folder)
             except OSError as error:
@@ -66,21 +65,25 @@ class MountCopy:
 
     def _copy(self, directory: int, file: MountedFile, store: Store, meter: Meter) -> None:
         try:
-            name = file.source.rpartition("/")[2]
-            descriptor, _ = file.root.directory.open_listed(directory, name)
+            descriptor, found = file.root.directory.open_listed(directory, file.name)
         except OSError as error:
             self._skip(file, error, meter)
             return
+        copied = self._size
         try:
-            if file.size > _CHUNK:
-                store(file, self._pieces(descriptor, file, meter))
+            if file.size <= _CHUNK:
+                store(file, self._piece(descriptor, file, 0))
             else:
-                store(file, (self._piece(descriptor, file, 0),))
-            found = os.fstat(descriptor)
+                store(file, self._pieces(descriptor, file, meter))
+                found = os.fstat(descriptor)  # reading took a while
         finally:
             os.close(descriptor)
         self._paths.append(file.path)
-        if found.st_mtime_ns != file.modified or found.st_size != file.size:
+        if (
+            found.st_mtime_ns != file.modified
+            or found.st_size != file.size
+            or self._size - copied != file.size
+        ):
             self._changed.append(file.path)
         meter.add(1, min(file.size, _CHUNK))
 
@@ -107,10 +110,6 @@ class MountCopy:
             raise explained(error, file.below) from None
         self.plan.skip(file.below, error.strerror or str(error))
         meter.add(1, file.size)
-
-
-def _folder(file: MountedFile) -> tuple[Root, str]:
-    return file.root, parent_of(file.source)
 
 
 def _is_binary(data: bytes) -> bool:

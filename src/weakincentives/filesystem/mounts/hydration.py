@@ -6,7 +6,7 @@ each file in a directory that is there. If one of these fails, the others are un
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from weakincentives.filesystem.events import DirectoryCreated
@@ -75,8 +75,8 @@ class HydratableFilesystem(MovableFilesystem):
 
     # --- shared steps that a backend may do better ---
 
-    def _store_pieces(self, path: str, pieces: Iterable[bytes], permissions: int) -> None:
-        """Create a file from its bytes in order; a backend need not hold them all at once."""
+    def _store_pieces(self, path: str, pieces: Iterator[bytes], *, permissions: int) -> None:
+        """Create a large file from its bytes in order; nobody need hold them all at once."""
         self._store(path, b"".join(pieces), permissions=permissions)
 
     # --- shared steps ---
@@ -112,13 +112,17 @@ class HydratableFilesystem(MovableFilesystem):
             self._make_directory(step.hidden)
         meter = Meter(progress, len(layout.files), layout.total_bytes)
 
-        def store(file: MountedFile, pieces: Iterable[bytes]) -> None:
-            self._store_pieces(layout.files[file.path][1], pieces, file.permissions)
-            if file.path in layout.singles:
-                layout.singles[file.path].stored = True
+        def store(file: MountedFile, content: bytes | Iterator[bytes]) -> None:
+            path = file.path
+            if isinstance(content, bytes):
+                self._store(layout.places[path], content, permissions=file.permissions)
+            else:
+                self._store_pieces(layout.places[path], content, permissions=file.permissions)
+            if path in layout.singles:
+                layout.singles[path].stored = True
 
         for copy in copies:
-            wanted = [file for file in copy.plan.files if layout.files[file.path][0] is file]
+            wanted = [file for file in copy.plan.files if layout.files[file.path] is file]
             copy.run(wanted, store, meter)
 
     def _save_replaced(self, layout: Layout) -> None:

@@ -56,7 +56,8 @@ class Layout:
         self.made: list[str] = []
         self.directories: list[Step] = []
         self._tops: list[Step] = []
-        self.files: dict[str, tuple[MountedFile, str]] = {}
+        self.files: dict[str, MountedFile] = {}
+        self.places: dict[str, str] = {}
         self.singles: dict[str, Single] = {}
 
     def add(self, plan: MountPlan) -> None:
@@ -69,7 +70,7 @@ class Layout:
     @property
     def total_bytes(self) -> int:
         """How many bytes will be copied."""
-        return sum(file.size for file, _ in self.files.values())
+        return sum(file.size for file in self.files.values())
 
     def growth(self) -> tuple[int, int]:
         """Return how many bytes and entries the workspace will grow by."""
@@ -99,14 +100,14 @@ class Layout:
         path = file.path
         if path in self._homes:
             raise os_error(errno.EISDIR, path)
-        if path in self.files:
-            earlier, hidden = self.files[path]
+        earlier = self.files.get(path)
+        self.files[path] = file
+        if earlier is not None:
             earlier.plan.skip(earlier.below, "replaced by a later mount")
-        else:
-            parent, _, name = path.rpartition("/")
-            home = self._home(parent)
-            hidden = self._single(path).hidden if home is None else f"{home}/{name}"
-        self.files[path] = file, hidden
+            return
+        parent, _, name = path.rpartition("/")
+        home = self._home(parent)
+        self.places[path] = self._single(path).hidden if home is None else f"{home}/{name}"
 
     def _single(self, path: str) -> Single:
         before = self._lookup(path)

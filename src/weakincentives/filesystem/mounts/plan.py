@@ -28,7 +28,8 @@ class MountedFile(NamedTuple):
     path: str
     plan: "MountPlan"
     root: Root
-    source: str
+    folder: str
+    name: str
     size: int
     permissions: int
     modified: int
@@ -38,7 +39,7 @@ class MountedFile(NamedTuple):
         """The path below the host path; of a single file the name."""
         mount_path = self.plan.mount_path
         if self.path == mount_path:
-            return self.source.rpartition("/")[2]
+            return self.name
         return self.path[len(mount_path) + 1 :] if mount_path else self.path
 
 
@@ -65,7 +66,7 @@ class MountPlan:
         start = roots.find(mount.host_path, follow=mount.follow_symlinks)
         self.mount_path = mount_target(mount, start.asked)
         self.host_path = str(start.root.path / start.path)
-        self._collect(_Place(start.root, start.path, "", ()))
+        self._collect(_Place(start.root, start.path, "", self.mount_path, ()))
         self.files.sort(key=attrgetter("path"))
         self.directories.sort()
         self._refuse_large()
@@ -105,7 +106,7 @@ class MountPlan:
                 deeper.append(folder.inner(entry.name))
         if not self._filter:
             # with globs, a directory comes with the files in it
-            self.directories.append(self._target(folder.below))
+            self.directories.append(folder.target)
         return deeper
 
     def _is_passed(self, folder: "_Place", entry: "os.DirEntry[str]") -> bool:
@@ -114,7 +115,9 @@ class MountPlan:
         if name.startswith(RESERVED_PREFIX):
             self._skip(folder.inner(name), "reserved name")
         elif entry.is_file(follow_symlinks=False):
-            self._add(folder, name, entry.stat(follow_symlinks=False))
+            found = entry.stat(follow_symlinks=False)
+            if not self._is_bounded or self._wants(folder.inner(name), found):
+                self._take(join(folder.target, name), folder.root, folder.path, name, found)
         elif self._filter and self._is_pruned(folder, entry):
             self.filtered_count += 1
         else:
@@ -128,7 +131,9 @@ class MountPlan:
     def _other(self, place: "_Place", found: os.stat_result) -> "list[_Place]":
         """Take a single file, or return what is behind a link."""
         if stat.S_ISREG(found.st_mode):
-            self._add(place, "", found)
+            if self._wants(place, found):
+                folder, _, name = place.path.rpartition("/")
+                self._take(place.target, place.root, folder, name, found)
         elif not stat.S_ISLNK(found.st_mode):
             self._skip(place, "not a regular file")
         elif not self._mount.follow_symlinks:
@@ -154,27 +159,7 @@ class MountPlan:
         if real in link.way or here.is_relative_to(real):
             self._skip(link, "symbolic link back to where it is found")
             return []
-        return [_Place(root, path, link.below, (*link.way, real))]
-
-    def _add(self, place: "_Place", name: str, found: os.stat_result) -> None:
-        """Take the file `name` of a folder, or what is at `place` itself, unless unwanted."""
-        self._count()
-        if self._is_bounded and not self._wants(place.inner(name) if name else place, found):
-            return
-        below, source = place.below, place.path
-        if name:
-            below, source = join(below, name), join(source, name)
-        self.files.append(
-            MountedFile(
-                self._target(below),
-                self,
-                place.root,
-                source,
-                found.st_size,
-                found.st_mode & 0o777,
-                found.st_mtime_ns,
-            )
-        )
+        return [_Place(root, path, link.below, link.target, (*link.way, real))]
 
     def _wants(self, place: "_Place", found: os.stat_result) -> bool:
         limit = self._mount.max_file_bytes
@@ -186,8 +171,12 @@ class MountPlan:
             return True
         return False
 
-    def _target(self, below: str) -> str:
-        return join(self.mount_path, below) if below else self.mount_path
+    def _take(self, path: str, root: Root, folder: str, name: str, found: os.stat_result) -> None:
+        self._count()
+        size, permissions = found.st_size, found.st_mode & 0o777
+        self.files.append(
+            MountedFile(path, self, root, folder, name, size, permissions, found.st_mtime_ns)
+        )
 
     def _count(self) -> None:
         self._seen += 1
@@ -228,7 +217,7 @@ class MountPlan:
 
 
 class _Place(NamedTuple):
-    """Something on the host: where it is, where it goes below the mount, how we came.
+    """Something on the host: where it is, what it is called below the host path, where it goes.
 
     `way` holds the folders that links on the way led to.
     """
@@ -236,6 +225,7 @@ class _Place(NamedTuple):
     root: Root
     path: str
     below: str
+    target: str
     way: tuple[Path, ...]
 
     @property
@@ -245,4 +235,5 @@ class _Place(NamedTuple):
 
     def inner(self, name: str) -> "_Place":
         """Return what is called `name` in this folder."""
-        return _Place(self.root, join(self.path, name), join(self.below, name), self.way)
+        path, below, target = (join(each, name) for each in (self.path, self.below, self.target))
+        return _Place(self.root, path, below, target, self.way)
