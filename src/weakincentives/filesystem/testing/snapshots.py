@@ -1,9 +1,8 @@
 """Snapshots: a state is kept and comes back exactly, whatever happened since."""
 
-import json
 import pickle
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
@@ -14,6 +13,7 @@ from weakincentives.filesystem import FilesystemSnapshot, SnapshotableFilesystem
 from weakincentives.filesystem.testing.contract import ConformanceSuite
 from weakincentives.filesystem.testing.states import EVERY_BYTE, NAMES, plant, spoil, state_of
 from weakincentives.filesystem.testing.threads import beside, together, while_running
+from weakincentives.serde import decode, encode
 
 _ROUNDS = 6
 _CONTENTS = {
@@ -298,10 +298,7 @@ class SnapshotTests(ConformanceSuite):
 
 
 def _through_json(kept: FilesystemSnapshot) -> FilesystemSnapshot:
-    fields = json.loads(json.dumps(asdict(kept), default=str))
-    fields["snapshot_id"] = UUID(fields["snapshot_id"])
-    fields["created_at"] = datetime.fromisoformat(fields["created_at"])
-    return FilesystemSnapshot(**fields)
+    return decode(encode(kept), FilesystemSnapshot)
 
 
 def _through_pickle(kept: FilesystemSnapshot) -> FilesystemSnapshot:
