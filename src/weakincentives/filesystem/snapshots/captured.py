@@ -5,11 +5,10 @@ holds its own entry in the tree of its parent, so that a directory in which one 
 has changed is written anew without a look at the others.
 """
 
-import os
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from weakincentives.filesystem.hostfile import Identity, has_settled, identity_of
+from weakincentives.filesystem.hostfile import Identity, has_settled
 from weakincentives.filesystem.store.trees import (
     DIRECTORY,
     EXECUTABLE,
@@ -29,22 +28,21 @@ class CapturedFile:
 
     __slots__ = ("entry", "identity", "is_noted", "permissions")
 
-    def __init__(self, name: str, blob: str, found: os.stat_result) -> None:
-        """Hold the id of the content that a file had when it was `found` so."""
-        self.permissions = found.st_mode & 0o777
+    def __init__(self, name: str, blob: str, identity: Identity) -> None:
+        """Hold the id of the content that a file had when it looked so."""
+        self.permissions = identity[-1] & 0o777
         self.is_noted = self.permissions not in _PLAIN_FILE
-        self.entry = tree_entry(name, EXECUTABLE if found.st_mode & 0o100 else FILE, blob)
-        self.see(found)
+        self.entry = tree_entry(name, EXECUTABLE if self.permissions & 0o100 else FILE, blob)
+        self.see(identity)
 
     @property
     def id(self) -> str:
         """The id of the content."""
         return entry_id(self.entry)
 
-    def see(self, found: os.stat_result) -> None:
+    def see(self, identity: Identity) -> None:
         """Remember how the file looks, unless it could change again and still look so."""
-        identity = identity_of(found)
-        self.identity: Identity | None = identity if has_settled(identity) else None
+        self.identity = identity if has_settled(identity) else None
 
 
 class CapturedLink:

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from weakincentives.filesystem.hostfile import identity_of
 from weakincentives.filesystem.leftovers import is_temporary
 from weakincentives.filesystem.limits import check_time
-from weakincentives.filesystem.paths import join, os_error
+from weakincentives.filesystem.paths import join, os_error, parent_of
 from weakincentives.filesystem.rooted import RootedDirectory, explained, read_range
 from weakincentives.filesystem.snapshots.captured import (
     Captured,
@@ -64,12 +64,12 @@ class _Frame:
         return {} if self.prior is None else self.prior.children
 
     def place(self, name: str, found: Found) -> None:
-        if found is Other.SPECIAL:
+        if not isinstance(found, Other):
+            self.children[name] = found
+        elif found is Other.SPECIAL:
             self.specials.add(name)
         elif found is Other.DIRECTORY:
             self.directories.append(name)
-        elif found is not Other.GONE:
-            self.children[name] = found
 
 
 class Walk:
@@ -89,7 +89,7 @@ class Walk:
         for _ in range(_ATTEMPTS):
             parent, name = self._directory.open_parent(path)
             try:
-                found = self._entry(parent, name, path, known)
+                found = self._entry(parent, name, parent_of(path), known)
             finally:
                 os.close(parent)
             if found is not Other.DIRECTORY:
@@ -142,9 +142,10 @@ class Walk:
             return False
         try:
             frame.permissions = os.fstat(descriptor).st_mode & 0o777
-            for name in self._changed(frame, descriptor):
-                path = join(frame.path, name)
-                frame.place(name, self._entry(descriptor, name, path, frame.known().get(name)))
+            known = frame.known()
+            for name, mode in self._changed(frame, descriptor):
+                found = self._entry(descriptor, name, frame.path, known.get(name), mode)
+                frame.place(name, found)
         finally:
             os.close(descriptor)
         return True
@@ -159,10 +160,13 @@ class Walk:
             if error.errno not in _NO_DIRECTORY:  # then the one above is gone too
                 raise
 
-    def _changed(self, frame: _Frame, descriptor: int) -> list[str]:
-        """List a directory; return the names of what may be new, apart from directories."""
+    def _changed(self, frame: _Frame, descriptor: int) -> list[tuple[str, int]]:
+        """List a directory; return what may be new, apart from directories.
+
+        Each has its name and what kind it seems to be, as a mode; 0 if that is not known.
+        """
         known, children, directories = frame.known(), frame.children, frame.directories
-        changed: list[str] = []
+        changed: list[tuple[str, int]] = []
         with os.scandir(descriptor) as entries:
             for entry in entries:
                 name = entry.name
@@ -174,13 +178,14 @@ class Walk:
                             continue
                     except FileNotFoundError:
                         continue  # removed since it was listed
-                    changed.append(name)
+                    changed.append((name, 0))
                 elif is_temporary(name):
                     continue
                 elif entry.is_dir(follow_symlinks=False):
                     directories.append(name)
                 else:
-                    changed.append(name)
+                    is_file = entry.is_file(follow_symlinks=False)
+                    changed.append((name, stat.S_IFREG if is_file else 0))
         return changed
 
     def _finished(self, frame: _Frame) -> CapturedDirectory:
@@ -195,17 +200,22 @@ class Walk:
         children = in_order(frame.children)
         return self.stored(frame.path, children, frame.permissions, frozenset(frame.specials))
 
-    def _entry(self, directory: int, name: str, path: str, known: Captured | None) -> Found:
-        """Return what `name` in an open directory is; a directory is not entered."""
+    def _entry(
+        self, directory: int, name: str, parent: str, known: Captured | None, mode: int = 0
+    ) -> Found:
+        """Return what `name` in an open directory is; a directory is not entered.
+
+        With a `mode` other than 0 it is first taken for what that says.
+        """
         attempts = _ATTEMPTS
         while True:
             attempts -= 1
             try:
-                mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+                mode = mode or os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+                if stat.S_ISREG(mode):
+                    return self._file(directory, name, known)
                 if stat.S_ISDIR(mode):
                     return Other.DIRECTORY
-                if stat.S_ISREG(mode):
-                    return self._file(directory, name, path, known)
                 if stat.S_ISLNK(mode):
                     return self._link(directory, name, known)
                 return Other.SPECIAL
@@ -213,9 +223,10 @@ class Walk:
                 return Other.GONE
             except OSError as error:
                 if error.errno not in _REPLACED or not attempts:
-                    raise explained(error, path) from None
+                    raise explained(error, join(parent, name)) from None
+                mode = 0
 
-    def _file(self, directory: int, name: str, path: str, known: Captured | None) -> CapturedFile:
+    def _file(self, directory: int, name: str, known: Captured | None) -> CapturedFile:
         for _ in range(_ATTEMPTS):
             descriptor, before = self._directory.open_listed(directory, name)
             try:
@@ -223,17 +234,18 @@ class Walk:
                 after = os.fstat(descriptor)
             finally:
                 os.close(descriptor)
-            if blob is None or identity_of(before) != identity_of(after):
+            identity = identity_of(after)
+            if blob is None or identity_of(before) != identity:
                 continue  # somebody is writing it
             if (
                 isinstance(known, CapturedFile)
                 and known.id == blob
                 and known.permissions == after.st_mode & 0o777
             ):
-                known.see(after)  # the same but for its times
+                known.see(identity)  # the same but for its times
                 return known
-            return CapturedFile(name, blob, after)
-        raise os_error(errno.EBUSY, path, "Somebody writes the file without pause")
+            return CapturedFile(name, blob, identity)
+        raise os_error(errno.EBUSY, name, "Somebody writes the file without pause")
 
     def _blob(self, descriptor: int, size: int) -> str | None:
         """Add the content to the batch; None if it has another size by now."""

@@ -11,11 +11,9 @@ from typing import BinaryIO, Self
 from weakincentives.filesystem.faults import reached
 from weakincentives.filesystem.leftovers import temporary_name
 from weakincentives.filesystem.staging import sync_directory
+from weakincentives.filesystem.store.deflating import LEVEL, deflated
 from weakincentives.filesystem.store.packing import PackWriter
 
-_LEVEL = 1
-_SMALL = 8 * 1024
-_SMALL_WINDOW, _SMALL_MEMORY = 13, 6
 _BUFFER = 256 * 1024
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -62,8 +60,9 @@ class Batch:
     def add(self, kind: str, data: bytes) -> str:
         """Add an object unless it is there; return its id."""
         object_id = id_of(kind, data)
-        if self._is_new(object_id):
-            self._writer.add(object_id, kind, len(data), _deflated(data))
+        if object_id not in self._added and not self._known(object_id):
+            self._added.add(object_id)
+            self._writer.add(object_id, kind, len(data), deflated(data))
         return object_id
 
     def add_blob(self, size: int, chunks: Iterable[bytes]) -> str:
@@ -73,7 +72,7 @@ class Batch:
             ValueError: The chunks have another size together; nothing is added.
         """
         digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
-        deflater = zlib.compressobj(_LEVEL)
+        deflater = zlib.compressobj(LEVEL)
 
         def parts() -> Iterator[bytes]:
             length = 0
@@ -86,7 +85,11 @@ class Batch:
                 raise ValueError(f"Content has another size than {size}: {length}")
 
         def named() -> str | None:
-            return digest.hexdigest() if self._is_new(digest.hexdigest()) else None
+            object_id = digest.hexdigest()
+            if object_id in self:
+                return None
+            self._added.add(object_id)
+            return object_id
 
         self._writer.add_parts("blob", size, parts(), named)
         return digest.hexdigest()
@@ -134,17 +137,3 @@ class Batch:
     def _sync(self, file: BinaryIO) -> None:
         if self._durable:
             os.fsync(file.fileno())
-
-    def _is_new(self, object_id: str) -> bool:
-        if object_id in self:
-            return False
-        self._added.add(object_id)
-        return True
-
-
-def _deflated(data: bytes) -> bytes:
-    if len(data) > _SMALL:
-        return zlib.compress(data, _LEVEL)
-    # most of the cost of a small object is preparing tables for a large one
-    deflater = zlib.compressobj(_LEVEL, zlib.DEFLATED, _SMALL_WINDOW, _SMALL_MEMORY)
-    return deflater.compress(data) + deflater.flush()

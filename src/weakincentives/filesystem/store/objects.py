@@ -69,7 +69,8 @@ class ObjectStore:
     def knows(self, object_id: str) -> bool:
         """Return whether the object is in a pack that has been met already."""
         key = bytes.fromhex(object_id)
-        return any(pack.offset_of(key) is not None for pack in self._packs.values())
+        packs = self._packs.values()
+        return bool(packs) and any(pack.offset_of(key) is not None for pack in packs)
 
     def read(self, object_id: str) -> tuple[str, bytes]:
         """Return kind and content of an object, verified against its id.

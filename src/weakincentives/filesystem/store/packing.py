@@ -3,6 +3,7 @@
 import hashlib
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import accumulate
 from typing import BinaryIO
@@ -12,6 +13,7 @@ _HEADER = struct.Struct(">4sII")
 _INDEX_MAGIC = b"\xfftOc\0\0\0\x02"
 _FAR = 0x80000000  # marks an offset that is in the table of large ones
 _CHUNK = 1024 * 1024
+_BYTES = [bytes((value,)) for value in range(256)]
 
 
 class PackWriter:
@@ -76,27 +78,27 @@ class PackWriter:
 
 def _entry_header(number: int, size: int) -> bytes:
     first, size = number << 4 | size & 15, size >> 4
-    header = bytearray()
+    header = b""
     while size:
-        header.append(first | 0x80)
+        header += _BYTES[first | 0x80]
         first, size = size & 0x7F, size >> 7
-    header.append(first)
-    return bytes(header)
+    return header + _BYTES[first]
 
 
 def _index(entries: list[tuple[bytes, int, int]], checksum: bytes) -> bytes:
-    counts = [0] * 256
-    for key, _, _ in entries:
-        counts[key[0]] += 1
-    far = [offset for _, _, offset in entries if offset >= _FAR]
-    places = {offset: number | _FAR for number, offset in enumerate(far)}
+    keys, crcs, offsets = zip(*entries, strict=True) if entries else ((), (), ())
+    counts = Counter([key[0] for key in keys])
+    far = [offset for offset in offsets if offset >= _FAR]
+    if far:
+        places = {offset: number | _FAR for number, offset in enumerate(far)}
+        offsets = [places.get(offset, offset) for offset in offsets]
     body = b"".join(
         (
             _INDEX_MAGIC,
-            struct.pack(">256I", *accumulate(counts)),
-            b"".join(key for key, _, _ in entries),
-            struct.pack(f">{len(entries)}I", *(crc for _, crc, _ in entries)),
-            struct.pack(f">{len(entries)}I", *(places.get(at, at) for _, _, at in entries)),
+            struct.pack(">256I", *accumulate(counts[first] for first in range(256))),
+            b"".join(keys),
+            struct.pack(f">{len(crcs)}I", *crcs),
+            struct.pack(f">{len(offsets)}I", *offsets),
             struct.pack(f">{len(far)}Q", *far),
             checksum,
         )

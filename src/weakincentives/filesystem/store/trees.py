@@ -18,7 +18,7 @@ EXECUTABLE = 0o100755
 LINK = 0o120000
 
 _MODES = {b"%o" % mode: mode for mode in (DIRECTORY, FILE, EXECUTABLE, LINK)}
-_DIRECTORY_DIGITS = b"40000 "
+_DIGITS = {mode: digits + b" " for digits, mode in _MODES.items()}
 _SUBMODULE = b"160000"
 _ID = 20
 # neither reserved nor in need of an escape: nearly every name
@@ -62,12 +62,12 @@ def tree_entry(name: str, mode: int, object_id: str) -> bytes:
     Raises:
         ObjectError: The name cannot be that of a file.
     """
-    return b"%o %s\0%s" % (mode, encode_name(name), bytes.fromhex(object_id))
+    return _DIGITS[mode] + encode_name(name) + b"\0" + bytes.fromhex(object_id)
 
 
 def entry_key(entry: bytes) -> bytes:
     """Return what decides the place of an entry in its tree."""
-    return entry[6:-21] + b"/" if entry.startswith(_DIRECTORY_DIGITS) else entry[7:-21]
+    return entry[6:-21] + b"/" if entry.startswith(_DIGITS[DIRECTORY]) else entry[7:-21]
 
 
 def entry_id(entry: bytes) -> str:
