@@ -12,16 +12,11 @@ from weakincentives.filesystem.leftovers import is_temporary
 from weakincentives.filesystem.limits import check_time
 from weakincentives.filesystem.paths import join, os_error, parent_of
 from weakincentives.filesystem.rooted import RootedDirectory, explained
-from weakincentives.filesystem.snapshots.captured import (
-    Captured,
-    CapturedDirectory,
-    git_mode,
-    in_order,
-)
+from weakincentives.filesystem.snapshots.captured import Captured as Captured
+from weakincentives.filesystem.snapshots.captured import CapturedDirectory, in_order
+from weakincentives.filesystem.snapshots.captured import git_mode as git_mode
 from weakincentives.filesystem.snapshots.walking import Found, Other, Walk
 from weakincentives.filesystem.store.batches import Batch
-
-__all__ = ["Captured", "CapturedDirectory", "capture", "git_mode"]
 
 _NO_DIRECTORY = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
