@@ -26,6 +26,7 @@ else:
     )  # fmt: skip
 
 from weakincentives.filesystem.testing.contract import ConformanceSuite
+from weakincentives.filesystem.testing.hooks import LimitedSuite, PlantingSuite, ReadOnlySuite
 from weakincentives.filesystem.testing.machine import (
     DivergenceError,
     FilesystemMachine,
@@ -74,6 +75,7 @@ __all__ = [
     "FilesystemMachine",
     "FilesystemProtocolTests",
     "IgnoreFileTests",
+    "LimitedSuite",
     "LinkTests",
     "MockFilesystem",
     "MountRuleTests",
@@ -82,7 +84,9 @@ __all__ = [
     "Outcome",
     "Pair",
     "PartialRestoreTests",
+    "PlantingSuite",
     "QuotaTests",
+    "ReadOnlySuite",
     "ReadOnlyTests",
     "SnapshotDetailTests",
     "SnapshotTests",

@@ -34,33 +34,11 @@ _TARGETS = ("gone", "/etc/passwd", "..", "../../out", ".", "link 5", "a b/é", "
 _PERMISSIONS = (0o644, 0o755, 0o600, 0o444, 0o700, 0o777, 0o640)
 
 
-class _Replacing(PlantingSuite, LimitedSuite, ReadOnlySuite):
-    def _make(self, fs: BaseFilesystem, path: str, kind: str, text: str) -> None:
-        if kind == "file":
-            fs.write(path, text)
-        elif kind == "directory":
-            fs.write(f"{path}/below", text)
-        elif kind == "symlink":
-            self.make_link(fs, path, text)
-
-    def _make_links(self, fs: BaseFilesystem) -> None:
-        for number, target in enumerate(_TARGETS):
-            self.make_link(fs, f"link {number}", target)
-
-    def _make_files(self, fs: BaseFilesystem) -> None:
-        for permissions in _PERMISSIONS:
-            self.make_file(fs, f"{permissions:o}", b"text", permissions)
-
-    def _make_strange(self, fs: BaseFilesystem) -> None:
-        for name in STRANGE_NAMES:
-            self.make_file(fs, name, name.encode(errors="surrogateescape"))
-
-
-class SnapshotDetailTests(_Replacing):
+class SnapshotDetailTests(PlantingSuite, LimitedSuite, ReadOnlySuite):
     """Snapshots, together with all else that a backend on the base classes can do."""
 
     def test_links_come_back_as_links(self, fs: Snapshots) -> None:
-        self._make_links(fs)
+        _make_links(self, fs)
         before = state_of(fs)
         kept = fs.snapshot()
         for number in range(0, len(_TARGETS), 2):
@@ -73,12 +51,12 @@ class SnapshotDetailTests(_Replacing):
 
     @pytest.mark.parametrize(("then", "now"), _CHANGES)
     def test_anything_becomes_what_it_was(self, fs: Snapshots, then: str, now: str) -> None:
-        self._make(fs, "entry", then, "then")
+        _make(self, fs, "entry", then, "then")
         before = state_of(fs)
         kept = fs.snapshot()
         if fs.exists("entry"):
             fs.delete("entry", recursive=True)
-        self._make(fs, "entry", now, "now")
+        _make(self, fs, "entry", now, "now")
         fs.restore(kept)
         assert state_of(fs) == before
 
@@ -93,7 +71,7 @@ class SnapshotDetailTests(_Replacing):
         assert fs.list("other") == ()
 
     def test_permissions_come_back(self, fs: Snapshots) -> None:
-        self._make_files(fs)
+        _make_files(self, fs)
         before = {path: permissions for path, (_, permissions, _) in state_of(fs).items()}
         kept = fs.snapshot()
         for permissions in _PERMISSIONS[::2]:
@@ -105,7 +83,7 @@ class SnapshotDetailTests(_Replacing):
         assert {path: found[1] for path, found in state_of(fs).items()} == before
 
     def test_names_that_others_made_come_back(self, fs: Snapshots) -> None:
-        self._make_strange(fs)
+        _make_strange(self, fs)
         before = state_of(fs)
         kept = fs.snapshot()
         for entry in fs.list():
@@ -162,11 +140,11 @@ class SnapshotDetailTests(_Replacing):
         assert frozen.read("file").content == "text"
 
 
-class ArchiveDetailTests(ArchiveSuite, _Replacing):
+class ArchiveDetailTests(ArchiveSuite, PlantingSuite, LimitedSuite, ReadOnlySuite):
     """Archives, together with all else that a backend on the base classes can do."""
 
     def test_links_are_archived_as_links(self, fs: BaseFilesystem, archive: Path) -> None:
-        self._make_links(fs)
+        _make_links(self, fs)
         before = state_of(fs)
         assert fs.export_archive(archive) == 0
         fs.delete("link 0")
@@ -176,7 +154,7 @@ class ArchiveDetailTests(ArchiveSuite, _Replacing):
         assert state_of(fs) == before
 
     def test_permissions_are_archived(self, fs: BaseFilesystem, archive: Path) -> None:
-        self._make_files(fs)
+        _make_files(self, fs)
         before = state_of(fs)
         fs.export_archive(archive)
         for permissions in _PERMISSIONS:
@@ -185,7 +163,7 @@ class ArchiveDetailTests(ArchiveSuite, _Replacing):
         assert state_of(fs) == before
 
     def test_names_that_others_made_are_archived(self, fs: BaseFilesystem, archive: Path) -> None:
-        self._make_strange(fs)
+        _make_strange(self, fs)
         before = state_of(fs)
         assert fs.export_archive(archive) == len(STRANGE_NAMES)
         for entry in fs.list():
@@ -197,12 +175,12 @@ class ArchiveDetailTests(ArchiveSuite, _Replacing):
     def test_an_import_makes_anything_what_it_was(
         self, fs: BaseFilesystem, archive: Path, then: str, now: str
     ) -> None:
-        self._make(fs, "entry", then, "then")
+        _make(self, fs, "entry", then, "then")
         before = state_of(fs)
         fs.export_archive(archive)
         if fs.exists("entry"):
             fs.delete("entry", recursive=True)
-        self._make(fs, "entry", now, "now")
+        _make(self, fs, "entry", now, "now")
         fs.import_archive(archive)
         assert state_of(fs) == before
 
@@ -273,3 +251,27 @@ class ArchiveDetailTests(ArchiveSuite, _Replacing):
             frozen.import_archive(archive)
         assert frozen.read("file").content == "now"
         assert frozen.export_archive(archive) == 1
+
+
+def _make(suite: PlantingSuite, fs: BaseFilesystem, path: str, kind: str, text: str) -> None:
+    if kind == "file":
+        fs.write(path, text)
+    elif kind == "directory":
+        fs.write(f"{path}/below", text)
+    elif kind == "symlink":
+        suite.make_link(fs, path, text)
+
+
+def _make_links(suite: PlantingSuite, fs: BaseFilesystem) -> None:
+    for number, target in enumerate(_TARGETS):
+        suite.make_link(fs, f"link {number}", target)
+
+
+def _make_files(suite: PlantingSuite, fs: BaseFilesystem) -> None:
+    for permissions in _PERMISSIONS:
+        suite.make_file(fs, f"{permissions:o}", b"text", permissions)
+
+
+def _make_strange(suite: PlantingSuite, fs: BaseFilesystem) -> None:
+    for name in STRANGE_NAMES:
+        suite.make_file(fs, name, name.encode(errors="surrogateescape"))
