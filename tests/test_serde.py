@@ -10,12 +10,15 @@ from typing import Any, Generic, Literal, TypeVar
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import FileEntry, FilesystemSnapshot, FileWritten
 from weakincentives.serde import SerdeError, convert, decode, encode, json_schema, to_builtins
+
+# a busy machine is no fault of the code
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 T = TypeVar("T")
 
@@ -100,16 +103,19 @@ EVERYTHING = st.builds(
 )
 
 
+@patient
 @given(EVERYTHING)
 def test_what_is_encoded_is_decoded_unchanged(value: Everything):
     assert decode(encode(value), Everything) == value
 
 
+@patient
 @given(EVERYTHING)
 def test_what_is_encoded_is_json_that_others_read(value: Everything):
     assert json.loads(encode(value)) == json.loads(json.dumps(to_builtins(value)))
 
 
+@patient
 @given(EVERYTHING)
 def test_builtins_convert_back(value: Everything):
     assert convert(to_builtins(value), Everything) == value
@@ -243,6 +249,7 @@ def test_absurd_json_is_an_error_of_ours(text: str, kind: Any):
         decode(text, kind)
 
 
+@patient
 @given(st.binary(max_size=40) | st.text(max_size=40))
 def test_any_input_decodes_or_raises_an_error_of_ours(data: bytes | str):
     try:

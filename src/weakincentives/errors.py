@@ -18,6 +18,9 @@ Everything the operating system has a name for stays builtin. What is ours is a
     ├── PackError (ValueError)              damaged pack             filesystem/store/deltas.py
     ├── DeadlineExceededError (TimeoutError) the time is over        runtime/deadlines.py
     ├── BudgetExceededError (RuntimeError)  too much was used        runtime/budget.py
+    ├── ReducerError (RuntimeError)         its slice is unchanged   runtime/session/reducers.py
+    ├── UnknownTagError (KeyError)          no snapshot has the tag  runtime/session/session.py
+    ├── SnapshotFormatError (ValueError)    not a stored session     runtime/session/snapshots.py
     ├── SerdeError (ValueError)             no such data             serde/problems.py
     ├── ToolValidationError (ValueError)    a wrong call             errors.py
     └── SnapshotError (RuntimeError)        no snapshot              errors.py

@@ -2,7 +2,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from weakincentives.runtime.session import (
@@ -13,6 +13,9 @@ from weakincentives.runtime.session import (
     replace_latest_by,
     upsert_by,
 )
+
+# a busy machine is no fault of the code
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ MODELS = [
 
 
 @pytest.mark.parametrize(("reducer", "model"), MODELS, ids=lambda each: repr(each)[:20])
+@patient
 @given(notes=NOTES)
 def test_a_reducer_in_a_session_is_the_reducer_called_by_hand(reducer, model, notes):
     session = Session()
@@ -64,6 +68,7 @@ def test_a_reducer_in_a_session_is_the_reducer_called_by_hand(reducer, model, no
     assert by_hand == model(notes)
 
 
+@patient
 @given(notes=NOTES, more=NOTES)
 def test_keys_are_found_after_a_restore_too(notes: list[Note], more: list[Note]):
     session = Session()

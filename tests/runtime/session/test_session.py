@@ -1,4 +1,5 @@
 import gc
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -6,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -409,6 +410,22 @@ def test_threads_that_snapshot_clone_and_read_see_whole_prefixes():
     assert len(session[Happened].all()) == 6_000
 
 
+def test_keeping_moments_of_a_long_slice_takes_no_memory():
+    session = planned(Session())
+    session[Note].seed(Note(str(number)) for number in range(100_000))
+    kept: list[object] = []
+    tracemalloc.start()
+    try:
+        for number in range(200):
+            kept += (session.snapshot(), session.mark(), session.clone())
+            session.dispatch(Note(str(number)))
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # one copy of the slice is 800 kB, and there are 600 moments
+    assert taken < 4_000_000
+
+
 class Model:
     """A session as plain dictionaries."""
 
@@ -512,5 +529,10 @@ class SessionMachine(RuleBasedStateMachine):
             assert session[Happened].all() == model.log
 
 
-SessionMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+SessionMachine.TestCase.settings = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],  # a busy machine is no fault of the code
+)
 TestSessionMachine = SessionMachine.TestCase

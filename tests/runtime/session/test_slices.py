@@ -262,6 +262,20 @@ def test_a_reducer_cannot_change_its_session(session: Session, change: Callable[
     session[Count].append(Count(1))
 
 
+def test_an_interrupt_in_a_reducer_leaves_every_slice_as_it_was(session: Session):
+    def interrupted(items: tuple[Plan, ...], event: Added) -> Iterable[Plan]:
+        raise KeyboardInterrupt
+
+    session[Added].register(Added, append_all)
+    session[Plan].register(Added, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        session.dispatch(Added(1))
+    assert session[Added].all() == ()
+    session[Plan].register(Added, lambda items, event: items)
+    assert session.dispatch(Added(2)).ok
+    assert session[Added].all() == (Added(2),)
+
+
 def test_what_a_reducer_dispatches_is_refused_and_the_rest_goes_on(session: Session):
     nested: list[bool] = []
 

@@ -62,6 +62,9 @@ class _Slot:
         return made
 
 
+_Route: TypeAlias = tuple[type[Any], _Slot, Fold]
+
+
 class Store:
     """Typed slices that several threads may read and change."""
 
@@ -69,7 +72,7 @@ class Store:
         """Start with no slice."""
         self._lock = RLock()
         self._slots: dict[type[Any], _Slot] = {}
-        self._routes: dict[type[Any], tuple[tuple[type[Any], _Slot, Fold], ...]] = {}
+        self._routes: dict[type[Any], tuple[_Route, ...]] = {}
         self._owner = object()
         self._folding = False
 
@@ -117,22 +120,18 @@ class Store:
         routes = self._routes.get(type(event))
         if routes is None:
             routes = self._route(type(event))
-        failed: list[ReducerError] = []
         if not routes:
-            return failed
+            return []
         with self._lock:
             self._refuse_while_folding()
             self._folding = True
             try:
-                for kind, slot, fold in routes:
-                    try:
-                        slot.items = fold.fold(slot.items, event, self._owner)
-                    except Exception as error:  # noqa: BLE001 # the other slices go on
-                        failure = ReducerError(fold, kind, event, error)
-                        failure.__cause__ = error
-                        failed.append(failure)
+                made, failed = self._folded(routes, event)
             finally:
                 self._folding = False
+            # all at once, so that an interrupt in a reducer leaves every slice as it was
+            for slot, items in made:
+                slot.items = items
         return failed
 
     def mark(self) -> Mark:
@@ -187,6 +186,21 @@ class Store:
         with self._lock:
             self._slots, self._routes = slots, {}
 
+    def _folded(
+        self, routes: tuple[_Route, ...], event: object
+    ) -> tuple[list[tuple[_Slot, Items[Any]]], list[ReducerError]]:
+        """Return the new items of slices, and what failed."""
+        made: list[tuple[_Slot, Items[Any]]] = []
+        failed: list[ReducerError] = []
+        for kind, slot, fold in routes:
+            try:
+                made.append((slot, fold.fold(slot.items, event, self._owner)))
+            except Exception as error:  # noqa: BLE001 # the other slices go on
+                failure = ReducerError(fold, kind, event, error)
+                failure.__cause__ = error
+                failed.append(failure)
+        return made, failed
+
     def _changing(self, kind: type[Any]) -> _Slot:
         """Return the slot of a slice, about to be changed; made if it is not there."""
         self._refuse_while_folding()
@@ -210,10 +224,10 @@ class Store:
             if initial is not None
         }
 
-    def _route(self, event_type: type[Any]) -> tuple[tuple[type[Any], _Slot, Fold], ...]:
+    def _route(self, event_type: type[Any]) -> tuple[_Route, ...]:
         """Return each slice with its reducer for the nearest base of an event's type."""
         with self._lock:
-            found: list[tuple[type[Any], _Slot, Fold]] = []
+            found: list[_Route] = []
             for kind, slot in self._slots.items():
                 base = next((each for each in event_type.__mro__ if each in slot.reducers), None)
                 if base is not None:
