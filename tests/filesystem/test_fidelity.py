@@ -2,15 +2,20 @@
 
 import json
 import os
+import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.filesystem.restore_trees import CANARY, STORE
+from tests.filesystem.restore_trees import CANARY, STORE, WORKSPACE
 from tests.safety.places import LONG, ROOT, temporary
+from weakincentives.errors import SnapshotRestoreError
+from weakincentives.filesystem import HostFilesystem, HostMount
+from weakincentives.filesystem.store.repository import Repository
 
 TREES = 10_000 if LONG else 2_000
 BATCHES = 4
@@ -84,7 +89,7 @@ def restored(first: int, count: int, work: Path, environment: dict[str, str], *u
     assert seen["defects"] == []
     assert seen["trees"] == count
     assert seen["entries"] > 10 * count
-    assert len(seen["ways"]) == 5
+    assert len(seen["ways"]) == 6
 
 
 def git(store: Path, environment: dict[str, str], *arguments: str) -> str:
@@ -119,3 +124,103 @@ def test_every_tree_comes_back_for_who_may_not_do_everything(
     directory.chmod(0o755)
     user = [str(NOBODY)] if os.geteuid() == 0 else []
     restored(TREES, TREES // 8, directory / "work", hostile, *user)
+
+
+class Changes:
+    """Random changes through the protocol, and some behind its back that are told."""
+
+    def __init__(self, fs: HostFilesystem, directory: Path, choice: random.Random) -> None:
+        self._fs = fs
+        self._root = Path(fs.root)
+        self._choice = choice
+        self._archive = directory / "state.zip"
+        self._kept = [fs.snapshot()]
+        fs.export_archive(self._archive)
+
+    def make(self) -> None:
+        """Make one; a few of them are refused."""
+        changes: list[Callable[[], object]] = [
+            *[self._write, self._append, self._move, self._copy] * 3,
+            *[self._delete, self._mkdir, self._restore, self._restore_some] * 2,
+            *[self._keep, self._export, self._import, self._change_outside, self._mount],
+        ]
+        with suppress(OSError, ValueError, SnapshotRestoreError):
+            self._choice.choice(changes)()
+
+    def _path(self) -> str:
+        depth = self._choice.randint(1, 3)
+        return "/".join(self._choice.choice(["a", "b", ".git", "c d"]) for _ in range(depth))
+
+    def _write(self) -> None:
+        self._fs.write(self._path(), self._choice.choice(["", "x", "long " * 900]))
+
+    def _append(self) -> None:
+        self._fs.write(self._path(), "more", mode="append")
+
+    def _move(self) -> None:
+        self._fs.move(self._path(), self._path(), overwrite=self._choice.random() < 0.5)
+
+    def _copy(self) -> None:
+        self._fs.copy(self._path(), self._path(), overwrite=self._choice.random() < 0.5)
+
+    def _delete(self) -> None:
+        self._fs.delete(self._path(), recursive=True)
+
+    def _mkdir(self) -> None:
+        self._fs.mkdir(self._path())
+
+    def _restore(self) -> None:
+        self._fs.restore(self._choice.choice(self._kept))
+
+    def _restore_some(self) -> None:
+        self._fs.restore(self._choice.choice(self._kept), paths=[self._path(), self._path()])
+
+    def _keep(self) -> None:
+        self._kept.append(self._fs.snapshot())
+
+    def _export(self) -> None:
+        self._fs.export_archive(self._archive)
+
+    def _import(self) -> None:
+        self._fs.import_archive(self._archive)
+
+    def _change_outside(self) -> None:
+        path = self._root / self._path()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._fs.changed_outside()
+        path.write_bytes(self._choice.randbytes(10))
+        path.chmod(self._choice.choice([0o600, 0o644, 0o755]))
+
+    def _mount(self) -> None:
+        source = self._root.parent / "source"
+        mount = HostMount(host_path=str(source), mount_path=self._path())
+        self._fs.hydrate_from_host(mount, allowed_roots=[self._root.parent])
+
+
+def tree_of(fs: HostFilesystem) -> str:
+    """Take a snapshot; return the id of its tree, which is the same for the same state."""
+    taken = fs.snapshot()
+    return Repository.open(Path(taken.git_dir or "")).read_commit(taken.commit_ref).tree
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_what_an_exclusive_instance_knows_is_what_there_is(directory: Path, seed: int) -> None:
+    root = directory / WORKSPACE
+    root.mkdir()
+    (directory / "source" / "in").mkdir(parents=True)
+    (directory / "source" / "in" / "f").write_text("mounted")
+    choice = random.Random(seed)
+    with (
+        HostFilesystem(root, git_dir=directory / "known", exclusive=True) as knowing,
+        HostFilesystem(root, git_dir=directory / "walked") as walking,
+    ):
+        changes = Changes(knowing, directory, choice)
+        trees: set[str] = set()
+        for number in range(2_000 if LONG else 100):
+            for _ in range(choice.randint(1, 4)):
+                changes.make()
+            known = tree_of(knowing)
+            assert known == tree_of(walking), f"after {number} changes"
+            trees.add(known)
+    assert len(trees) > 20
