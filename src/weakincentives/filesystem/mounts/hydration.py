@@ -43,7 +43,7 @@ class HydratableFilesystem(MovableFilesystem):
             mount: What is copied.
             allowed_roots: The directories below which it must be; None allows the
                 current directory, an empty sequence nothing.
-            progress: Told a hundred times at most how far it is; raise to stop.
+            progress: Told at every hundredth how far it is; what it raises stops the mount.
 
         Raises:
             PathEscapeError: The host path is below no allowed root.
