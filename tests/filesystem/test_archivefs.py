@@ -172,7 +172,7 @@ def test_a_closed_archive_gives_nothing_more(target: Path) -> None:
 
 
 def test_an_archive_that_is_changed_in_place_is_noticed(target: Path) -> None:
-    with archived(target, large=bytes(2 * MEGABYTE)) as fs:
+    with archived(target, large=bytes(5 * MEGABYTE)) as fs:
         with target.open("ab") as file:
             file.write(b"more")
         with pytest.raises(ArchiveError, match="changed"):

@@ -13,12 +13,12 @@ from weakincentives.filesystem.archives.format import (
     ArchiveError,
     ArchiveLimits,
 )
-from weakincentives.filesystem.archives.state import (
+from weakincentives.filesystem.archives.state import read_archive
+from weakincentives.filesystem.archives.tree import (
     ArchivedFile,
     ArchivedFolder,
     ArchivedLink,
     ArchivedNode,
-    read_archive,
 )
 from weakincentives.filesystem.archives.zipreader import MemberStream
 from weakincentives.filesystem.archives.ziprecords import ZipMember
@@ -56,6 +56,7 @@ class ArchiveFilesystem(ReadableFilesystem):
         state = read_archive(self._path, archive_limits)
         self.manifest = state.manifest
         self._root_node = state.root
+        self._last = ("", state.root)  # where something was looked up last
         self._descriptor = state.descriptor
         self._identity = _identity(state.descriptor)
         self._lock = Lock()
@@ -115,22 +116,36 @@ class ArchiveFilesystem(ReadableFilesystem):
         node = self._find(path)
         if not isinstance(node, ArchivedFile):
             raise os_error(errno.ENOENT, path)
-        with self._lock:
+        if self._is_closed:
+            raise os_error(errno.EBADF, path, "Archive is closed")
+        if node.data is not None:
+            return BytesContent(node.data)
+        with self._lock:  # so that nobody closes it meanwhile
             if self._is_closed:
                 raise os_error(errno.EBADF, path, "Archive is closed")
-            if node.data is not None:
-                return BytesContent(node.data)
             if _identity(self._descriptor) != self._identity:
                 raise ArchiveError(f"Archive has changed since it was opened: {self.root!r}")
-            return _PackedContent(os.dup(self._descriptor), node.member)
+            return _PackedContent(os.dup(self._descriptor), node.member, node.start)
 
     def _find(self, path: str) -> ArchivedNode | None:
+        if not path:
+            return self._root_node
+        parent, _, name = path.rpartition("/")
+        last, folder = self._last
+        if last != parent:
+            folder = self._folder(parent)
+            if folder is None:
+                return None
+            self._last = (parent, folder)
+        return folder.children.get(name)
+
+    def _folder(self, path: str) -> ArchivedFolder | None:
         node: ArchivedNode | None = self._root_node
         for segment in path.split("/") if path else ():
             if not isinstance(node, ArchivedFolder):
                 return None
             node = node.children.get(segment)
-        return node
+        return node if isinstance(node, ArchivedFolder) else None
 
 
 class _PackedContent(Content):
@@ -138,11 +153,11 @@ class _PackedContent(Content):
 
     __slots__ = ("_at", "_buffer", "_descriptor", "_marks", "_member", "_stream")
 
-    def __init__(self, descriptor: int, member: ZipMember) -> None:
+    def __init__(self, descriptor: int, member: ZipMember, start: int) -> None:
         """Own `descriptor`."""
         self._descriptor = descriptor
         self._member = member
-        self._stream = MemberStream(descriptor, member)
+        self._stream = MemberStream(descriptor, member, start)
         self._marks = [(0, self._stream.copy())]
         self._at = 0
         self._buffer = b""

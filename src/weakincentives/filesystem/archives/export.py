@@ -8,9 +8,11 @@ is left out.
 import hashlib
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from weakincentives.filesystem.archives.format import (
     DIRECTORY_MODE,
@@ -22,27 +24,33 @@ from weakincentives.filesystem.archives.format import (
     LinkRecord,
     Manifest,
     encode_manifest,
-    entry_of,
-    escape,
     mode_of,
 )
-from weakincentives.filesystem.archives.reuse import EarlierArchive, earlier_archive
-from weakincentives.filesystem.archives.zipwriter import Packed, ZipWriter
+from weakincentives.filesystem.archives.gathering import LARGE, Entry, Gathering
+from weakincentives.filesystem.archives.names import (
+    entry_of,
+    escape,
+)
+from weakincentives.filesystem.archives.reuse import (
+    DamagedError,
+    EarlierArchive,
+    Known,
+    earlier_archive,
+)
+from weakincentives.filesystem.archives.zipwriter import Stored, ZipWriter, pack
+from weakincentives.filesystem.compression import BEST, Codec
 from weakincentives.filesystem.faults import reached
 from weakincentives.filesystem.leftovers import is_temporary
 from weakincentives.filesystem.limits import check_time
-from weakincentives.filesystem.paths import join
 from weakincentives.filesystem.searchable import SearchableFilesystem
 from weakincentives.filesystem.staging import remove_leftovers, store_file, sync_directory
 from weakincentives.filesystem.text import Content
-from weakincentives.filesystem.types import FileStat
 
 ENTRY_WRITTEN, ALL_WRITTEN = "archive.entry", "archive.written"
 RENAMED, SYNCED = "archive.renamed", "archive.synced"
 FAULT_POINTS = (ENTRY_WRITTEN, ALL_WRITTEN, RENAMED, SYNCED)
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_CHUNK = 1024 * 1024
 
 
 def export_archive(
@@ -51,6 +59,7 @@ def export_archive(
     *,
     created_at: datetime | None = None,
     previous: Path | None = None,
+    codec: Codec = BEST,
 ) -> int:
     """Write the state of `fs` to a ZIP file; return how many files are in it.
 
@@ -60,6 +69,7 @@ def export_archive(
         created_at: What the manifest says; by default the time now.
         previous: An earlier archive of the same workspace, which may be `path`: what
             has not changed since is taken over as it is packed there.
+        codec: What packs the files.
 
     Raises:
         ValueError: `created_at` has no time zone.
@@ -72,11 +82,9 @@ def export_archive(
     directory = os.open(path.parent, _DIRECTORY)
     try:
         _sweep(directory)
-        with earlier_archive(previous) as earlier:
-            export = _Export(fs, earlier)
-            store_file(
-                directory, path.name, lambda target: export.write(target, date), durable=True
-            )
+        with earlier_archive(previous, codec) as earlier:
+            export = _Export(fs, earlier, codec, date)
+            store_file(directory, path.name, export.write, durable=True)
         reached(RENAMED)
         sync_directory(directory)
         reached(SYNCED)
@@ -93,160 +101,118 @@ def _sweep(directory: int) -> None:
 
 
 class _Export:
-    """One export: the entries that have been written so far."""
+    """One export."""
 
-    def __init__(self, fs: SearchableFilesystem, earlier: EarlierArchive) -> None:
-        view = fs._stable()  # pyright: ignore[reportPrivateUsage] # a state is read by its primitives
-        self._lookup = view._lookup  # pyright: ignore[reportPrivateUsage] # the same
-        self._children = view._children  # pyright: ignore[reportPrivateUsage] # the same
-        self._open = view._open  # pyright: ignore[reportPrivateUsage] # the same
-        self._is_frozen = view is not fs
+    def __init__(
+        self, fs: SearchableFilesystem, earlier: EarlierArchive, codec: Codec, created_at: str
+    ) -> None:
+        self._gathering = Gathering(fs, earlier, codec)
         self._earlier = earlier
+        self._codec = codec
+        self._created_at = created_at
         self.files: list[FileRecord] = []
         self._links: list[LinkRecord] = []
         self._directories: list[DirectoryRecord] = []
 
-    def write(self, descriptor: int, created_at: str) -> None:
+    def write(self, descriptor: int) -> None:
         """Write everything to an empty file."""
-        writer = ZipWriter(descriptor)
-        for escaped, path, is_parent in self._walk():
-            check_time("Archive")
-            self._add(writer, path, escaped, is_parent)
+        try:
+            self._write(ZipWriter(descriptor, self._codec, self._earlier))
+        except DamagedError:
+            os.ftruncate(descriptor, 0)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            self.files, self._links, self._directories = [], [], []
+            self._earlier.forget()
+            self._write(ZipWriter(descriptor, self._codec, self._earlier))
+
+    def _write(self, writer: ZipWriter) -> None:
+        with closing(self._gathering.entries()) as entries:
+            for entry in entries:
+                self._add(writer, entry)
+                reached(ENTRY_WRITTEN)
         reached(ALL_WRITTEN)
         manifest = Manifest(
             version=VERSION,
-            created_at=created_at,
+            created_at=self._created_at,
             file_count=len(self.files),
             total_bytes=sum(record.size for record in self.files),
             files=self.files,
             links=self._links,
             directories=self._directories,
+            packer=self._codec.name,
         )
-        writer.add(MANIFEST, 0o644, encode_manifest(manifest))
+        data = encode_manifest(manifest)
+        writer.add(MANIFEST, 0o644, pack(self._codec, data), data)
         writer.finish()
 
-    def _walk(self) -> list[tuple[str, str, bool]]:
-        """Return every path, escaped and plain, and whether something is below it.
-
-        Sorted by the names in the ZIP, where those of directories end with a slash.
-        """
-        found: dict[str, bool] = {}
-        folders: list[str] = [""]
-        for directory in folders:
-            check_time("Archive")
-            files, directories, links = self._names(directory)
-            if directory and (files or directories or links):
-                found[directory] = True
-            found.update((join(directory, name), False) for name in (*files, *links, *directories))
-            folders.extend(join(directory, name) for name in directories)
-        are_folders = set(folders)
-        ordered = sorted(found, key=lambda path: escape(path) + "/" * (path in are_folders))
-        return [(escape(path), path, found[path]) for path in ordered]
-
-    def _names(self, directory: str) -> list[list[str]]:
-        """Return the names of files, directories and links in a directory."""
-        try:
-            groups = self._children(directory)[:3]
-        except OSError:
-            found = self._lookup(directory)
-            if found is not None and found.is_directory:
-                raise
-            return [[], [], []]  # gone since it was listed
-        return [[name for name in group if not is_temporary(name)] for group in groups]
-
-    def _add(self, writer: ZipWriter, path: str, escaped: str, is_parent: bool) -> None:
-        found = self._lookup(path)
-        if found is None:
-            return  # gone since it was listed
+    def _add(self, writer: ZipWriter, entry: Entry) -> None:
+        found, escaped = entry.found, entry.escaped
         if found.is_file:
-            self._add_file(writer, found, escaped)
+            self._add_file(writer, entry)
         elif found.link_target is not None:
             self._links.append(LinkRecord(escaped, escape(found.link_target)))
         elif found.is_directory:
             mode = mode_of(found.permissions)
-            if not is_parent:
-                writer.add_directory(f"{FILES}{entry_of(escaped)}/", found.permissions & 0o777)
-            if not is_parent or mode != DIRECTORY_MODE:
+            if not entry.is_parent:
+                writer.add_directory(f"{FILES}{entry_of(escaped)}/", entry.permissions)
+            if not entry.is_parent or mode != DIRECTORY_MODE:
                 self._directories.append(DirectoryRecord(escaped, mode))
-        reached(ENTRY_WRITTEN)
 
-    def _add_file(self, writer: ZipWriter, found: FileStat, escaped: str) -> None:
-        place = _Place(escaped, entry_of(escaped), found.permissions & 0o777)
-        stored = self._store(writer, place, found)
-        if stored is None:
+    def _add_file(self, writer: ZipWriter, entry: Entry) -> None:
+        if entry.known is not None and self._take(writer, entry, entry.known):
             return
-        made, digest = stored
-        self.files.append(
-            FileRecord(
-                path=escaped,
-                size=made.size,
-                sha256=digest,
-                mode=mode_of(place.permissions),
-                packed_crc32=f"{made.packed_crc:08x}",
-                entry=None if place.entry == escaped else place.entry,
-            )
-        )
+        if entry.data is None:
+            self._add_unread(writer, entry)
+            return
+        packed = entry.packed or pack(self._codec, entry.data)
+        self._record(entry, writer.add(entry.name, entry.permissions, packed, entry.data))
 
-    def _store(
-        self, writer: ZipWriter, place: "_Place", found: FileStat
-    ) -> tuple[Packed, str] | None:
-        """Write a file; return what came of it and its hash, or None if it has gone."""
-        # a state that nobody changes remembers the hashes of its files
-        digest = found.content_hash if self._is_frozen else None
-        made = digest and self._take(writer, place, found.size_bytes, digest)
-        if digest and made:
-            return made, digest
-        try:
-            content = self._open(found.path)
-        except OSError:
-            again = self._lookup(found.path)
-            if again is not None and again.is_file:
-                raise
-            return None  # gone or replaced since it was looked at
+    def _add_unread(self, writer: ZipWriter, entry: Entry) -> None:
+        content = self._gathering.opened(entry.found)
+        if content is None:
+            return
         with content:
-            if content.size > _CHUNK:
-                return self._store_large(writer, place, content)
-            data = content.read(0, content.size)
-        digest = digest or hashlib.sha256(data).hexdigest()
-        made = self._take(writer, place, len(data), digest)
-        return made or writer.add(place.name, place.permissions, data), digest
+            if content.size > LARGE:
+                self._add_large(writer, entry, content)
+                return
+            entry.data = content.read(0, content.size)
+        entry.known = None
+        entry.digest = hashlib.sha256(entry.data).hexdigest()
+        self._add_file(writer, entry)
 
-    def _store_large(
-        self, writer: ZipWriter, place: "_Place", content: Content
-    ) -> tuple[Packed, str]:
+    def _add_large(self, writer: ZipWriter, entry: Entry, content: Content) -> None:
         hashed = _Hashed(content)
-        if self._earlier.find(place.escaped, content.size):
+        if not self._gathering.is_frozen and self._earlier.had(entry.escaped, content.size):
             for _ in hashed.chunks():
                 pass
-            made = self._take(writer, place, content.size, hashed.digest)
-            if made:
-                return made, hashed.digest
-        made = writer.add_large(place.name, place.permissions, content.size, hashed.chunks)
-        return made, hashed.digest
+            known = self._earlier.find(entry.escaped, content.size, hashed.digest)
+            if known is not None and self._take(writer, entry, known):
+                return
+        stored = writer.add_large(entry.name, entry.permissions, content.size, hashed.chunks)
+        entry.digest = hashed.digest
+        self._record(entry, stored)
 
-    def _take(self, writer: ZipWriter, place: "_Place", size: int, digest: str) -> Packed | None:
-        """Take a file over from the earlier archive if it is the same there."""
-        known = self._earlier.find(place.escaped, size)
-        if known is None or known.sha256 != digest:
-            return None
-        member = known.member
-        pieces = self._earlier.raw(known)
-        if pieces is None or not writer.takes(size, member.packed_size):
-            return None
-        writer.add_raw(member, place.permissions, pieces)
-        return Packed(size, known.packed_crc)
+    def _take(self, writer: ZipWriter, entry: Entry, known: Known) -> bool:
+        """Take a file over from the earlier archive, unless that would be packed too tightly."""
+        if not writer.takes_copy(known.record.size, known.entry.packed_size):
+            return False
+        writer.add_copy(known.entry, entry.permissions)
+        record, mode = known.record, mode_of(entry.permissions)
+        self.files.append(record if record.mode == mode else replace(record, mode=mode))
+        return True
 
-
-class _Place(NamedTuple):
-    """Where a file goes in the archive."""
-
-    escaped: str
-    entry: str
-    permissions: int
-
-    @property
-    def name(self) -> str:
-        return FILES + self.entry
+    def _record(self, entry: Entry, stored: Stored) -> None:
+        place = entry_of(entry.escaped)
+        self.files.append(
+            FileRecord(
+                path=entry.escaped,
+                size=stored.size,
+                sha256=entry.digest or "",
+                mode=mode_of(entry.permissions),
+                packed_crc32=f"{stored.packed_crc:08x}",
+                entry=None if place == entry.escaped else place,
+            )
+        )
 
 
 class _Hashed:
@@ -259,7 +225,7 @@ class _Hashed:
     def chunks(self) -> Iterator[bytes]:
         digest = hashlib.sha256()
         offset = 0
-        while chunk := self._content.read(offset, _CHUNK):
+        while chunk := self._content.read(offset, LARGE):
             check_time("Archive")
             digest.update(chunk)
             yield chunk

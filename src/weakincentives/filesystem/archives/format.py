@@ -1,18 +1,19 @@
-"""The archive format apart from its container: the manifest, and how names are spelled in it.
+"""The archive format apart from its container: the manifest, and the limits.
 
 `docs/reference/archive-format.md` specifies it.
 """
 
-import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Annotated
 
 import msgspec
 
 from weakincentives.errors import WinkError
-from weakincentives.filesystem.paths import RESERVED_PREFIX, brief
+from weakincentives.filesystem.paths import brief
 
 VERSION = "1"
 MANIFEST = "manifest.json"
@@ -23,19 +24,12 @@ RATIO_FREE_BYTES = 64 * 1024 * 1024
 DIRECTORY_MODE = "755"
 """What a directory has unless the manifest says otherwise."""
 
-_LONGEST_ENTRY = 60_000  # bytes; a ZIP holds names of up to 65,535
-_LONGEST_SEGMENT = 255  # bytes that the file systems of Linux and macOS store
-_LONGEST_TARGET = 4_095  # bytes that Linux stores in a link
-_LONGEST_TEXT = 1024 * 1024  # characters of a path
 _LONGEST_DATE = 64
 _OBJECTS_PER_ENTRY = 4  # braces in a manifest, names that hold some included
 
-# control characters, backslashes, bytes that would not decode, what looks like an escape
-_ESCAPED = re.compile("[\x00-\x1f\x7f\\\\\udc80-\udcff]|%(?=[0-9A-F]{2})|(?<=\\A[A-Za-z]):")
-_ESCAPE = re.compile(b"%([0-9A-F]{2})")
-_NOWHERE = frozenset({"", ".", ".."})
 _SHA256 = re.compile("[0-9a-f]{64}")
 _CRC32 = re.compile("[0-9a-f]{8}")
+_HEXADECIMAL = b"0123456789abcdef"
 _MODE = re.compile("[0-7]{3}")
 
 
@@ -103,7 +97,10 @@ class DirectoryRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The manifest as it is stored; a plain one has no `files`."""
+    """The manifest as it is stored; a plain one has no `files`.
+
+    `packer` is the library that packed the files.
+    """
 
     version: str
     created_at: str
@@ -112,6 +109,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     files: list[FileRecord] | None = None
     links: list[LinkRecord] = msgspec.field(default_factory=list[LinkRecord])
     directories: list[DirectoryRecord] = msgspec.field(default_factory=list[DirectoryRecord])
+    packer: str = "zlib"
 
     def summary(self) -> ArchiveManifest:
         """Return what it says about the whole archive.
@@ -157,73 +155,18 @@ def decode_manifest(data: bytes, limits: ArchiveLimits) -> Manifest:
     return manifest
 
 
-def escape(text: str) -> str:
-    """Return a path or link target as the manifest spells it: always printable Unicode.
-
-    Raises:
-        ArchiveError: It holds a lone surrogate, which stands for no byte.
-    """
-    if text.isascii() and text.isprintable() and "%" not in text and "\\" not in text:
-        return text if text[1:2] != ":" else _ESCAPED.sub(_percent, text)
-    escaped = _ESCAPED.sub(_percent, text)
-    try:
-        escaped.encode()
-    except UnicodeEncodeError:
-        raise ArchiveError(f"Name holds a lone surrogate: {brief(text)!r}") from None
-    return escaped
+def check_records(records: Sequence[FileRecord]) -> None:
+    """Refuse files if the values of one make no sense; looks at each only if need be."""
+    hashes = [record.sha256 for record in records]
+    sums = [record.packed_crc32 for record in records if record.packed_crc32 is not None]
+    digits = "".join((*hashes, *sums)).encode(errors="replace")
+    are_whole = {*map(len, hashes)} <= {64} and {*map(len, sums)} <= {8}
+    if not are_whole or digits.translate(None, _HEXADECIMAL):
+        for record in records:
+            _check_record(record)
 
 
-def unescape(text: str) -> str:
-    """Return the exact path or link target that `text` spells.
-
-    Raises:
-        ArchiveError: Nothing is spelled so.
-    """
-    if len(text) > _LONGEST_TEXT:
-        raise ArchiveError(f"Name is too long: {brief(text)!r}")
-    if "%" not in text and text.isascii() and text.isprintable():
-        exact = text
-    else:
-        packed = _ESCAPE.sub(lambda match: bytes.fromhex(match[1].decode()), text.encode())
-        exact = packed.decode(errors="surrogateescape")
-    if escape(exact) != text:
-        raise ArchiveError(f"Name is not spelled as it must be: {brief(text)!r}")
-    return exact
-
-
-def entry_of(escaped: str) -> str:
-    """Return the name below `files/` for an escaped path: itself, unless it is too long."""
-    if len(escaped) < _LONGEST_ENTRY // 4:
-        return escaped
-    packed = escaped.encode()
-    if len(packed) <= _LONGEST_ENTRY:
-        return escaped
-    return "%00" + hashlib.sha256(packed).hexdigest()  # no path holds a NUL
-
-
-def check_path(path: str) -> None:
-    """Refuse a path that cannot be the exact path of something in a workspace."""
-    segments = path.split("/")
-    if not _NOWHERE.isdisjoint(segments) or "\0" in path:
-        raise ArchiveError(f"Path is not inside the workspace: {brief(path)!r}")
-    if RESERVED_PREFIX in path and any(each.startswith(RESERVED_PREFIX) for each in segments):
-        raise ArchiveError(f"Path has a reserved name: {brief(path)!r}")
-    # a character has up to 4 bytes
-    if (
-        max(map(len, segments)) * 4 > _LONGEST_SEGMENT
-        and max(map(_length, segments)) > _LONGEST_SEGMENT
-    ):
-        raise ArchiveError(f"Path has a name that is too long: {brief(path)!r}")
-
-
-def check_target(target: str, path: str) -> None:
-    """Refuse what no link can point to."""
-    if not target or "\0" in target or _length(target) > _LONGEST_TARGET:
-        raise ArchiveError(f"Link has an impossible target: {brief(path)!r}")
-
-
-def check_record(record: FileRecord) -> None:
-    """Refuse values of a file that make no sense."""
+def _check_record(record: FileRecord) -> None:
     if not _SHA256.fullmatch(record.sha256):
         raise ArchiveError(f"File has no valid sha256: {brief(record.path)!r}")
     if record.packed_crc32 is not None and not _CRC32.fullmatch(record.packed_crc32):
@@ -237,14 +180,12 @@ def mode_of(permissions: int) -> str:
 
 def permissions_of(mode: str, path: str) -> int:
     """Return the permission bits that `mode` spells."""
-    if not _MODE.fullmatch(mode):
+    permissions = _permissions(mode)
+    if permissions is None:
         raise ArchiveError(f"Entry has no valid mode: {brief(path)!r}")
-    return int(mode, 8)
+    return permissions
 
 
-def _length(text: str) -> int:
-    return len(text.encode(errors="surrogateescape"))
-
-
-def _percent(match: re.Match[str]) -> str:
-    return f"%{match[0].encode(errors='surrogateescape')[0]:02X}"
+@lru_cache(maxsize=512)
+def _permissions(mode: str) -> int | None:
+    return int(mode, 8) if _MODE.fullmatch(mode) else None

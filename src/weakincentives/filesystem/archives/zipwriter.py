@@ -1,150 +1,221 @@
 """ZIP files, written so that the same entries give the same bytes.
 
-Times are fixed, compression too. An entry of another archive can be taken over as it
-is packed.
+Times are fixed, compression too. Entries of another archive can be taken over as they
+are packed.
 """
 
 import os
 import stat
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from weakincentives.filesystem.archives.format import DEFAULT_ARCHIVE_LIMITS, RATIO_FREE_BYTES
 from weakincentives.filesystem.archives.ziprecords import (
-    CENTRAL,
-    CENTRAL_SIGNATURE,
     DEFLATED,
-    END,
-    END64,
-    END64_SIGNATURE,
-    END_SIGNATURE,
     FASTEST,
     LOCAL,
-    LOCAL_SIGNATURE,
-    LOCATOR64,
-    LOCATOR64_SIGNATURE,
-    MAX_16,
-    MAX_32,
     STORED,
-    UNIX,
     UTF8,
-    ZIP64_EXTRA,
     ZipMember,
+    beginning,
+    central,
+    end_records,
+    is_wide,
+    local_header,
 )
+from weakincentives.filesystem.compression import Codec, Deflater
 from weakincentives.filesystem.limits import check_time
 from weakincentives.filesystem.staging import write_all
 
-LEVEL = 1
-_BUFFER = 1024 * 1024
-WIDE = 0xF0000000  # sizes from here on get 64 bits, which leaves room for what deflate adds
-_VERSION = 45  # of the format: 64 bits
-_TIME, _DATE = 0, (1 << 5) | 1  # midnight of 1980-01-01, the first that a ZIP knows
-_WIDE_SIZES = Struct("<2H2Q")
+BEGINNINGS = frozenset({beginning(UTF8 | FASTEST, DEFLATED), beginning(UTF8, STORED)})
+"""How records in the directory begin, for what is packed as tightly as can be or not at all."""
+
+RUN = 1024 * 1024
+"""Bytes of entries that are copied at once; one that is larger is copied alone."""
+
+_BUFFER = 256 * 1024
+_TAIL = Struct("<2L")  # of a record in the directory: external attributes, offset
 
 Chunks = Callable[[], Iterable[bytes]]
 
 
 class Packed(NamedTuple):
+    """Content as it is stored; `packed_crc` is the checksum of the packed bytes."""
+
+    packed: bytes
+    method: int
+    flags: int
+    crc: int
+    packed_crc: int
+
+
+class Stored(NamedTuple):
     """What came of an entry: its size, and the checksum of its packed bytes."""
 
     size: int
     packed_crc: int
 
 
+class Copy(NamedTuple):
+    """An entry of another archive: the unchanging part of its record, and its header."""
+
+    record: bytes
+    header: bytes
+    offset: int
+    packed_size: int
+    packed_crc: int
+
+    @property
+    def end(self) -> int:
+        """Where it ends in the other archive."""
+        return self.offset + len(self.header) + self.packed_size
+
+
+class Source(Protocol):
+    """Another archive."""
+
+    def checked(self, run: Sequence[Copy]) -> Iterable[bytes]:
+        """Yield the bytes of entries that follow each other, once they have been checked."""
+        ...
+
+
+def pack(codec: Codec, data: bytes) -> Packed:
+    """Return content as it is stored: packed, unless that is not smaller."""
+    packed, method, flags = codec.deflate(data), DEFLATED, UTF8 | FASTEST
+    if len(packed) >= len(data):
+        packed, method, flags = data, STORED, UTF8
+    return Packed(packed, method, flags, codec.crc32(data), codec.crc32(packed))
+
+
 class ZipWriter:
     """Writes a ZIP to an open, empty file."""
 
-    def __init__(self, descriptor: int) -> None:
-        """Begin at the beginning."""
+    def __init__(self, descriptor: int, codec: Codec, source: Source) -> None:
+        """Begin at the beginning; `source` is where copies come from."""
         self._descriptor = descriptor
-        self._buffer = bytearray()
+        self._codec = codec
+        self._source = source
+        self._run: list[Copy] = []
+        self._run_size = 0
+        self._buffer: list[bytes] = []
+        self._buffered = 0
         self._flushed = 0
-        self._members: list[ZipMember] = []
+        self._directory = bytearray()
+        self._count = 0
         self._excess = 0
 
     @property
     def _offset(self) -> int:
-        return self._flushed + len(self._buffer)
+        return self._flushed + self._buffered + self._run_size
 
-    def add(self, name: str, permissions: int, data: bytes) -> Packed:
-        """Add a file whose content is in memory."""
-        packed = zlib.compress(data, LEVEL, -15)
-        flags = UTF8 | FASTEST
-        if self._spend(len(data), len(packed)):
-            packed, flags = _huffman(data), UTF8
-        method = DEFLATED
-        if len(packed) >= len(data):
-            packed, method, flags = data, STORED, UTF8
-        mode, crc = stat.S_IFREG | permissions, zlib.crc32(data)
-        member = ZipMember(name, flags, method, crc, len(packed), len(data), mode, self._offset)
-        self._members.append(member)
-        self._write(local_header(member, wide=False) + packed)
-        return Packed(len(data), zlib.crc32(packed))
+    def add(self, name: str, permissions: int, packed: Packed, data: bytes) -> Stored:
+        """Add a file whose content is `data`, and what it has been packed to."""
+        self._settle()
+        if not self._takes(len(data), len(packed.packed)):
+            packed = self._loosely(packed, data)
+        mode = stat.S_IFREG | permissions
+        fixed = packed.flags, packed.method, packed.crc
+        member = ZipMember(name, *fixed, len(packed.packed), len(data), mode, self._offset)
+        self._list(central(member))
+        self._write(local_header(member, wide=False))
+        self._write(packed.packed)
+        return Stored(len(data), packed.packed_crc)
 
-    def add_large(self, name: str, permissions: int, expected: int, chunks: Chunks) -> Packed:
+    def add_large(self, name: str, permissions: int, expected: int, chunks: Chunks) -> Stored:
         """Add a file a chunk at a time; it has up to `expected` bytes.
 
         `chunks` may be asked for twice.
         """
+        self._settle()
         self._flush()
         mode = stat.S_IFREG | permissions
-        member = ZipMember(name, UTF8 | FASTEST, DEFLATED, 0, 0, 0, mode, self._flushed)
-        wide = expected >= WIDE
-        written, crc = self._stream(member, wide, chunks(), zlib.Z_DEFAULT_STRATEGY)
-        if self._spend(written.size, written.packed_size):
+        flags = UTF8 | FASTEST
+        member = ZipMember(name, flags, DEFLATED, 0, 0, 0, mode, self._flushed)
+        wide = is_wide(expected)
+        written, crc = self._stream(member, wide, chunks(), self._codec.deflater())
+        if not self._takes(written.size, written.packed_size):
             os.ftruncate(self._descriptor, member.offset)
             os.lseek(self._descriptor, member.offset, os.SEEK_SET)
             self._flushed = member.offset
             member = member._replace(flags=UTF8)
-            written, crc = self._stream(member, wide, chunks(), zlib.Z_HUFFMAN_ONLY)
+            written, crc = self._stream(member, wide, chunks(), _huffman())
         os.pwrite(self._descriptor, local_header(written, wide), member.offset)
-        self._members.append(written)
-        return Packed(written.size, crc)
-
-    def add_raw(self, member: ZipMember, permissions: int, pieces: Iterable[bytes]) -> None:
-        """Add a file as it is in another archive: `pieces` are its header and packed bytes."""
-        mode = stat.S_IFREG | permissions
-        self._members.append(member._replace(mode=mode, offset=self._offset))
-        for piece in pieces:
-            self._write(piece)
+        self._list(central(written))
+        return Stored(written.size, crc)
 
     def add_directory(self, name: str, permissions: int) -> None:
         """Add a directory; `name` ends with a slash."""
+        self._settle()
         mode = stat.S_IFDIR | permissions
         member = ZipMember(name, UTF8, STORED, 0, 0, 0, mode, self._offset)
-        self._members.append(member)
+        self._list(central(member))
         self._write(local_header(member, wide=False))
 
-    def takes(self, size: int, packed_size: int) -> bool:
-        """Return whether an entry packed so tightly may be added, and count it if so."""
-        return not self._spend(size, packed_size)
+    def add_copy(self, entry: Copy, permissions: int) -> None:
+        """Add a file as it is in the other archive."""
+        size = entry.end - entry.offset
+        is_next = not self._run or entry.offset == self._run[-1].end
+        if not is_next or self._run_size + size > RUN:
+            self._settle()
+        tail = _TAIL.pack((stat.S_IFREG | permissions) << 16, self._offset)
+        self._list(entry.record + tail + entry.header[LOCAL.size :])
+        self._run.append(entry)
+        self._run_size += size
+
+    def takes_copy(self, size: int, packed_size: int) -> bool:
+        """Return whether an entry may be copied as it is, and count it if so."""
+        return not is_wide(self._offset) and self._takes(size, packed_size)
 
     def finish(self) -> None:
         """Write the directory."""
-        begin = self._offset
-        for member in self._members:
-            self._write(_central(member))
-        length = self._offset - begin
-        self._write(_end(len(self._members), length, begin))
+        self._settle()
+        begin, length = self._offset, len(self._directory)
         self._flush()
+        write_all(self._descriptor, bytes(self._directory))
+        write_all(self._descriptor, end_records(self._count, length, begin))
 
-    def _spend(self, size: int, packed_size: int) -> bool:
-        """Count what exceeds the ratio that readers allow; return True if that is too much."""
-        excess = max(0, size - packed_size * DEFAULT_ARCHIVE_LIMITS.max_ratio)
-        if self._excess + excess > RATIO_FREE_BYTES:
+    def _takes(self, size: int, packed_size: int) -> bool:
+        """Return whether an entry packed so tightly may be added, and count it if so."""
+        excess = size - packed_size * DEFAULT_ARCHIVE_LIMITS.max_ratio
+        if excess <= 0:
             return True
+        if self._excess + excess > RATIO_FREE_BYTES:
+            return False
         self._excess += excess
-        return False
+        return True
+
+    def _write(self, data: bytes) -> None:
+        self._buffer.append(data)
+        self._buffered += len(data)
+        if self._buffered >= _BUFFER:
+            self._flush()
+
+    def _settle(self) -> None:
+        """Write the copies that are due."""
+        run, self._run, self._run_size = self._run, [], 0
+        for piece in self._source.checked(run) if run else ():
+            self._write(piece)
+
+    def _list(self, record: bytes) -> None:
+        self._directory += record
+        self._count += 1
+
+    def _loosely(self, packed: Packed, data: bytes) -> Packed:
+        """Return content packed without looking for repetitions: at most eight to one."""
+        loose = b"".join(each for _, each in _compressed(_huffman(), (data,)))
+        return packed._replace(
+            packed=loose, method=DEFLATED, flags=UTF8, packed_crc=self._codec.crc32(loose)
+        )
 
     def _stream(
-        self, member: ZipMember, wide: bool, chunks: Iterable[bytes], strategy: int
+        self, member: ZipMember, wide: bool, chunks: Iterable[bytes], engine: Deflater
     ) -> tuple[ZipMember, int]:
         """Write an entry whose sizes are not known yet; return it with them, and a checksum."""
         self._write(local_header(member, wide))
         size = crc = packed_size = packed_crc = 0
-        for raw, packed in _compressed(strategy, chunks):
+        for raw, packed in _compressed(engine, chunks):
             size += len(raw)
             crc = zlib.crc32(raw, crc)
             packed_size += len(packed)
@@ -153,67 +224,19 @@ class ZipWriter:
         self._flush()
         return member._replace(size=size, crc=crc, packed_size=packed_size), packed_crc
 
-    def _write(self, data: bytes) -> None:
-        self._buffer += data
-        if len(self._buffer) >= _BUFFER:
-            self._flush()
-
     def _flush(self) -> None:
-        write_all(self._descriptor, bytes(self._buffer))
-        self._flushed += len(self._buffer)
-        self._buffer.clear()
+        write_all(self._descriptor, b"".join(self._buffer))
+        self._flushed += self._buffered
+        self._buffer, self._buffered = [], 0
 
 
-def _huffman(data: bytes) -> bytes:
-    """Return `data` packed without looking for repetitions: at most eight to one."""
-    return b"".join(packed for _, packed in _compressed(zlib.Z_HUFFMAN_ONLY, (data,)))
+def _huffman() -> Deflater:
+    return zlib.compressobj(1, zlib.DEFLATED, -15, zlib.DEF_MEM_LEVEL, zlib.Z_HUFFMAN_ONLY)
 
 
-def _compressed(strategy: int, chunks: Iterable[bytes]) -> Iterable[tuple[bytes, bytes]]:
+def _compressed(engine: Deflater, chunks: Iterable[bytes]) -> Iterable[tuple[bytes, bytes]]:
     """Yield what goes in with what comes out."""
-    engine = zlib.compressobj(LEVEL, zlib.DEFLATED, -15, zlib.DEF_MEM_LEVEL, strategy)
     for chunk in chunks:
         check_time("Archive")
         yield chunk, engine.compress(chunk)
     yield b"", engine.flush()
-
-
-def local_header(member: ZipMember, wide: bool) -> bytes:
-    """Return what stands before the packed bytes of an entry; `wide` if sizes need 64 bits."""
-    name = member.name.encode()
-    sizes, extra = (member.packed_size, member.size), b""
-    if wide:
-        extra = _WIDE_SIZES.pack(ZIP64_EXTRA, 16, member.size, member.packed_size)
-        sizes = (MAX_32, MAX_32)
-    lengths = len(name), len(extra)
-    fixed = _VERSION, member.flags, member.method, _TIME, _DATE, member.crc
-    return LOCAL.pack(LOCAL_SIGNATURE, *fixed, *sizes, *lengths) + name + extra
-
-
-def _central(member: ZipMember) -> bytes:
-    name = member.name.encode()
-    wide = b""
-    small: list[int] = []
-    for value in (member.size, member.packed_size, member.offset):
-        if value >= WIDE:
-            wide += value.to_bytes(8, "little")
-        small.append(MAX_32 if value >= WIDE else value)
-    if wide:
-        wide = ZIP64_EXTRA.to_bytes(2, "little") + len(wide).to_bytes(2, "little") + wide
-    size, packed_size, offset = small
-    made_by = (UNIX << 8) | _VERSION
-    external = (member.mode << 16) | (0x10 if member.is_directory else 0)
-    fixed = made_by, _VERSION, member.flags, member.method, _TIME, _DATE, member.crc
-    lengths = len(name), len(wide), 0
-    tail = 0, 0, external, offset
-    return CENTRAL.pack(CENTRAL_SIGNATURE, *fixed, packed_size, size, *lengths, *tail) + name + wide
-
-
-def _end(count: int, length: int, begin: int) -> bytes:
-    wide = b""
-    if count >= MAX_16 or length >= WIDE or begin >= WIDE:
-        fixed = END64.size - 12, (UNIX << 8) | _VERSION, _VERSION, 0, 0
-        wide = END64.pack(END64_SIGNATURE, *fixed, count, count, length, begin)
-        wide += LOCATOR64.pack(LOCATOR64_SIGNATURE, 0, begin + length, 1)
-        count, length, begin = MAX_16, MAX_32, MAX_32
-    return wide + END.pack(END_SIGNATURE, 0, 0, count, count, length, begin, 0)
