@@ -35,7 +35,7 @@ from weakincentives.filesystem.limits import (
     TimeLimitError,
     time_limit,
 )
-from weakincentives.filesystem.mounts import HostMount, MountReport, SkippedEntry
+from weakincentives.filesystem.mounts import HostMount, MountProgress, MountReport, SkippedEntry
 from weakincentives.filesystem.paths import (
     InvalidPathError,
     PathEscapeError,
@@ -130,6 +130,7 @@ __all__ = [
     "LineCount",
     "LinkCreated",
     "Listener",
+    "MountProgress",
     "MountReport",
     "ObservableFilesystem",
     "PathEscapeError",

@@ -11,7 +11,7 @@ import os
 import stat
 import sys
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import groupby
@@ -164,6 +164,14 @@ class DirectoryFilesystem(BaseFilesystem):
                 exclusive=exclusive,
                 durable=self._durable,
             )
+
+    def _store_pieces(self, path: str, pieces: Iterator[bytes], *, permissions: int) -> None:
+        def fill(target: int) -> None:
+            for piece in pieces:
+                staging.write_all(target, piece)
+
+        with self._changing(path) as (parent, name):
+            staging.store_file(parent, name, fill, permissions=permissions, durable=self._durable)
 
     def _append(self, path: str, data: bytes) -> None:
         self._store_copy(path, path, None, data)

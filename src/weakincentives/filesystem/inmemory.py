@@ -127,7 +127,8 @@ class InMemoryFilesystem(BaseFilesystem):
             if type(old) is FileNode:
                 permissions = old.permissions if permissions is None else permissions
                 created = old.created
-            put(chain, name, FileNode(data, permissions or 0o644, created, now), now)
+            mode = 0o644 if permissions is None else permissions
+            put(chain, name, FileNode(data, mode, created, now), now)
 
     def _make_directory(self, path: str) -> None:
         if self._find(path) is not None:
