@@ -48,7 +48,7 @@ print(fs.read("a.txt").content)
 """
 
 
-@pytest.fixture(params=["memory"])
+@pytest.fixture(params=["memory", "host"])
 def fs(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[BaseFilesystem, None, None]:
     if request.param == "memory":
         yield InMemoryFilesystem()
