@@ -86,7 +86,7 @@ def _parse(data: bytes | str) -> object:
         return msgspec.json.decode(data)
     except RecursionError:
         raise SerdeError(_DEPTH) from None
-    except (ValueError, OverflowError) as fault:
+    except (msgspec.MsgspecError, ValueError, OverflowError) as fault:
         if "surrogate" not in str(fault):
             raise SerdeError(f"Not JSON: {fault}") from None
     try:

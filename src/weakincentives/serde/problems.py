@@ -46,7 +46,7 @@ def unknown_field(name: object, known: Iterable[str], place: str) -> str:
 
 
 def _field_problems(value: Mapping[object, object], kind: Any) -> Iterator[str]:
-    known = {each.name: each for each in fields(kind) if each.init or not each.name.startswith("_")}
+    known = {each.name: each for each in fields(kind)}
     hints = get_type_hints(kind)
     for name in value:
         if name not in known:
