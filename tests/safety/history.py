@@ -31,6 +31,7 @@ ONE: Children = {
     b".git": Directory({b"HEAD": File(b"ref: refs/heads/main\n"), b"config": File(b"one")}),
     b"d": Directory({b"f%d" % n: File(b"one %d" % n * n) for n in range(6)}, 0o700),
     b"link": Link(b"same"),
+    b"closed": Directory({b"f": File(b"one"), b"d": Directory({b"g": File(b"")}, 0o500)}, 0o555),
     b"gone": Directory({b"deep": Directory({b"er": Directory({b"f": File(b"one")})})}),
     b"\xff\n": File(b"odd"),
 }
@@ -45,6 +46,7 @@ TWO: Children = {
     b".git": Directory({b"HEAD": File(b"ref: refs/heads/x\n"), b"hooks": Directory({})}),
     b"d": Directory({b"f%d" % n: File(b"two %d" % n * n) for n in range(3, 9)}, 0o555),
     b"link": Link(b"/etc/passwd"),
+    b"closed": Directory({b"f": File(b"two"), b"d": Directory({b"h": File(b"")}, 0o500)}, 0o555),
     b"new": Directory({b"deep": Directory({b"er": Directory({b"f": File(b"two")})})}),
     b"%41": File(b"odd", 0o400),
 }

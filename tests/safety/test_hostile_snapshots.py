@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
@@ -284,6 +285,28 @@ def spoil(path: Path, other: Path, damage: str) -> None:
         shutil.copy(other, path)
     elif damage == "no file":
         path.mkdir()
+
+
+def test_whatever_somebody_removes_from_the_store_nothing_else_is_lost(stage: Stage) -> None:
+    """As those do who clean up the temporary directory."""
+    whole = stage.directory / "whole"
+    shutil.copytree(stage.store, whole)
+    names = sorted(str(path.relative_to(whole)) for path in whole.rglob("*"))
+    for name in names:
+        shutil.rmtree(stage.store)
+        shutil.copytree(whole, stage.store)
+        gone = stage.store / name
+        shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+        with suppress(SnapshotError), stage.opened() as fs:
+            fs.snapshot()
+        assert stage.state() == "two", name
+        with suppress(SnapshotRestoreError), stage.opened() as fs:
+            fs.restore(stage.kept["one"])
+            assert stage.state() == "one", name
+            clear(stage.root)
+            lay_out(stage.root, TWO)
+        assert stage.state() == "two", name
+    assert len(names) > 15
 
 
 def test_the_order_is_that_of_taking_whatever_the_clock_says(

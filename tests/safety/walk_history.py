@@ -1,4 +1,4 @@
-"""Makes operations on a history fail at every fault point: by a kill, a full and a broken disk.
+"""Makes operations on a history fail at every fault point: by kill, interrupt and broken disks.
 
 `python -m tests.safety.walk_history <operation> <directory>` prints what it saw in JSON;
 with the operation `points` it only finds out which points there are.
@@ -6,7 +6,6 @@ with the operation `points` it only finds out which points there are.
 
 import errno
 import json
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -23,7 +22,12 @@ from weakincentives.filesystem import HostFilesystem
 from weakincentives.filesystem.faults import fault_hook
 from weakincentives.filesystem.store.repository import Repository
 
-FAULTS = ["kill", errno.ENOSPC, errno.EIO]
+FAULTS: dict[str, BaseException | None] = {
+    "kill": None,
+    "full": OSError(errno.ENOSPC, "No space left on device"),
+    "broken": OSError(errno.EIO, "Input/output error"),
+    "interrupt": KeyboardInterrupt(),
+}
 _decided = [1]  # at the last of these points a restore is decided
 
 
@@ -187,9 +191,9 @@ class Walk:
 
     def run(self) -> Summary:
         """Fail in every way at every point."""
-        for fault in FAULTS:
+        for name, fault in FAULTS.items():
             for number in chosen(self.summary.passed):
-                where = f"{fault} at {number} ({self.summary.passed[number]})"
+                where = f"{name} at {number} ({self.summary.passed[number]})"
                 try:
                     self._fail(number, fault)
                 except (AssertionError, WinkError, OSError) as error:
@@ -206,24 +210,24 @@ class Walk:
         directory.mkdir()
         return Stage(directory)
 
-    def _fail(self, number: int, fault: str | int) -> None:
+    def _fail(self, number: int, fault: BaseException | None) -> None:
         if self._operation.is_once:
             self._stage = self._next_stage()
         self._operation.prepare(self._stage)
-        if isinstance(fault, int):
+        if fault is not None:
             self._raise_at(number, fault)
         else:
             work = partial(_do, self._operation, self._stage)
             self.summary.killed += Child(work, dies_at=number + 1).join()
         self.summary.outcomes[self._operation.check(self._stage)] += 1
 
-    def _raise_at(self, number: int, code: int) -> None:
+    def _raise_at(self, number: int, fault: BaseException) -> None:
         """Fail once, and go on with the same instance as if nothing had happened."""
         passed = iter(range(sys.maxsize))
 
         def hook(_: str) -> None:
             if next(passed) == number:
-                raise OSError(code, os.strerror(code))
+                raise fault
 
         if self._operation.prepare is _interrupt:
             self._try(hook, lambda: _do(self._operation, self._stage))
@@ -248,7 +252,7 @@ class Walk:
         try:
             with fault_hook(hook):
                 work()
-        except (WinkError, OSError) as error:
+        except (WinkError, OSError, KeyboardInterrupt) as error:
             self.summary.raised[type(error).__name__] += 1
 
 
