@@ -1,5 +1,6 @@
 """What a snapshot keeps comes back to the byte, whatever is in the workspace."""
 
+import hashlib
 import json
 import os
 import random
@@ -224,3 +225,65 @@ def test_what_an_exclusive_instance_knows_is_what_there_is(directory: Path, seed
             assert known == tree_of(walking), f"after {number} changes"
             trees.add(known)
     assert len(trees) > 20
+
+
+@pytest.fixture
+def fs(directory: Path) -> Iterator[HostFilesystem]:
+    (directory / WORKSPACE).mkdir()
+    with HostFilesystem(directory / WORKSPACE, git_dir=directory / STORE) as fs:
+        yield fs
+
+
+def test_files_larger_than_what_is_held_in_memory_come_back(fs: HostFilesystem) -> None:
+    root = Path(fs.root)
+    (root / "hole").touch()
+    os.truncate(root / "hole", 40_000_000)
+    (root / "large").write_bytes(random.Random(1).randbytes(1_000_003) * 17)
+    digests = [digest_of(root / name) for name in ("hole", "large")]
+    kept = fs.snapshot()
+    with (root / "large").open("r+b") as file:
+        file.seek(16_000_000)
+        file.write(b"!")
+    (root / "hole").unlink()
+    fs.restore(kept)
+    assert [digest_of(root / name) for name in ("hole", "large")] == digests
+
+
+def digest_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def test_a_tree_deeper_than_any_path_comes_back(fs: HostFilesystem, directory: Path) -> None:
+    levels, segment = 1_500, "n" * 20
+    make_deep(Path(fs.root), segment, levels)
+    kept = fs.snapshot()
+    subprocess.run(["rm", "-rf", f"{fs.root}/{segment}"], check=True)
+    fs.restore(kept)
+    assert depth_of(Path(fs.root), segment) == levels
+    fs.export_archive(directory / "deep.zip")
+    fs.delete(segment, recursive=True)
+    fs.import_archive(directory / "deep.zip")
+    assert depth_of(Path(fs.root), segment) == levels
+
+
+def make_deep(root: Path, segment: str, levels: int) -> None:
+    current = os.open(root, os.O_RDONLY)
+    for _ in range(levels):
+        os.mkdir(segment, dir_fd=current)
+        deeper = os.open(segment, os.O_RDONLY, dir_fd=current)
+        os.close(current)
+        current = deeper
+    os.close(current)
+
+
+def depth_of(root: Path, segment: str) -> int:
+    current, depth = os.open(root, os.O_RDONLY), 0
+    with suppress(FileNotFoundError):
+        while True:
+            deeper = os.open(segment, os.O_RDONLY, dir_fd=current)
+            os.close(current)
+            current = deeper
+            depth += 1
+    os.close(current)
+    return depth
