@@ -209,3 +209,10 @@ def test_what_a_filesystem_cannot_do_is_not_asked_of_it():
     pair = Pair(InMemoryFilesystem(), MockFilesystem())
     assert {"snapshot", "restore", "restore_paths", "export", "import"} <= pair.without
     assert Pair(InMemoryFilesystem(), InMemoryFilesystem()).without == frozenset()
+
+
+def test_a_divergence_shows_the_messages_that_are_not_compared():
+    pair = Pair(InMemoryFilesystem(), InMemoryFilesystem(read_only=True))
+    pair.perform(Operation("read", {"path": "gone"}))
+    with pytest.raises(DivergenceError, match="Filesystem is read-only"):
+        pair.perform(Operation("write", {"path": "a", "content": "text"}))

@@ -95,6 +95,7 @@ class Outcome:
     value: object = None
     error: type[Exception] | None = None
     code: int | None = None
+    message: str = field(default="", compare=False)
 
 
 def draw_path(choose: Choose) -> str:

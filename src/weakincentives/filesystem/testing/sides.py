@@ -65,7 +65,7 @@ class Side:
         try:
             return Outcome(comparable(self._call(operation)))
         except (OSError, ValueError, TypeError, WinkError) as error:
-            return Outcome(None, type(error), getattr(error, "errno", None))
+            return Outcome(None, type(error), getattr(error, "errno", None), str(error))
 
     def _call(self, operation: Operation) -> object:
         own: dict[str, Callable[..., object]] = {
