@@ -1,4 +1,4 @@
-"""What turns a filesystem into a workspace: events, deadlines, budgets, clocks."""
+"""What turns a filesystem into a workspace: events, deadlines, budgets, clocks, tracing."""
 
 from weakincentives.runtime.budget import (
     Budget,
@@ -20,9 +20,31 @@ from weakincentives.runtime.events import (
     PublishResult,
     ToolInvoked,
 )
+from weakincentives.runtime.spans import (
+    FilesystemOperation,
+    filesystem_span,
+    model_span,
+    prompt_span,
+    tell_changes,
+    tell_response,
+    tell_result,
+    tell_snapshot,
+    tool_span,
+)
+from weakincentives.runtime.tracing import (
+    NO_TRACING,
+    AttributeValue,
+    Span,
+    Tracing,
+    current_tracing,
+    start_span,
+    use_tracing,
+)
 
 __all__ = [
+    "NO_TRACING",
     "SYSTEM_CLOCK",
+    "AttributeValue",
     "Budget",
     "BudgetExceededError",
     "BudgetTracker",
@@ -31,6 +53,7 @@ __all__ = [
     "DeadlineExceededError",
     "EventBus",
     "Excess",
+    "FilesystemOperation",
     "Handler",
     "HandlerFailure",
     "InProcessDispatcher",
@@ -39,7 +62,20 @@ __all__ = [
     "PromptExecuted",
     "PromptRendered",
     "PublishResult",
+    "Span",
     "SystemClock",
     "TokenUsage",
     "ToolInvoked",
+    "Tracing",
+    "current_tracing",
+    "filesystem_span",
+    "model_span",
+    "prompt_span",
+    "start_span",
+    "tell_changes",
+    "tell_response",
+    "tell_result",
+    "tell_snapshot",
+    "tool_span",
+    "use_tracing",
 ]
