@@ -41,6 +41,18 @@ print(fs.import_archive(Path(sys.argv[1])), fs.read("text").content[:4])
 """
 
 
+AT_THE_END = """
+import atexit, os, sys
+from pathlib import Path
+from weakincentives.filesystem import InMemoryFilesystem
+
+fs = InMemoryFilesystem()
+for number in range(200):
+    fs.write_bytes(str(number), os.urandom(10_000))
+atexit.register(lambda: print(fs.export_archive(sys.argv[1]), fs.import_archive(sys.argv[1])))
+"""
+
+
 @pytest.fixture(params=CODECS, ids=lambda codec: codec.name)
 def codec(request: pytest.FixtureRequest) -> Codec:
     return request.param
@@ -247,6 +259,11 @@ def test_an_error_ends_the_work_and_its_threads() -> None:
 def test_a_time_limit_holds_in_every_thread() -> None:
     with pytest.raises(TimeLimitError), time_limit(0):
         list(in_order(lambda number: number and check_time("Work"), range(100)))
+
+
+def test_a_process_that_ends_can_still_write_archives(target: Path) -> None:
+    command = [sys.executable, "-c", AT_THE_END, str(target)]
+    assert subprocess.check_output(command, text=True) == "200 200\n"
 
 
 def test_archives_are_read_by_many_threads(target: Path) -> None:

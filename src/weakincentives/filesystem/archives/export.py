@@ -34,10 +34,9 @@ from weakincentives.filesystem.archives.names import (
 from weakincentives.filesystem.archives.reuse import (
     DamagedError,
     EarlierArchive,
-    Known,
     earlier_archive,
 )
-from weakincentives.filesystem.archives.zipwriter import Stored, ZipWriter, pack
+from weakincentives.filesystem.archives.zipwriter import Copy, Stored, ZipWriter, pack
 from weakincentives.filesystem.compression import BEST, Codec
 from weakincentives.filesystem.faults import reached
 from weakincentives.filesystem.leftovers import is_temporary
@@ -128,7 +127,8 @@ class _Export:
     def _write(self, writer: ZipWriter) -> None:
         with closing(self._gathering.entries()) as entries:
             for entry in entries:
-                self._add(writer, entry)
+                if entry.known is None or not self._take(writer, entry, entry.known):
+                    self._add(writer, entry)
                 reached(ENTRY_WRITTEN)
         reached(ALL_WRITTEN)
         manifest = Manifest(
@@ -159,8 +159,6 @@ class _Export:
                 self._directories.append(DirectoryRecord(escaped, mode))
 
     def _add_file(self, writer: ZipWriter, entry: Entry) -> None:
-        if entry.known is not None and self._take(writer, entry, entry.known):
-            return
         if entry.data is None:
             self._add_unread(writer, entry)
             return
@@ -176,7 +174,6 @@ class _Export:
                 self._add_large(writer, entry, content)
                 return
             entry.data = content.read(0, content.size)
-        entry.known = None
         entry.digest = hashlib.sha256(entry.data).hexdigest()
         self._add_file(writer, entry)
 
@@ -192,12 +189,11 @@ class _Export:
         entry.digest = hashed.digest
         self._record(entry, stored)
 
-    def _take(self, writer: ZipWriter, entry: Entry, known: Known) -> bool:
+    def _take(self, writer: ZipWriter, entry: Entry, copy: Copy) -> bool:
         """Take a file over from the earlier archive, unless that would be packed too tightly."""
-        if not writer.takes_copy(known.record.size, known.entry.packed_size):
+        if not writer.add_copy(copy, entry.permissions):
             return False
-        writer.add_copy(known.entry, entry.permissions)
-        record, mode = known.record, mode_of(entry.permissions)
+        record, mode = copy.record, mode_of(entry.permissions)
         self.files.append(record if record.mode == mode else replace(record, mode=mode))
         return True
 

@@ -7,7 +7,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Annotated
 
 import msgspec
@@ -30,7 +29,8 @@ _OBJECTS_PER_ENTRY = 4  # braces in a manifest, names that hold some included
 _SHA256 = re.compile("[0-9a-f]{64}")
 _CRC32 = re.compile("[0-9a-f]{8}")
 _HEXADECIMAL = b"0123456789abcdef"
-_MODE = re.compile("[0-7]{3}")
+_MODES = tuple(f"{permissions:03o}" for permissions in range(0o1000))
+_PERMISSIONS = {mode: permissions for permissions, mode in enumerate(_MODES)}
 
 
 class ArchiveError(WinkError, ValueError):
@@ -175,17 +175,12 @@ def _check_record(record: FileRecord) -> None:
 
 def mode_of(permissions: int) -> str:
     """Return permission bits as the manifest spells them; what runs as others is left out."""
-    return f"{permissions & 0o777:03o}"
+    return _MODES[permissions & 0o777]
 
 
 def permissions_of(mode: str, path: str) -> int:
     """Return the permission bits that `mode` spells."""
-    permissions = _permissions(mode)
+    permissions = _PERMISSIONS.get(mode)
     if permissions is None:
         raise ArchiveError(f"Entry has no valid mode: {brief(path)!r}")
     return permissions
-
-
-@lru_cache(maxsize=512)
-def _permissions(mode: str) -> int | None:
-    return int(mode, 8) if _MODE.fullmatch(mode) else None

@@ -7,9 +7,9 @@ from contextlib import closing
 from weakincentives.filesystem.archives.format import FILES
 from weakincentives.filesystem.archives.listing import listing
 from weakincentives.filesystem.archives.names import entry_of
-from weakincentives.filesystem.archives.reuse import EarlierArchive, Known
+from weakincentives.filesystem.archives.reuse import EarlierArchive
 from weakincentives.filesystem.archives.workers import in_order
-from weakincentives.filesystem.archives.zipwriter import Packed, pack
+from weakincentives.filesystem.archives.zipwriter import Copy, Packed, pack
 from weakincentives.filesystem.compression import Codec
 from weakincentives.filesystem.limits import check_time
 from weakincentives.filesystem.searchable import SearchableFilesystem
@@ -26,15 +26,25 @@ _MOST = 256  # entries in a batch
 class Entry:
     """Something in the state, and what becomes of it in the archive."""
 
-    __slots__ = ("data", "digest", "escaped", "found", "is_parent", "known", "packed")
+    __slots__ = (
+        "data",
+        "digest",
+        "escaped",
+        "found",
+        "is_parent",
+        "known",
+        "packed",
+        "permissions",
+    )
 
     def __init__(self, escaped: str, found: FileStat, is_parent: bool) -> None:
         """Describe what was found; `is_parent` says that something is below it."""
         self.escaped = escaped
         self.found = found
         self.is_parent = is_parent
+        self.permissions = found.permissions & 0o777
         self.digest: str | None = None
-        self.known: Known | None = None
+        self.known: Copy | None = None
         self.data: bytes | None = None
         self.packed: Packed | None = None
 
@@ -42,11 +52,6 @@ class Entry:
     def name(self) -> str:
         """The name of a file in the ZIP."""
         return FILES + entry_of(self.escaped)
-
-    @property
-    def permissions(self) -> int:
-        """Its permission bits."""
-        return self.found.permissions & 0o777
 
 
 class Gathering:

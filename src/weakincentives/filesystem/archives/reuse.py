@@ -10,7 +10,6 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
-from typing import NamedTuple
 
 from weakincentives.filesystem.archives.format import (
     FILES,
@@ -24,29 +23,28 @@ from weakincentives.filesystem.archives.names import (
     entry_of,
 )
 from weakincentives.filesystem.archives.state import open_archive, read_manifest
-from weakincentives.filesystem.archives.zipdirectory import member_at, raw_directory, records
+from weakincentives.filesystem.archives.zipdirectory import member_at, raw_directory
 from weakincentives.filesystem.archives.zipreader import ZipReader
-from weakincentives.filesystem.archives.ziprecords import LOCAL_SIGNATURE
+from weakincentives.filesystem.archives.ziprecords import (
+    CENTRAL,
+    CENTRAL_SIGNATURE,
+    LOCAL_SIGNATURE,
+)
 from weakincentives.filesystem.archives.zipwriter import BEGINNINGS, RUN, Copy
 from weakincentives.filesystem.compression import Codec
 from weakincentives.filesystem.limits import check_time
 from weakincentives.filesystem.rooted import read_range
 
 _OUR_OWN = ArchiveLimits(max_entries=10_000_000, max_manifest_bytes=1024**3)
-_SIZES = Struct("<20x2L14xL")
-"""What is needed of a record in the directory: packed size, size, offset."""
-_NO_LENGTHS = bytes(8)  # of extra field and comment; disk, internal attributes
+# records in the directory, without their signatures
+_SIZES = Struct("<16x2L14xL")  # packed size, size, offset
+_LENGTHS = slice(24, 34)  # of name, extra field and comment; disk, internal attributes
+_NO_LENGTHS = bytes(8)  # of the last four
+_RECORD = CENTRAL.size - len(CENTRAL_SIGNATURE)
 
 
 class DamagedError(Exception):
     """An earlier archive is not what it was when it was written."""
-
-
-class Known(NamedTuple):
-    """A file of an earlier archive."""
-
-    record: FileRecord
-    entry: Copy
 
 
 class EarlierArchive:
@@ -60,38 +58,31 @@ class EarlierArchive:
         """
         self._codec = codec
         self._descriptor = descriptor
-        self._directory = b""
-        self._places: dict[bytes, int] = {}
+        self._listed: dict[bytes, bytes] = {}
         self._records: dict[str, FileRecord] = {}
         if descriptor >= 0:
             self._read()
 
-    def find(self, path: str, size: int, digest: str) -> Known | None:
+    def find(self, path: str, size: int, digest: str) -> Copy | None:
         """Return the file at `path` if it had this content, and was packed as it would be now."""
         record = self._records.get(path)
-        if record is None or record.sha256 != digest or record.packed_crc32 is None:
+        if record is None or record.sha256 != digest or record.size != size:
             return None
         place = entry_of(path)
         name = (FILES + place).encode()
-        at = self._places.get(name)
-        is_as_now = record.size == size and record.entry == (None if place == path else place)
-        if at is None or not is_as_now:
+        listed = self._listed.get(name)
+        if listed is None or record.entry != (None if place == path else place):
             return None
-        directory = self._directory
-        packed_size, declared, offset = _SIZES.unpack_from(directory, at)
-        if (
-            directory[at : at + 16] not in BEGINNINGS
-            or directory[at + 30 : at + 38] != _NO_LENGTHS
-            or declared != size
-        ):
+        packed_size, declared, offset = _SIZES.unpack_from(listed)
+        if listed[:12] not in BEGINNINGS or declared != size:
             return None
-        header = LOCAL_SIGNATURE + directory[at + 6 : at + 30] + b"\0\0" + name
-        crc = int(record.packed_crc32, 16)
-        return Known(record, Copy(directory[at : at + 38], header, offset, packed_size, crc))
+        header = LOCAL_SIGNATURE + listed[2:26] + b"\0\0" + name
+        end = offset + len(header) + packed_size
+        return Copy(record, listed, header, offset, end, packed_size)
 
     def forget(self) -> None:
         """Know nothing any more."""
-        self._places, self._records = {}, {}
+        self._listed, self._records = {}, {}
 
     def had(self, path: str, size: int) -> bool:
         """Return whether there was a file of this size at `path`."""
@@ -110,13 +101,12 @@ class EarlierArchive:
             yield from self._checked_large(run[0])
             return
         data = read_range(self._descriptor, begin, size)
-        view = memoryview(data)
-        for entry in run:
-            at = entry.offset - begin
-            packed = view[at + len(entry.header) : entry.end - begin]
-            if not data.startswith(entry.header, at):
+        view, crc32 = memoryview(data), self._codec.crc32
+        for record, _, header, offset, end, packed_size in run:
+            packed = view[end - packed_size - begin : end - begin]
+            if not data.startswith(header, offset - begin):
                 raise DamagedError
-            if self._codec.crc32(packed) != entry.packed_crc:
+            if f"{crc32(packed):08x}" != record.packed_crc32:
                 raise DamagedError
         yield data
 
@@ -129,23 +119,33 @@ class EarlierArchive:
             piece = read_range(self._descriptor, offset, min(RUN, entry.end - offset))
             crc = zlib.crc32(piece, crc)
             yield piece
-        if crc != entry.packed_crc:
+        if f"{crc:08x}" != entry.record.packed_crc32:
             raise DamagedError
 
     def _read(self) -> None:
         size = os.fstat(self._descriptor).st_size
-        directory, count, end = raw_directory(self._descriptor, size, _OUR_OWN)
-        places = {name: at for at, name in records(directory, count)}
-        at = places.get(MANIFEST.encode())
-        if at is None:
-            return
-        member = member_at(directory, at, MANIFEST)
+        directory, _, end = raw_directory(self._descriptor, size, _OUR_OWN)
+        listed = dict(_listed(directory))
+        own = listed.get(MANIFEST.encode())
+        if own is None:
+            return  # not ours
+        member = member_at(CENTRAL_SIGNATURE + own, 0, MANIFEST)
         manifest = read_manifest(ZipReader(self._descriptor, end), [member], _OUR_OWN)
-        if manifest.packer != self._codec.name:
-            return
         check_records(manifest.files or ())
-        self._records = {record.path: record for record in manifest.files or ()}
-        self._directory, self._places = directory, places
+        if manifest.packer == self._codec.name:
+            self._records = {record.path: record for record in manifest.files or ()}
+            self._listed = listed
+
+
+def _listed(directory: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the names in a directory, with their records but for the signature.
+
+    Records that we would not write are left out.
+    """
+    for listed in directory.split(CENTRAL_SIGNATURE)[1:]:
+        name = listed[_RECORD:]
+        if listed[_LENGTHS] == len(name).to_bytes(2, "little") + _NO_LENGTHS:
+            yield name, listed
 
 
 @contextmanager

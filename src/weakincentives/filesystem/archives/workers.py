@@ -25,16 +25,32 @@ def in_order(work: Callable[[T], R], pieces: Iterable[T]) -> Generator[R, None, 
     Pieces are taken in the calling thread, a few ahead. Time limits hold in all threads.
     """
     source = iter(pieces)
-    count = min(_MOST, len(os.sched_getaffinity(0)))
+    count = min(_MOST, _processors())
     yield from map(work, islice(source, 1 if count > 1 else None))
     begun: deque[Future[R]] = deque()
     pool = ThreadPoolExecutor(count, "wink-archive")  # a thread begins with its first piece
     try:
         for piece in source:
-            begun.append(pool.submit(copy_context().run, work, piece))
+            begun.append(_begin(pool, work, piece))
             if len(begun) > count * _AHEAD:
                 yield begun.popleft().result()
         while begun:
             yield begun.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _begin(pool: ThreadPoolExecutor, work: Callable[[T], R], piece: T) -> Future[R]:
+    try:
+        return pool.submit(copy_context().run, work, piece)
+    except RuntimeError:  # no more threads: the process has too many, or is about to end
+        done: Future[R] = Future()
+        done.set_result(work(piece))
+        return done
+
+
+def _processors() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # only Linux tells
+        return os.cpu_count() or 1

@@ -33,7 +33,7 @@ END_SIGNATURE = b"PK\5\6"
 END64_SIGNATURE = b"PK\6\6"
 LOCATOR64_SIGNATURE = b"PK\6\7"
 
-_BEGINNING = Struct("<4s6H")  # of a record in the directory, up to the date
+_BEGINNING = Struct("<6H")  # of a record in the directory after its signature, up to the date
 _WIDE_SIZES = Struct("<2H2Q")
 _VERSION = 45  # of the format: 64 bits
 _MADE_BY = (UNIX << 8) | _VERSION
@@ -100,9 +100,8 @@ def central(member: ZipMember) -> bytes:
 
 
 def beginning(flags: int, method: int) -> bytes:
-    """Return how the record of an entry that is packed in a certain way begins."""
-    fixed = CENTRAL_SIGNATURE, _MADE_BY, _VERSION
-    return _BEGINNING.pack(*fixed, flags, method, _TIME, _DATE)
+    """Return how the record of an entry goes on after its signature, if it is packed so."""
+    return _BEGINNING.pack(_MADE_BY, _VERSION, flags, method, _TIME, _DATE)
 
 
 def end_records(count: int, length: int, begin: int) -> bytes:

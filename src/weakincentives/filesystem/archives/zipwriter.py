@@ -11,11 +11,15 @@ from collections.abc import Callable, Iterable, Sequence
 from struct import Struct
 from typing import NamedTuple, Protocol
 
-from weakincentives.filesystem.archives.format import DEFAULT_ARCHIVE_LIMITS, RATIO_FREE_BYTES
+from weakincentives.filesystem.archives.format import (
+    DEFAULT_ARCHIVE_LIMITS,
+    RATIO_FREE_BYTES,
+    FileRecord,
+)
 from weakincentives.filesystem.archives.ziprecords import (
+    CENTRAL_SIGNATURE,
     DEFLATED,
     FASTEST,
-    LOCAL,
     STORED,
     UTF8,
     ZipMember,
@@ -30,13 +34,14 @@ from weakincentives.filesystem.limits import check_time
 from weakincentives.filesystem.staging import write_all
 
 BEGINNINGS = frozenset({beginning(UTF8 | FASTEST, DEFLATED), beginning(UTF8, STORED)})
-"""How records in the directory begin, for what is packed as tightly as can be or not at all."""
+"""How records in the directory go on, for what is packed as it should be or not at all."""
 
 RUN = 1024 * 1024
 """Bytes of entries that are copied at once; one that is larger is copied alone."""
 
 _BUFFER = 256 * 1024
 _TAIL = Struct("<2L")  # of a record in the directory: external attributes, offset
+_ATTRIBUTES, _NAME = 34, 42  # where these are, and the name is, counting from the signature
 
 Chunks = Callable[[], Iterable[bytes]]
 
@@ -59,18 +64,15 @@ class Stored(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """An entry of another archive: the unchanging part of its record, and its header."""
+    """An entry of another archive."""
 
-    record: bytes
+    record: FileRecord
+    listed: bytes
+    """Its record in the directory, without the signature."""
     header: bytes
     offset: int
+    end: int
     packed_size: int
-    packed_crc: int
-
-    @property
-    def end(self) -> int:
-        """Where it ends in the other archive."""
-        return self.offset + len(self.header) + self.packed_size
 
 
 class Source(Protocol):
@@ -99,6 +101,7 @@ class ZipWriter:
         self._source = source
         self._run: list[Copy] = []
         self._run_size = 0
+        self._run_end = -1
         self._buffer: list[bytes] = []
         self._buffered = 0
         self._flushed = 0
@@ -153,20 +156,20 @@ class ZipWriter:
         self._list(central(member))
         self._write(local_header(member, wide=False))
 
-    def add_copy(self, entry: Copy, permissions: int) -> None:
-        """Add a file as it is in the other archive."""
-        size = entry.end - entry.offset
-        is_next = not self._run or entry.offset == self._run[-1].end
-        if not is_next or self._run_size + size > RUN:
+    def add_copy(self, copy: Copy, permissions: int) -> bool:
+        """Add a file as it is in the other archive, unless it would have to be packed anew."""
+        record, listed, _, begin, end, packed_size = copy
+        offset = self._flushed + self._buffered + self._run_size
+        if is_wide(offset) or not self._takes(record.size, packed_size):
+            return False
+        if begin != self._run_end or self._run_size + end - begin > RUN:
             self._settle()
-        tail = _TAIL.pack((stat.S_IFREG | permissions) << 16, self._offset)
-        self._list(entry.record + tail + entry.header[LOCAL.size :])
-        self._run.append(entry)
-        self._run_size += size
-
-    def takes_copy(self, size: int, packed_size: int) -> bool:
-        """Return whether an entry may be copied as it is, and count it if so."""
-        return not is_wide(self._offset) and self._takes(size, packed_size)
+        tail = _TAIL.pack((stat.S_IFREG | permissions) << 16, offset)
+        self._list(CENTRAL_SIGNATURE + listed[:_ATTRIBUTES] + tail + listed[_NAME:])
+        self._run.append(copy)
+        self._run_size += end - begin
+        self._run_end = end
+        return True
 
     def finish(self) -> None:
         """Write the directory."""
