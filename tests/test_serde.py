@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 from uuid import UUID
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -164,6 +165,7 @@ def test_a_field_that_the_type_does_not_have_is_refused_with_a_hint():
         (dict[str, Inner], {"k": {"size": 1, "x": 2}}, "['k'].x"),
         (tuple[int, Inner], [1, {"size": 1, "x": 2}], "[1].x"),
         (Inner | None, {"size": 1, "x": 2}, "x"),
+        (Annotated[Inner, msgspec.Meta(description="d")], {"size": 1, "x": 2}, "x"),
         (Box[Inner], {"content": {"size": 1, "x": 2}}, "content.x"),
         (dict[str, Inner] | list[Inner], [{"size": 1, "x": 2}], "[0].x"),
     ],

@@ -1,4 +1,6 @@
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -97,17 +99,24 @@ def test_the_deadline_of_a_budget_is_checked_with_it():
 
 
 def test_nothing_is_lost_between_threads():
-    tracker = BudgetTracker(Budget(max_tool_calls=4_000))
+    tracker = BudgetTracker(Budget(max_tool_calls=16_000))
+    together = Barrier(8)
 
     def work(_: int) -> None:
-        for _ in range(500):
+        together.wait()
+        for _ in range(2_000):
             tracker.record(TokenUsage(1, 2, 1))
             tracker.count_tool_call()
 
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(work, range(8)))
-    assert tracker.usage == TokenUsage(4_000, 8_000, 4_000)
-    assert tracker.tool_calls == 4_000
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # or the threads would take turns too rarely to meet
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(work, range(8)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert tracker.usage == TokenUsage(16_000, 32_000, 16_000)
+    assert tracker.tool_calls == 16_000
 
 
 @pytest.mark.parametrize(

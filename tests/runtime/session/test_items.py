@@ -82,3 +82,12 @@ def test_what_it_was_made_of_may_change_afterwards():
     assert items.as_tuple() == (1, 2)
     items.appended(4, ME)
     assert source == [1, 2, 3]
+
+
+def test_two_owners_never_append_to_one_list():
+    # each owner has a lock of its own, so nothing would keep the two apart
+    mine = items_of([1, 2], ME)
+    theirs = mine.appended(3, OTHER)
+    assert theirs._list is not mine._list
+    assert mine.appended(4, ME)._list is mine._list
+    assert theirs.appended(5, OTHER)._list is theirs._list
