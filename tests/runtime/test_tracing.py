@@ -6,12 +6,13 @@ import subprocess
 import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Thread
 from uuid import UUID
 
 import pytest
 
+from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem import (
     DirectoryCreated,
     EntryMoved,
@@ -28,14 +29,17 @@ from weakincentives.runtime import (
     filesystem_span,
     model_span,
     prompt_span,
+    restore_snapshot,
     start_span,
+    take_snapshot,
     tell_changes,
     tell_response,
     tell_result,
-    tell_snapshot,
     tool_span,
     use_tracing,
 )
+from weakincentives.runtime.checkpoints import checkpoint, rollback_to
+from weakincentives.runtime.session import Session
 
 SESSION = UUID(int=7)
 
@@ -335,11 +339,42 @@ def test_filesystem_work_tells_how_many_paths_changed(
     assert seen.attributes.get("wink.filesystem.paths_changed") == count
 
 
-def test_a_snapshot_is_told_by_its_reference():
+def test_snapshots_are_told_by_their_reference():
     recorder = Recorder()
-    with use_tracing(recorder), filesystem_span("snapshot") as span:
-        tell_snapshot(span, "mem-1")
-    assert recorder.spans[0].attributes["wink.filesystem.snapshot_ref"] == "mem-1"
+    fs = InMemoryFilesystem()
+    with use_tracing(recorder):
+        kept = take_snapshot(fs, "before")
+        fs.write("a", "")
+        restore_snapshot(fs, kept)
+    assert kept.tag == "before"
+    assert not fs.exists("a")
+    assert [each.name for each in recorder.spans] == [
+        "wink.filesystem.snapshot",
+        "wink.filesystem.restore",
+    ]
+    references = [each.attributes["wink.filesystem.snapshot_ref"] for each in recorder.spans]
+    assert references == [kept.commit_ref] * 2
+
+
+def test_a_restore_that_fails_marks_its_span():
+    recorder = Recorder()
+    fs = InMemoryFilesystem()
+    foreign = replace(fs.snapshot(), commit_ref="mem-99")
+    with pytest.raises(SnapshotRestoreError) as caught, use_tracing(recorder):
+        restore_snapshot(fs, foreign)
+    assert recorder.spans[0].errors == [caught.value]
+
+
+def test_checkpoints_are_traced():
+    recorder = Recorder()
+    session, fs = Session(), InMemoryFilesystem()
+    with use_tracing(recorder):
+        kept = checkpoint(session, fs)
+        rollback_to(session, kept, fs)
+    assert [each.name for each in recorder.spans] == [
+        "wink.filesystem.snapshot",
+        "wink.filesystem.restore",
+    ]
 
 
 def test_a_span_that_nobody_will_see_is_told_nothing_more():

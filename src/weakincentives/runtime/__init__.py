@@ -25,10 +25,11 @@ from weakincentives.runtime.spans import (
     filesystem_span,
     model_span,
     prompt_span,
+    restore_snapshot,
+    take_snapshot,
     tell_changes,
     tell_response,
     tell_result,
-    tell_snapshot,
     tool_span,
 )
 from weakincentives.runtime.tracing import (
@@ -71,11 +72,12 @@ __all__ = [
     "filesystem_span",
     "model_span",
     "prompt_span",
+    "restore_snapshot",
     "start_span",
+    "take_snapshot",
     "tell_changes",
     "tell_response",
     "tell_result",
-    "tell_snapshot",
     "tool_span",
     "use_tracing",
 ]

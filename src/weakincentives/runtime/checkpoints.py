@@ -9,6 +9,7 @@ from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem import FilesystemSnapshot, SnapshotableFilesystem
 from weakincentives.filesystem.staging import store_file, sync_directory, write_all
 from weakincentives.runtime.session import Session, Snapshot, SnapshotFormatError
+from weakincentives.runtime.spans import restore_snapshot, take_snapshot
 
 _DONE, _PENDING = b"wink-session 1 done\n", b"wink-session 1 pending\n"
 
@@ -21,7 +22,7 @@ def checkpoint(
     Raises:
         SnapshotError: The files could not be kept, so nothing was.
     """
-    kept = filesystem.snapshot(tag=tag)
+    kept = take_snapshot(filesystem, tag)
     session[FilesystemSnapshot].append(kept)
     return session.snapshot(tag, snapshot_id=kept.snapshot_id)
 
@@ -44,7 +45,7 @@ def rollback_to(
     session.restore(session_snapshot)
     try:
         if kept is not None and filesystem is not None:
-            filesystem.restore(kept)
+            restore_snapshot(filesystem, kept)
     except BaseException:
         session.restore_mark(mark)
         raise
@@ -122,7 +123,7 @@ class SessionFile:
                 f"Failed to restore: a rollback of {str(self._path)!r} was cut off, and needs"
                 f" the filesystem to be finished"
             )
-        filesystem.restore(kept)
+        restore_snapshot(filesystem, kept)
 
     def _put_back(self, before: bytes | None) -> None:
         if before is None:

@@ -10,7 +10,14 @@ from contextlib import AbstractContextManager
 from typing import Literal, TypeAlias
 from uuid import UUID
 
-from weakincentives.filesystem import EntryMoved, Filesystem, FilesystemEvent, StateReplaced
+from weakincentives.filesystem import (
+    EntryMoved,
+    Filesystem,
+    FilesystemEvent,
+    FilesystemSnapshot,
+    SnapshotableFilesystem,
+    StateReplaced,
+)
 from weakincentives.runtime.budget import TokenUsage
 from weakincentives.runtime.tracing import NO_SPAN, NO_TRACING, Span, current_tracing, start_span
 
@@ -153,9 +160,27 @@ def tell_changes(span: Span, events: Iterable[FilesystemEvent]) -> None:
     span.set("wink.filesystem.paths_changed", len(paths))
 
 
-def tell_snapshot(span: Span, reference: str) -> None:
-    """Add to the span of filesystem work which snapshot it took or brought back."""
-    span.set("wink.filesystem.snapshot_ref", reference)
+def take_snapshot(filesystem: SnapshotableFilesystem, tag: str | None = None) -> FilesystemSnapshot:
+    """Take a snapshot, traced.
+
+    Raises:
+        SnapshotError: It could not be taken.
+    """
+    with filesystem_span("snapshot", filesystem) as span:
+        taken = filesystem.snapshot(tag=tag)
+        span.set("wink.filesystem.snapshot_ref", taken.commit_ref)
+    return taken
+
+
+def restore_snapshot(filesystem: SnapshotableFilesystem, snapshot: FilesystemSnapshot) -> None:
+    """Bring back a snapshot, traced.
+
+    Raises:
+        SnapshotRestoreError: It cannot be brought back.
+    """
+    with filesystem_span("restore", filesystem) as span:
+        span.set("wink.filesystem.snapshot_ref", snapshot.commit_ref)
+        filesystem.restore(snapshot)
 
 
 def _operation(
