@@ -2,7 +2,10 @@
 
 import os
 import random
-from collections.abc import Iterator
+import shutil
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -199,6 +202,80 @@ def test_a_partial_restore_that_is_cut_off_is_finished(
         fs.restore(kept, paths=["a", "b"])
     with HostFilesystem(root, git_dir=tmp_path / "store") as other:
         assert [other.read(path).content for path in ("a", "b", "c")] == ["old", "old", "new"]
+
+
+# --- what an ordinary user may not read or write, but owns ---
+
+NOBODY = 65534
+
+
+def as_ordinary_user(work: Callable[[Path], bool]) -> bool:
+    """Run `work` in a directory of a user without privileges; return what it returns."""
+    place = Path(tempfile.mkdtemp(dir=tempfile.gettempdir()))
+    try:
+        place.chmod(0o777)
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                if not os.geteuid():
+                    os.setgroups([])
+                    os.setgid(NOBODY)
+                    os.setuid(NOBODY)
+                code = 0 if work(place) else 1
+            except BaseException:  # noqa: BLE001 # the parent is told by the exit code
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        shutil.rmtree(place)
+
+
+def modes_below(root: Path) -> dict[str, int]:
+    return {str(each.relative_to(root)): each.lstat().st_mode & 0o7777 for each in root.rglob("*")}
+
+
+def close_and_restore(place: Path) -> bool:
+    root = place / "root"
+    (root / "a" / "b").mkdir(parents=True)
+    (root / "a" / "b" / "file").write_text("old")
+    (root / "a" / "b").chmod(0o500)
+    (root / "a").chmod(0o555)
+    with HostFilesystem(root, git_dir=place / "store") as fs:
+        kept, modes = fs.snapshot(), modes_below(root)
+        (root / "a").chmod(0o755)
+        (root / "a" / "b").chmod(0o755)
+        (root / "a" / "b" / "file").write_text("new")
+        (root / "a" / "b" / "more").write_text("new")
+        (root / "a" / "b" / "file").chmod(0)
+        (root / "a" / "b").chmod(0)
+        (root / "a").chmod(0)
+        closed = fs.snapshot()
+        stays_closed = (root / "a").stat().st_mode & 0o7777 == 0
+        fs.restore(kept)
+        back = fs.read("a/b/file").content == "old" and modes_below(root) == modes
+        fs.restore(closed)
+        return stays_closed and back and fs.view(closed).read("a/b/file").content == "new"
+
+
+def test_what_is_closed_but_ours_is_kept_and_restored(fs: HostFilesystem) -> None:
+    fs.snapshot()  # whatever is imported late is imported now
+    assert as_ordinary_user(close_and_restore)
+
+
+def test_bits_beyond_the_permissions_come_back(fs: HostFilesystem, root: Path) -> None:
+    fs.write("program", "")
+    (root / "program").chmod(0o4755)
+    kept = fs.snapshot()
+    (root / "program").chmod(0o755)
+    fs.restore(kept)
+    assert (root / "program").stat().st_mode & 0o7777 == 0o4755
+    (root / "program").chmod(0o755)
+    plain = fs.snapshot()
+    (root / "program").chmod(0o6755)
+    fs.restore(plain)
+    assert (root / "program").stat().st_mode & 0o7777 == 0o755
 
 
 # --- imports ---

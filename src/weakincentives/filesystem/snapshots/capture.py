@@ -7,6 +7,7 @@ workspace can influence what is captured.
 
 import errno
 from collections.abc import Collection
+from contextlib import closing
 
 from weakincentives.filesystem.leftovers import is_temporary
 from weakincentives.filesystem.limits import check_time
@@ -36,10 +37,10 @@ def capture(
     Raises:
         OSError: Something may not be read. A capture holds everything or is not made.
     """
-    walk = Walk(directory, batch)
-    if prior is not None and touched is not None and "" not in touched:
-        return _Update(walk, prior).take(touched)
-    found = walk.below("", prior)
+    with closing(Walk(directory, batch)) as walk:
+        if prior is not None and touched is not None and "" not in touched:
+            return _Update(walk, prior).take(touched)
+        found = walk.below("", prior)
     if found is None:
         raise os_error(errno.ENOENT, "")
     return found

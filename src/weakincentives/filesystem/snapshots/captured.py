@@ -30,7 +30,7 @@ class CapturedFile:
 
     def __init__(self, name: str, blob: str, identity: Identity) -> None:
         """Hold the id of the content that a file had when it looked so."""
-        self.permissions = identity[-1] & 0o777
+        self.permissions = identity[-1] & 0o7777
         self.is_noted = self.permissions not in _PLAIN_FILE
         self.entry = tree_entry(name, EXECUTABLE if self.permissions & 0o100 else FILE, blob)
         self.see(identity)

@@ -10,22 +10,20 @@ import os
 import stat
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from weakincentives.filesystem import staging
 from weakincentives.filesystem.faults import reached
 from weakincentives.filesystem.leftovers import temporary_name
 from weakincentives.filesystem.paths import os_error, parent_of, parents_of
 from weakincentives.filesystem.rooted import RootedDirectory
+from weakincentives.filesystem.snapshots.closed import open_up, pinned, set_permissions
 from weakincentives.filesystem.snapshots.planning import RestorePlan
 from weakincentives.filesystem.snapshots.view import SnapshotFilesystem
 from weakincentives.filesystem.store.objects import ObjectStore
 from weakincentives.filesystem.store.trees import DIRECTORY, LINK, TreeEntry
 
 _FEW = 8  # changes that are brought to the disk one by one
-_PINNED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN = stat.S_IWUSR | stat.S_IXUSR
-_ALL = stat.S_IRWXU
 
 
 def apply_restore(
@@ -62,7 +60,7 @@ def _hidden_directory(directory: RootedDirectory) -> tuple[int, str]:
     try:
         os.mkdir(name, 0o700, dir_fd=directory.descriptor)
     except PermissionError:  # the root's own permissions are no part of a snapshot
-        _open_up(directory.descriptor)
+        open_up(directory.descriptor)
         os.mkdir(name, 0o700, dir_fd=directory.descriptor)
     return os.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=directory.descriptor), name
 
@@ -162,7 +160,7 @@ class _Restore:
                 modes[path] = self._target.permissions(path, DIRECTORY)
         for path in sorted(modes, key=lambda path: path.count("/"), reverse=True):
             with self._reached(path) as (parent, name):
-                _set_permissions(parent, name, modes[path])
+                set_permissions(parent, name, modes[path])
             reached("restore.mode")
 
     @contextmanager
@@ -170,7 +168,7 @@ class _Restore:
         """Open the directory that holds `path`, to change what is in it."""
         with self._reached(path) as (descriptor, name):
             if os.fstat(descriptor).st_mode & _OPEN != _OPEN:
-                _open_up(descriptor)
+                open_up(descriptor)
                 self._opened_up.add(parent_of(path))
             yield descriptor, name
 
@@ -191,31 +189,14 @@ class _Restore:
     def _open_up_directory(self, path: str) -> None:
         above, name = self._directory.open_parent(path)
         try:
-            pinned = os.open(name, _PINNED, dir_fd=above)
+            with pinned(above, name) as descriptor:
+                if os.fstat(descriptor).st_mode & stat.S_IRWXU != stat.S_IRWXU:
+                    open_up(descriptor)
+                    self._opened_up.add(path)
         finally:
             os.close(above)
-        try:
-            if os.fstat(pinned).st_mode & _ALL != _ALL:
-                _open_up(pinned)
-                self._opened_up.add(path)
-        finally:
-            os.close(pinned)
 
 
 def _may_open_up(found: os.stat_result) -> bool:
     mine = os.geteuid()
     return not mine or found.st_uid == mine or bool(found.st_mode & stat.S_IWOTH)
-
-
-def _open_up(descriptor: int) -> None:
-    """Let the owner do everything in a directory."""
-    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-    Path(f"/proc/self/fd/{descriptor}").chmod(mode | _ALL)
-
-
-def _set_permissions(directory: int, name: str, permissions: int) -> None:
-    pinned = os.open(name, _PINNED, dir_fd=directory)
-    try:
-        Path(f"/proc/self/fd/{pinned}").chmod(permissions)
-    finally:
-        os.close(pinned)

@@ -9,6 +9,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from enum import Enum, auto
 from typing import TypeAlias
 
@@ -24,6 +25,12 @@ from weakincentives.filesystem.snapshots.captured import (
     CapturedLink,
     in_order,
     tree_content,
+)
+from weakincentives.filesystem.snapshots.closed import (
+    open_up,
+    opened_up,
+    pinned,
+    set_permissions,
 )
 from weakincentives.filesystem.store.batches import Batch
 
@@ -79,6 +86,17 @@ class Walk:
         """Look at what is below `directory`."""
         self._directory = directory
         self._batch = batch
+        self._closed: dict[str, int] = {}
+
+    def close(self) -> None:
+        """Close what had to be opened up."""
+        for path in sorted(self._closed, key=lambda path: path.count("/"), reverse=True):
+            with suppress(OSError):  # it is gone
+                parent, name = self._directory.open_parent(path)
+                try:
+                    set_permissions(parent, name, self._closed[path])
+                finally:
+                    os.close(parent)
 
     def at(self, path: str, known: Captured | None) -> Found:
         """Return what is at `path`, a directory with everything below it.
@@ -134,14 +152,16 @@ class Walk:
     def _list(self, frame: _Frame) -> bool:
         """Look at what is in a directory; False if it is none any more."""
         try:
-            descriptor = self._directory.open_directory(frame.path)
+            descriptor = self._open(frame.path)
         except OSError as error:
             if error.errno not in _NO_DIRECTORY or not frame.path:
                 raise explained(error, frame.path) from None
             self._replaced(frame)
             return False
         try:
-            frame.permissions = os.fstat(descriptor).st_mode & 0o777
+            frame.permissions = self._closed.get(
+                frame.path, stat.S_IMODE(os.fstat(descriptor).st_mode)
+            )
             known = frame.known()
             for name, mode in self._changed(frame, descriptor):
                 found = self._entry(descriptor, name, frame.path, known.get(name), mode)
@@ -149,6 +169,21 @@ class Walk:
         finally:
             os.close(descriptor)
         return True
+
+    def _open(self, path: str) -> int:
+        """Open a directory; one that is closed is opened up if it is ours."""
+        try:
+            return self._directory.open_directory(path)
+        except PermissionError as error:
+            if error.errno != errno.EACCES or not path:
+                raise
+            parent, name = self._directory.open_parent(path)
+            try:
+                with pinned(parent, name) as descriptor, suppress(PermissionError):
+                    self._closed[path] = open_up(descriptor)
+            finally:
+                os.close(parent)
+            return self._directory.open_directory(path)
 
     def _replaced(self, frame: _Frame) -> None:
         """Put what is in the place of a directory now into the one above."""
@@ -228,7 +263,7 @@ class Walk:
 
     def _file(self, directory: int, name: str, known: Captured | None) -> CapturedFile:
         for _ in range(_ATTEMPTS):
-            descriptor, before = self._directory.open_listed(directory, name)
+            descriptor, before = self._opened(directory, name)
             try:
                 blob = self._blob(descriptor, before.st_size)
                 after = os.fstat(descriptor)
@@ -240,12 +275,23 @@ class Walk:
             if (
                 isinstance(known, CapturedFile)
                 and known.id == blob
-                and known.permissions == after.st_mode & 0o777
+                and known.permissions == stat.S_IMODE(after.st_mode)
             ):
                 known.see(identity)  # the same but for its times
                 return known
             return CapturedFile(name, blob, identity)
         raise os_error(errno.EBUSY, name, "Somebody writes the file without pause")
+
+    def _opened(self, directory: int, name: str) -> tuple[int, os.stat_result]:
+        """Open a file; one that is closed is opened up for a moment if it is ours."""
+        try:
+            return self._directory.open_listed(directory, name)
+        except PermissionError as error:
+            if error.errno != errno.EACCES:
+                raise
+            with opened_up(directory, name):
+                descriptor, _ = self._directory.open_listed(directory, name)
+            return descriptor, os.fstat(descriptor)
 
     def _blob(self, descriptor: int, size: int) -> str | None:
         """Add the content to the batch; None if it has another size by now."""

@@ -1,0 +1,59 @@
+"""Files and directories that are closed to their owner: opened up, and closed again.
+
+An agent can take every permission away from a file of ours. It is still ours: it can be
+kept, and replaced.
+"""
+
+import os
+import stat
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+_PINNED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def open_up(descriptor: int) -> int:
+    """Let the owner do everything with what is open; return the permissions before.
+
+    Raises:
+        PermissionError: It belongs to somebody else.
+    """
+    before = stat.S_IMODE(os.fstat(descriptor).st_mode)
+    _set(descriptor, before | stat.S_IRWXU)
+    return before
+
+
+def set_permissions(directory: int, name: str, permissions: int) -> None:
+    """Set the permissions of `name` in an open directory; a link is not followed.
+
+    Raises:
+        PermissionError: It belongs to somebody else.
+    """
+    with pinned(directory, name) as descriptor:
+        _set(descriptor, permissions)
+
+
+@contextmanager
+def opened_up(directory: int, name: str) -> Generator[None, None, None]:
+    """Let the owner do everything with `name` in an open directory, for a while."""
+    with pinned(directory, name) as descriptor:
+        before = open_up(descriptor)
+        try:
+            yield
+        finally:
+            _set(descriptor, before)
+
+
+@contextmanager
+def pinned(directory: int, name: str) -> Generator[int, None, None]:
+    """Hold on to what is called `name` in an open directory, without opening it."""
+    descriptor = os.open(name, _PINNED, dir_fd=directory)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _set(descriptor: int, permissions: int) -> None:
+    Path(f"/proc/self/fd/{descriptor}").chmod(permissions)
