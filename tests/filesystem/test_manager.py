@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -389,6 +390,45 @@ def test_what_a_killed_process_left_is_swept(memory: InMemoryFilesystem, tmp_pat
     mine.mkdir()
     SnapshotManager(memory, tmp_path).snapshot("a")
     assert {path.name for path in tmp_path.iterdir()} == {"a.fs.zip", mine.name}
+
+
+def test_a_kill_at_any_point_leaves_a_whole_archive_or_none(
+    memory: InMemoryFilesystem, tmp_path: Path
+) -> None:
+    points: list[str] = []
+    with fault_hook(points.append):
+        SnapshotManager(memory, tmp_path / "alive").snapshot("a")
+    directory = tmp_path / "killed"
+    outcomes: set[bool] = set()
+    for index in range(len(points)):
+        assert dies_at(index, memory, directory)
+        path = directory / "a.fs.zip"
+        outcomes.add(path.exists())
+        if path.exists():
+            assert SnapshotManager(InMemoryFilesystem()).restore(path) == 1
+            path.unlink()
+    assert outcomes == {True, False}
+    SnapshotManager(memory, directory).snapshot("next")
+    assert [path.name for path in directory.iterdir()] == ["next.fs.zip"]
+
+
+def dies_at(index: int, fs: InMemoryFilesystem, directory: Path) -> bool:
+    child = os.fork()
+    if child == 0:
+        remaining = index
+
+        def hook(_: str) -> None:
+            nonlocal remaining
+            if not remaining:
+                os.kill(os.getpid(), signal.SIGKILL)
+            remaining -= 1
+
+        try:
+            with fault_hook(hook):
+                SnapshotManager(fs, directory).snapshot("a")
+        finally:
+            os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
 def test_threads_take_snapshots_at_the_same_time(
