@@ -6,6 +6,7 @@ restore happens: whoever opens the directory after a crash finishes it. Director
 that may not be written, but are ours, are opened up meanwhile and closed afterwards.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Generator
@@ -111,18 +112,11 @@ class _Restore:
         """Raise PermissionError if something would have to change that is not ours."""
         new = {path for path, _ in self._plan.directories}
         for parent in sorted({parent_of(path) for path in self._plan.entries} - new):
-            try:
-                descriptor, name = self._directory.open_parent(parent or ".")
-            except PermissionError:
-                continue  # above it is a directory that is closed, and looked at as well
-            try:
-                found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-            except FileNotFoundError:
-                continue
-            finally:
-                os.close(descriptor)
-            if not _may_open_up(found):
-                raise os_error(13, parent, "Directory belongs to somebody else")
+            # what cannot be reached is below something closed, and opened up with it
+            with suppress(PermissionError, FileNotFoundError):
+                found, _ = self._directory.lstat(parent)
+                if not _may_open_up(found):
+                    raise os_error(errno.EROFS, parent, "Directory belongs to somebody else")
 
     def apply(self, hidden: int) -> None:
         for path in self._plan.removed:
