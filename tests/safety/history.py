@@ -64,7 +64,7 @@ class Stage:
     def __post_init__(self) -> None:
         """Lay everything out."""
         for path in (self.root, self.exports):
-            path.mkdir(exist_ok=True)
+            path.mkdir(parents=True, exist_ok=True)
         with self.opened() as fs:
             for name, children in (("one", ONE), ("two", TWO)):
                 clear(self.root)

@@ -1,15 +1,21 @@
 """Threads and processes that share a history wait for each other, and all succeed."""
 
+import os
+import subprocess
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tests.filesystem.trees_on_disk import state_of
 from tests.safety.history import Stage, check_store, hidden_names
 from tests.safety.share_history import PROCESSES, SNAPSHOTS
 from tests.safety.test_history_kills import run
+from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem import FilesystemSnapshot, HostFilesystem
+from weakincentives.filesystem.faults import fault_hook
 from weakincentives.filesystem.store.repository import Repository
 
 THREADS = 8
@@ -127,3 +133,56 @@ def test_who_is_at_work_is_not_disturbed_by_who_writes(stage: Stage) -> None:
 
     assert in_threads([write, take]) == []
     fs.close()
+
+
+def _clear(path: Path) -> None:
+    subprocess.run(["rm", "-rf", "--", path], check=True)
+
+
+def _file(path: Path, outside: Path) -> None:
+    path.write_bytes(b"theirs")
+
+
+def _directory(path: Path, outside: Path) -> None:
+    path.mkdir()
+    (path / "theirs").write_bytes(b"theirs")
+
+
+def _link(path: Path, outside: Path) -> None:
+    path.symlink_to(outside)
+
+
+def _pipe(path: Path, outside: Path) -> None:
+    os.mkfifo(path)
+
+
+def _nothing(path: Path, outside: Path) -> None: ...
+
+
+@pytest.mark.parametrize("point", ["restore.decided", "restore.removed", "restore.made"])
+@pytest.mark.parametrize("put", [_file, _directory, _link, _pipe, _nothing])
+def test_who_gets_in_the_way_of_a_restore_changes_nothing_outside(
+    light_directory: Path, point: str, put: Callable[[Path, Path], None]
+) -> None:
+    """It is done or not, and the next one is; no link that appears meanwhile is followed."""
+    outside = light_directory / "outside"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"secret")
+    for path in ("only one", "gone", "d", "to link", "to directory", "to file", "changed"):
+        stage = Stage(light_directory / path)
+        waiting = [stage.root / path]
+
+        def hook(reached: str, waiting: list[Path] = waiting) -> None:
+            if reached == point and waiting:
+                place = waiting.pop()
+                _clear(place)
+                put(place, outside)
+
+        with stage.opened() as fs, suppress(SnapshotRestoreError), fault_hook(hook):
+            fs.restore(stage.kept["one"])
+        assert waiting == []
+        with stage.opened() as fs:
+            fs.restore(stage.kept["two"])
+        assert stage.state() == "two", path
+        assert hidden_names(stage.directory) == []
+    assert state_of(outside) == {b"secret": (0o100644, b"secret")}
