@@ -324,11 +324,12 @@ def test_what_is_not_known_is_left_out():
         ([DirectoryCreated("a"), FileWritten("a/b", 1), FileWritten("a/b", 1)], 2),
         ([EntryMoved("a", "b")], 2),
         ([FileWritten("a", 1), StateReplaced("restore", "x")], None),
+        (None, None),
     ],
-    ids=["nothing", "one file twice", "moved", "everything"],
+    ids=["nothing", "one file twice", "moved", "everything", "not known"],
 )
 def test_filesystem_work_tells_how_many_paths_changed(
-    events: list[FilesystemEvent], count: int | None
+    events: list[FilesystemEvent] | None, count: int | None
 ):
     recorder = Recorder()
     with use_tracing(recorder), filesystem_span("commit", InMemoryFilesystem()) as span:

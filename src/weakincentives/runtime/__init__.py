@@ -21,6 +21,7 @@ from weakincentives.runtime.events import (
     ToolInvoked,
 )
 from weakincentives.runtime.spans import (
+    UNKNOWN_TOOL,
     FilesystemOperation,
     filesystem_span,
     model_span,
@@ -45,6 +46,7 @@ from weakincentives.runtime.tracing import (
 __all__ = [
     "NO_TRACING",
     "SYSTEM_CLOCK",
+    "UNKNOWN_TOOL",
     "AttributeValue",
     "Budget",
     "BudgetExceededError",

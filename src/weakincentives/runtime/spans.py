@@ -23,6 +23,8 @@ from weakincentives.runtime.tracing import NO_SPAN, NO_TRACING, Span, current_tr
 
 FilesystemOperation: TypeAlias = Literal["snapshot", "restore", "rollback", "commit"]
 """What is done to a workspace as a whole."""
+UNKNOWN_TOOL = "_OTHER"
+"""What a span calls a tool that does not exist: the name would be what a model said."""
 
 
 def prompt_span(
@@ -108,7 +110,7 @@ def tool_span(
     """Trace one call of a tool; `tell_result` adds how it ended.
 
     Args:
-        name: A tool that exists; a name that a model made up would be a content.
+        name: A tool that exists, or `UNKNOWN_TOOL`.
         call_id: What the provider calls the call.
         session_id: The session that it belongs to.
         arguments: What the tool is called with; a content.
@@ -146,9 +148,9 @@ def filesystem_span(
     return start_span(f"wink.filesystem.{operation}", _given(known))
 
 
-def tell_changes(span: Span, events: Iterable[FilesystemEvent]) -> None:
+def tell_changes(span: Span, events: Iterable[FilesystemEvent] | None) -> None:
     """Add to the span of filesystem work how many paths changed, where that is known."""
-    if not span.is_recording:
+    if events is None or not span.is_recording:
         return
     paths: set[str] = set()
     for event in events:
