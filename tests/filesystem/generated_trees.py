@@ -94,11 +94,14 @@ MODULES = [
     b'[submodule "x"]\n\tpath = x\n\turl = -u./payload\n\tupdate = !touch evil\n',
     b'[submodule "../../modules/x"]\n\tpath = ../x\n\turl = ext::sh -c evil\n',
 ]
-LOOKABLE_FILES = [0o644, 0o644, 0o644, 0o755, 0o755, 0o600, 0o700, 0o444, 0o555, 0o400, 0o777]
-LOOKABLE_DIRECTORIES = [0o755, 0o755, 0o755, 0o700, 0o555, 0o500, 0o777, 0o750]
-# what only root can look at or write to
-LOCKED_FILES = [0o000, 0o200, 0o111]
-LOCKED_DIRECTORIES = [0o000, 0o300, 0o600]
+FILE_MODES = [
+    *(0o644, 0o644, 0o644, 0o644, 0o755, 0o755, 0o600, 0o700, 0o444, 0o555, 0o400, 0o777),
+    *(0o000, 0o200, 0o111, 0o4755, 0o2755, 0o1644),
+]
+DIRECTORY_MODES = [
+    *(0o755, 0o755, 0o755, 0o755, 0o700, 0o555, 0o500, 0o777, 0o750),
+    *(0o000, 0o1777, 0o2755),
+]
 
 
 class Repositories(NamedTuple):
@@ -156,9 +159,6 @@ class Trees:
         """Use repositories that git has made; some links lead `outside`."""
         self._repositories = repositories
         self._outside = os.fsencode(outside)
-        is_root = os.geteuid() == 0
-        self._file_modes = LOOKABLE_FILES + (LOCKED_FILES if is_root else [])
-        self._directory_modes = LOOKABLE_DIRECTORIES + (LOCKED_DIRECTORIES if is_root else [])
 
     def tree(self, choice: random.Random) -> Children:
         """Return what is to be in a workspace."""
@@ -189,15 +189,15 @@ class Trees:
         """Return something."""
         kind = choice.random()
         if depth and kind < 0.35:
-            return Directory(self.some(choice, depth - 1), choice.choice(self._directory_modes))
+            return Directory(self.some(choice, depth - 1), choice.choice(DIRECTORY_MODES))
         return self._link(choice) if kind < 0.5 else self._file(choice)
 
     def mode(self, choice: random.Random, old: int) -> int:
         """Return other permissions for a file or a directory."""
-        return choice.choice(self._directory_modes if stat.S_ISDIR(old) else self._file_modes)
+        return choice.choice(DIRECTORY_MODES if stat.S_ISDIR(old) else FILE_MODES)
 
     def _file(self, choice: random.Random) -> File:
-        return File(choice.choice(TEXTS), choice.choice(self._file_modes))
+        return File(choice.choice(TEXTS), choice.choice(FILE_MODES))
 
     def _link(self, choice: random.Random) -> Link:
         targets = [b"a", b".", b"..", b"loop", b"/etc/passwd", b"/", b"../../x", b"gone", b".git"]
@@ -245,17 +245,17 @@ class Trees:
         return links | {b"loop": Link(b"loop"), b"pair": Link(b"riap"), b"riap": Link(b"pair")}
 
     def _modes(self, choice: random.Random) -> Children:
-        files: Children = {b"%o" % mode: File(b"m", mode) for mode in self._file_modes}
+        files: Children = {b"%o" % mode: File(b"m", mode) for mode in FILE_MODES}
         return {
             b"m%o" % mode: Directory(files if mode == 0o755 else {b"f": File(b"m")}, mode)
-            for mode in choice.sample(self._directory_modes, 4)
+            for mode in choice.sample(DIRECTORY_MODES, 4)
         }
 
     def _deep(self, choice: random.Random) -> Children:
         name = choice.choice([b"d", b"n" * 150, b".git", b"\xff"])
         node: Node = self._file(choice)
         for _ in range(35):
-            node = Directory({name: node}, choice.choice(self._directory_modes))
+            node = Directory({name: node}, choice.choice(DIRECTORY_MODES))
         return {b"deep": node}
 
     def _sizes(self, choice: random.Random) -> Children:

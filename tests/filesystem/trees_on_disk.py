@@ -9,7 +9,7 @@ import random
 import socket
 import stat
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -93,10 +93,17 @@ def _observe(directory: int, prefix: bytes, found: State) -> None:
 
 @contextmanager
 def _opened(directory: int, name: bytes) -> Generator[int, None, None]:
+    """Open a file or directory; one that is closed to its owner is open for a while."""
+    mode = stat.S_IMODE(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+    is_closed = mode & 0o700 != 0o700 and os.geteuid() != 0
+    if is_closed:
+        os.chmod(name, mode | 0o700, dir_fd=directory)
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=directory)
     try:
         yield descriptor
     finally:
+        if is_closed:
+            os.fchmod(descriptor, mode)
         os.close(descriptor)
 
 
@@ -172,23 +179,17 @@ def spoil(root: Path, trees: Trees, choice: random.Random) -> None:
 @contextmanager
 def _somewhere(root: Path, choice: random.Random) -> Iterator[_Place]:
     """Go down from the root for a while; the directory can be written to meanwhile."""
-    current = os.open(root, os.O_RDONLY)
-    try:
+    with ExitStack() as above:
+        current = os.open(root, os.O_RDONLY)
+        above.callback(os.close, current)
         while True:
             names = names_in(current)
             name = choice.choice(names) if names else b"new"
             mode = os.stat(name, dir_fd=current, follow_symlinks=False).st_mode if names else 0
             if not stat.S_ISDIR(mode) or choice.random() < 0.4:
                 break
-            deeper = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=current)
-            os.close(current)
-            current = deeper
-        before = stat.S_IMODE(os.fstat(current).st_mode)
-        os.fchmod(current, before | 0o700)
+            current = above.enter_context(_opened(current, name))
         yield _Place(current, name, mode)
-        os.fchmod(current, before)
-    finally:
-        os.close(current)
 
 
 def _delete(place: _Place, trees: Trees, choice: random.Random) -> None:
