@@ -498,10 +498,10 @@ def test_data_reach_the_disk_before_names(
     with fault_hook(steps.append):
         put(store, b"1")
     assert steps == [
-        "sync file",
         "objects.packed",
-        "sync file",
         "objects.indexed",
+        "sync file",
+        "sync file",
         "objects.named",
         "objects.visible",
         "sync directory",

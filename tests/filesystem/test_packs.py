@@ -32,7 +32,7 @@ def write_pack(directory: Path, objects: list[tuple[str, bytes]]) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "new"
     with path.open("x+b") as file:
-        writer = PackWriter(file)
+        writer = PackWriter(file.fileno)
         for kind, data in objects:
             writer.add(id_of(kind, data), kind, len(data), zlib.compress(data, 1))
         index = writer.finish()
@@ -170,13 +170,14 @@ def test_a_pack_that_nobody_holds_is_closed(tmp_path: Path) -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def test_an_object_whose_parts_fail_is_not_in_the_pack(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [4, 1_000_000])
+def test_an_object_whose_parts_fail_is_not_in_the_pack(tmp_path: Path, size: int) -> None:
     def failing() -> Iterator[bytes]:
-        yield zlib.compress(b"half")
+        yield random.Random(0).randbytes(size)
         raise OSError(5, "Input/output error")
 
     with (tmp_path / "p").open("x+b") as file:
-        writer = PackWriter(file)
+        writer = PackWriter(file.fileno)
         writer.add(id_of("blob", b"1"), "blob", 1, zlib.compress(b"1"))
         with pytest.raises(OSError, match="Input"):
             writer.add_parts("blob", 4, failing(), lambda: "0" * 40)

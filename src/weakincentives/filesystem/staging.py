@@ -117,7 +117,7 @@ def remove_leftovers(directory: int, names: Iterable[str]) -> None:
                 _remove_hidden(directory, name)
 
 
-def write_all(descriptor: int, data: bytes) -> None:
+def write_all(descriptor: int, data: bytes | bytearray) -> None:
     """Write all of `data`."""
     view = memoryview(data)
     while view:
@@ -140,9 +140,13 @@ def sync_filesystem(directory: int) -> None:
         raise os_error(ctypes.get_errno(), ".")
 
 
-def sync_directory(directory: int) -> None:
-    """Bring the names in a directory to the disk."""
-    opened = os.open(".", _DIRECTORY, dir_fd=directory)
+def sync_directory(directory: int | Path) -> None:
+    """Bring the names in a directory, which is open or has a path, to the disk."""
+    if isinstance(directory, int):
+        # opened anew: it may be open for nothing but passing through it
+        opened = os.open(".", _DIRECTORY, dir_fd=directory)
+    else:
+        opened = os.open(directory, _DIRECTORY)
     try:
         os.fsync(opened)
     finally:

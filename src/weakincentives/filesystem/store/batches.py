@@ -1,21 +1,17 @@
 """New objects on their way into one pack, which becomes visible in one step."""
 
 import hashlib
-import os
-import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import Self
 
 from weakincentives.filesystem.faults import reached
-from weakincentives.filesystem.leftovers import temporary_name
 from weakincentives.filesystem.staging import sync_directory
-from weakincentives.filesystem.store.deflating import LEVEL, deflated
+from weakincentives.filesystem.store.deflating import deflated, deflated_parts
+from weakincentives.filesystem.store.hidden import HiddenFile, sync_files
 from weakincentives.filesystem.store.packing import PackWriter
-
-_BUFFER = 256 * 1024
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+from weakincentives.filesystem.store.packs import Packed
 
 
 def id_of(kind: str, data: bytes) -> str:
@@ -39,9 +35,9 @@ class Batch:
         self._known = known
         self._durable = durable
         self._added: set[str] = set()
-        self._path = directory / temporary_name()
-        self._file: BinaryIO = self._path.open("x+b", buffering=_BUFFER)
-        self._writer = PackWriter(self._file)
+        self._held = ExitStack()
+        self._file: HiddenFile | None = None
+        self._writer = PackWriter(self._opened)
 
     def __enter__(self) -> Self:
         """Use as a context manager."""
@@ -50,8 +46,7 @@ class Batch:
     def __exit__(self, *_: object) -> None:
         """Drop what was not finished."""
         with suppress(OSError):  # on a full disk, for what nobody wants any more
-            self._file.close()
-        self._path.unlink(missing_ok=True)
+            self._held.close()
 
     def __contains__(self, object_id: str) -> bool:
         """Return whether the object is in the batch, or known already."""
@@ -65,6 +60,12 @@ class Batch:
             self._writer.add(object_id, kind, len(data), deflated(data))
         return object_id
 
+    def add_packed(self, object_id: str, packed: Packed) -> None:
+        """Add an object that is packed and verified already."""
+        if object_id not in self:
+            self._added.add(object_id)
+            self._writer.add(object_id, packed.kind, len(packed.content), packed.deflated)
+
     def add_blob(self, size: int, chunks: Iterable[bytes]) -> str:
         """Add a blob of `size` bytes that is too large to be held; return its id.
 
@@ -72,15 +73,13 @@ class Batch:
             ValueError: The chunks have another size together; nothing is added.
         """
         digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
-        deflater = zlib.compressobj(LEVEL)
 
-        def parts() -> Iterator[bytes]:
+        def counted() -> Iterator[bytes]:
             length = 0
             for chunk in chunks:
                 digest.update(chunk)
                 length += len(chunk)
-                yield deflater.compress(chunk)
-            yield deflater.flush()
+                yield chunk
             if length != size:
                 raise ValueError(f"Content has another size than {size}: {length}")
 
@@ -91,49 +90,43 @@ class Batch:
             self._added.add(object_id)
             return object_id
 
-        self._writer.add_parts("blob", size, parts(), named)
+        self._writer.add_parts("blob", size, deflated_parts(counted()), named)
         return digest.hexdigest()
 
-    def finish(self) -> str | None:
+    def finish(self, beside: Sequence[int] = ()) -> str | None:
         """Make the objects visible, all at once; return the name of the pack, if there is one.
 
-        Data reach the disk before names. A pack is read where both of its files are, so
-        the second rename is the one step that counts.
+        Data reach the disk before names, and those of the descriptors `beside` with
+        them. A pack is read where both of its files are, so the second rename is the
+        one step that counts.
         """
         if not self._writer:
+            self._sync(*beside)
             return None
         index = self._writer.finish()
-        self._sync(self._file)
         reached("objects.packed")
         name = f"pack-{index[-40:-20].hex()}"
-        try:
-            self._publish(name, index)
-        finally:
-            self._file.close()
+        with self._held, HiddenFile(self._directory, index) as indexed:
+            reached("objects.indexed")
+            self._publish(name, indexed, beside)
         return name
 
-    def _publish(self, name: str, index: bytes) -> None:
-        hidden = self._directory / temporary_name()
-        try:
-            with hidden.open("xb") as file:
-                file.write(index)
-                file.flush()
-                self._sync(file)
-            reached("objects.indexed")
-            hidden.rename(self._directory / f"{name}.idx")
-        except BaseException:
-            hidden.unlink(missing_ok=True)
-            raise
+    def _publish(self, name: str, indexed: HiddenFile, beside: Sequence[int]) -> None:
+        packed = self._file
+        if packed is None:
+            raise RuntimeError("Nothing has been written")
+        self._sync(packed.descriptor, indexed.descriptor, *beside)
+        indexed.name(self._directory / f"{name}.idx")
         reached("objects.named")
-        self._path.rename(self._directory / f"{name}.pack")
+        packed.name(self._directory / f"{name}.pack")
         reached("objects.visible")
         if self._durable:
-            opened = os.open(self._directory, _DIRECTORY)
-            try:
-                sync_directory(opened)
-            finally:
-                os.close(opened)
+            sync_directory(self._directory)
 
-    def _sync(self, file: BinaryIO) -> None:
+    def _opened(self) -> int:
+        self._file = self._held.enter_context(HiddenFile(self._directory))
+        return self._file.descriptor
+
+    def _sync(self, *descriptors: int) -> None:
         if self._durable:
-            os.fsync(file.fileno())
+            sync_files(descriptors)

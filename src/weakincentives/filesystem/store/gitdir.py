@@ -9,7 +9,6 @@ import json
 import os
 import secrets
 import stat
-import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,8 +16,14 @@ from pathlib import Path
 
 from weakincentives.errors import SnapshotError
 from weakincentives.filesystem.faults import reached
-from weakincentives.filesystem.leftovers import is_leftover, is_temporary, temporary_name
-from weakincentives.filesystem.staging import remove_tree, write_all
+from weakincentives.filesystem.leftovers import is_temporary
+from weakincentives.filesystem.staging import (
+    remove_leftovers,
+    remove_tree,
+    sync_directory,
+    write_all,
+)
+from weakincentives.filesystem.store.hidden import HiddenFile
 
 MARKER = "wink.json"
 FORMAT = 1
@@ -29,7 +34,6 @@ _MAX_MARKER = 64 * 1024
 _ATTEMPTS = 100
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOCK_FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORIES = ("objects", "objects/info", "objects/pack", "refs", "refs/heads", "refs/wink")
 _HEAD = b"ref: refs/heads/main\n"
@@ -124,24 +128,19 @@ class GitDirectory:
 
         What is not `urgent` may be the old one after a power failure, but is never damaged.
         """
-        hidden = self.path / temporary_name()
+        with HiddenFile(self.path, data) as file:
+            if durable:
+                os.fsync(file.descriptor)
+            self.publish(file, name, durable=durable and urgent)
+
+    def publish(self, file: HiddenFile, name: str, *, durable: bool) -> None:
+        """Make a file that is on the disk already the file `name`, in one step."""
         target = self.path / name
-        descriptor = os.open(hidden, _NEW_FILE, 0o600)
-        try:
-            try:
-                write_all(descriptor, data)
-                if durable:
-                    os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            reached("gitdir.written")
-            hidden.rename(target)
-        except BaseException:
-            hidden.unlink(missing_ok=True)
-            raise
+        reached("gitdir.written")
+        file.name(target)
         reached("gitdir.renamed")
-        if durable and urgent:
-            sync(target.parent)
+        if durable:
+            sync_directory(target.parent)
 
     def epoch(self) -> str:
         """Return a token that is new when the directory is made, and when we say so."""
@@ -163,11 +162,14 @@ class GitDirectory:
 
     def sweep(self) -> None:
         """Remove what killed writers left."""
-        for path in self.path.iterdir():
-            if is_temporary(path.name):
-                with suppress(OSError):
-                    if is_leftover(path.name, time.time() - path.lstat().st_mtime):
-                        path.unlink()
+        with os.scandir(self.path) as entries:
+            names = [entry.name for entry in entries if is_temporary(entry.name)]
+        if names:
+            directory = os.open(self.path, _DIRECTORY)
+            try:
+                remove_leftovers(directory, names)
+            finally:
+                os.close(directory)
 
     def _ensured(self) -> Marker:
         """Return the marker of a directory that is ours, private and complete."""
@@ -296,15 +298,6 @@ class GitDirectory:
                     remove_tree(directory, name)
         finally:
             os.close(directory)
-
-
-def sync(directory: Path) -> None:
-    """Bring the names in `directory` to the disk."""
-    descriptor = os.open(directory, _DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _refuse_unless_own(path: Path) -> os.stat_result:

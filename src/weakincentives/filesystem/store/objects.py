@@ -22,7 +22,7 @@ from weakincentives.filesystem.staging import remove_leftovers
 from weakincentives.filesystem.store.batches import Batch, id_of
 from weakincentives.filesystem.store.deltas import LARGEST, PackError
 from weakincentives.filesystem.store.loose import loose_stream
-from weakincentives.filesystem.store.packs import Pack, Stream
+from weakincentives.filesystem.store.packs import Pack, Packed, Stream
 
 _ID = re.compile(r"[0-9a-f]{40}")
 _PACK_FILE = re.compile(r"(pack-[0-9a-f]{40})\.([a-z]+)")
@@ -128,17 +128,17 @@ class ObjectStore:
         Objects that are here are not written again, unless all are to be written
         `anew`. What killed writers left is removed.
         """
-        self._sweep()
-        self.refresh()
+        with self._refreshing:
+            names = self._names()
+            self._sweep(names)
+            self._relist(names)
         known = _nothing if anew else self.knows
         return Batch(self._directory / "pack", known, durable=self._durable)
 
     def refresh(self) -> None:
         """Look for packs that have been added or removed."""
         with self._refreshing:
-            for _ in range(_ATTEMPTS):
-                if self._listed():
-                    return
+            self._relist(self._names())
 
     def packs(self) -> dict[str, int]:
         """Return the packs by name, with their sizes in bytes."""
@@ -232,6 +232,10 @@ class ObjectStore:
         yield partial(loose_stream, self._loose(object_id))
 
     def _copy(self, object_id: str, batch: Batch) -> None:
+        packed = self._packed(object_id)
+        if packed is not None:
+            batch.add_packed(object_id, packed)
+            return
         kind, size, chunks = self._stream(object_id)
         if kind == "blob" and size > _WHOLE:
             batch.add_blob(size, chunks)
@@ -241,9 +245,25 @@ class ObjectStore:
         except ObjectError:  # there may be an undamaged one in another place
             batch.add(*self.read(object_id))
 
-    def _listed(self) -> bool:
+    def _packed(self, object_id: str) -> Packed | None:
+        """Return an object that can be taken over as it is; most can."""
+        key = bytes.fromhex(object_id)
+        for pack in self._packs.values():
+            offset = pack.offset_of(key)
+            if offset is not None:
+                packed = pack.packed(offset)
+                if packed is not None and id_of(packed.kind, packed.content) == object_id:
+                    return packed
+        return None
+
+    def _relist(self, names: dict[str, int]) -> None:
+        for _ in range(_ATTEMPTS):
+            if self._listed(names):
+                return
+            names = self._names()
+
+    def _listed(self, names: dict[str, int]) -> bool:
         """Open the packs that are there; False if one has gone in the meantime."""
-        names = self._names()
         packs: dict[str, Pack] = {}
         damaged: dict[str, PackError] = {}
         complete = True
@@ -264,14 +284,15 @@ class ObjectStore:
         self._packs, self._damaged = packs, damaged
         return complete
 
-    def _sweep(self) -> None:
+    def _sweep(self, names: dict[str, int]) -> None:
         """Remove what killed writers left: hidden files, and parts of a pack without the pack."""
-        names = self._names()
-        directory = os.open(self._directory / "pack", _DIRECTORY)
-        try:
-            remove_leftovers(directory, filter(is_temporary, names))
-        finally:
-            os.close(directory)
+        hidden = list(filter(is_temporary, names))
+        if hidden:
+            directory = os.open(self._directory / "pack", _DIRECTORY)
+            try:
+                remove_leftovers(directory, hidden)
+            finally:
+                os.close(directory)
         for match in filter(None, map(_PACK_FILE.fullmatch, names)):
             if f"{match[1]}.pack" not in names and match[2] != "keep":
                 (self._directory / "pack" / match[0]).unlink(missing_ok=True)

@@ -39,6 +39,14 @@ class Stream(NamedTuple):
     chunks: Iterator[bytes]
 
 
+class Packed(NamedTuple):
+    """A whole object, as it is and as it is packed."""
+
+    kind: str
+    content: bytes
+    deflated: bytes
+
+
 class Pack:
     """A pack on disk, read by position; only the index is held in memory.
 
@@ -85,6 +93,8 @@ class Pack:
         """Return where an object begins, or None if it is not here."""
         first = key[0]
         low, high = self._fanout[first - 1] if first else 0, self._fanout[first]
+        if low == high:
+            return None  # at once: in a small pack that is nearly always so
         ids = self._ids
         while high - low > _SCANNED:
             middle = (low + high) // 2
@@ -110,6 +120,21 @@ class Pack:
             return Stream(KINDS[number], size, self._inflated(at, size))
         kind, content = self.read(offset)
         return Stream(kind, len(content), iter([content]))
+
+    def packed(self, offset: int) -> Packed | None:
+        """Return the object that begins at `offset` if it is small, undamaged and no delta."""
+        try:
+            number, size, at = self._header(offset)
+            if number not in KINDS or size > _CHUNK:
+                return None
+            data = self._bytes(at, _packed_size(size))
+            inflater = zlib.decompressobj()
+            content = inflater.decompress(data, size + 1)
+        except (PackError, zlib.error):
+            return None
+        if len(content) != size or not inflater.eof:
+            return None
+        return Packed(KINDS[number], content, data[: len(data) - len(inflater.unused_data)])
 
     def read(self, offset: int) -> tuple[str, bytes]:
         """Return kind and content of the object that begins at `offset`.
@@ -196,7 +221,7 @@ class Pack:
         left, data = size, b""
         while not inflater.eof:
             if not data:
-                data = self._bytes(at, min(_CHUNK, size + (size >> 8) + 64))
+                data = self._bytes(at, min(_CHUNK, _packed_size(size)))
                 at += len(data)
             try:
                 piece = inflater.decompress(data, min(left + 1, _CHUNK))
@@ -222,6 +247,11 @@ class Pack:
         if not data:
             raise PackError(f"Pack ends before {offset}")
         return data
+
+
+def _packed_size(size: int) -> int:
+    """Return how many bytes an object takes at most, whoever has packed it."""
+    return size + (size >> 8) + 64
 
 
 def _opened(path: Path) -> tuple[int, os.stat_result]:

@@ -11,7 +11,9 @@ from collections.abc import Collection, Iterator
 
 from weakincentives.errors import SnapshotError
 from weakincentives.filesystem.faults import reached
-from weakincentives.filesystem.store.gitdir import GitDirectory, sync
+from weakincentives.filesystem.staging import sync_directory
+from weakincentives.filesystem.store.gitdir import GitDirectory
+from weakincentives.filesystem.store.hidden import HiddenFile
 
 MAIN = "refs/heads/main"
 PINS = "refs/wink/"
@@ -61,10 +63,23 @@ class Refs:
 
     def write(self, name: str, ref: str) -> None:
         """Create or change a ref in one step."""
-        # git removes directories that it has emptied
-        (self._directory.path / name).parent.mkdir(0o700, exist_ok=True)
-        data = ref.encode() + b"\n"
-        self._directory.replace(name, data, durable=self._durable, urgent=name != MAIN)
+        with self.prepared(ref) as file:
+            if self._durable:
+                os.fsync(file.descriptor)
+            self.publish(file, name)
+
+    def prepared(self, ref: str) -> HiddenFile:
+        """Return a file for `publish`, which is not on the disk yet."""
+        return HiddenFile(self._directory.path, ref.encode() + b"\n")
+
+    def publish(self, file: HiddenFile, name: str) -> None:
+        """Create or change a ref in one step; its file is on the disk."""
+        durable = self._durable and name != MAIN
+        try:
+            self._directory.publish(file, name, durable=durable)
+        except FileNotFoundError:  # git removes directories that it has emptied
+            (self._directory.path / name).parent.mkdir(0o700, parents=True)
+            self._directory.publish(file, name, durable=durable)
 
     def delete(self, names: Collection[str]) -> None:
         """Remove refs; those that are not there are none the less gone."""
@@ -79,7 +94,7 @@ class Refs:
             reached("refs.deleted")
         if self._durable:
             for parent in {path.parent for path in paths}:
-                sync(parent)
+                sync_directory(parent)
 
     def detached_head(self) -> str | None:
         """Return the commit that a person has put HEAD on, if it is on no branch."""

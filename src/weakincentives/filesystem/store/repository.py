@@ -61,6 +61,7 @@ class Repository:
         self._refs = Refs(directory, durable=durable)
         self._mutex = threading.RLock()
         self._depth = 0
+        self._last: Commit | None = None  # that we made
         self.objects = ObjectStore(directory.path / "objects", durable=durable)
 
     @classmethod
@@ -151,12 +152,8 @@ class Repository:
                     root=self.root,
                 )
                 ref = objects.add("commit", data)
-                objects.finish()
-            reached("commit.stored")
-            self._refs.write(MAIN, ref)
-            reached("commit.moved")
-            self._refs.write(pin, ref)
-            reached("commit.pinned")
+                self._publish(ref, pin, objects)
+            self._last = decode_commit(ref, data)
             self._tidy()
         return ref
 
@@ -265,6 +262,16 @@ class Repository:
         """Let go of the files that are open."""
         self.objects.close()
 
+    def _publish(self, ref: str, pin: str, objects: Batch) -> None:
+        """Make a commit visible with all the objects of its batch, and then its refs."""
+        with self._refs.prepared(ref) as main, self._refs.prepared(ref) as pinned:
+            objects.finish(beside=(main.descriptor, pinned.descriptor))
+            reached("commit.stored")
+            self._refs.publish(main, MAIN)
+            reached("commit.moved")
+            self._refs.publish(pinned, pin)
+            reached("commit.pinned")
+
     def _main(self) -> str | None:
         """Return the commit of the main branch; it only follows, so damage is not fatal."""
         try:
@@ -274,6 +281,9 @@ class Repository:
 
     def _latest(self) -> Commit | None:
         main = self._main()
+        last = self._last
+        if last is not None and last.ref == main and last.ref in self.objects:
+            return last
         if main is not None:
             try:
                 return self.read_commit(main)
