@@ -74,6 +74,34 @@ class TellsNoHashes(Memory):
         return super().subscribe(bare)
 
 
+class TellsDeletionsPlainly(Memory):
+    """Does not tell what the deleted file was."""
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        def bare(event: FilesystemEvent) -> None:
+            listener(FileDeleted(event.path) if isinstance(event, FileDeleted) else event)
+
+        return super().subscribe(bare)
+
+
+class TellsTheLastFirst(Memory):
+    """Tells those who came last before the others."""
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        done = super().subscribe(listener)
+        self._listeners._entries = self._listeners._entries[::-1]
+        return done
+
+
+class TellsEachListenerOnce(Memory):
+    """Takes one listener that is subscribed twice for one."""
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        if any(known == listener for (known,) in self._listeners._entries):
+            return lambda: None
+        return super().subscribe(listener)
+
+
 class MovesByName(Memory):
     """Moves a file and forgets what is below a directory."""
 

@@ -158,6 +158,28 @@ MUTANTS = (
         suites.EventTests,
         "test_a_replaced_file_is_told_with_before_and_after",
     ),
+    Mutant(capable.TellsNoHashes, suites.EventTests, "test_a_new_file_is_told_with_hash_and_size"),
+    Mutant(
+        capable.TellsNoHashes,
+        suites.EventTests,
+        "test_an_append_is_told_with_the_whole_file_after_it",
+    ),
+    Mutant(
+        capable.TellsDeletionsPlainly,
+        suites.EventTests,
+        "test_a_deleted_file_is_told_with_what_it_was",
+    ),
+    Mutant(
+        capable.TellsTheLastFirst,
+        suites.EventTests,
+        "test_every_listener_is_told_in_the_order_they_came",
+    ),
+    Mutant(
+        capable.TellsEachListenerOnce,
+        suites.EventTests,
+        "test_one_listener_subscribed_twice_is_two",
+    ),
+    Mutant(searching.GrepCountsFromZero, suites.GrepTests, "test_edges_are_the_edges_of_lines"),
     Mutant(
         capable.MovesByName, suites.TransferTests, "test_a_directory_takes_everything_below_along"
     ),
