@@ -19,7 +19,6 @@ _LONGEST_TEXT = 1024 * 1024  # characters of a path
 _ESCAPED = re.compile("[\x00-\x1f\x7f\\\\\udc80-\udcff]|%(?=[0-9A-F]{2})|(?<=\\A[A-Za-z]):")
 _ESCAPE = re.compile(b"%([0-9A-F]{2})")
 _NOWHERE = frozenset({"", ".", ".."})
-_NO_SEGMENT = re.compile(r"(?:^|/)\.{0,2}(?:/|$)", re.MULTILINE)
 
 
 def is_plain(text: str) -> bool:
@@ -102,17 +101,21 @@ def check_path(path: str) -> None:
 
 def check_paths(paths: Sequence[str]) -> None:
     """Refuse paths if one of them cannot be in a workspace; looks at each only if need be."""
-    text = "\n".join(paths)
-    are_lines = text.count("\n") == len(paths) - 1 and "\0" not in text
-    longest = max(map(len, text.replace("\n", "/").split("/")))
+    segments = f"/{'/'.join(paths)}/"
+    longest = max(map(len, segments.split("/")))
     if (
-        not are_lines
-        or longest * 4 > _LONGEST_SEGMENT
-        or RESERVED_PREFIX in text
-        or _NO_SEGMENT.search(text)
+        longest * 4 > _LONGEST_SEGMENT
+        or "\0" in segments
+        or RESERVED_PREFIX in segments
+        or leads_elsewhere(segments)
     ):
         for path in paths:
             check_path(path)
+
+
+def leads_elsewhere(segments: str) -> bool:
+    """Return whether a segment is empty, `.` or `..`; a slash is before and after each."""
+    return "//" in segments or "/./" in segments or "/../" in segments
 
 
 def check_target(target: str, path: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 
 from weakincentives.filesystem.archives.format import ArchiveError, ArchiveLimits
+from weakincentives.filesystem.archives.names import leads_elsewhere
 from weakincentives.filesystem.archives.ziprecords import (
     CENTRAL,
     CENTRAL_SIGNATURE,
@@ -41,7 +42,6 @@ _EXTRA = Struct("<2H")
 _UNSIGNED_64 = Struct("<Q")
 _CONTROL = re.compile("[\x00-\x1f\x7f\\\\]")
 _DRIVE = re.compile("(?:files/)?[A-Za-z]:")
-_NOWHERE = re.compile(r"^$|^/|//|(?:^|/)\.\.?(?:/|$)", re.MULTILINE)
 
 _LENGTHS = Struct("<3H")  # of name, extra field and comment
 _LENGTHS_AT = 28  # in a record
@@ -193,8 +193,9 @@ def _names(packed: Sequence[bytes]) -> list[str]:
     except UnicodeDecodeError:
         return [_name(each) for each in packed]
     names = text.split("\n")
-    is_plain = len(names) == len(packed) and "".join(names).isprintable()
-    if is_plain and "\\" not in text and ":" not in text and not _NOWHERE.search(text):
+    are_visible = len(names) == len(packed) and "".join(names).isprintable()
+    segments = f"\n{text}\n".replace("/\n", "\n").replace("\n", "/")
+    if are_visible and "\\" not in text and ":" not in text and not leads_elsewhere(segments):
         return names
     return [_name(each) for each in packed]
 
