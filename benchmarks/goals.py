@@ -16,7 +16,7 @@ def within_limit(factor: float, limit: str = "") -> Goal:
         bounds = [o for o in outcomes if o.role == "limit" and limit in o.name and o.comparable]
         if mine is None or not bounds or not (bound := bounds[0].median):
             return None, NOT_JUDGED
-        if bounds[0].unfair:
+        if bounds[0].unfair or _is_unfair(outcomes):
             return None, UNFAIR
         return mine <= factor * bound, f"{mine / bound:.2f} x"
 
@@ -30,6 +30,8 @@ def faster_than_peers(factor: float) -> Goal:
         mine, peer = time_of(outcomes, "ours"), best_peer(outcomes)
         if mine is None or peer is None or peer.median is None:
             return None, NOT_JUDGED
+        if peer.unfair or _is_unfair(outcomes):
+            return None, UNFAIR
         more = "> " if peer.status == "unfinished" else ""
         return peer.median >= factor * mine, f"{more}{peer.median / mine:.1f} x"
 
@@ -54,6 +56,8 @@ def not_slower_than_peers(factor: float) -> Goal:
         mine, peer = time_of(outcomes, "ours"), best_peer(outcomes)
         if mine is None or peer is None or not peer.median:
             return None, NOT_JUDGED
+        if peer.unfair or _is_unfair(outcomes):
+            return None, UNFAIR
         return mine <= factor * peer.median, f"{mine / peer.median:.2f} x"
 
     return Goal(f"<= {factor:g} x best peer", judge)
@@ -75,6 +79,11 @@ def beats_limit(outcomes: Iterable[Outcome]) -> bool:
     given = list(outcomes)
     mine, limit = time_of(given, "ours"), time_of(given, "limit")
     return mine is not None and limit is not None and mine < 0.9 * limit
+
+
+def _is_unfair(outcomes: Iterable[Outcome]) -> bool:
+    """Whether the clock added up threads of ours."""
+    return any(o.unfair for o in outcomes if o.role == "ours")
 
 
 def time_of(outcomes: Iterable[Outcome], role: str) -> float | None:

@@ -25,6 +25,7 @@ class Git(Undo):
     """A repository for a tree, kept apart from it as ours is."""
 
     name = "git"
+    threads = True  # it looks at the files of its index with several
 
     def __init__(self, root: Path, place: Path) -> None:
         """Keep the history of `root` in `place`."""

@@ -25,6 +25,7 @@ class Undo:
     """A system that keeps the history of a directory, ours or a peer's."""
 
     name = ""
+    threads = False
 
     def snapshot(self) -> object:
         """Keep the present state."""
@@ -79,6 +80,7 @@ class Ground:
             lambda answer: expect(self.undo.tree_of(answer), self.expected.id, "state kept"),
             prepare=prepare,
             repeat=repeat,
+            threads=self.undo.threads,
         )
 
     def restorer(self, role: Role, prepare: Callable[[], None]) -> Contender:
@@ -89,6 +91,7 @@ class Ground:
             lambda: self.undo.restore(self.first),
             lambda _: expect(ExpectedTree(walk_contents(self.root)).id, self.before, "state"),
             prepare=prepare,
+            threads=self.undo.threads,
         )
 
     def walk(self) -> Contender:

@@ -52,6 +52,7 @@ def _contender(stage: Stage, corpus: Corpus, role: Role, make: Maker, expected: 
         lambda: fresh.undo.snapshot(),
         lambda answer: expect(fresh.undo.tree_of(answer), expected, "state kept"),
         prepare=fresh.renew,
+        threads=fresh.undo.threads,
     )
 
 

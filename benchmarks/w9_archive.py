@@ -67,6 +67,7 @@ def _exports(
         lambda: ours.fs.export_archive(archive),
         lambda _: expect(read_zip(archive, FILES), files, "files in the archive"),
         prepare=lambda: archive.unlink(missing_ok=True),
+        threads=True,
     )
     goals = (faster_than("zipfile", variant.export_factor),)
     return Case(name, (exporter, _deflater(variant, files), _zipper(folder, files)), goals, absent)
@@ -90,6 +91,7 @@ def _imports(
         lambda: target[0].fs.import_archive(archive),
         lambda _: expect(dict(everything(target[0].fs)), files, "files"),
         prepare=renew,
+        threads=True,
     )
     unzipper = Contender(
         "zipfile", "peer", lambda: read_zip(zipped), lambda answer: expect(answer, files, "files")
@@ -116,6 +118,7 @@ def _exports_again(
         lambda: ours.fs.export_archive(archive, previous=archive),
         lambda _: expect(read_zip(archive, FILES), now, "files in the archive"),
         prepare=change,
+        threads=True,
     )
     contenders = (exporter, _copier(archive, folder / "copy.zip"), _zipper(folder, files))
     return Case(name, contenders, (faster_than("zipfile", 50),), absent)

@@ -87,6 +87,20 @@ def test_a_limit_whose_threads_are_added_up_is_no_measure() -> None:
     assert "several threads" in reason
 
 
+@pytest.mark.parametrize("goal", [within_limit(2), faster_than_peers(2), not_slower_than_peers(2)])
+def test_threads_of_ours_that_are_added_up_are_no_measure(goal) -> None:
+    ours = Outcome("us", "ours", samples=[1.0], unfair=True)
+    met, reason = goal.judge([ours, *RACE[1:]])
+    assert met is None
+    assert "several threads" in reason
+
+
+def test_a_peer_whose_threads_are_added_up_is_no_measure() -> None:
+    git = Outcome("git", "peer", samples=[9.0], unfair=True)
+    assert faster_than("git", 2).judge([*RACE, git])[0] is None
+    assert faster_than("quick", 2).judge([*RACE, git])[0] is True
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(2.5, "2.5 s"), (0.0123, "12.3 ms"), (4.5e-6, "4.5 us"), (3e-8, "30 ns"), (None, "-")],
