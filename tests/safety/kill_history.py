@@ -29,7 +29,7 @@ from weakincentives.errors import WinkError
 from weakincentives.filesystem.faults import fault_hook
 
 RECOVERY = "recovery"
-_FEW = 12  # points of a recovery, which has more of them the earlier it was cut off
+_FEW = 25  # points of a recovery, which has more of them the earlier it was cut off
 # points reached, state, what was made, the last point
 _RECORD = struct.Struct("QQ40s32s")
 _BEGUN, _FINISHED = 1, 2
