@@ -179,7 +179,7 @@ class _Export:
 
     def _add_large(self, writer: ZipWriter, entry: Entry, content: Content) -> None:
         hashed = _Hashed(content)
-        if not self._gathering.is_frozen and self._earlier.had(entry.escaped, content.size):
+        if not self._gathering.is_frozen and self._earlier.find(entry.escaped, content.size):
             for _ in hashed.chunks():
                 pass
             known = self._earlier.find(entry.escaped, content.size, hashed.digest)

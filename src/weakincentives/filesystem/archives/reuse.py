@@ -17,6 +17,7 @@ from weakincentives.filesystem.archives.format import (
     ArchiveError,
     ArchiveLimits,
     FileRecord,
+    Manifest,
     check_records,
 )
 from weakincentives.filesystem.archives.names import (
@@ -38,9 +39,11 @@ from weakincentives.filesystem.rooted import read_range
 _OUR_OWN = ArchiveLimits(max_entries=10_000_000, max_manifest_bytes=1024**3)
 # records in the directory, without their signatures
 _SIZES = Struct("<16x2L14xL")  # packed size, size, offset
+_BEGINNING = slice(12)  # up to the date
+_SHARED = slice(2, 26)  # what is in the header too: from the version to the length of the name
 _LENGTHS = slice(24, 34)  # of name, extra field and comment; disk, internal attributes
 _NO_LENGTHS = bytes(8)  # of the last four
-_RECORD = CENTRAL.size - len(CENTRAL_SIGNATURE)
+_NAME = CENTRAL.size - len(CENTRAL_SIGNATURE)
 
 
 class DamagedError(Exception):
@@ -58,36 +61,20 @@ class EarlierArchive:
         """
         self._codec = codec
         self._descriptor = descriptor
-        self._listed: dict[bytes, bytes] = {}
-        self._records: dict[str, FileRecord] = {}
+        self._files: dict[str, Copy] = {}
         if descriptor >= 0:
             self._read()
 
-    def find(self, path: str, size: int, digest: str) -> Copy | None:
-        """Return the file at `path` if it had this content, and was packed as it would be now."""
-        record = self._records.get(path)
-        if record is None or record.sha256 != digest or record.size != size:
+    def find(self, path: str, size: int, digest: str | None = None) -> Copy | None:
+        """Return the file at `path` if it had this content; no digest means any."""
+        known = self._files.get(path)
+        if known is None or known.record.size != size:
             return None
-        place = entry_of(path)
-        name = (FILES + place).encode()
-        listed = self._listed.get(name)
-        if listed is None or record.entry != (None if place == path else place):
-            return None
-        packed_size, declared, offset = _SIZES.unpack_from(listed)
-        if listed[:12] not in BEGINNINGS or declared != size:
-            return None
-        header = LOCAL_SIGNATURE + listed[2:26] + b"\0\0" + name
-        end = offset + len(header) + packed_size
-        return Copy(record, listed, header, offset, end, packed_size)
+        return known if digest is None or known.record.sha256 == digest else None
 
     def forget(self) -> None:
         """Know nothing any more."""
-        self._listed, self._records = {}, {}
-
-    def had(self, path: str, size: int) -> bool:
-        """Return whether there was a file of this size at `path`."""
-        record = self._records.get(path)
-        return record is not None and record.size == size
+        self._files = {}
 
     def checked(self, run: Sequence[Copy]) -> Iterator[bytes]:
         """Yield the bytes of entries that follow each other.
@@ -125,27 +112,39 @@ class EarlierArchive:
     def _read(self) -> None:
         size = os.fstat(self._descriptor).st_size
         directory, _, end = raw_directory(self._descriptor, size, _OUR_OWN)
-        listed = dict(_listed(directory))
-        own = listed.get(MANIFEST.encode())
-        if own is None:
-            return  # not ours
-        member = member_at(CENTRAL_SIGNATURE + own, 0, MANIFEST)
+        at = len(directory) - CENTRAL.size - len(MANIFEST)
+        if not directory.startswith(CENTRAL_SIGNATURE, max(at, 0)):
+            return  # the manifest is not the last entry, so the archive is not ours
+        member = member_at(directory, at, MANIFEST)
         manifest = read_manifest(ZipReader(self._descriptor, end), [member], _OUR_OWN)
         check_records(manifest.files or ())
         if manifest.packer == self._codec.name:
-            self._records = {record.path: record for record in manifest.files or ()}
-            self._listed = listed
+            self._files = {known.record.path: known for known in _files(directory, manifest)}
 
 
-def _listed(directory: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the names in a directory, with their records but for the signature.
-
-    Records that we would not write are left out.
-    """
+def _files(directory: bytes, manifest: Manifest) -> Iterator[Copy]:
+    """Yield the files of an archive that are packed and listed as they would be now."""
+    records = {
+        (FILES + (record.entry or record.path)).encode(): record
+        for record in manifest.files or ()
+        if record.packed_crc32 and _is_named(record)
+    }
     for listed in directory.split(CENTRAL_SIGNATURE)[1:]:
-        name = listed[_RECORD:]
-        if listed[_LENGTHS] == len(name).to_bytes(2, "little") + _NO_LENGTHS:
-            yield name, listed
+        name = listed[_NAME:]
+        record = records.get(name)
+        if record is None or listed[_LENGTHS] != len(name).to_bytes(2, "little") + _NO_LENGTHS:
+            continue
+        packed_size, size, offset = _SIZES.unpack_from(listed)
+        if size == record.size and listed[_BEGINNING] in BEGINNINGS:
+            header = LOCAL_SIGNATURE + listed[_SHARED] + b"\0\0" + name
+            end = offset + len(header) + packed_size
+            yield Copy(record, listed, header, offset, end, packed_size)
+
+
+def _is_named(record: FileRecord) -> bool:
+    """Return whether the entry of a file has the name that it would have now."""
+    place = entry_of(record.path)
+    return record.entry == (None if place == record.path else place)
 
 
 @contextmanager
