@@ -23,6 +23,7 @@ Everything the operating system has a name for stays builtin. What is ours is a
     ├── SnapshotFormatError (ValueError)    not a stored session     runtime/session/snapshots.py
     ├── SerdeError (ValueError)             no such data             serde/problems.py
     ├── ToolValidationError (ValueError)    a wrong call             errors.py
+    ├── SavepointError (RuntimeError)       ended, or not rolled back filesystem/savepoints.py
     └── SnapshotError (RuntimeError)        no snapshot              errors.py
         └── SnapshotRestoreError            nothing restored         errors.py
 """

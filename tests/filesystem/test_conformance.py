@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 from weakincentives.filesystem import (
     DEFAULT_LIMITS,
@@ -12,9 +13,8 @@ from weakincentives.filesystem import (
     HostFilesystem,
     InMemoryFilesystem,
     Limits,
+    rooted,
 )
-from weakincentives.filesystem.rooted import RootedDirectory
-from weakincentives.filesystem.snapshots.history import History
 from weakincentives.filesystem.testing import (
     ArchiveDetailTests,
     ArchiveTests,
@@ -26,6 +26,7 @@ from weakincentives.filesystem.testing import (
     PartialRestoreTests,
     QuotaTests,
     ReadOnlyTests,
+    SavepointTests,
     SnapshotDetailTests,
     SnapshotTests,
     SnapshotViewTests,
@@ -57,6 +58,7 @@ class Everything(
     ReadOnlyTests,
     ThreadTests,
     IgnoreFileTests,
+    SavepointTests,
     Undo,
 ):
     """What a backend on the base classes can do."""
@@ -110,11 +112,8 @@ class TestHostStepByStep(TestHost):
     """The same, on a kernel without `openat2`."""
 
     def make_filesystem(self, tmp_path: Path) -> HostFilesystem:
-        fs = new_host(tmp_path)
-        root = Path(fs.root)
-        fs._directory = RootedDirectory(root, kernel=False)
-        fs._history = History(fs._directory, fs.root, root.resolve(), git_dir=tmp_path / "store")
-        return fs
+        with mock.patch.object(rooted, "_kernel_has_openat2", return_value=False):
+            return new_host(tmp_path)
 
 
 class TestExclusiveHost(Undo):

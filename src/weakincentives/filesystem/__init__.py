@@ -51,6 +51,7 @@ from weakincentives.filesystem.protocol import (
     SnapshotableFilesystem,
 )
 from weakincentives.filesystem.readable import ReadableFilesystem
+from weakincentives.filesystem.savepoints import Savepoint, SavepointError
 from weakincentives.filesystem.search import InvalidRegexError
 from weakincentives.filesystem.snapshots.ledger import SnapshotHistory
 from weakincentives.filesystem.snapshots.manager import SnapshotInfo, SnapshotManager
@@ -139,6 +140,8 @@ __all__ = [
     "ReadResult",
     "ReadableFilesystem",
     "Results",
+    "Savepoint",
+    "SavepointError",
     "SkippedEntry",
     "SnapshotHistory",
     "SnapshotInfo",

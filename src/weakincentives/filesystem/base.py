@@ -14,6 +14,7 @@ from weakincentives.filesystem.leftovers import temporary_name
 from weakincentives.filesystem.mounts.hydration import HydratableFilesystem
 from weakincentives.filesystem.paths import join
 from weakincentives.filesystem.readable import ReadableFilesystem
+from weakincentives.filesystem.savepoints import Mark, Savepoint
 from weakincentives.filesystem.states import State
 
 
@@ -59,8 +60,21 @@ class BaseFilesystem(HydratableFilesystem):
             self._tell_replaced("import", os.fspath(path))
             return state.manifest.file_count
 
+    def savepoint(self) -> Savepoint:
+        """Return a point to which everything changed from now on can be taken back.
+
+        Until it ends, other threads wait before they change anything. What is
+        changed past the filesystem is not covered: that takes a snapshot.
+
+        Raises:
+            NotImplementedError: The backend has no savepoints.
+            TimeLimitError: Another thread did not end its savepoint in time.
+        """
+        return Savepoint(self._lock, self._mark, self._tell_rolled_back)
+
     def close(self) -> None:
-        """Let go of what the filesystem holds open."""
+        """Let go of what the filesystem holds open; open savepoints are rolled back."""
+        self._lock.abandon()
 
     def __enter__(self) -> Self:
         """Use as a context manager."""
@@ -71,6 +85,10 @@ class BaseFilesystem(HydratableFilesystem):
         self.close()
 
     # --- shared steps that a backend may do better ---
+
+    def _mark(self) -> Mark:
+        """Return a mark to go back to; it is cheap, and nothing is kept before a change."""
+        raise NotImplementedError(f"{type(self).__name__} has no savepoints, take a snapshot")
 
     def _replace_all(self, state: ReadableFilesystem, name: str) -> None:
         """Make everything as it is in `state`, which is called `name`.
@@ -127,6 +145,11 @@ class BaseFilesystem(HydratableFilesystem):
         groups = self._children(directory)
         return [name for group in groups for name in group if name not in without]
 
-    def _tell_replaced(self, reason: Literal["restore", "import"], reference: str) -> None:
+    def _tell_rolled_back(self) -> None:
+        self._tell_replaced("rollback", "savepoint")
+
+    def _tell_replaced(
+        self, reason: Literal["restore", "import", "rollback"], reference: str
+    ) -> None:
         self._quota.recount()
         self._listeners.tell(StateReplaced(reason, reference))

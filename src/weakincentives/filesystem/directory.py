@@ -22,12 +22,15 @@ from threading import Lock
 from weakincentives.filesystem import staging
 from weakincentives.filesystem.base import BaseFilesystem
 from weakincentives.filesystem.hostfile import HostFile, LineIndexes, identity_of
-from weakincentives.filesystem.leftovers import is_temporary, temporary_name
+from weakincentives.filesystem.journals.journal import Journal
+from weakincentives.filesystem.journals.undoing import Undo
+from weakincentives.filesystem.leftovers import is_hidden, is_temporary, temporary_name
 from weakincentives.filesystem.limits import Limits, check_time
 from weakincentives.filesystem.paths import RESERVED_PREFIX, join, os_error, parent_of
 from weakincentives.filesystem.primitives import is_passed_over
 from weakincentives.filesystem.readable import hash_of
 from weakincentives.filesystem.rooted import RootedDirectory, explained
+from weakincentives.filesystem.savepoints import Mark
 from weakincentives.filesystem.text import Content
 from weakincentives.filesystem.types import (
     Children,
@@ -53,6 +56,14 @@ class DirectoryFilesystem(BaseFilesystem):
         self._durable = durable
         self._line_indexes = LineIndexes()
         self._sight = Lock()
+        self._undo = Undo(
+            self._directory,
+            self._sight,
+            durable=durable,
+            changed=self._has_changed,
+            return_to=self._return_to,
+        )
+        self._journal = Journal(self._directory, self._sight, self._undo, durable=durable)
 
     @property
     def root(self) -> str:
@@ -61,12 +72,15 @@ class DirectoryFilesystem(BaseFilesystem):
 
     def close(self) -> None:
         """Close the root directory; nothing works afterwards."""
-        self._directory.close()
+        try:
+            super().close()
+        finally:
+            self._directory.close()
 
     # --- reading ---
 
     def _lookup(self, path: str) -> FileStat | None:
-        if _is_hidden(path):
+        if is_hidden(path):
             return None
         try:
             found, target = self._directory.lstat(path)
@@ -117,7 +131,7 @@ class DirectoryFilesystem(BaseFilesystem):
         return Results(filter(None, listed), truncated=len(found) > limit)
 
     def _open(self, path: str) -> HostFile:
-        if _is_hidden(path):
+        if is_hidden(path):
             raise os_error(errno.ENOENT, path)
         try:
             return HostFile(*self._directory.open_file(path), self._line_indexes)
@@ -206,12 +220,19 @@ class DirectoryFilesystem(BaseFilesystem):
             staging.make_link(parent, name, target)
 
     def _remove(self, path: str) -> None:
-        with self._changing(path) as (parent, name):
-            staging.remove(parent, name, self._sight)
+        with self._changing(path, keep=False) as (parent, name):
+            if not (self._journal and self._journal.take(path, (parent, name))):
+                staging.remove(parent, name, self._sight)
 
     def _move(self, source: str, destination: str) -> None:
-        with self._changing(source) as start, self._changing(destination) as goal:
-            staging.rename(start, goal)
+        with (
+            self._changing(source, keep=False) as start,
+            self._changing(destination, keep=False) as goal,
+        ):
+            if self._journal:
+                self._journal.move(source, start, destination, goal)
+            else:
+                staging.rename(start, goal)
 
     def _copy(self, source: str, destination: str) -> None:
         hidden = join(parent_of(destination), temporary_name())
@@ -224,11 +245,11 @@ class DirectoryFilesystem(BaseFilesystem):
             raise
 
     def _has_directory(self, path: str) -> bool:
-        return not _is_hidden(path) and self._directory.is_directory(path)
+        return not is_hidden(path) and self._directory.is_directory(path)
 
     def _remove_if_empty(self, path: str) -> bool:
-        with self._changing(path) as (parent, name):
-            return staging.remove_if_empty(parent, name)
+        with self._changing(path, keep=False) as (parent, name):
+            return self._journal.covers(path) and staging.remove_if_empty(parent, name)
 
     def _make_directories(self, paths: Sequence[str]) -> None:
         if paths:
@@ -260,7 +281,10 @@ class DirectoryFilesystem(BaseFilesystem):
                 for path in missing:
                     self._make_directory(hidden + path[len(first) :])
                 fill(hidden + goal[len(first) :])
-                with self._changing(hidden) as source, self._changing(first) as target:
+                with (
+                    self._changing(hidden, keep=False) as source,
+                    self._changing(first) as target,
+                ):
                     staging.rename(source, target, exclusive=True)
             except BaseException as error:
                 with suppress(FileNotFoundError):
@@ -291,7 +315,7 @@ class DirectoryFilesystem(BaseFilesystem):
 
     def _open_listing(self, path: str) -> int:
         """Open a directory that may be seen; nothing is emptied while `_sight` is held."""
-        if _is_hidden(path):
+        if is_hidden(path):
             raise os_error(errno.ENOENT, path)
         try:
             return self._directory.open_directory(path)
@@ -299,22 +323,39 @@ class DirectoryFilesystem(BaseFilesystem):
             raise explained(error, path) from None
 
     @contextmanager
-    def _changing(self, path: str) -> Generator[tuple[int, str], None, None]:
-        """Open the directory that holds `path`; afterwards bring its names to the disk."""
+    def _changing(self, path: str, *, keep: bool = True) -> Generator[tuple[int, str], None, None]:
+        """Open the directory that holds `path`; afterwards bring its names to the disk.
+
+        A savepoint keeps what is there, unless it does not `keep` because more is to be done.
+        """
         self._will_change(path)
         try:
             parent, name = self._directory.open_parent(path)
             try:
+                if keep and self._journal:
+                    self._journal.keep(path, (parent, name))
                 yield parent, name
                 if self._durable:
                     staging.sync_directory(parent)
             finally:
                 os.close(parent)
         except OSError as error:
+            if error.errno == errno.EEXIST:
+                self._journal.retract(path)
             raise explained(error, path) from None
+
+    def _mark(self) -> Mark:
+        return self._journal.mark()
 
     def _will_change(self, path: str) -> None:
         """Take note that what is at `path` is about to change; nobody does here."""
+
+    def _has_changed(self, path: str) -> None:
+        """Take note that a rollback changes what is at `path`; nobody does here."""
+
+    def _return_to(self, commit: str) -> None:
+        """Make everything as a commit says; there are none here."""
+        raise NotImplementedError(f"No such state: {commit!r}")
 
     def _sweep(self) -> None:
         """Remove leftovers near the root; listing a directory removes those in it."""
@@ -344,10 +385,6 @@ class DirectoryFilesystem(BaseFilesystem):
             )
         except OSError:
             return None
-
-
-def _is_hidden(path: str) -> bool:
-    return RESERVED_PREFIX in path and any(map(is_temporary, path.split("/")))
 
 
 def _by_kind(entries: "Iterable[os.DirEntry[str]]") -> tuple[Children, list[str]]:

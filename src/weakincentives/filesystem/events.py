@@ -85,9 +85,12 @@ class EntryMoved:
 
 @dataclass(frozen=True, slots=True)
 class StateReplaced:
-    """Everything was replaced at once, by a snapshot or an archive; anything may differ."""
+    """Everything was replaced at once, by a snapshot or an archive; anything may differ.
 
-    reason: Literal["restore", "import"]
+    After a rollback everything is as it was when a savepoint was made.
+    """
+
+    reason: Literal["restore", "import", "rollback"]
     reference: str
 
     def __str__(self) -> str:

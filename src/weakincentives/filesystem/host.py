@@ -6,9 +6,11 @@ from pathlib import Path
 
 from weakincentives.filesystem.diffs.diff import Diff, diff
 from weakincentives.filesystem.directory import DirectoryFilesystem
+from weakincentives.filesystem.journals.recovery import Recovery
 from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
 from weakincentives.filesystem.paths import outermost
 from weakincentives.filesystem.readable import ReadableFilesystem
+from weakincentives.filesystem.savepoints import SavepointError
 from weakincentives.filesystem.snapshots.history import History
 from weakincentives.filesystem.snapshots.ledger import SnapshotHistory
 from weakincentives.filesystem.snapshots.partial import check_paths
@@ -65,8 +67,10 @@ class HostFilesystem(DirectoryFilesystem):
             Path(os.path.realpath(given)),
             git_dir=None if place is None else Path(place).absolute(),
             exclusive=exclusive,
+            keep=self._journal.keep_state,
         )
         if not self._read_only:
+            self._recover()  # first: it may take back a restore that is not finished
             self._history.finish()
             self._sweep()
 
@@ -88,6 +92,7 @@ class HostFilesystem(DirectoryFilesystem):
             SnapshotError: Something could not be read or stored; nothing was kept.
         """
         with self._lock:
+            self._journal.settle()
             return self._history.take(tag)
 
     def restore(
@@ -108,6 +113,7 @@ class HostFilesystem(DirectoryFilesystem):
         """
         self._refuse_read_only("")
         with self._lock:
+            self._journal.settle()
             if self._quota and paths is None:
                 self._check_quota_for(State(self.view(snapshot)))
             self._history.restore(snapshot, paths=paths, force=force)
@@ -133,19 +139,38 @@ class HostFilesystem(DirectoryFilesystem):
     def cleanup(self) -> None:
         """Remove the snapshots of this directory, unless another instance uses them."""
         with self._lock:
+            if self._lock.open:
+                raise SavepointError("Cannot remove snapshots while a savepoint is open")
             self._history.cleanup()
 
     def close(self) -> None:
         """Close the root directory; nothing works afterwards. Snapshots stay."""
-        self._history.close()
-        super().close()
+        try:
+            super().close()
+        finally:
+            self._history.close()
 
     def _replace_all(self, state: ReadableFilesystem, name: str) -> None:
+        self._journal.settle()
         self._check_quota_for(State(state))
         self._history.replace(state, name)
 
     def _will_change(self, path: str) -> None:
         self._history.touch(path)
+
+    def _has_changed(self, path: str) -> None:
+        self._history.note(path)
+
+    def _return_to(self, commit: str) -> None:
+        self._history.return_to(commit)
+
+    def _recover(self) -> None:
+        """Take back what processes that are gone have changed in their savepoints."""
+
+        def keep() -> None:
+            self._history.take("before the rollback of a savepoint whose process is gone")
+
+        Recovery(self._directory, self._undo, keep).run()
 
     def _blob_id(self, path: str) -> str | None:
         return self._history.blob_id(path)

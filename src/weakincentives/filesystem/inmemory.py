@@ -32,6 +32,7 @@ from weakincentives.filesystem.nodes import (
 )
 from weakincentives.filesystem.paths import os_error, outermost, parent_of, parents_of
 from weakincentives.filesystem.readable import ReadableFilesystem
+from weakincentives.filesystem.savepoints import Mark
 from weakincentives.filesystem.searchable import SearchableFilesystem
 from weakincentives.filesystem.snapshots.partial import check_paths
 from weakincentives.filesystem.states import State
@@ -118,7 +119,7 @@ class InMemoryFilesystem(BaseFilesystem):
     def _store(
         self, path: str, data: bytes, *, permissions: int | None = None, exclusive: bool = False
     ) -> None:
-        with self._lock:
+        with self._lock.reading:
             chain, name = self._owned(path)
             old = chain[-1].children.get(name)
             if exclusive and old is not None:
@@ -194,12 +195,12 @@ class InMemoryFilesystem(BaseFilesystem):
 
     def preview(self, snapshot: FilesystemSnapshot, *, paths: Sequence[str] | None = None) -> Diff:
         """Return what `restore` with the same arguments would change."""
-        with self._lock:
+        with self._lock.reading:
             return diff(self, self._view_of(self._restored(snapshot, paths)))
 
     def view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem:
         """Return the state that a snapshot keeps, to read and compare."""
-        with self._lock:
+        with self._lock.reading:
             return self._view_of(self._kept_root(snapshot))
 
     def _restored(self, snapshot: FilesystemSnapshot, paths: Sequence[str] | None) -> DirectoryNode:
@@ -244,11 +245,11 @@ class InMemoryFilesystem(BaseFilesystem):
     # --- the tree ---
 
     def _find(self, path: str) -> Node | None:
-        with self._lock:
+        with self._lock.reading:
             return find(self._root_node, path)
 
     def _directory(self, path: str) -> list[tuple[str, Node]]:
-        with self._lock:
+        with self._lock.reading:
             node = self._find(path)
             if type(node) is not DirectoryNode:
                 raise os_error(errno.ENOTDIR, path)
@@ -256,7 +257,7 @@ class InMemoryFilesystem(BaseFilesystem):
 
     def _place_node(self, path: str, node: Node | None, now: int) -> None:
         """Put `node` at `path` (None: take away what is there); the parent exists."""
-        with self._lock:
+        with self._lock.reading:
             chain, name = self._owned(path)
             put(chain, name, node, now)
 
@@ -281,14 +282,38 @@ class InMemoryFilesystem(BaseFilesystem):
 
     def _stable(self) -> SearchableFilesystem:
         """Return the present state as a filesystem of its own that nobody changes."""
-        with self._lock:
+        with self._lock.reading:
             self._edition += 1
             return self._view_of(self._root_node)
+
+    def _mark(self) -> Mark:
+        self._edition += 1  # what is there now may not change any more
+        return _TreeMark(self, self._root_node)
 
     def _view_of(self, root: DirectoryNode) -> "InMemoryFilesystem":
         view = InMemoryFilesystem(limits=self._limits, read_only=True)
         view._root_node = root
         return view
+
+
+class _TreeMark:
+    """The tree at the time of a savepoint; a change makes another root, and never the same."""
+
+    __slots__ = ("_fs", "_root")
+
+    def __init__(self, fs: InMemoryFilesystem, root: DirectoryNode) -> None:
+        self._fs = fs
+        self._root = root
+
+    @property
+    def changed(self) -> bool:
+        return self._fs._root_node is not self._root  # pyright: ignore[reportPrivateUsage] # a part of it
+
+    def release(self) -> None:
+        """Keep the tree as it is."""
+
+    def roll_back(self) -> None:
+        self._fs._root_node = self._root  # pyright: ignore[reportPrivateUsage] # a part of it
 
 
 def _emptied(like: Node | None, edition: int, now: int) -> DirectoryNode:

@@ -2,7 +2,8 @@
 
 A write in progress has a name such as `.wink-tmp-<namespace>-<pid>-<start>-<n>`. If its
 process was killed, anybody who meets the name later can tell that it is a leftover,
-even when the process number has been given to somebody else.
+even when the process number has been given to somebody else. The journal of a savepoint
+has a name of its own, `.wink-tmp-journal-...`: it is no leftover, but to be rolled back.
 """
 
 import os
@@ -14,7 +15,10 @@ from pathlib import Path
 from weakincentives.filesystem.paths import RESERVED_PREFIX
 
 _FOREIGN_AGE = 3600.0  # seconds after which a name from another pid namespace is a leftover
-_MADE = re.compile(re.escape(RESERVED_PREFIX) + r"([0-9a-f]+)-([0-9]+)-([0-9]+)-[0-9a-f]+")
+_MAKER = r"([0-9a-f]+)-([0-9]+)-([0-9]+)-[0-9a-f]+"
+_MADE = re.compile(re.escape(RESERVED_PREFIX) + _MAKER)
+_JOURNAL_PREFIX = f"{RESERVED_PREFIX}journal-"
+_JOURNAL = re.compile(re.escape(_JOURNAL_PREFIX) + _MAKER)
 _numbers = count()
 
 
@@ -28,6 +32,34 @@ def is_temporary(name: str) -> bool:
     return name.startswith(RESERVED_PREFIX)
 
 
+def is_hidden(path: str) -> bool:
+    """Return whether `path` is, or lies below, something that is ours."""
+    return RESERVED_PREFIX in path and any(map(is_temporary, path.split("/")))
+
+
+def journal_name() -> str:
+    """Return a name for a journal that nobody else uses."""
+    return _JOURNAL_PREFIX + temporary_name().removeprefix(RESERVED_PREFIX)
+
+
+def is_journal(name: str) -> bool:
+    """Return whether `name` is that of a journal."""
+    return _JOURNAL.fullmatch(name) is not None
+
+
+def is_orphan(journal: str, *, live: bool) -> bool | None:
+    """Return whether nobody will end a journal; None if that cannot be told.
+
+    `live` says whether this process uses it: that it has made it is not enough.
+    """
+    made = _JOURNAL.fullmatch(journal)
+    if made is None or live:
+        return False
+    if journal.startswith(_JOURNAL_PREFIX + _own_prefix(os.getpid()).removeprefix(RESERVED_PREFIX)):
+        return True
+    return _is_gone(made)
+
+
 def is_leftover(name: str, age: float) -> bool:
     """Return whether `name`, `age` seconds old, was made here by a process that is gone.
 
@@ -36,13 +68,17 @@ def is_leftover(name: str, age: float) -> bool:
     made = _MADE.fullmatch(name)
     if made is None:
         return False
+    gone = _is_gone(made)
+    return age > _FOREIGN_AGE if gone is None else gone
+
+
+def _is_gone(made: re.Match[str]) -> bool | None:
+    """Return whether the maker of a name is gone; None if that cannot be told."""
     namespace, pid, start = made.groups()
     if namespace != _namespace():
-        return age > _FOREIGN_AGE
+        return None
     identity = _identity(int(pid))
-    if identity is None:
-        return age > _FOREIGN_AGE
-    return identity != f"{pid}-{start}"
+    return None if identity is None else identity != f"{pid}-{start}"
 
 
 @cache

@@ -11,7 +11,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from threading import RLock
 
 from weakincentives.errors import WinkError
 from weakincentives.filesystem.events import (
@@ -40,6 +39,7 @@ from weakincentives.filesystem.paths import (
 from weakincentives.filesystem.primitives import link_error, refuse_links_and_specials
 from weakincentives.filesystem.quota import Quota
 from weakincentives.filesystem.readable import ReadableFilesystem
+from weakincentives.filesystem.savepoints import WriteLock
 from weakincentives.filesystem.types import FileStat, WriteMode, WriteResult
 
 _MODES = ("create", "overwrite", "append")
@@ -56,7 +56,7 @@ class WritableFilesystem(ReadableFilesystem):
         """Bound what is created and returned by `limits`; refuse writes if `read_only`."""
         super().__init__(limits=limits)
         self._read_only = read_only
-        self._lock = RLock()
+        self._lock = WriteLock()
         self._listeners = Listeners()
         self._quota = Quota(limits, self._usage)
 

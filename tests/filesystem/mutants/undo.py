@@ -1,6 +1,6 @@
 """Which mutant must fail which test of the suites for snapshots and archives."""
 
-from tests.filesystem.mutants import archiving, snapshotting
+from tests.filesystem.mutants import archiving, savepointing, snapshotting
 from tests.filesystem.mutants.mutant import Mutant
 from weakincentives.filesystem import BaseFilesystem
 from weakincentives.filesystem.testing import ConformanceSuite, suites
@@ -12,6 +12,45 @@ def _all(
     return tuple(Mutant(backend, suite, killer) for backend, killer in killers.items())
 
 
+SAVEPOINT_MUTANTS = _all(
+    suites.SavepointTests,
+    {
+        savepointing.NeverRollsBack: "test_a_rollback_brings_everything_back",
+        savepointing.RollsBackAlways: "test_a_release_keeps_what_was_changed",
+        savepointing.SharesTheTree: "test_every_change_can_be_taken_back",
+        savepointing.GoesOnWithTheKeptTree: (
+            "test_what_follows_an_inner_rollback_is_taken_back_by_the_outer_one"
+        ),
+        savepointing.ForgetsModes: "test_links_and_permissions_come_back",
+        savepointing.LosesLinks: "test_a_rollback_makes_anything_what_it_was",
+        savepointing.SkipsNames: "test_a_rollback_brings_back_names_that_others_made",
+        savepointing.EndsWithARollback: "test_the_state_after_a_rollback_can_be_changed",
+        savepointing.RemembersPages: (
+            "test_pages_hashes_and_searches_are_of_the_state_that_came_back"
+        ),
+        savepointing.GoesBackToTheFirst: ("test_an_inner_rollback_leaves_what_was_done_before_it"),
+        savepointing.KeepsWhatWasReleased: (
+            "test_an_outer_rollback_takes_back_what_an_inner_one_released"
+        ),
+        savepointing.AlwaysChanged: "test_what_takes_nothing_back_is_not_told",
+        savepointing.NeverChanged: "test_nothing_has_changed_until_something_has",
+        savepointing.CountsWhatWasTakenBack: "test_what_was_taken_back_inside_is_no_change",
+        savepointing.TellsEveryRelease: "test_what_takes_nothing_back_is_not_told",
+        savepointing.TellsTooEarly: "test_a_rollback_is_told_once_when_it_is_done",
+        savepointing.NeverCountsAgain: "test_the_quota_counts_what_a_rollback_brought_back",
+        savepointing.NeverFindsRoom: "test_what_a_rollback_took_away_makes_room",
+        savepointing.SwallowsExceptions: (
+            "test_an_exception_takes_back_what_the_block_did_and_goes_on"
+        ),
+        savepointing.KeepsWhatWasInterrupted: (
+            "test_an_exception_takes_back_what_the_block_did_and_goes_on"
+        ),
+        savepointing.ComplainsAtTheEnd: "test_a_block_may_end_its_savepoint_itself",
+        savepointing.EndsTwice: "test_a_savepoint_ends_once",
+        savepointing.WaitsForNobody: "test_the_changes_of_other_threads_wait_for_its_end",
+        savepointing.LetsNobodyRead: "test_other_threads_read_meanwhile",
+    },
+)
 SNAPSHOT_MUTANTS = _all(
     suites.SnapshotTests,
     {
@@ -143,6 +182,7 @@ ARCHIVE_DETAIL_MUTANTS = _all(
     },
 )
 UNDO_MUTANTS = (
+    *SAVEPOINT_MUTANTS,
     *SNAPSHOT_MUTANTS,
     *PARTIAL_MUTANTS,
     *VIEW_MUTANTS,

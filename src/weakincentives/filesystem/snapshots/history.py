@@ -5,7 +5,7 @@ files, a restore of all or of some paths or an import, becomes a commit first, a
 the directory is rolled to it: so each can be finished after a crash, and undone.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -44,8 +44,12 @@ class History:
         *,
         git_dir: Path | None = None,
         exclusive: bool = False,
+        keep: Callable[[str], None] | None = None,
     ) -> None:
-        """Keep snapshots in `git_dir`, or in the place that is derived from the root."""
+        """Keep snapshots in `git_dir`, or in the place that is derived from the root.
+
+        `keep` is told the commit of the present state before everything is replaced.
+        """
         self._directory = directory
         self._root = root
         self._real_root = real_root
@@ -56,6 +60,7 @@ class History:
         self._watch = Watch(directory, exclusive=exclusive)
         self._lock = RLock()
         self._unfinished = False
+        self._keep = keep
         self.changed_outside = self._watch.changed_outside
         self.blob_id = self._watch.blob_id
 
@@ -75,6 +80,10 @@ class History:
             raise SnapshotRestoreError(
                 "Failed to restore, and to go back: take a snapshot to try again before you go on"
             )
+        self._watch.touch(path)
+
+    def note(self, path: str) -> None:
+        """Take note that what is at `path` changes back."""
         self._watch.touch(path)
 
     def existing(self) -> Repository | None:
@@ -123,6 +132,16 @@ class History:
             before = self._taken(repository, f"before import of {name}")
             ref = self._stored(repository, state, f"import of {name}")
             self._roll_to(repository, ref, before)
+
+    def return_to(self, commit: str) -> None:
+        """Make everything as a commit of ours says, because a savepoint is rolled back."""
+        try:
+            with self._settled() as repository:
+                self._watch.changed_outside()
+                self._taken(repository, f"before rollback to {commit}")
+                self._apply(repository, commit)
+        except (OSError, ObjectError) as error:
+            raise SnapshotRestoreError(f"Failed to return to {commit}: {error}") from error
 
     def view(self, snapshot: FilesystemSnapshot) -> SnapshotFilesystem:
         """Return the state that `snapshot` keeps, to read and compare."""
@@ -252,6 +271,8 @@ class History:
 
     def _roll_to(self, repository: Repository, ref: str, before: FilesystemSnapshot) -> None:
         """Make the directory what the commit says, or leave it as it was just taken."""
+        if self._keep is not None:
+            self._keep(before.commit_ref)
         try:
             self._apply(repository, ref)
         except (Exception, KeyboardInterrupt):

@@ -20,7 +20,8 @@ else:
             for module in (
                 "archives", "events", "globbing", "grepping", "ignoring", "limited", "links",
                 "metadata", "mountrules", "mounts", "names", "reading", "removal", "replacing",
-                "restoring", "snapshots", "texts", "threads", "transfers", "writing",
+                "restoring", "savepoints", "snapshots", "texts", "threads", "transfers",
+                "writing",
             )
         )
     )  # fmt: skip
@@ -56,6 +57,7 @@ from weakincentives.filesystem.testing.suites import (
     PartialRestoreTests,
     QuotaTests,
     ReadOnlyTests,
+    SavepointTests,
     SnapshotDetailTests,
     SnapshotTests,
     SnapshotViewTests,
@@ -88,6 +90,7 @@ __all__ = [
     "QuotaTests",
     "ReadOnlySuite",
     "ReadOnlyTests",
+    "SavepointTests",
     "SnapshotDetailTests",
     "SnapshotTests",
     "SnapshotViewTests",

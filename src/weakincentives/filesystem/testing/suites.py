@@ -15,6 +15,7 @@ from weakincentives.filesystem.testing.reading import BytesTests, ReadingTests
 from weakincentives.filesystem.testing.removal import DeleteTests, DirectoryTests
 from weakincentives.filesystem.testing.replacing import ArchiveDetailTests, SnapshotDetailTests
 from weakincentives.filesystem.testing.restoring import PartialRestoreTests, SnapshotViewTests
+from weakincentives.filesystem.testing.savepoints import SavepointTests
 from weakincentives.filesystem.testing.snapshots import SnapshotTests
 from weakincentives.filesystem.testing.texts import TextTests
 from weakincentives.filesystem.testing.threads import ThreadTests
@@ -46,6 +47,7 @@ CAPABILITY_SUITES = (
     ReadOnlyTests,
     ThreadTests,
     IgnoreFileTests,
+    SavepointTests,
     SnapshotTests,
     PartialRestoreTests,
     SnapshotViewTests,
