@@ -6,7 +6,9 @@ has changed is written anew without a look at the others.
 """
 
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Self, TypeAlias
+
+import msgspec
 
 from weakincentives.filesystem.hostfile import Identity, has_settled
 from weakincentives.filesystem.store.trees import (
@@ -23,17 +25,24 @@ _PLAIN_FILE = frozenset({0o644, 0o755})
 _PLAIN_DIRECTORY = 0o755
 
 
-class CapturedFile:
-    """A file: its content by id, and what tells whether it has changed since."""
+class CapturedFile(msgspec.Struct, array_like=True, tag=1, eq=False, gc=False):
+    """A file: its entry with the id of the content, and what tells whether it has changed since.
 
-    __slots__ = ("entry", "identity", "is_noted", "permissions")
+    It has no `identity` if it could change again and look the same.
+    """
 
-    def __init__(self, name: str, blob: str, identity: Identity) -> None:
-        """Hold the id of the content that a file had when it looked so."""
-        self.permissions = identity[-1] & 0o7777
-        self.is_noted = self.permissions not in _PLAIN_FILE
-        self.entry = tree_entry(name, EXECUTABLE if self.permissions & 0o100 else FILE, blob)
-        self.see(identity)
+    entry: bytes
+    permissions: int
+    is_noted: bool
+    identity: Identity | None
+
+    @classmethod
+    def of(cls, name: str, blob: str, identity: Identity) -> Self:
+        """Return a file that had the content `blob` when it looked so."""
+        permissions = identity[-1] & 0o7777
+        entry = tree_entry(name, EXECUTABLE if permissions & 0o100 else FILE, blob)
+        is_noted = permissions not in _PLAIN_FILE
+        return cls(entry, permissions, is_noted, identity if has_settled(identity) else None)
 
     @property
     def id(self) -> str:
@@ -41,25 +50,30 @@ class CapturedFile:
         return entry_id(self.entry)
 
     def see(self, identity: Identity) -> None:
-        """Remember how the file looks, unless it could change again and still look so."""
+        """Remember how the file looks now."""
         self.identity = identity if has_settled(identity) else None
 
 
-class CapturedLink:
-    """A symbolic link: its target as a blob."""
+class CapturedLink(msgspec.Struct, array_like=True, tag=2, eq=False, gc=False):
+    """A symbolic link: its entry with the id of a blob, which is its target."""
 
-    __slots__ = ("entry", "is_noted", "target")
+    entry: bytes
+    target: bytes
 
-    def __init__(self, name: str, blob: str, target: str) -> None:
-        """Hold where a link leads."""
-        self.entry = tree_entry(name, LINK, blob)
-        self.target = target
-        self.is_noted = False
+    @classmethod
+    def of(cls, name: str, blob: str, target: bytes) -> Self:
+        """Return a link that leads to `target`."""
+        return cls(tree_entry(name, LINK, blob), target)
 
     @property
     def id(self) -> str:
         """The id of the blob that holds the target."""
         return entry_id(self.entry)
+
+    @property
+    def is_noted(self) -> bool:
+        """Whether git's tree does not say all of it."""
+        return False
 
 
 class CapturedDirectory:
@@ -82,14 +96,13 @@ class CapturedDirectory:
 
     def __init__(
         self,
-        name: str,
-        tree: str,
+        entry: bytes,
         children: "dict[str, Captured]",
         permissions: int,
         specials: frozenset[str],
     ) -> None:
-        """Hold the id of the `tree` and the `children` that it was made of, in git's order."""
-        self.entry = tree_entry(name, DIRECTORY, tree) if name else bytes.fromhex(tree)
+        """Hold the `children` in git's order; the entry ends with the id of their tree."""
+        self.entry = entry
         self.children = children
         self.permissions = permissions
         self.here = specials
@@ -119,6 +132,11 @@ class CapturedDirectory:
 
 
 Captured: TypeAlias = CapturedFile | CapturedLink | CapturedDirectory
+
+
+def directory_entry(name: str, tree: str) -> bytes:
+    """Return the entry of a directory; the root, which has no name, is in no tree."""
+    return tree_entry(name, DIRECTORY, tree) if name else bytes.fromhex(tree)
 
 
 def in_order(children: dict[str, Captured]) -> dict[str, Captured]:

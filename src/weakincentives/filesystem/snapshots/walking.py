@@ -23,6 +23,7 @@ from weakincentives.filesystem.snapshots.captured import (
     CapturedDirectory,
     CapturedFile,
     CapturedLink,
+    directory_entry,
     in_order,
     tree_content,
 )
@@ -147,7 +148,8 @@ class Walk:
     ) -> CapturedDirectory:
         """Return a directory of `children`, which are in git's order; its tree is added."""
         tree = self._batch.add("tree", tree_content(children))
-        return CapturedDirectory(path.rpartition("/")[2], tree, children, permissions, specials)
+        entry = directory_entry(path.rpartition("/")[2], tree)
+        return CapturedDirectory(entry, children, permissions, specials)
 
     def _list(self, frame: _Frame) -> bool:
         """Look at what is in a directory; False if it is none any more."""
@@ -279,7 +281,7 @@ class Walk:
             ):
                 known.see(identity)  # the same but for its times
                 return known
-            return CapturedFile(name, blob, identity)
+            return CapturedFile.of(name, blob, identity)
         raise os_error(errno.EBUSY, name, "Somebody writes the file without pause")
 
     def _opened(self, directory: int, name: str) -> tuple[int, os.stat_result]:
@@ -304,10 +306,10 @@ class Walk:
             return None
 
     def _link(self, directory: int, name: str, known: Captured | None) -> CapturedLink:
-        target = os.readlink(name, dir_fd=directory)
+        target = os.fsencode(os.readlink(name, dir_fd=directory))
         if isinstance(known, CapturedLink) and known.target == target:
             return known
-        return CapturedLink(name, self._batch.add("blob", os.fsencode(target)), target)
+        return CapturedLink.of(name, self._batch.add("blob", target), target)
 
 
 def _pieces(descriptor: int, size: int) -> Iterator[bytes]:
