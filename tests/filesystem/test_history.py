@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from weakincentives.errors import SnapshotRestoreError
+from weakincentives.errors import SnapshotError, SnapshotRestoreError
 from weakincentives.filesystem import (
     HostFilesystem,
     InMemoryFilesystem,
@@ -433,3 +433,77 @@ def test_what_failed_is_looked_at_again(mine: HostFilesystem) -> None:
         mine.snapshot()
     kept = mine.snapshot()
     assert mine.view(kept).read("a").content == "2"
+
+
+# --- stores that change behind our back ---
+
+
+def test_what_was_lost_from_the_store_is_stored_again(
+    fs: HostFilesystem, root: Path, tmp_path: Path
+) -> None:
+    fs.write("a", "1")
+    fs.write("b", "1")
+    fs.snapshot()
+    for path in (tmp_path / "store" / "objects" / "pack").iterdir():
+        path.unlink()
+    fs.write("a", "2")
+    kept = fs.snapshot()
+    with HostFilesystem(root, git_dir=tmp_path / "store") as other:
+        other.write("b", "3")
+        other.restore(kept)
+        assert (other.read("a").content, other.read("b").content) == ("2", "1")
+
+
+def test_an_interrupted_restore_does_not_befall_another_directory(
+    fs: HostFilesystem, root: Path, tmp_path: Path
+) -> None:
+    fs.write("a", "old")
+    kept = fs.snapshot()
+    fs.write("a", "new")
+    with pytest.raises(Killed), fault_hook(cut_off("restore.decided")):
+        fs.restore(kept)
+    fs.close()
+    root.rename(tmp_path / "elsewhere")
+    root.mkdir()
+    (root / "b").write_text("another project")
+    with HostFilesystem(root, git_dir=tmp_path / "store") as other:
+        assert [each.path for each in other.glob("**")] == ["b"]
+
+
+@pytest.mark.parametrize("place", ["inside", "inside/deeper", "."])
+def test_a_store_in_the_workspace_is_refused(root: Path, place: str) -> None:
+    with (
+        HostFilesystem(root, git_dir=root / place) as fs,
+        pytest.raises(SnapshotError, match="must not be in the workspace"),
+    ):
+        fs.snapshot()
+    assert list(root.iterdir()) == []
+
+
+def test_a_workspace_in_the_store_is_refused(root: Path) -> None:
+    with (
+        HostFilesystem(root, git_dir=root.parent) as fs,
+        pytest.raises(SnapshotError, match="must not be in the workspace"),
+    ):
+        fs.snapshot()
+
+
+def test_one_path_where_several_are_expected_is_a_mistake(fs: HostFilesystem) -> None:
+    kept = fs.snapshot()
+    with pytest.raises(TypeError, match="not one: 'src'"):
+        fs.restore(kept, paths="src")
+    with pytest.raises(TypeError, match="not one: 'src'"):
+        fs.preview(kept, paths="src")
+
+
+def test_a_store_that_names_a_tree_over_and_over_is_refused(
+    fs: HostFilesystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weakincentives.filesystem.snapshots.history._MAX_ENTRIES", 100)
+    (tmp_path / "bomb").mkdir()
+    with HostFilesystem(tmp_path / "bomb", git_dir=tmp_path / "theirs") as theirs:
+        for number in range(101):
+            theirs.write(f"d{number}/f", "")
+        kept = theirs.snapshot()
+    with pytest.raises(SnapshotRestoreError, match="more than 100 entries"):
+        fs.restore(kept, force=True)

@@ -109,7 +109,13 @@ def parent_of(path: str) -> str:
 
 
 def outermost(paths: Iterable[str]) -> list[str]:
-    """Return `paths` in normal form, sorted, without those that lie below others."""
+    """Return `paths` in normal form, sorted, without those that lie below others.
+
+    Raises:
+        TypeError: One path was given where several are expected.
+    """
+    if isinstance(paths, str):
+        raise TypeError(f"Paths must be a sequence of paths, not one: {paths!r}")
     kept: list[str] = []
     for path in sorted(set(map(normalize_path, paths)), key=lambda path: path.split("/")):
         if not kept or (kept[-1] and not f"{path}/".startswith(f"{kept[-1]}/")):

@@ -5,6 +5,8 @@ files, a restore of all or of some paths or an import, becomes a commit first, a
 the directory is rolled to it: so each can be finished after a crash, and undone.
 """
 
+import logging
+import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -31,6 +33,9 @@ from weakincentives.filesystem.store.repository import Repository, default_git_d
 from weakincentives.filesystem.types import FilesystemSnapshot
 
 _INTENT = "wink-intent"
+_MAX_ENTRIES = 10_000_000  # in a snapshot that somebody else may have made up
+
+_log = logging.getLogger(__name__)
 
 
 class History:
@@ -146,11 +151,14 @@ class History:
     def view(self, snapshot: FilesystemSnapshot) -> SnapshotFilesystem:
         """Return the state that `snapshot` keeps, to read and compare."""
         with self._lock:
-            return self._view(self._opened_for(snapshot), snapshot.commit_ref)
+            try:
+                return self._view(self._opened_for(snapshot), snapshot.commit_ref)
+            except (OSError, ObjectError) as error:
+                raise SnapshotRestoreError(f"Failed to restore {snapshot}: {error}") from error
 
     def finish(self) -> None:
         """Finish a restore or an import that was decided and then interrupted."""
-        if self._intents.read() is not None:
+        if self._intents.read() is not None and not self._is_inside(self._place):
             with self._settled():
                 pass
 
@@ -186,6 +194,11 @@ class History:
         intent = self._intents.read()
         if intent is None:
             return
+        if intent.root != self._identity():
+            _log.warning("A restore was interrupted in a directory that is gone: %r", self._root)
+            self._intents.clear()
+            return
+        _log.warning("A restore was interrupted, and is finished now: %r", self._root)
         try:
             self._watch.changed_outside()
             self._taken(repository, f"before recovery of {intent.commit}")
@@ -199,6 +212,7 @@ class History:
 
     def _opened(self) -> Repository:
         if self._repository is None:
+            self._refuse_inside(self._place)
             repository = Repository.create(self._place, root=self._real_root)
             self._using.enter_context(repository.in_use())
             self._intents.prepare()
@@ -211,12 +225,30 @@ class History:
         if Path(snapshot.git_dir) == self._place:
             return self._opened()
         try:
-            return Repository.open(Path(snapshot.git_dir))
-        except SnapshotError as error:
+            place = Path(snapshot.git_dir)
+            self._refuse_inside(place)
+            return Repository.open(place)
+        except (SnapshotError, OSError, ValueError) as error:
             raise SnapshotRestoreError(f"Unknown snapshot: {error}") from error
 
+    def _refuse_inside(self, place: Path) -> None:
+        if self._is_inside(place):
+            raise SnapshotError(
+                f"Snapshot store must not be in the workspace, nor the workspace in it:"
+                f" {str(place)!r}; give git_dir another place"
+            )
+
+    def _is_inside(self, place: Path) -> bool:
+        """Return whether a store is in the workspace, where an agent can write, or the reverse."""
+        real = Path(os.path.realpath(place))
+        return real.is_relative_to(self._real_root) or self._real_root.is_relative_to(real)
+
     def _refuse_foreign(self, snapshot: FilesystemSnapshot, force: bool) -> None:
-        if not force and Path(snapshot.root_path).resolve() != self._real_root:
+        try:
+            is_ours = Path(snapshot.root_path).resolve() == self._real_root
+        except (OSError, ValueError):
+            is_ours = False
+        if not force and not is_ours:
             raise SnapshotRestoreError(
                 f"Failed to restore {snapshot}: it is of another workspace; force=True does it"
             )
@@ -248,6 +280,10 @@ class History:
         """Return the commit of a snapshot in our own store, copied there if need be."""
         if snapshot.git_dir == str(self._place):
             return snapshot.commit_ref
+        if then.entry_count() > _MAX_ENTRIES:
+            raise SnapshotRestoreError(
+                f"Failed to restore {snapshot}: it has more than {_MAX_ENTRIES} entries"
+            )
         return self._stored(repository, then, f"copy of {snapshot.snapshot_id}")
 
     def _mixed(
@@ -261,6 +297,11 @@ class History:
         with repository.objects.batch() as batch:
             tree = mixed_tree(here, then, paths, batch)
             return self._committed(repository, tree, f"partial {name}", batch).commit_ref
+
+    def _identity(self) -> tuple[int, int]:
+        """Return what tells this directory from another that is made in its place."""
+        found, _ = self._directory.lstat("")
+        return found.st_dev, found.st_ino
 
     def _view(self, repository: Repository, ref: str) -> SnapshotFilesystem:
         try:
@@ -298,7 +339,7 @@ class History:
         plan = plan_restore(self._watch.known, target)
         if plan:
             self._watch.touch(*plan.paths)
-            decide = partial(self._intents.write, Intent(ref))
+            decide = partial(self._intents.write, Intent(ref, self._identity()))
             apply_restore(self._directory, repository.objects, plan, target, decide)
         if plan or self._intents.read() is not None:
             self._intents.clear()

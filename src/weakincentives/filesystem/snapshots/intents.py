@@ -17,9 +17,13 @@ _SIZE = 4096
 
 
 class Intent(msgspec.Struct, frozen=True):
-    """A restore that has been decided: the files become those of `commit`."""
+    """A restore that has been decided: the files become those of `commit`.
+
+    `root` is the device and inode of the directory that it was decided for.
+    """
 
     commit: str
+    root: tuple[int, int]
 
 
 class IntentFile:
@@ -43,7 +47,7 @@ class IntentFile:
         """Return what was decided and is not finished, or None."""
         try:
             data = self._path.read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         digest, _, rest = data.partition(b"\n")
         record, _, _ = rest.partition(b"\n")

@@ -39,6 +39,7 @@ def apply_restore(
     `decide` is called when everything is ready: it records that the restore happens.
     An error before leaves everything as it was.
     """
+    _part_shared_files(directory, plan, target)
     work = _Restore(directory, plan, target)
     work.check()
     hidden, name = _hidden_directory(directory)
@@ -54,6 +55,25 @@ def apply_restore(
     finally:
         os.close(hidden)
         staging.remove(directory.descriptor, name)
+
+
+def _part_shared_files(
+    directory: RootedDirectory, plan: RestorePlan, target: SnapshotFilesystem
+) -> None:
+    """Replace files that have other names too instead of changing their permissions.
+
+    The other names may be outside.
+    """
+    kept: list[tuple[str, int]] = []
+    for path, permissions in dict(plan.modes).items():
+        entry = target.entry(path)
+        with suppress(OSError):
+            found, _ = directory.lstat(path)
+            if entry is not None and stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+                plan.stored.append((path, entry, permissions))
+                continue
+        kept.append((path, permissions))
+    plan.modes = kept
 
 
 def _hidden_directory(directory: RootedDirectory) -> tuple[int, str]:
@@ -142,8 +162,11 @@ class _Restore:
             return
         for parent in parents:
             removed = suppress(FileNotFoundError, NotADirectoryError)
-            with removed, self._reached(f"{parent}/." if parent else ".") as (descriptor, _):
-                staging.sync_directory(descriptor)
+            try:
+                with removed, self._reached(f"{parent}/." if parent else ".") as (descriptor, _):
+                    staging.sync_directory(descriptor)
+            except PermissionError:  # it is closed again
+                staging.sync_filesystem(self._directory.descriptor)
 
     def _set_modes(self) -> None:
         """Set permissions; a directory after what is in it, because it may close it."""

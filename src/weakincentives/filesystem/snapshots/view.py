@@ -11,7 +11,7 @@ from typing import Self
 import msgspec
 
 from weakincentives.errors import SnapshotRestoreError
-from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
+from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits, check_time
 from weakincentives.filesystem.paths import os_error
 from weakincentives.filesystem.readable import ReadableFilesystem
 from weakincentives.filesystem.store.objects import ObjectError, ObjectStore
@@ -27,6 +27,8 @@ from weakincentives.filesystem.types import Children, FileStat
 
 MANIFEST = "manifest.json"
 FILES = "files"
+
+_ALL_BITS = 0o7777
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,13 @@ class Manifest:
             ValueError: It is not a manifest.
         """
         try:
-            return msgspec.convert(json.loads(data), cls)
+            found = msgspec.convert(json.loads(data), cls)
         except RecursionError:
             raise ValueError("Manifest is nested too deeply") from None
+        for path, mode in found.modes.items():
+            if not 0 <= mode <= _ALL_BITS:
+                raise ValueError(f"Manifest has no permissions for {path!r} but {mode}")
+        return found
 
 
 class SnapshotFilesystem(ReadableFilesystem):
@@ -92,6 +98,27 @@ class SnapshotFilesystem(ReadableFilesystem):
                 raise ObjectError(f"Object is no tree but a {kind}: {tree!r}")
             found = self._trees[tree] = {entry.name: entry for entry in decode_tree(data)}
         return found
+
+    def entry_count(self) -> int:
+        """Return how many files, links and directories there are, each tree counted where it is.
+
+        Raises:
+            ObjectError: A tree is missing or damaged.
+        """
+        counts: dict[str, int] = {}
+        pending = [self.files]
+        while pending:
+            tree = pending[-1]
+            entries = self.tree(tree).values()
+            inner = [entry.id for entry in entries if entry.mode == DIRECTORY]
+            unknown = [each for each in inner if each not in counts]
+            if unknown:
+                check_time("Snapshot")
+                pending += unknown
+                continue
+            counts[tree] = len(entries) + sum(counts[each] for each in inner)
+            pending.pop()
+        return counts[self.files]
 
     def permissions(self, path: str, mode: int) -> int:
         """Return the permissions of what is at `path` and has git's `mode`."""

@@ -48,7 +48,8 @@ class Watch:
 
     def look(self, repository: Repository, batch: Batch) -> "Look":
         """Capture the directory, with every new object in `batch`."""
-        epoch = repository.epoch()
+        repository.objects.refresh()
+        epoch = f"{repository.epoch()} {repository.objects.losses}"
         # what was stored may have been removed since
         prior = self._known if epoch == self._epoch else None
         touched = frozenset(self._touched)

@@ -217,7 +217,8 @@ class GitDirectory:
             self.replace("config", _CONFIG)
 
     def _is_complete(self) -> bool:
-        return all((self.path / name).exists() for name in ("config", _USERS, _LOCK))
+        needed = ("config", _USERS, _LOCK, *_DIRECTORIES)
+        return all((self.path / name).exists() for name in needed)
 
     def _refuse_unless_empty(self) -> None:
         _refuse_unless_own(self.path)

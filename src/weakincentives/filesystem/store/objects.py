@@ -53,6 +53,7 @@ class ObjectStore:
         """Use the objects in `directory`; `durable` brings new ones to the disk at once."""
         self._directory = directory
         self._durable = durable
+        self.losses = 0  # how often objects were found to be gone that had been here
         self._packs: dict[str, Pack] = {}
         self._damaged: dict[str, PackError] = {}
         self._refreshing = threading.Lock()
@@ -281,7 +282,10 @@ class ObjectStore:
                 complete = False
             except PackError as error:
                 damaged[name] = error
+        vanished = [pack for name, pack in self._packs.items() if name not in packs]
         self._packs, self._damaged = packs, damaged
+        if complete and not all(self.knows(each) for pack in vanished for each in pack):
+            self.losses += 1
         return complete
 
     def _sweep(self, names: dict[str, int]) -> None:

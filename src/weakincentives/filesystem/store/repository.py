@@ -195,12 +195,13 @@ class Repository:
             found = self._refs.found(PINS)
             gone = {ref for name, ref in found.items() if name in pins}
             gone -= {ref for name, ref in found.items() if name not in pins}
-            if self._main() in gone:
+            moves = self._main() in gone
+            self._directory.begin_epoch()
+            self._refs.delete(pins & found.keys())  # first: it makes room on a full disk
+            reached("prune.unpinned")
+            if moves:
                 self._move_main(gone)
                 reached("prune.moved")
-            self._directory.begin_epoch()
-            self._refs.delete(pins & found.keys())
-            reached("prune.unpinned")
             self._cut()
 
     def gc(self) -> None:

@@ -1,0 +1,121 @@
+"""Permissions, links and places that a restore must treat with care."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.safety.history import Stage
+from tests.safety.places import ROOT
+from weakincentives.errors import SnapshotError, SnapshotRestoreError
+from weakincentives.filesystem import HostFilesystem
+
+
+@pytest.fixture
+def stage(light_directory: Path) -> Stage:
+    return Stage(light_directory)
+
+
+def test_names_of_one_file_get_their_own_permissions_back(stage: Stage) -> None:
+    same, other = stage.root / "same", stage.root / "other"
+    other.write_bytes(same.read_bytes())
+    other.chmod(0o777)
+    with stage.opened() as fs:
+        kept = fs.snapshot()
+        same.unlink()
+        same.hardlink_to(other)
+        fs.restore(kept)
+    assert same.stat().st_mode & 0o777 == 0o644
+    assert other.stat().st_mode & 0o777 == 0o777
+
+
+def test_a_name_of_a_file_outside_is_cut_off_before_anything_changes(stage: Stage) -> None:
+    """A hard link leads out of the workspace as no other does."""
+    outside, inside = stage.directory / "outside", stage.root / "same"
+    outside.write_bytes(inside.read_bytes())
+    outside.chmod(0o600)
+    with stage.opened() as fs:
+        kept = fs.snapshot()
+        inside.unlink()
+        inside.hardlink_to(outside)
+        fs.restore(kept)
+    assert inside.stat().st_mode & 0o777 == 0o644
+    assert outside.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("bits", [0o4000, 0o2000, 0o6000, 0o1000])
+def test_rights_to_run_as_somebody_else_go(stage: Stage, bits: int) -> None:
+    (stage.root / "same").chmod(0o644 | bits)
+    with stage.opened() as fs:
+        fs.restore(stage.kept["two"])
+    assert (stage.root / "same").stat().st_mode & 0o7777 == 0o644
+
+
+UNPRIVILEGED = """
+import json, os, sys
+from pathlib import Path
+from tests.filesystem.restore_trees import become
+from tests.filesystem.trees_on_disk import state_of
+from weakincentives.filesystem import HostFilesystem
+base = Path(sys.argv[1])
+if os.geteuid() == 0:
+    become(65534, base)
+root = base / "workspace"
+(root / "d" / "e").mkdir(parents=True)
+(root / "d" / "e" / "f").write_text("1")
+(root / "g").write_text("2")
+with HostFilesystem(root, git_dir=base / "store") as fs:
+    kept, before = fs.snapshot(), state_of(root)
+    for path in ("g", "d/e/f", "d/e", "d"):
+        (root / path).chmod(0)
+    fs.restore(kept)
+print(json.dumps(state_of(root) == before))
+"""
+
+
+def test_what_was_closed_since_is_opened_again_by_who_owns_it(light_directory: Path) -> None:
+    light_directory.chmod(0o755)
+    work = light_directory / "work"
+    work.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", UNPRIVILEGED, str(work)],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("place", ["", "inner", "a/b", "../workspace/inner", "..", "../.."])
+def test_a_store_in_the_workspace_or_around_it_is_refused(
+    light_directory: Path, place: str
+) -> None:
+    root = light_directory / "around" / "workspace"
+    root.mkdir(parents=True)
+    with pytest.raises(SnapshotError), HostFilesystem(root, git_dir=root / place) as fs:
+        fs.snapshot()
+    assert list(root.iterdir()) == []
+
+
+def test_a_store_in_the_workspace_is_refused_where_it_comes_by_default(
+    light_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(light_directory))
+    with HostFilesystem(light_directory) as fs:
+        fs.write("f", "x")
+        with pytest.raises(SnapshotError):
+            fs.snapshot()
+    assert [path.name for path in light_directory.iterdir()] == ["f"]
+
+
+def test_a_snapshot_whose_store_is_in_the_workspace_is_refused(stage: Stage) -> None:
+    inside = stage.root / "looks like a store"
+    subprocess.run(["cp", "-a", stage.store, inside], check=True)
+    kept = stage.kept["one"]
+    with stage.opened() as fs, pytest.raises(SnapshotRestoreError):
+        fs.restore(replace(kept, git_dir=str(inside)))
