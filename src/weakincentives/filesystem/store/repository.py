@@ -61,7 +61,7 @@ class Repository:
         self._refs = Refs(directory, durable=durable)
         self._mutex = threading.RLock()
         self._depth = 0
-        self._last: Commit | None = None  # that we made
+        self._last = "", 0  # the snapshot that we have made last, and its number
         self.objects = ObjectStore(directory.path / "objects", durable=durable)
 
     @classmethod
@@ -138,22 +138,22 @@ class Repository:
             self._directory.sweep()
             if self._refs.read(pin) is not None:
                 raise SnapshotError(f"Snapshot exists already: {snapshot_id!r}")
-            latest = self._latest()
+            parents, sequence = self._latest()
             with batch or self.objects.batch() as objects:
                 if tree not in objects and tree not in self.objects:
                     raise SnapshotError(f"Tree is missing: {tree!r}")
                 data = encode_commit(
                     tree,
-                    () if latest is None else (latest.ref,),
+                    parents,
                     snapshot_id=snapshot_id,
-                    sequence=1 if latest is None else latest.sequence + 1,
+                    sequence=sequence + 1,
                     created_at=created_at,
                     tag=tag,
                     root=self.root,
                 )
                 ref = objects.add("commit", data)
                 self._publish(ref, pin, objects)
-            self._last = decode_commit(ref, data)
+            self._last = ref, sequence + 1
             self._tidy()
         return ref
 
@@ -280,17 +280,20 @@ class Repository:
         except SnapshotError:
             return None
 
-    def _latest(self) -> Commit | None:
+    def _latest(self) -> tuple[tuple[str, ...], int]:
+        """Return the snapshot that the next one follows, if there is one, and its number."""
         main = self._main()
-        last = self._last
-        if last is not None and last.ref == main and last.ref in self.objects:
-            return last
+        ref, sequence = self._last
+        if ref == main and ref in self.objects:
+            return (ref,), sequence
+        latest = None
         if main is not None:
             try:
-                return self.read_commit(main)
+                latest = self.read_commit(main)
             except SnapshotError as error:
                 _log.warning("Main branch is damaged, and starts again: %s", error)
-        return max(self.commits(), key=lambda each: each.sequence, default=None)
+        latest = latest or max(self.commits(), key=lambda each: each.sequence, default=None)
+        return ((), 0) if latest is None else ((latest.ref,), latest.sequence)
 
     def _move_main(self, gone: Collection[str | None]) -> None:
         left = [commit for commit in self.commits() if commit.ref not in gone]
