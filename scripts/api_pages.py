@@ -7,9 +7,17 @@ import ast
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
-from scripts.public_names import Documented, Module, PublicName, names_of, public_modules
+from scripts.public_names import (
+    Documented,
+    Module,
+    PublicName,
+    definition_of,
+    names_of,
+    public_modules,
+)
 from scripts.steps import ROOT
 
 PAGES = ROOT / "docs" / "reference" / "api"
@@ -17,6 +25,8 @@ PAGES = ROOT / "docs" / "reference" / "api"
 _WRITTEN_BY = "<!-- written from the docstrings by `make docs`; change them, not this page -->"
 _SECTIONS = ("Args:", "Attributes:", "Raises:", "Returns:", "Yields:")
 _WIDTH = 88
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def pages() -> dict[Path, str]:
@@ -82,9 +92,9 @@ def _entry(entry: PublicName, page: Module, modules: Sequence[Module]) -> Iterat
     yield _code(_heading(entry))
     yield _markdown(entry.docstring)
     if isinstance(entry.definition, ast.ClassDef):
-        for method in _methods(entry.definition):
+        for home, method in _methods(entry.home, entry.definition):
             yield f"### `{entry.name}.{method.name}`"
-            yield _code(_signature(entry.home, method))
+            yield _code(_signature(home, method))
             yield _markdown(ast.get_docstring(method) or "")
 
 
@@ -132,18 +142,41 @@ def _class_lines(home: Module, node: ast.ClassDef) -> Iterator[str]:
                 pass
 
 
-def _methods(node: ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Yield the public methods and properties; setters, overloads and tests are left out."""
+def _methods(home: Module, node: ast.ClassDef) -> Iterator[tuple[Module, Function]]:
+    """Yield the public methods and properties; setters, overloads and tests are left out.
+
+    Those of base classes that are not public themselves are among them.
+    """
     seen: set[str] = set()
-    for each in node.body:
-        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and not (
-            each.name.startswith(("_", "test_")) or each.name in seen
-        ):
-            seen.add(each.name)
-            yield each
+    for module, each in _lineage(home, node):
+        for member in each.body:
+            if isinstance(member, Function) and not (
+                member.name.startswith(("_", "test_"))
+                or member.name in seen
+                or any(module.text(each) == "overload" for each in member.decorator_list)
+            ):
+                seen.add(member.name)
+                yield module, member
 
 
-def _signature(home: Module, node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+def _lineage(home: Module, node: ast.ClassDef) -> Iterator[tuple[Module, ast.ClassDef]]:
+    """Yield a class, then the classes of ours that it derives from and that have no entry."""
+    yield home, node
+    for base in node.bases:
+        try:
+            found = definition_of(home, home.text(base).partition("[")[0])
+        except (LookupError, FileNotFoundError):
+            continue  # not one of ours
+        if isinstance(found.definition, ast.ClassDef) and found.name not in _public():
+            yield from _lineage(found.home, found.definition)
+
+
+@cache
+def _public() -> frozenset[str]:
+    return frozenset(name for each in public_modules() for name in each.public)
+
+
+def _signature(home: Module, node: Function) -> str:
     """Return a function's first line, one parameter a line where it is long."""
     returns = f" -> {home.text(node.returns)}" if node.returns else ""
     prefix = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"

@@ -299,18 +299,19 @@ class InMemoryFilesystem(BaseFilesystem):
 class _TreeMark:
     """The tree at the time of a savepoint; a change makes another root, and never the same."""
 
-    __slots__ = ("_fs", "_root")
+    __slots__ = ("_fs", "_root", "is_open")
 
     def __init__(self, fs: InMemoryFilesystem, root: DirectoryNode) -> None:
         self._fs = fs
         self._root = root
+        self.is_open = True
 
     @property
     def changed(self) -> bool:
         return self._fs._root_node is not self._root  # pyright: ignore[reportPrivateUsage] # a part of it
 
     def release(self) -> None:
-        """Keep the tree as it is."""
+        self.is_open = False
 
     def roll_back(self) -> None:
         self._fs._root_node = self._root  # pyright: ignore[reportPrivateUsage] # a part of it

@@ -28,6 +28,11 @@ class Mark(Protocol):
         """Whether a change was begun since, and not taken back."""
         ...
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not ended yet."""
+        ...
+
     def release(self) -> None:
         """Keep what was changed."""
         ...
@@ -121,6 +126,11 @@ class Savepoint:
             raise
 
     @property
+    def is_open(self) -> bool:
+        """Whether it has neither been released nor rolled back."""
+        return self._mark is not None
+
+    @property
     def changed(self) -> bool:
         """Whether anything was changed since through the filesystem, and not taken back.
 
@@ -138,8 +148,11 @@ class Savepoint:
         """
         mark = self._checked()
         with self._lock.reading:
-            mark.release()
-            self._end()
+            try:
+                mark.release()
+            finally:
+                if not mark.is_open:  # an interruption came too late to stop it
+                    self._end()
 
     def rollback(self) -> None:
         """End the savepoint and take back what was changed.

@@ -67,11 +67,18 @@ class Journal:
         """End a savepoint and those inside it; what was kept belongs to the one around it."""
         self.settle()
         index = self._levels.index(level)
-        if index == 0:
-            self._finish()
-        for inner in self._levels[index:] if index else ():
-            self._levels[index - 1].absorb(inner)
-        del self._levels[index:]
+        try:
+            if index == 0:
+                self._finish()
+        finally:
+            if index or self._place is None:  # else it has failed before the step that counts
+                for inner in self._levels[index:] if index else ():
+                    self._levels[index - 1].absorb(inner)
+                del self._levels[index:]
+
+    def has(self, level: Level) -> bool:
+        """Return whether `level` has not ended yet."""
+        return level in self._levels
 
     def roll_back(self, level: Level) -> None:
         """End a savepoint and those inside it, and undo what was done since."""

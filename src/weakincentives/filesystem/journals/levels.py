@@ -21,6 +21,10 @@ class Levels(Protocol):
         """End a level and those above it, and undo what was changed."""
         ...
 
+    def has(self, level: "Level") -> bool:
+        """Return whether a level has not ended yet."""
+        ...
+
 
 class Level:
     """A savepoint in a journal, which has `start` records from before it.
@@ -42,6 +46,11 @@ class Level:
     def changed(self) -> bool:
         """Whether anything was kept since."""
         return self._journal.has_changed_since(self)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._journal.has(self)
 
     def release(self) -> None:
         """Keep what was changed."""

@@ -1,0 +1,275 @@
+"""Running tool calls: one call is one transaction and one event.
+
+The arguments are parsed, policies are asked, the handler runs, and what it did is kept
+or undone as a whole. Errors that a model can act on become failed results; anything
+else is a bug, and is raised after everything is as it was. `ToolInvoked` is told last,
+whatever happened.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+from weakincentives.adapters.calls import CheckedCall, ToolCall, paths_of
+from weakincentives.adapters.policies import Policy
+from weakincentives.filesystem import (
+    Diff,
+    DirectoryCreated,
+    EntryMoved,
+    Filesystem,
+    FilesystemSnapshot,
+    HostFilesystem,
+    InMemoryFilesystem,
+    diff,
+)
+from weakincentives.filesystem.paths import parents_of
+from weakincentives.prompt import PromptError, Tool, ToolContext, ToolResult
+from weakincentives.runtime import DeadlineExceededError, ToolInvoked
+from weakincentives.runtime.transactions import Transaction, transaction
+from weakincentives.serde import SerdeError, convert, to_builtins
+
+MAX_RESULT_CHARACTERS = 256_000
+"""How much of a result a model is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    """A call that is over: its result, and the text that the model is given."""
+
+    call: ToolCall
+    result: ToolResult[Any]
+    text: str
+
+
+class ToolExecutor:
+    """Runs the calls of a model with the tools of a prompt."""
+
+    def __init__(
+        self,
+        tools: Iterable[Tool[Any, Any]],
+        *,
+        context: ToolContext,
+        policies: Sequence[Policy] = (),
+        max_result_characters: int = MAX_RESULT_CHARACTERS,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Offer `tools`.
+
+        Args:
+            tools: What a model may call.
+            context: What every handler is given; the call's id is added.
+            policies: Who may forbid a call, asked in this order.
+            max_result_characters: Where the text for the model is cut off.
+            clock: Gives seconds, for durations.
+
+        Raises:
+            PromptError: Two tools have one name.
+        """
+        self._tools: dict[str, Tool[Any, Any]] = {}
+        for tool in tools:
+            if tool.name in self._tools:
+                raise PromptError(f"Two tools have one name: {tool.name!r}")
+            self._tools[tool.name] = tool
+        self._context = context
+        self._policies = tuple(policies)
+        self._needs_diff = any(policy.needs_diff for policy in policies)
+        self._max_characters = max_result_characters
+        self._clock = clock
+
+    def execute(self, call: ToolCall) -> ToolOutcome:
+        """Run a call to its end; a failed one leaves no trace but its event.
+
+        Raises:
+            DeadlineExceededError: There is no time left.
+            BudgetExceededError: There is nothing left to spend.
+            SnapshotError: Files could not be kept or restored.
+        """
+        run = _Run(call, self._clock())
+        try:
+            run.result = self._result(run)
+            run.text = self._bounded(run.result.render())
+            return ToolOutcome(call, run.result, run.text)
+        except BaseException as error:
+            run.error = error
+            raise
+        finally:
+            self._tell(run)
+
+    def _result(self, run: "_Run") -> ToolResult[Any]:
+        call, context = run.call, self._context
+        tool = self._tools.get(call.name)
+        if context.deadline is not None:
+            context.deadline.check(f"Tool call {call.name!r}")
+        if context.budget_tracker is not None:
+            context.budget_tracker.check(f"Tool call {call.name!r}")
+            context.budget_tracker.count_tool_call()
+        if tool is None:
+            return ToolResult.error(self._unknown(call.name))
+        try:
+            params = run.params = tool.parse(call.arguments)
+            checked = CheckedCall(call, tool, params, replace(context, call_id=call.call_id))
+            with self._limited():
+                return self._permitted(checked, run)
+        except DeadlineExceededError:
+            raise
+        except (OSError, ValueError) as error:
+            if context.deadline is not None and isinstance(error, TimeoutError):
+                context.deadline.check(f"Tool call {call.name!r}")
+            run.error = error
+            return ToolResult.error(_sentence(error))
+
+    def _limited(self) -> AbstractContextManager[object]:
+        deadline = self._context.deadline
+        return nullcontext() if deadline is None else deadline.applied()
+
+    def _permitted(self, call: CheckedCall, run: "_Run") -> ToolResult[Any]:
+        for policy in self._policies:
+            reason = policy.allow(call)
+            if reason is not None:
+                return ToolResult.error(reason)
+        result, changed = self._performed(call, run)
+        if result.success:
+            for policy in self._policies:
+                policy.done(call, changed)
+        return result
+
+    def _performed(self, call: CheckedCall, run: "_Run") -> tuple[ToolResult[Any], Sequence[str]]:
+        """Run the handler in a transaction; return what it said and what it changed."""
+        session, filesystem = call.context.session, call.context.filesystem
+        if call.tool.read_only:
+            with transaction(session) as step:
+                result = _handled(call)
+                if not result.success:
+                    step.rollback()
+            return result, ()
+        with transaction(session, filesystem, outside=call.tool.outside) as step:
+            before = self._state_before(filesystem)
+            result = _handled(call)
+            run.snapshot_ref = step.snapshot_ref
+            changed = _changed(step)
+            if result.success:
+                result = self._reviewed(call, result, changed, before)
+            if result.success:
+                run.paths = changed
+            else:
+                step.rollback()
+        return result, run.paths
+
+    def _state_before(self, filesystem: Filesystem | None) -> "_Before | None":
+        if self._needs_diff and isinstance(filesystem, HostFilesystem | InMemoryFilesystem):
+            return _Before(filesystem, filesystem.snapshot(tag="before approval"))
+        return None
+
+    def _reviewed(
+        self,
+        call: CheckedCall,
+        result: ToolResult[Any],
+        changed: Sequence[str],
+        before: "_Before | None",
+    ) -> ToolResult[Any]:
+        changes = None if before is None else before.diff()
+        for policy in self._policies:
+            reason = policy.review(call, changed, changes)
+            if reason is not None:
+                return ToolResult.error(reason)
+        return result
+
+    def _unknown(self, name: str) -> str:
+        known = ", ".join(sorted(self._tools)) or "none"
+        return f"There is no tool {name!r}; available are: {known}"
+
+    def _bounded(self, text: str) -> str:
+        left = len(text) - self._max_characters
+        if left <= 0:
+            return text
+        return (
+            text[: self._max_characters]
+            + f"\n[{left} more characters were left out; ask for a smaller part]"
+        )
+
+    def _tell(self, run: "_Run") -> None:
+        result, session = run.result, self._context.session
+        prompt = self._context.prompt
+        session.dispatch(
+            ToolInvoked(
+                tool=run.call.name,
+                call_id=run.call.call_id,
+                params=_as_json(run.params),
+                success=result is not None and result.success,
+                result_message="" if result is None else result.message,
+                result_size=None if result is None else len(run.text),
+                error=None if run.error is None else f"{type(run.error).__name__}: {run.error}",
+                duration_ms=(self._clock() - run.started) * 1000,
+                paths=tuple(run.paths) or paths_of(run.params),
+                mode=getattr(run.params, "mode", None),
+                snapshot_ref=run.snapshot_ref,
+                prompt_name=None if prompt is None else f"{prompt.ns}:{prompt.key}",
+                session_id=session.session_id,
+            )
+        )
+
+
+class _Run:
+    """What has become of a call so far."""
+
+    __slots__ = ("call", "error", "params", "paths", "result", "snapshot_ref", "started", "text")
+
+    def __init__(self, call: ToolCall, started: float) -> None:
+        self.call = call
+        self.started = started
+        self.params: object = None
+        self.result: ToolResult[Any] | None = None
+        self.text = ""
+        self.error: BaseException | None = None
+        self.paths: Sequence[str] = ()
+        self.snapshot_ref: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """The state before a call, to compare with."""
+
+    filesystem: HostFilesystem | InMemoryFilesystem
+    snapshot: FilesystemSnapshot
+
+    def diff(self) -> Diff:
+        return diff(self.filesystem.view(self.snapshot), self.filesystem)
+
+
+def _handled(call: CheckedCall) -> ToolResult[Any]:
+    handler = call.tool.handler
+    if handler is None:
+        return ToolResult.error(f"Tool {call.tool.name!r} does not run here")
+    result = handler(call.params, context=call.context)
+    if type(result) is not ToolResult:
+        raise TypeError(f"Handler of tool {call.tool.name!r} must return a ToolResult: {result!r}")
+    return result
+
+
+def _changed(step: Transaction) -> tuple[str, ...]:
+    """Return the paths that were changed, without directories made on the way to them."""
+    paths: dict[str, bool] = {}
+    for event in step.events:
+        if isinstance(event, EntryMoved):
+            paths[event.source] = False
+        paths[getattr(event, "path", ".")] = isinstance(event, DirectoryCreated)
+    on_the_way = {parent for path in paths for parent in parents_of(path)}
+    return tuple(path for path, is_new in paths.items() if not (is_new and path in on_the_way))
+
+
+def _as_json(params: object) -> dict[str, Any]:
+    if params is None:
+        return {}
+    try:
+        return convert(to_builtins(params), dict[str, Any])
+    except SerdeError:
+        return {}
+
+
+def _sentence(error: Exception) -> str:
+    """Return what a model is told about an error: the fact and the path, no numbers."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.strerror}: {error.filename}"
+    return str(error) or type(error).__name__

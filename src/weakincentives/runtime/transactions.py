@@ -1,0 +1,183 @@
+"""Transactions over files and session: everything that was done stays, or nothing does.
+
+Inside a transaction, changes happen at once and everybody sees them. If it ends in any
+way but success, files and session are made what they were. What the filesystem tells
+of its changes reaches the session only after success, so that what the session knows
+about the files is never about work that was undone.
+"""
+
+import logging
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import NamedTuple
+
+from weakincentives.filesystem import Filesystem, FilesystemEvent
+from weakincentives.runtime.session import Session
+from weakincentives.runtime.undo import Undo, snapshot_undo_of, undo_of
+
+_log = logging.getLogger(__name__)
+_current: ContextVar["Transaction | None"] = ContextVar("transaction", default=None)
+
+
+class _Part(NamedTuple):
+    """A filesystem in a transaction, and where the one around it was when it began."""
+
+    undo: Undo
+    outer: Undo | None
+    position: int
+
+    def with_snapshot(self, filesystem: Filesystem) -> "_Part":
+        """Return the same with an undo that works for changes past `filesystem`."""
+        if self.undo.filesystem is not filesystem:
+            return self
+        return _Part(snapshot_undo_of(self.undo), None, 0)
+
+
+class Transaction:
+    """What is being done, and how it is taken back; `transaction` makes one."""
+
+    def __init__(self, session: Session, outer: "Transaction | None" = None) -> None:
+        """Begin, inside `outer` if that is of the same session."""
+        self.session = session
+        self._outer = outer if outer is not None and outer.session is session else None
+        self._mark = session.mark()
+        self._parts: list[_Part] = []
+        self._is_unwanted = False
+
+    @property
+    def events(self) -> Sequence[FilesystemEvent]:
+        """What has changed in the files so far."""
+        return [event for part in self._parts for event in part.undo.events()]
+
+    @property
+    def snapshot_ref(self) -> str | None:
+        """The snapshot of the files before, if one was taken."""
+        refs = (part.undo.snapshot_ref for part in self._parts)
+        return next((ref for ref in refs if ref is not None), None)
+
+    def join(self, filesystem: Filesystem, *, outside: bool = False) -> None:
+        """Make `filesystem` part of it: what changes there from now on is taken back too.
+
+        Args:
+            filesystem: Where files will change.
+            outside: They are changed past its methods, by a shell for example.
+
+        Raises:
+            TypeError: What is changed there cannot be taken back.
+            SnapshotError: The state before could not be kept.
+        """
+        known = self._part_of(filesystem)
+        if known is not None and (known.snapshot_ref is not None or not outside):
+            return
+        if known is not None:
+            # from the inside out: what is around it is taken back and done again as well
+            self._parts = [each.with_snapshot(filesystem) for each in self._parts]
+        outer = None
+        if self._outer is not None:
+            self._outer.join(filesystem, outside=outside)
+            outer = self._outer._part_of(filesystem)
+        if known is None:
+            position = 0 if outer is None else outer.position()
+            self._parts.append(_Part(undo_of(filesystem, outside=outside), outer, position))
+
+    def rollback(self) -> None:
+        """Take everything back at the end, although nothing was raised."""
+        self._is_unwanted = True
+
+    def finish(self) -> None:
+        """End it: keep what was done, or take it back if that was asked for."""
+        if self._is_unwanted:
+            self.take_back()
+            return
+        try:
+            events = self.events
+        except BaseException:
+            self.take_back()
+            raise
+        try:
+            self._release()
+        except BaseException:
+            if self._parts:
+                self.take_back()
+            else:  # an interruption came too late: everything has been kept
+                self._tell(events)
+            raise
+        self._tell(events)
+
+    def _release(self) -> None:
+        """Keep what has changed in the files; an interruption in between is raised at the end."""
+        interruption: BaseException | None = None
+        while self._parts:
+            undo = self._parts[-1].undo
+            try:
+                undo.release()
+            except BaseException as error:
+                if undo.is_open:
+                    raise
+                interruption = error
+            self._parts.pop()
+        if interruption is not None:
+            raise interruption
+
+    def take_back(self) -> None:
+        """Make files and session what they were before."""
+        while self._parts:
+            undo, outer, position = self._parts[-1]
+            undo.roll_back()
+            self._parts.pop()
+            if outer is not None:
+                outer.forget_since(position)
+        self.session.restore_mark(self._mark)
+
+    def _part_of(self, filesystem: Filesystem) -> Undo | None:
+        """Return the latest part that is about `filesystem`."""
+        undos = (part.undo for part in reversed(self._parts))
+        return next((undo for undo in undos if undo.filesystem is filesystem), None)
+
+    def _tell(self, events: Sequence[FilesystemEvent]) -> None:
+        if self._outer is not None:
+            return  # it is not certain yet that they stay
+        for event in events:
+            for failure in self.session.dispatch(event).errors:
+                _log.warning("The session did not take in %s: %s", event, failure)
+
+
+def current_transaction() -> Transaction | None:
+    """Return the transaction that this code runs in; who makes a filesystem late joins it."""
+    return _current.get()
+
+
+@contextmanager
+def transaction(
+    session: Session, filesystem: Filesystem | None = None, *, outside: bool = False
+) -> Generator[Transaction, None, None]:
+    """Do everything in a `with` block, or nothing.
+
+    Any exception that leaves the block takes back what was changed in the session and
+    in the filesystem, and goes on; so does `rollback()` of the value, without one. A
+    transaction inside another of the same session is part of that one.
+
+    Args:
+        session: Whose state is restored.
+        filesystem: Where files are restored; more can `join` later.
+        outside: Files are changed past the methods of `filesystem`, by a shell for
+            example. Then a snapshot is taken first, and what changed is found out later.
+
+    Raises:
+        TypeError: What is changed in `filesystem` cannot be taken back.
+        SnapshotError: The state before could not be kept, or not be restored.
+    """
+    step = Transaction(session, _current.get())
+    token = _current.set(step)
+    try:
+        if filesystem is not None:
+            step.join(filesystem, outside=outside)
+        yield step
+    except BaseException:
+        step.take_back()
+        raise
+    else:
+        step.finish()
+    finally:
+        _current.reset(token)

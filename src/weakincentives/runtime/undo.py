@@ -1,0 +1,198 @@
+"""How the changes of one filesystem are taken back, and what they were.
+
+A filesystem that has savepoints undoes what was done through it. What was done past
+it, by a shell, takes a snapshot, and a comparison tells what it was.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from weakincentives.filesystem import (
+    BaseFilesystem,
+    Change,
+    Diff,
+    DirectoryCreated,
+    FileDeleted,
+    Filesystem,
+    FilesystemEvent,
+    FileWritten,
+    LinkCreated,
+    ReadableFilesystem,
+    SnapshotableFilesystem,
+    StateReplaced,
+    diff,
+)
+
+
+class Undo(Protocol):
+    """One filesystem in a transaction."""
+
+    @property
+    def filesystem(self) -> Filesystem:
+        """The filesystem."""
+        ...
+
+    @property
+    def snapshot_ref(self) -> str | None:
+        """The snapshot that was taken at the beginning, if one was."""
+        ...
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what has changed can still be taken back."""
+        ...
+
+    def events(self) -> Sequence[FilesystemEvent]:
+        """Return what has changed since the beginning."""
+        ...
+
+    def release(self) -> None:
+        """Keep what has changed."""
+        ...
+
+    def roll_back(self) -> None:
+        """Take back what has changed."""
+        ...
+
+    def position(self) -> int:
+        """Return how much has been told so far."""
+        ...
+
+    def forget_since(self, position: int) -> None:
+        """Forget what was told since; it has been taken back."""
+        ...
+
+
+def undo_of(filesystem: Filesystem, *, outside: bool) -> Undo:
+    """Begin to keep what is needed to take back changes.
+
+    Raises:
+        TypeError: The filesystem has neither savepoints nor snapshots.
+        SnapshotError: No snapshot could be taken.
+    """
+    if isinstance(filesystem, BaseFilesystem) and not outside:
+        return _SavepointUndo(filesystem)
+    if isinstance(filesystem, SnapshotableFilesystem):
+        return _SnapshotUndo(filesystem)
+    raise TypeError(
+        f"Changes in a {type(filesystem).__name__} cannot be taken back:"
+        " it has neither savepoints nor snapshots"
+    )
+
+
+def snapshot_undo_of(undo: Undo) -> Undo:
+    """Return an undo for changes that anybody makes, to the point where `undo` began.
+
+    What has been changed since is taken back, kept as a snapshot is, and done again.
+
+    Raises:
+        TypeError: The filesystem has no snapshots.
+        SnapshotError: Something could not be kept; everything is as it was when it began.
+    """
+    filesystem = undo.filesystem
+    if not isinstance(filesystem, SnapshotableFilesystem):
+        return undo_of(filesystem, outside=True)
+    here = filesystem.snapshot(tag="within a change")
+    undo.roll_back()
+    begun = _SnapshotUndo(filesystem)
+    filesystem.restore(here)
+    return begun
+
+
+class _SavepointUndo:
+    """Changes through the filesystem's own methods."""
+
+    def __init__(self, filesystem: BaseFilesystem) -> None:
+        self.filesystem: Filesystem = filesystem
+        self.snapshot_ref: str | None = None
+        self._savepoint = filesystem.savepoint()
+        self._events: list[FilesystemEvent] = []
+        self._stop = filesystem.subscribe(self._events.append)
+
+    @property
+    def is_open(self) -> bool:
+        return self._savepoint.is_open
+
+    def events(self) -> Sequence[FilesystemEvent]:
+        return self._events
+
+    def release(self) -> None:
+        self._savepoint.release()
+        self._stop()
+
+    def roll_back(self) -> None:
+        self._stop()
+        self._savepoint.rollback()
+
+    def position(self) -> int:
+        return len(self._events)
+
+    def forget_since(self, position: int) -> None:
+        del self._events[position:]
+
+
+class _SnapshotUndo:
+    """Changes that anybody makes, in whatever way."""
+
+    def __init__(self, filesystem: SnapshotableFilesystem) -> None:
+        self.filesystem: Filesystem = filesystem
+        self._snapshotable = filesystem
+        self._snapshot = filesystem.snapshot(tag="before a change")
+        self.snapshot_ref: str | None = self._snapshot.commit_ref
+        self.is_open = True
+
+    def events(self) -> Sequence[FilesystemEvent]:
+        self._look_at_everything()
+        view = getattr(self._snapshotable, "view", None)
+        if view is None or not isinstance(self._snapshotable, ReadableFilesystem):
+            return [StateReplaced("restore", self._snapshot.commit_ref)]
+        return events_of(diff(view(self._snapshot), self._snapshotable, renames=False))
+
+    def release(self) -> None:
+        self._look_at_everything()
+        self.is_open = False
+
+    def roll_back(self) -> None:
+        self._look_at_everything()
+        self._snapshotable.restore(self._snapshot)
+
+    def position(self) -> int:
+        return 0
+
+    def forget_since(self, position: int) -> None:
+        pass  # what was taken back is not found
+
+    def _look_at_everything(self) -> None:
+        changed_outside = getattr(self._snapshotable, "changed_outside", None)
+        if changed_outside is not None:
+            changed_outside()
+
+
+def events_of(changes: Diff) -> list[FilesystemEvent]:
+    """Return what would have been told if the changes had been made through the filesystem."""
+    return [event for change in changes.entries for event in _events_of_one(change)]
+
+
+def _events_of_one(change: Change) -> Iterator[FilesystemEvent]:
+    before, after = change.before, change.after
+    if before is not None and (after is None or before.kind != after.kind):
+        size = before.size_bytes if before.is_file else None
+        yield FileDeleted(before.path, before.kind, before.content_hash, size)
+        before = None
+    if after is None:
+        return
+    if after.is_directory:
+        if before is None:
+            yield DirectoryCreated(after.path)
+    elif after.link_target is not None:
+        yield LinkCreated(after.path, after.link_target)
+    elif after.is_file:
+        yield FileWritten(
+            after.path,
+            after.size_bytes,
+            created=before is None,
+            before_hash=None if before is None else before.content_hash,
+            after_hash=after.content_hash,
+            before_size=None if before is None else before.size_bytes,
+            after_size=after.size_bytes,
+        )

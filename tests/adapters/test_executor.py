@@ -1,0 +1,371 @@
+"""The executor: one call, one transaction, one event."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weakincentives.adapters import (
+    AllowedPaths,
+    Approval,
+    ApprovalRequest,
+    FileSeen,
+    Policy,
+    ReadBeforeWrite,
+    ToolCall,
+    ToolExecutor,
+)
+from weakincentives.errors import ToolValidationError
+from weakincentives.filesystem import (
+    BaseFilesystem,
+    FileWritten,
+    HostFilesystem,
+    InMemoryFilesystem,
+)
+from weakincentives.prompt import PromptError, Tool, ToolContext, ToolResult
+from weakincentives.runtime import (
+    Budget,
+    BudgetExceededError,
+    BudgetTracker,
+    Deadline,
+    DeadlineExceededError,
+    ManualClock,
+    ToolInvoked,
+)
+from weakincentives.runtime.session import Session
+
+
+@dataclass(frozen=True)
+class Path_:
+    file_path: str
+
+
+@dataclass(frozen=True)
+class Write:
+    file_path: str
+    content: str = ""
+    mode: str = "overwrite"
+
+
+@dataclass(frozen=True)
+class Many:
+    paths: tuple[str, ...]
+    fail: str = ""
+
+
+@dataclass(frozen=True)
+class Note:
+    text: str
+
+
+def files(context: ToolContext) -> BaseFilesystem:
+    assert isinstance(context.filesystem, BaseFilesystem)
+    return context.filesystem
+
+
+def read_file(params: Path_, *, context: ToolContext) -> ToolResult[str]:
+    return ToolResult("content:", files(context).read(params.file_path).content)
+
+
+def write_file(params: Write, *, context: ToolContext) -> ToolResult[str]:
+    files(context).write(params.file_path, params.content)
+    context.session[Note].append(Note(params.file_path))
+    return ToolResult(f"wrote {params.file_path}")
+
+
+def write_many(params: Many, *, context: ToolContext) -> ToolResult[str]:
+    for path in params.paths:
+        files(context).write(path, "many")
+        context.session[Note].append(Note(path))
+    match params.fail:
+        case "result":
+            return ToolResult.error("the result is a failure")
+        case "validation":
+            raise ToolValidationError("too late to say no")
+        case "bug":
+            raise RuntimeError("a bug")
+        case "interrupt":
+            raise KeyboardInterrupt
+        case _:
+            return ToolResult("wrote many")
+
+
+TOOLS: list[Tool[Any, Any]] = [
+    Tool("read_file", "Reads.", read_file, read_only=True),
+    Tool("write_file", "Writes.", write_file),
+    Tool("write_many", "Writes many.", write_many),
+]
+
+
+@pytest.fixture(params=["memory", "host"])
+def fs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BaseFilesystem]:
+    if request.param == "memory":
+        yield InMemoryFilesystem()
+        return
+    root = tmp_path / "workspace"
+    root.mkdir()
+    with HostFilesystem(root, git_dir=tmp_path / "store") as host:
+        yield host
+
+
+@dataclass
+class Bench:
+    fs: BaseFilesystem
+    session: Session = field(default_factory=Session)
+    policies: tuple[Policy, ...] = ()
+    given: dict[str, Any] = field(default_factory=dict)
+
+    def call(self, name: str, **arguments: Any) -> ToolResult[Any]:
+        context = ToolContext(None, None, None, self.session, filesystem=self.fs, **self.given)
+        executor = ToolExecutor(TOOLS, context=context, policies=self.policies)
+        return executor.execute(ToolCall(name, arguments, "call-1")).result
+
+    @property
+    def invoked(self) -> ToolInvoked:
+        found = self.session[ToolInvoked].latest()
+        assert found is not None
+        return found
+
+    def state(self) -> object:
+        contents = {each.path: self.fs.read(each.path).content for each in self.fs.glob("**")}
+        return contents, self.session[Note].all()
+
+
+@pytest.fixture
+def bench(fs: BaseFilesystem) -> Bench:
+    return Bench(fs)
+
+
+def test_a_call_is_parsed_run_and_recorded(bench: Bench):
+    result = bench.call("write_file", file_path="./a//b.txt", content="hello")
+    assert result == ToolResult("wrote ./a//b.txt")
+    invoked = bench.invoked
+    assert (invoked.tool, invoked.call_id, invoked.success) == ("write_file", "call-1", True)
+    assert invoked.params == {"file_path": "./a//b.txt", "content": "hello"}
+    assert invoked.paths == ("a/b.txt",)
+    assert (invoked.mode, invoked.result_size) == ("overwrite", len("wrote ./a//b.txt"))
+    assert invoked.session_id == bench.session.session_id
+    assert invoked.duration_ms >= 0
+
+
+def test_a_read_names_the_path_that_it_was_about(bench: Bench):
+    bench.fs.write("a", "hello")
+    assert bench.call("read_file", file_path="/a").value == "hello"
+    assert bench.invoked.paths == ("a",)
+
+
+def test_events_of_the_files_come_before_the_record_of_the_call(bench: Bench):
+    order: list[str] = []
+    bench.session.bus.subscribe(FileWritten, lambda _: order.append("file"))
+    bench.session.bus.subscribe(ToolInvoked, lambda _: order.append("call"))
+    bench.call("write_file", file_path="a")
+    assert order == ["file", "call"]
+
+
+@pytest.mark.parametrize(
+    ("fail", "message"), [("result", "is a failure"), ("validation", "too late to say no")]
+)
+def test_a_failure_leaves_no_trace_but_its_record(bench: Bench, fail: str, message: str):
+    bench.fs.write("a", "before")
+    before = bench.state()
+    result = bench.call("write_many", paths=["a", "b/c", "d"], fail=fail)
+    assert not result.success
+    assert message in result.message
+    assert bench.state() == before
+    assert not bench.fs.exists("b")
+    assert not bench.invoked.success
+
+
+@pytest.mark.parametrize(
+    ("fail", "error"), [("bug", RuntimeError), ("interrupt", KeyboardInterrupt)]
+)
+def test_a_bug_or_an_interrupt_goes_on_after_everything_is_as_it_was(
+    bench: Bench, fail: str, error: type[BaseException]
+):
+    before = bench.state()
+    with pytest.raises(error):
+        bench.call("write_many", paths=["a", "b"], fail=fail)
+    assert bench.state() == before
+    assert error.__name__ in (bench.invoked.error or "")
+    assert not bench.invoked.success
+
+
+def test_what_the_operating_system_says_is_a_result(bench: Bench):
+    result = bench.call("read_file", file_path="missing.txt")
+    assert not result.success
+    assert result.message == "No such file or directory: missing.txt"
+    assert (bench.invoked.error or "").startswith("FileNotFoundError")
+
+
+def test_paths_that_lead_out_are_a_result(bench: Bench):
+    result = bench.call("write_file", file_path="../../etc/passwd", content="x")
+    assert not result.success
+    assert "escapes" in result.message
+
+
+def test_unknown_tools_and_arguments_are_results_that_help(bench: Bench):
+    unknown = bench.call("delete_everything")
+    assert "read_file, write_file, write_many" in unknown.message
+    wrong = bench.call("read_file", path="a")
+    assert "file_path" in wrong.message
+    assert [each.success for each in bench.session[ToolInvoked].all()] == [False, False]
+
+
+def test_two_tools_with_one_name_are_refused(bench: Bench):
+    context = ToolContext(None, None, None, bench.session)
+    with pytest.raises(PromptError, match="one name"):
+        ToolExecutor([*TOOLS, TOOLS[0]], context=context)
+
+
+def test_a_result_that_is_too_long_is_cut_and_says_so(bench: Bench):
+    bench.fs.write("a", "x" * 1000)
+    context = ToolContext(None, None, None, bench.session, filesystem=bench.fs)
+    executor = ToolExecutor(TOOLS, context=context, max_result_characters=100)
+    text = executor.execute(ToolCall("read_file", '{"file_path": "a"}')).text
+    assert text.startswith("content:\n\nxxx")
+    assert "910 more characters were left out" in text
+
+
+def test_a_handler_must_return_a_result(bench: Bench):
+    def broken(params: Write, *, context: ToolContext) -> ToolResult[str]:
+        files(context).write("a", "1")
+        return "text"  # type: ignore[return-value]
+
+    context = ToolContext(None, None, None, bench.session, filesystem=bench.fs)
+    executor = ToolExecutor([Tool("broken", "Broken.", broken)], context=context)
+    with pytest.raises(TypeError, match="must return a ToolResult"):
+        executor.execute(ToolCall("broken", {"file_path": "a"}))
+    assert not bench.fs.exists("a")
+
+
+def test_a_tool_that_calls_tools_is_one_transaction(bench: Bench):
+    def outer(params: Many, *, context: ToolContext) -> ToolResult[str]:
+        for path in params.paths:
+            done = inner.execute(ToolCall("write_file", {"file_path": path}))
+            assert done.result.success
+        return ToolResult.error("changed my mind") if params.fail else ToolResult("done")
+
+    context = ToolContext(None, None, None, bench.session, filesystem=bench.fs)
+    inner = ToolExecutor(TOOLS, context=context)
+    executor = ToolExecutor([Tool("outer", "Calls others.", outer)], context=context)
+    executor.execute(ToolCall("outer", {"paths": ["a", "b"], "fail": "yes"}))
+    assert bench.state() == ({}, ())
+    executor.execute(ToolCall("outer", {"paths": ["a", "b"]}))
+    assert bench.state() == ({"a": "", "b": ""}, (Note("a"), Note("b")))
+    tools = [each.tool for each in bench.session[ToolInvoked].all()]
+    assert tools == ["write_file", "write_file", "outer"] * 2
+
+
+# --- limits ---
+
+
+def test_no_call_runs_after_the_deadline(bench: Bench):
+    clock = ManualClock()
+    bench.given = {"deadline": Deadline.after(10, clock=clock)}
+    bench.call("write_file", file_path="a")
+    clock.advance(11)
+    with pytest.raises(DeadlineExceededError, match="write_file"):
+        bench.call("write_file", file_path="b")
+    assert not bench.fs.exists("b")
+    assert not bench.invoked.success
+
+
+def test_calls_are_counted_against_the_budget(bench: Bench):
+    bench.given = {"budget_tracker": BudgetTracker(Budget(max_tool_calls=2))}
+    bench.call("write_file", file_path="a")
+    bench.call("write_file", file_path="b")
+    with pytest.raises(BudgetExceededError):
+        bench.call("write_file", file_path="c")
+    assert not bench.fs.exists("c")
+
+
+# --- policies ---
+
+
+@pytest.fixture
+def careful(fs: BaseFilesystem) -> Bench:
+    return Bench(fs, policies=(ReadBeforeWrite(),))
+
+
+def test_new_files_need_not_be_read(careful: Bench):
+    assert careful.call("write_file", file_path="new", content="1").success
+    assert careful.call("write_file", file_path="new", content="2").success
+
+
+def test_a_file_must_be_read_before_it_is_changed(careful: Bench):
+    careful.fs.write("a", "old")
+    refused = careful.call("write_file", file_path="a", content="new")
+    assert not refused.success
+    assert "have not read it" in refused.message
+    careful.call("read_file", file_path="./a")
+    assert careful.call("write_file", file_path="/x/../a", content="new").success
+
+
+def test_a_file_that_has_changed_since_must_be_read_again(careful: Bench):
+    careful.fs.write("a", "old")
+    careful.call("read_file", file_path="a")
+    careful.fs.write("a", "changed by somebody")
+    refused = careful.call("write_file", file_path="a", content="new")
+    assert "has changed since you read it" in refused.message
+    careful.fs.write("a", "old")
+    assert careful.call("write_file", file_path="a", content="new").success
+
+
+def test_what_was_seen_goes_back_with_the_session(careful: Bench):
+    careful.fs.write("a", "old")
+    careful.session.snapshot("start")
+    careful.call("read_file", file_path="a")
+    assert [each.path for each in careful.session[FileSeen].all()] == ["a"]
+    careful.session.rollback("start")
+    assert not careful.call("write_file", file_path="a", content="new").success
+
+
+def test_only_allowed_paths_are_touched(fs: BaseFilesystem):
+    bench = Bench(fs, policies=(AllowedPaths(["src/**"], deny=["**/*.lock"]),))
+    assert bench.call("write_file", file_path="src/a.py").success
+    refused = bench.call("write_file", file_path="etc/passwd")
+    assert "allowed are src/**" in refused.message
+    assert "denied" in bench.call("write_file", file_path="src/x.lock").message
+    assert not bench.call("write_many", paths=["src/b.py", "other"]).success
+    assert not fs.exists("src/b.py")
+    fs.write("secret", "1")
+    assert bench.call("read_file", file_path="secret").success
+    strict = Bench(fs, policies=(AllowedPaths(["src/**"], access="any"),))
+    assert not strict.call("read_file", file_path="secret").success
+
+
+def test_a_path_that_was_not_named_is_caught_before_it_is_kept(fs: BaseFilesystem):
+    def sneaky(params: Path_, *, context: ToolContext) -> ToolResult[str]:
+        files(context).write("elsewhere", "1")
+        return ToolResult("done")
+
+    session = Session()
+    context = ToolContext(None, None, None, session, filesystem=fs)
+    executor = ToolExecutor(
+        [Tool("sneaky", "Sneaky.", sneaky)], context=context, policies=[AllowedPaths(["src/**"])]
+    )
+    outcome = executor.execute(ToolCall("sneaky", {"file_path": "src/a"}))
+    assert "elsewhere may not be touched" in outcome.text
+    assert not fs.exists("elsewhere")
+
+
+def test_somebody_is_asked_with_the_diff_that_would_be_applied(fs: BaseFilesystem):
+    asked: list[ApprovalRequest] = []
+    answers: list[bool | str] = [False, "Not this file.", True]
+
+    def ask(request: ApprovalRequest) -> bool | str:
+        asked.append(request)
+        return answers.pop(0)
+
+    fs.write("a", "old\n")
+    bench = Bench(fs, policies=(Approval(ask),))
+    assert "not approved" in bench.call("write_file", file_path="a", content="new\n").message
+    assert bench.call("write_file", file_path="a", content="new\n").message == "Not this file."
+    assert fs.read("a").content == "old\n"
+    assert bench.call("write_file", file_path="a", content="new\n").success
+    assert fs.read("a").content == "new\n"
+    assert all("-old\n+new\n" in each.diff.patch() for each in asked[2:])
+    assert bench.call("read_file", file_path="a").success
+    assert len(asked) == 3

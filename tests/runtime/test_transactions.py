@@ -1,0 +1,309 @@
+"""Transactions: files and session change together, or not at all."""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from weakincentives.filesystem import (
+    BaseFilesystem,
+    DirectoryCreated,
+    FileDeleted,
+    FilesystemEvent,
+    FileWritten,
+    HostFilesystem,
+    InMemoryFilesystem,
+    LinkCreated,
+)
+from weakincentives.filesystem.testing import MockFilesystem
+from weakincentives.runtime import ToolInvoked
+from weakincentives.runtime.session import Session, append_all
+from weakincentives.runtime.transactions import current_transaction, transaction
+
+
+@dataclass(frozen=True)
+class Note:
+    text: str
+
+
+class Stopped(BaseException):
+    """What a handler may be left by, besides exceptions."""
+
+
+@pytest.fixture
+def session() -> Session:
+    session = Session()
+    session[Note].append(Note("first"))
+    return session
+
+
+@pytest.fixture(params=["memory", "host", "exclusive"])
+def fs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BaseFilesystem]:
+    if request.param == "memory":
+        yield InMemoryFilesystem()
+        return
+    root = tmp_path / "workspace"
+    root.mkdir()
+    exclusive = request.param == "exclusive"
+    with HostFilesystem(root, git_dir=tmp_path / "store", exclusive=exclusive) as fs:
+        yield fs
+
+
+def state(fs: BaseFilesystem, session: Session) -> object:
+    files = {each.path: fs.read(each.path).content for each in fs.glob("**")}
+    folders = [each.path for each in fs.glob("**/")]
+    return files, folders, session[Note].all()
+
+
+def work(fs: BaseFilesystem, session: Session) -> None:
+    fs.write("a", "changed")
+    fs.write("new/file", "new")
+    fs.delete("b", recursive=True)
+    fs.move("c", "d")
+    session[Note].append(Note("second"))
+
+
+def plant(fs: BaseFilesystem) -> None:
+    for path in ("a", "b/x", "b/y/z", "c"):
+        fs.write(path, f"old {path}")
+
+
+def test_success_keeps_everything(fs: BaseFilesystem, session: Session):
+    plant(fs)
+    with transaction(session, fs):
+        work(fs, session)
+    assert fs.read("a").content == "changed"
+    assert session[Note].all() == (Note("first"), Note("second"))
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("no"), KeyboardInterrupt(), SystemExit(), Stopped(), GeneratorExit()]
+)
+def test_any_other_way_out_takes_everything_back(
+    fs: BaseFilesystem, session: Session, error: BaseException
+):
+    plant(fs)
+    before = state(fs, session)
+    with pytest.raises(type(error)), transaction(session, fs):
+        work(fs, session)
+        raise error
+    assert state(fs, session) == before
+
+
+def test_it_can_be_taken_back_without_an_exception(fs: BaseFilesystem, session: Session):
+    plant(fs)
+    before = state(fs, session)
+    with transaction(session, fs) as step:
+        work(fs, session)
+        step.rollback()
+    assert state(fs, session) == before
+
+
+def test_logs_stay(fs: BaseFilesystem, session: Session):
+    with pytest.raises(ValueError, match="no"), transaction(session, fs):
+        session.dispatch(ToolInvoked(tool="x"))
+        raise ValueError("no")
+    assert [each.tool for each in session[ToolInvoked].all()] == ["x"]
+
+
+def listen(session: Session) -> list[FilesystemEvent]:
+    session[FileWritten].register(FileWritten, append_all)
+    told: list[FilesystemEvent] = []
+    for kind in (FileWritten, FileDeleted, DirectoryCreated, LinkCreated):
+        session.bus.subscribe(kind, told.append)
+    return told
+
+
+def test_the_session_learns_of_changes_after_success_only(fs: BaseFilesystem, session: Session):
+    told = listen(session)
+    with transaction(session, fs):
+        fs.write("a", "1")
+        assert told == []
+    assert [str(each) for each in told] == ["a created"]
+    assert [each.path for each in session[FileWritten].all()] == ["a"]
+    with transaction(session, fs) as step:
+        fs.write("b", "1")
+        step.rollback()
+    assert len(told) == 1
+
+
+def test_an_inner_transaction_is_part_of_the_outer(fs: BaseFilesystem, session: Session):
+    plant(fs)
+    before = state(fs, session)
+    told = listen(session)
+    with transaction(session, fs) as outer:
+        fs.write("a", "outer")
+        with transaction(session, fs):
+            fs.write("b/x", "inner")
+            session[Note].append(Note("inner"))
+        assert told == []
+        outer.rollback()
+    assert state(fs, session) == before
+    assert told == []
+
+
+def test_an_inner_transaction_can_fail_alone(fs: BaseFilesystem, session: Session):
+    plant(fs)
+    told = listen(session)
+    with transaction(session, fs):
+        fs.write("a", "outer")
+        with pytest.raises(ValueError, match="no"), transaction(session, fs):
+            fs.write("b/x", "inner")
+            fs.write("deep/er", "inner")
+            session[Note].append(Note("inner"))
+            raise ValueError("no")
+        fs.write("c", "outer")
+    assert (fs.read("a").content, fs.read("b/x").content) == ("outer", "old b/x")
+    assert not fs.exists("deep")
+    assert session[Note].all() == (Note("first"),)
+    assert [each.path for each in told if isinstance(each, FileWritten)] == ["a", "c"]
+
+
+def test_a_filesystem_that_is_made_late_can_join(session: Session):
+    fs = InMemoryFilesystem()
+    fs.write("a", "mounted")
+
+    def late() -> InMemoryFilesystem:
+        step = current_transaction()
+        assert step is not None
+        step.join(fs)
+        return fs
+
+    with pytest.raises(ValueError, match="no"), transaction(session):
+        late().write("a", "changed")
+        raise ValueError("no")
+    assert fs.read("a").content == "mounted"
+    assert current_transaction() is None
+
+
+def test_what_joins_an_inner_one_is_the_outers_too(session: Session):
+    fs = InMemoryFilesystem()
+    with transaction(session) as outer:
+        with transaction(session, fs):
+            fs.write("a", "1")
+        outer.rollback()
+    assert not fs.exists("a")
+
+
+def test_a_filesystem_that_cannot_take_back_is_refused_before_anything_happens(session: Session):
+    fs = MockFilesystem()
+    refusal = pytest.raises(TypeError, match="neither savepoints nor snapshots")
+    with refusal, transaction(session, fs):
+        fs.write("a", "never")
+    assert not fs.backend.exists("a")
+
+
+# --- changes past the filesystem ---
+
+
+@pytest.fixture(params=[False, True])
+def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HostFilesystem]:
+    root = tmp_path / "shell"
+    root.mkdir()
+    with HostFilesystem(root, git_dir=tmp_path / "store", exclusive=request.param) as fs:
+        yield fs
+
+
+def shell(fs: HostFilesystem) -> None:
+    root = Path(fs.root)
+    (root / "a").write_text("by a shell")
+    (root / "b" / "x").unlink()
+    (root / "made").mkdir()
+    (root / "made" / "link").symlink_to("../a")
+
+
+def test_what_a_shell_did_is_taken_back(host: HostFilesystem, session: Session):
+    plant(host)
+    before = state(host, session)
+    with pytest.raises(ValueError, match="no"), transaction(session, host, outside=True):
+        shell(host)
+        host.write("c", "through the filesystem")
+        raise ValueError("no")
+    assert state(host, session) == before
+    assert not Path(host.root, "made").exists()
+
+
+def test_what_a_shell_did_is_told(host: HostFilesystem, session: Session):
+    plant(host)
+    host.snapshot()
+    told = listen(session)
+    with transaction(session, host, outside=True) as step:
+        shell(host)
+    assert step.snapshot_ref is None or len(step.snapshot_ref) == 40
+    assert sorted(map(str, told)) == [
+        "a written",
+        "b/x deleted",
+        "made/ created",
+        "made/link -> ../a created",
+    ]
+    written = next(each for each in told if isinstance(each, FileWritten))
+    assert written.before_size == len("old a")
+    assert written.after_size == len("by a shell")
+
+
+def test_a_shell_inside_another_call_is_taken_back_with_it(host: HostFilesystem, session: Session):
+    plant(host)
+    before = state(host, session)
+    with transaction(session, host) as outer:
+        host.write("c", "outer")
+        with transaction(session, host, outside=True):
+            shell(host)
+        host.write("d", "outer, later")
+        outer.rollback()
+    assert state(host, session) == before
+
+
+def test_a_shell_inside_another_call_is_told_once(host: HostFilesystem, session: Session):
+    plant(host)
+    told = listen(session)
+    with transaction(session, host):
+        host.write("c", "outer")
+        with transaction(session, host, outside=True):
+            shell(host)
+        host.write("d", "outer, later")
+    paths = [each.path for each in told if isinstance(each, FileWritten)]
+    assert sorted(paths) == ["a", "c", "d"]
+
+
+def test_calls_on_one_filesystem_wait_for_each_other(session: Session):
+    fs = InMemoryFilesystem()
+    fs.write("counter", "0")
+
+    def count() -> None:
+        with transaction(session, fs):
+            fs.write("counter", str(int(fs.read("counter").content) + 1))
+
+    run_all([count] * 8)
+    assert fs.read("counter").content == "8"
+
+
+def run_all(functions: list[Callable[[], None]]) -> None:
+    threads = [threading.Thread(target=each) for each in functions]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+
+
+def test_a_reducer_that_fails_does_not_undo_the_files(
+    fs: BaseFilesystem, session: Session, caplog: pytest.LogCaptureFixture
+):
+    def broken(items: tuple[Note, ...], event: FileWritten) -> tuple[Note, ...]:
+        raise RuntimeError("broken reducer")
+
+    session[Note].register(FileWritten, broken)
+    with transaction(session, fs):
+        fs.write("a", "kept")
+    assert fs.read("a").content == "kept"
+    assert "broken reducer" in caplog.text
+
+
+def test_nothing_is_left_behind_on_the_disk(host: HostFilesystem, session: Session):
+    for attempt in range(2):
+        with transaction(session, host) as step:
+            host.write("a/b", "1")
+            if attempt:
+                step.rollback()
+    assert [each.name for each in Path(host.root).iterdir()] == ["a"]
