@@ -116,6 +116,5 @@ def test_a_store_in_the_workspace_is_refused_where_it_comes_by_default(
 def test_a_snapshot_whose_store_is_in_the_workspace_is_refused(stage: Stage) -> None:
     inside = stage.root / "looks like a store"
     subprocess.run(["cp", "-a", stage.store, inside], check=True)
-    kept = stage.kept["one"]
     with stage.opened() as fs, pytest.raises(SnapshotRestoreError):
-        fs.restore(replace(kept, git_dir=str(inside)))
+        fs.restore(replace(stage.kept["one"], git_dir=str(inside)))
