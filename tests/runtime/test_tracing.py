@@ -4,8 +4,8 @@ import contextvars
 import logging
 import subprocess
 import sys
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Thread
 from uuid import UUID
@@ -23,6 +23,7 @@ from weakincentives.filesystem import (
 )
 from weakincentives.runtime import (
     NO_TRACING,
+    Span,
     TokenUsage,
     Tracing,
     current_tracing,
@@ -143,13 +144,25 @@ class Swallowing:
     def fail(self, error: BaseException | str) -> None: ...
 
 
-def test_nothing_is_traced_until_somebody_asks():
-    assert current_tracing() is NO_TRACING
-    with tool_span("grep", arguments={"pattern": "x"}) as span:
+@pytest.mark.parametrize(
+    "begin",
+    [
+        lambda: prompt_span("p", text="said"),
+        lambda: model_span("m", provider="p", messages=["said"]),
+        lambda: tool_span("grep", arguments={"pattern": "said"}),
+        lambda: filesystem_span("commit", InMemoryFilesystem()),
+        lambda: start_span("a", {}, contents={"b": "said"}),
+        lambda: current_tracing().span("a", {}),
+    ],
+)
+def test_nothing_is_traced_until_somebody_asks(begin: Callable[[], AbstractContextManager[Span]]):
+    with begin() as span:
         span.set("a", 1)
-        span.content("b", "text")
+        span.content("b", "said")
         span.fail("tool_error")
         assert not span.is_recording
+    assert begin() is begin()  # nothing is made for it
+    assert current_tracing() is NO_TRACING
 
 
 def test_spans_go_where_the_innermost_block_says():
