@@ -26,7 +26,15 @@ from weakincentives.filesystem import (
 )
 from weakincentives.filesystem.paths import parents_of
 from weakincentives.prompt import PromptError, Tool, ToolContext, ToolResult
-from weakincentives.runtime import DeadlineExceededError, ToolInvoked
+from weakincentives.runtime import (
+    UNKNOWN_TOOL,
+    DeadlineExceededError,
+    Span,
+    ToolInvoked,
+    take_snapshot,
+    tell_result,
+    tool_span,
+)
 from weakincentives.runtime.transactions import Transaction, transaction
 from weakincentives.serde import SerdeError, convert, to_builtins
 
@@ -86,16 +94,26 @@ class ToolExecutor:
             BudgetExceededError: There is nothing left to spend.
             SnapshotError: Files could not be kept or restored.
         """
-        run = _Run(call, self._clock())
-        try:
-            run.result = self._result(run)
-            run.text = self._bounded(run.result.render())
-            return ToolOutcome(call, run.result, run.text)
-        except BaseException as error:
-            run.error = error
-            raise
-        finally:
-            self._tell(run)
+        with self._traced(call) as span:
+            run = _Run(call, self._clock())
+            try:
+                run.result = self._result(run)
+                run.text = self._bounded(run.result.render())
+                tell_result(span, run.text, success=run.result.success, error=run.error)
+                return ToolOutcome(call, run.result, run.text)
+            except BaseException as error:
+                run.error = error
+                raise
+            finally:
+                self._tell(run)
+
+    def _traced(self, call: ToolCall) -> AbstractContextManager[Span]:
+        return tool_span(
+            call.name if call.name in self._tools else UNKNOWN_TOOL,
+            call_id=call.call_id,
+            session_id=self._context.session.session_id,
+            arguments=call.arguments,
+        )
 
     def _result(self, run: "_Run") -> ToolResult[Any]:
         call, context = run.call, self._context
@@ -159,7 +177,7 @@ class ToolExecutor:
 
     def _state_before(self, filesystem: Filesystem | None) -> "_Before | None":
         if self._needs_diff and isinstance(filesystem, HostFilesystem | InMemoryFilesystem):
-            return _Before(filesystem, filesystem.snapshot(tag="before approval"))
+            return _Before(filesystem, take_snapshot(filesystem, "before approval"))
         return None
 
     def _reviewed(

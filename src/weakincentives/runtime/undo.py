@@ -22,6 +22,12 @@ from weakincentives.filesystem import (
     StateReplaced,
     diff,
 )
+from weakincentives.runtime.spans import (
+    filesystem_span,
+    restore_snapshot,
+    take_snapshot,
+    tell_changes,
+)
 
 
 class Undo(Protocol):
@@ -92,10 +98,10 @@ def snapshot_undo_of(undo: Undo) -> Undo:
     filesystem = undo.filesystem
     if not isinstance(filesystem, SnapshotableFilesystem):
         return undo_of(filesystem, outside=True)
-    here = filesystem.snapshot(tag="within a change")
+    here = take_snapshot(filesystem, "within a change")
     undo.roll_back()
     begun = _SnapshotUndo(filesystem)
-    filesystem.restore(here)
+    restore_snapshot(filesystem, here)
     return begun
 
 
@@ -117,12 +123,16 @@ class _SavepointUndo:
         return self._events
 
     def release(self) -> None:
-        self._savepoint.release()
-        self._stop()
+        with filesystem_span("commit", self.filesystem) as span:
+            tell_changes(span, self._events)
+            self._savepoint.release()
+            self._stop()
 
     def roll_back(self) -> None:
-        self._stop()
-        self._savepoint.rollback()
+        with filesystem_span("rollback", self.filesystem) as span:
+            tell_changes(span, self._events)
+            self._stop()
+            self._savepoint.rollback()
 
     def position(self) -> int:
         return len(self._events)
@@ -137,7 +147,8 @@ class _SnapshotUndo:
     def __init__(self, filesystem: SnapshotableFilesystem) -> None:
         self.filesystem: Filesystem = filesystem
         self._snapshotable = filesystem
-        self._snapshot = filesystem.snapshot(tag="before a change")
+        self._snapshot = take_snapshot(filesystem, "before a change")
+        self._found: Sequence[FilesystemEvent] | None = None
         self.snapshot_ref: str | None = self._snapshot.commit_ref
         self.is_open = True
 
@@ -145,16 +156,22 @@ class _SnapshotUndo:
         self._look_at_everything()
         view = getattr(self._snapshotable, "view", None)
         if view is None or not isinstance(self._snapshotable, ReadableFilesystem):
-            return [StateReplaced("restore", self._snapshot.commit_ref)]
-        return events_of(diff(view(self._snapshot), self._snapshotable, renames=False))
+            self._found = [StateReplaced("restore", self._snapshot.commit_ref)]
+        else:
+            changes = diff(view(self._snapshot), self._snapshotable, renames=False)
+            self._found = events_of(changes)
+        return self._found
 
     def release(self) -> None:
-        self._look_at_everything()
-        self.is_open = False
+        with filesystem_span("commit", self.filesystem) as span:
+            tell_changes(span, self._found)
+            self._look_at_everything()
+            self.is_open = False
 
     def roll_back(self) -> None:
-        self._look_at_everything()
-        self._snapshotable.restore(self._snapshot)
+        with filesystem_span("rollback", self.filesystem):
+            self._look_at_everything()
+            restore_snapshot(self._snapshotable, self._snapshot)
 
     def position(self) -> int:
         return 0
