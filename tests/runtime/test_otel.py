@@ -184,10 +184,11 @@ def test_what_no_exporter_can_send_is_made_sendable(telemetry: Telemetry):
     assert span.status.description == "\\udcfe"
 
 
-def test_a_span_that_is_not_sampled_is_not_recording():
+def test_nothing_is_encoded_for_a_span_that_is_not_sampled(caplog: pytest.LogCaptureFixture):
     tracing = OpenTelemetryTracing(TracerProvider(sampler=ALWAYS_OFF), record_content=True)
     with use_tracing(tracing), tool_span("t", arguments=object()) as span:
         assert not span.is_recording
+    assert caplog.records == []  # an object that has no JSON would be told
 
 
 def test_the_spans_name_the_library_that_made_them(telemetry: Telemetry):
