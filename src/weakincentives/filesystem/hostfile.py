@@ -3,6 +3,8 @@
 import os
 import time
 from collections import OrderedDict
+from collections.abc import Callable
+from operator import attrgetter
 from threading import Lock
 from typing import TypeAlias
 
@@ -16,16 +18,10 @@ _RACY_NS = 100_000_000  # a file changed this recently may change again unnotice
 _COARSE_NS = 2_000_000_000  # the same where times have whole seconds only
 
 
-def identity_of(found: os.stat_result) -> Identity:
-    """Return what changes whenever a file does."""
-    return (
-        found.st_dev,
-        found.st_ino,
-        found.st_size,
-        found.st_mtime_ns,
-        found.st_ctime_ns,
-        found.st_mode,
-    )
+identity_of: Callable[[os.stat_result], Identity] = attrgetter(
+    "st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns", "st_mode"
+)
+"""Return what changes whenever a file does."""
 
 
 class LineIndexes:
