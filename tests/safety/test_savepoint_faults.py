@@ -1,0 +1,111 @@
+"""When the disk fails in a savepoint, or somebody interrupts, it has happened or it has not."""
+
+import errno
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.safety import test_faults
+from tests.safety.savepoints import WORKS, Expected, Stage, check_works, laid_out
+from tests.safety.test_faults import nth_call_fails
+from weakincentives.errors import WinkError
+from weakincentives.filesystem import HostFilesystem, faults
+from weakincentives.filesystem.faults import fault_hook
+
+JOURNALS = (Path(faults.__file__).parent / "journals").glob("*.py")
+NAMED = {
+    name for path in JOURNALS for name in re.findall(r'\breached\("(\w+\.\w+)"', path.read_text())
+}
+FAULTS: dict[str, BaseException] = {
+    "full": OSError(errno.ENOSPC, "No space left on device"),
+    "broken": OSError(errno.EIO, "Input/output error"),
+    "interrupt": KeyboardInterrupt(),
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_power_is_lost(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    return iter([None])
+
+
+def failing_at(index: int, fault: BaseException) -> Callable[[str], None]:
+    reached = 0
+
+    def hook(_: str) -> None:
+        nonlocal reached
+        reached += 1
+        if reached == index + 1:
+            raise fault
+
+    return hook
+
+
+def attempt(stage: Stage, name: str, fs: HostFilesystem) -> bool:
+    """Do the work; return whether it raised."""
+    try:
+        WORKS[name](fs, stage)
+    except (OSError, WinkError, KeyboardInterrupt):
+        return True
+    return False
+
+
+def check_afterwards(fs: HostFilesystem, stage: Stage, expected: Expected) -> str:
+    """Check what is there once somebody changes something else."""
+    fs.mkdir("probe")
+    fs.delete("probe", recursive=True)
+    return expected.check(stage.root)
+
+
+def test_the_work_passes_every_named_point(light_directory: Path) -> None:
+    passed: set[str] = set()
+    for name in WORKS:
+        passed.update(Expected.found(light_directory / "stage", name).points)
+    assert {point for point in passed if point.startswith("journal.")} == NAMED
+    assert len(NAMED) >= 8
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("name", WORKS)
+def test_a_fault_at_any_point_leaves_before_or_after(
+    light_directory: Path, name: str, fault: BaseException
+) -> None:
+    expected = Expected.found(light_directory / "stage", name)
+    raised = 0
+    for index in range(len(expected.points)):
+        stage = laid_out(light_directory / "stage", name)
+        with stage.opened() as fs:
+            with fault_hook(failing_at(index, fault)):
+                failed = attempt(stage, name, fs)
+            outcome = check_afterwards(fs, stage, expected)
+            if failed and isinstance(fault, OSError):
+                assert outcome == "before", expected.points[index]
+            raised += failed
+        check_works(stage)
+    assert raised > 0
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["", "durable"])
+@pytest.mark.parametrize("name", ["changes", "nested", "taken back"])
+def test_whichever_system_call_fails_all_or_nothing_has_happened(
+    light_directory: Path, name: str, durable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(test_faults, "CALLS", [*test_faults.CALLS, "pwrite", "ftruncate"])
+    expected = Expected.found(light_directory / "stage", name)
+    raised = nth = 0
+    called: list[str] = []
+    outcome = ""
+    while len(called) >= nth:
+        stage = laid_out(light_directory / "stage", name)
+        called.clear()
+        with HostFilesystem(stage.root, durable=durable) as fs:
+            with nth_call_fails(nth, errno.EIO, called):
+                raised += attempt(stage, name, fs)
+            outcome = check_afterwards(fs, stage, expected)
+        nth += 1
+    assert outcome == "after" or name == "taken back"
+    assert nth > 60
+    assert raised > 20
