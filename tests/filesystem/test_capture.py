@@ -113,9 +113,12 @@ def test_looking_at_what_was_touched_finds_what_a_walk_finds(
             workspace.touched.clear()
             for operation in operations:
                 workspace.operate(*operation)
-            found = workspace.capture(found, workspace.touched)
-            assert told(found) == told(workspace.capture())
+            before_that, found = found, workspace.capture(found, workspace.touched)
+            anew = workspace.capture()
+            assert told(found) == told(anew)
             assert told(workspace.capture(found)) == told(found)
+            assert found.notes == anew.notes
+            assert (found.notes == before_that.notes) == (told(anew)[1:] == told(before_that)[1:])
     finally:
         workspace.directory.close()
         shutil.rmtree(base)

@@ -39,10 +39,13 @@ def capture(
     """
     with closing(Walk(directory, batch)) as walk:
         if prior is not None and touched is not None and "" not in touched:
-            return _Update(walk, prior).take(touched)
-        found = walk.below("", prior)
+            found = _Update(walk, prior).take(touched)
+        else:
+            found = walk.below("", prior)
     if found is None:
         raise os_error(errno.ENOENT, "")
+    if prior is not None:
+        found.learn(prior)
     return found
 
 

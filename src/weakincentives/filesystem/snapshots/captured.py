@@ -5,6 +5,8 @@ holds its own entry in the tree of its parent, so that a directory in which one 
 has changed is written anew without a look at the others.
 """
 
+import hashlib
+import os
 from collections.abc import Iterator
 from typing import Self, TypeAlias
 
@@ -49,6 +51,11 @@ class CapturedFile(msgspec.Struct, array_like=True, tag=1, eq=False, gc=False):
         """The id of the content."""
         return entry_id(self.entry)
 
+    @property
+    def notes(self) -> bytes:
+        """What a directory has, and a file has not."""
+        return b""
+
     def see(self, identity: Identity) -> None:
         """Remember how the file looks now."""
         self.identity = identity if has_settled(identity) else None
@@ -80,7 +87,8 @@ class CapturedDirectory:
     """A directory, and what a git tree cannot say of it and everything below.
 
     `here` are the names of the pipes, sockets and devices in it. It is noted if git's
-    tree does not say all of it and what is below, and so are some of its children.
+    tree does not say all of it and what is below, and so are some of its children. Where
+    `notes` are the same, so are `modes` and `specials`.
     """
 
     __slots__ = (
@@ -91,6 +99,7 @@ class CapturedDirectory:
         "here",
         "is_noted",
         "noted",
+        "notes",
         "permissions",
     )
 
@@ -108,6 +117,7 @@ class CapturedDirectory:
         self.here = specials
         self.noted = [(name, child) for name, child in children.items() if child.is_noted]
         self.is_noted = bool(self.noted or specials or permissions != _PLAIN_DIRECTORY)
+        self.notes = _notes(self) if self.noted or specials else b""
         self._modes: dict[str, int] | None = None
         self._specials: tuple[str, ...] | None = None
 
@@ -129,6 +139,11 @@ class CapturedDirectory:
         if self._specials is None:
             self._specials = tuple(sorted(_specials(self)))
         return self._specials
+
+    def learn(self, other: "CapturedDirectory") -> None:
+        """Take over what has been found out about another one, if it is true of this one."""
+        if self.notes == other.notes:
+            self._modes, self._specials = other.modes, other.specials
 
 
 Captured: TypeAlias = CapturedFile | CapturedLink | CapturedDirectory
@@ -160,6 +175,18 @@ def git_mode(node: Captured) -> int:
 
 def _key(item: tuple[str, Captured]) -> bytes:
     return entry_key(item[1].entry)
+
+
+def _notes(directory: CapturedDirectory) -> bytes:
+    """Return a digest of what git's tree does not say."""
+    notes = [
+        f"{name}\0{child.permissions:o}\0{child.notes.hex()}"
+        for name, child in directory.noted
+        if not isinstance(child, CapturedLink)
+    ]
+    # a name is never empty, so what follows the empty one are special files
+    text = "\0".join([*notes, "", *sorted(directory.here)])
+    return hashlib.sha1(os.fsencode(text), usedforsecurity=False).digest()
 
 
 def _below(top: CapturedDirectory) -> Iterator[tuple[str, CapturedDirectory]]:
