@@ -20,6 +20,7 @@ from weakincentives.filesystem import (
     StateReplaced,
 )
 from weakincentives.filesystem.faults import fault_hook
+from weakincentives.filesystem.snapshots.walking import Walk
 
 
 class Killed(BaseException):
@@ -507,3 +508,59 @@ def test_a_store_that_names_a_tree_over_and_over_is_refused(
         kept = theirs.snapshot()
     with pytest.raises(SnapshotRestoreError, match="more than 100 entries"):
         fs.restore(kept, force=True)
+
+
+# --- the next process ---
+
+
+def read_by(fs: HostFilesystem, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that grows with every file that a capture reads."""
+    read: list[int] = []
+    original = Walk._blob
+
+    def counted(self: Walk, descriptor: int, size: int) -> str | None:
+        read.append(size)
+        return original(self, descriptor, size)
+
+    monkeypatch.setattr(Walk, "_blob", counted)
+    return read
+
+
+@pytest.fixture
+def trusting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Believe at once that a file which looks the same is the same."""
+    monkeypatch.setattr("weakincentives.filesystem.hostfile._RACY_NS", -1)
+    monkeypatch.setattr("weakincentives.filesystem.hostfile._COARSE_NS", -1)
+
+
+@pytest.mark.usefixtures("trusting")
+def test_the_next_process_reads_only_what_has_changed(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        (root / f"f{number}").write_text(str(number))
+    with HostFilesystem(root, git_dir=tmp_path / "store") as first:
+        first.snapshot()
+    with HostFilesystem(root, git_dir=tmp_path / "store") as second:
+        read = read_by(second, monkeypatch)
+        (root / "f3").write_text("changed")
+        kept = second.snapshot()
+        assert len(read) == 1
+        assert second.view(kept).read("f3").content == "changed"
+        assert second.view(kept).read("f4").content == "4"
+
+
+@pytest.mark.usefixtures("trusting")
+def test_an_index_of_a_store_that_has_lost_something_is_not_believed(
+    root: Path, tmp_path: Path
+) -> None:
+    (root / "a").write_text("1")
+    with HostFilesystem(root, git_dir=tmp_path / "store") as first:
+        first.snapshot()
+    for path in (tmp_path / "store" / "objects" / "pack").iterdir():
+        path.unlink()
+    with HostFilesystem(root, git_dir=tmp_path / "store") as second:
+        kept = second.snapshot()
+        second.write("a", "2")
+        second.restore(kept)
+        assert second.read("a").content == "1"

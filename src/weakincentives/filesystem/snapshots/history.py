@@ -8,7 +8,7 @@ the directory is rolled to it: so each can be finished after a crash, and undone
 import logging
 import os
 from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ from weakincentives.filesystem.store.repository import Repository, default_git_d
 from weakincentives.filesystem.types import FilesystemSnapshot
 
 _INTENT = "wink-intent"
+_MANY = 100  # new files after which it is worth while to tell the next process
 _MAX_ENTRIES = 10_000_000  # in a snapshot that somebody else may have made up
 
 _log = logging.getLogger(__name__)
@@ -165,8 +166,10 @@ class History:
     def close(self) -> None:
         """Let go of the store; it stays."""
         with self._lock:
-            self._using.close()
             if self._repository is not None:
+                with suppress(OSError):  # somebody has removed it
+                    self._watch.save(self._repository)
+                self._using.close()
                 self._repository.close()
                 self._repository = None
 
@@ -258,6 +261,7 @@ class History:
             capture = self._watch.look(repository, batch)
             snapshot = self._committed(repository, capture.tree, tag, batch)
         capture.remember()  # not before its objects are stored
+        self._watch.save(repository, least=_MANY)
         return snapshot
 
     def _committed(

@@ -1,15 +1,19 @@
 """What is known about a directory: its last capture, and what has changed since."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from weakincentives.filesystem.hostfile import identity_of
 from weakincentives.filesystem.rooted import RootedDirectory
 from weakincentives.filesystem.snapshots.capture import capture
 from weakincentives.filesystem.snapshots.captured import Captured, CapturedDirectory, CapturedFile
+from weakincentives.filesystem.snapshots.index import changed_files, load_index, save_index
 from weakincentives.filesystem.snapshots.partial import store_tree
 from weakincentives.filesystem.snapshots.view import Manifest
 from weakincentives.filesystem.store.batches import Batch
 from weakincentives.filesystem.store.repository import Repository
+
+_INDEX = "wink-index"
 
 
 class Watch:
@@ -23,6 +27,7 @@ class Watch:
         self._tree = ""
         self._epoch = ""
         self._touched: set[str] = set()
+        self._saved: CapturedDirectory | None = None
         self._outside = 0  # how often somebody else may have changed something
         self._looked = 0  # how often of these we have looked
 
@@ -51,16 +56,35 @@ class Watch:
         repository.objects.refresh()
         epoch = f"{repository.epoch()} {repository.objects.losses}"
         # what was stored may have been removed since
-        prior = self._known if epoch == self._epoch else None
-        touched = frozenset(self._touched)
-        outside = self._outside
-        trusted = self._exclusive and self._looked == outside and prior is not None
+        known = self._known if epoch == self._epoch else None
+        prior = known or self._remembered(repository)
+        touched, outside = frozenset(self._touched), self._outside
+        trusted = self._exclusive and self._looked == outside and known is not None
         found = capture(self._directory, batch, prior, touched if trusted else None)
         tree = self._tree
-        if found is not prior:
-            specials = tuple(sorted(found.specials))
-            tree = store_tree(batch, found.id, Manifest(found.modes, specials))
+        if found is not known:
+            manifest = Manifest(found.modes, found.specials)
+            tree = store_tree(batch, found.id, manifest)
         return Look(self, found, tree, epoch, touched, outside)
+
+    def save(self, repository: Repository, *, least: int = 1) -> None:
+        """Keep what is known for the next process, if at least so many files are new."""
+        known = self._known
+        if known is not None and changed_files(self._saved, known) >= least:
+            path = repository.git_dir / _INDEX
+            save_index(path, known, root=repository.root, epoch=repository.epoch())
+            self._saved = known
+
+    def _remembered(self, repository: Repository) -> CapturedDirectory | None:
+        """Return what an earlier process has seen, if all of it is still stored."""
+        if self._known is not None:
+            return None
+        path = repository.git_dir / _INDEX
+        found = load_index(path, root=repository.root, epoch=repository.epoch())
+        if found is None or not all(map(repository.objects.knows, _ids(found))):
+            return None
+        self._saved = found
+        return found
 
     def learn(self, look: "Look") -> None:
         """Rely on a capture from now on: its objects are stored."""
@@ -82,6 +106,19 @@ class Watch:
         except OSError:
             return None
         return node.id if node.identity == identity_of(found) else None
+
+
+def _ids(captured: CapturedDirectory) -> Iterator[str]:
+    """Yield the id of every object that is part of a capture."""
+    pending: list[CapturedDirectory] = [captured]
+    while pending:
+        directory = pending.pop()
+        yield directory.id
+        for child in directory.children.values():
+            if isinstance(child, CapturedDirectory):
+                pending.append(child)
+            else:
+                yield child.id
 
 
 @dataclass(frozen=True, slots=True)
