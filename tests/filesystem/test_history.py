@@ -237,7 +237,7 @@ def modes_below(root: Path) -> dict[str, int]:
     return {str(each.relative_to(root)): each.lstat().st_mode & 0o7777 for each in root.rglob("*")}
 
 
-def close_and_restore(place: Path) -> bool:
+def close_and_restore(place: Path, mode: int) -> bool:
     root = place / "root"
     (root / "a" / "b").mkdir(parents=True)
     (root / "a" / "b" / "file").write_text("old")
@@ -250,19 +250,34 @@ def close_and_restore(place: Path) -> bool:
         (root / "a" / "b" / "file").write_text("new")
         (root / "a" / "b" / "more").write_text("new")
         (root / "a" / "b" / "file").chmod(0)
-        (root / "a" / "b").chmod(0)
-        (root / "a").chmod(0)
+        (root / "a" / "b").chmod(mode)
+        (root / "a").chmod(mode)
         closed = fs.snapshot()
-        stays_closed = (root / "a").stat().st_mode & 0o7777 == 0
+        stays_closed = (root / "a").stat().st_mode & 0o7777 == mode
         fs.restore(kept)
         back = fs.read("a/b/file").content == "old" and modes_below(root) == modes
         fs.restore(closed)
         return stays_closed and back and fs.view(closed).read("a/b/file").content == "new"
 
 
-def test_what_is_closed_but_ours_is_kept_and_restored(fs: HostFilesystem) -> None:
+@pytest.mark.parametrize("mode", [0, 0o600, 0o300, 0o100])
+def test_what_is_closed_but_ours_is_kept_and_restored(fs: HostFilesystem, mode: int) -> None:
     fs.snapshot()  # whatever is imported late is imported now
-    assert as_ordinary_user(close_and_restore)
+    assert as_ordinary_user(lambda place: close_and_restore(place, mode))
+
+
+def test_a_snapshot_without_end_is_refused(
+    fs: HostFilesystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weakincentives.filesystem.snapshots.planning._MAX_REPEATED", 10)
+    for number in range(12):
+        fs.write(f"d{number}/same", "")
+    kept = fs.snapshot()
+    for number in range(12):
+        fs.delete(f"d{number}", recursive=True)
+    with pytest.raises(SnapshotRestoreError, match="repeats more than 10 entries"):
+        fs.restore(kept)
+    assert list(fs.list()) == []
 
 
 def test_bits_beyond_the_permissions_come_back(fs: HostFilesystem, root: Path) -> None:

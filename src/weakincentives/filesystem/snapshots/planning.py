@@ -2,10 +2,14 @@
 
 from collections.abc import Iterator
 
+from weakincentives.errors import SnapshotRestoreError
+from weakincentives.filesystem.limits import check_time
 from weakincentives.filesystem.paths import join, parents_of
 from weakincentives.filesystem.snapshots.capture import Captured, CapturedDirectory, git_mode
 from weakincentives.filesystem.snapshots.view import SnapshotFilesystem
 from weakincentives.filesystem.store.trees import DIRECTORY, LINK, TreeEntry
+
+_MAX_REPEATED = 1_000_000  # entries of directories that are there more than once
 
 
 class RestorePlan:
@@ -37,14 +41,28 @@ class RestorePlan:
 
 
 def plan_restore(current: CapturedDirectory, target: SnapshotFilesystem) -> RestorePlan:
-    """Return what makes `current` the state of `target`; subtrees that agree are not looked at."""
+    """Return what makes `current` the state of `target`; subtrees that agree are not looked at.
+
+    Raises:
+        SnapshotRestoreError: The snapshot is made to be endless.
+    """
     plan = RestorePlan()
     pending: list[tuple[str, CapturedDirectory | None, str]] = [("", current, target.files)]
+    seen: set[str] = set()
+    repeated = 0
     while pending:
         path, here, tree = pending.pop()
         if here is not None and here.id == tree:
             continue
+        check_time("Restore")
         wanted = target.tree(tree)
+        if tree in seen:
+            repeated += len(wanted)
+            if repeated > _MAX_REPEATED:
+                raise SnapshotRestoreError(
+                    f"Failed to restore: the snapshot repeats more than {_MAX_REPEATED} entries"
+                )
+        seen.add(tree)
         children: dict[str, Captured] = {} if here is None else here.children
         plan.removed += [
             join(path, name)
@@ -52,7 +70,9 @@ def plan_restore(current: CapturedDirectory, target: SnapshotFilesystem) -> Rest
             if name not in wanted or not _is_same_kind(child, wanted[name])
         ]
         for name, entry in wanted.items():
-            pending += _compare(plan, target, join(path, name), children.get(name), entry)
+            child = children.get(name)
+            if child is None or child.id != entry.id or git_mode(child) != entry.mode:
+                pending += _compare(plan, target, join(path, name), child, entry)
     _plan_specials(plan, current, target)
     _plan_modes(plan, current, target)
     plan.directories.sort()

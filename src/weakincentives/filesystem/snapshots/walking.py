@@ -37,6 +37,7 @@ from weakincentives.filesystem.store.batches import Batch
 
 _LARGE = 16 * 1024 * 1024  # read in pieces
 _PIECE = 1024 * 1024
+_ENTERED = stat.S_IRUSR | stat.S_IXUSR
 _ATTEMPTS = 10  # at what somebody is writing or replacing
 _NO_DIRECTORY = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 _REPLACED = frozenset({errno.ELOOP, errno.EPERM, errno.EINVAL})  # by something of another kind
@@ -175,17 +176,23 @@ class Walk:
     def _open(self, path: str) -> int:
         """Open a directory; one that is closed is opened up if it is ours."""
         try:
-            return self._directory.open_directory(path)
+            descriptor = self._directory.open_directory(path)
         except PermissionError as error:
             if error.errno != errno.EACCES or not path:
                 raise
-            parent, name = self._directory.open_parent(path)
-            try:
-                with pinned(parent, name) as descriptor, suppress(PermissionError):
-                    self._closed[path] = open_up(descriptor)
-            finally:
-                os.close(parent)
+            self._open_up(path)
             return self._directory.open_directory(path)
+        if path and os.geteuid() and os.fstat(descriptor).st_mode & _ENTERED != _ENTERED:
+            self._open_up(path)  # it could be listed, but nothing in it be looked at
+        return descriptor
+
+    def _open_up(self, path: str) -> None:
+        parent, name = self._directory.open_parent(path)
+        try:
+            with pinned(parent, name) as descriptor, suppress(PermissionError):
+                self._closed[path] = open_up(descriptor)
+        finally:
+            os.close(parent)
 
     def _replaced(self, frame: _Frame) -> None:
         """Put what is in the place of a directory now into the one above."""
