@@ -42,16 +42,10 @@ class FileNode:
 
     def stat(self, path: str) -> FileStat:
         """Return the metadata, as of `path`."""
-        return FileStat(
-            path,
-            is_file=True,
-            is_directory=False,
-            size_bytes=len(self.data),
-            created_at=_date(self.created),
-            modified_at=_date(self.modified),
-            permissions=self.permissions,
-            hasher=self.hash,
-        )
+        modified = _date(self.modified)
+        created = modified if self.created == self.modified else _date(self.created)
+        mode = self.permissions
+        return FileStat(path, True, False, len(self.data), created, modified, mode, None, self.hash)
 
     def entry(self, name: str, path: str) -> FileEntry:
         """Return the entry of a listing."""
@@ -167,7 +161,9 @@ def _node_of(state: State, found: FileStat, edition: int, now: int) -> Node | No
     if found.is_file:
         with state.open(found.path) as content:
             data = content.read(0, content.size)
-        return FileNode(data, found.permissions & 0o777, now, now)
+        node = FileNode(data, found.permissions & 0o777, now, now)
+        node.digest = found.content_hash or None  # an archive has it, and it has been checked
+        return node
     if found.link_target is not None:
         return LinkNode(found.link_target, now)
     if not found.is_directory:
