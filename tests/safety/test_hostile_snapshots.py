@@ -18,7 +18,7 @@ from tests.filesystem.gitcommand import git
 from tests.filesystem.trees_on_disk import clear, lay_out
 from tests.safety.history import TWO, Stage, check
 from weakincentives.errors import SnapshotError, SnapshotRestoreError, WinkError
-from weakincentives.filesystem import FilesystemSnapshot, HostFilesystem
+from weakincentives.filesystem import FilesystemSnapshot, HostFilesystem, hostfile
 from weakincentives.filesystem.snapshots import history
 from weakincentives.filesystem.store.batches import Batch
 from weakincentives.filesystem.store.repository import Repository
@@ -271,8 +271,7 @@ def test_a_damaged_object_stops_a_restore_before_anything_changes(
                 assert stage.state() == "two", name
             else:
                 assert stage.state() == "one", name
-        clear(stage.root)
-        lay_out(stage.root, TWO)
+        lay_out_again(stage)
     assert len(objects) > 30
     assert 20 < stopped < len(objects)  # what both states hold is not looked at
 
@@ -304,8 +303,7 @@ def test_whatever_somebody_removes_from_the_store_the_next_snapshot_is_whole(sta
         with suppress(SnapshotRestoreError), stage.opened() as fs:
             fs.restore(stage.kept["one"])
             assert stage.state() == "one", name
-        clear(stage.root)
-        lay_out(stage.root, TWO)
+        lay_out_again(stage)
         with suppress(SnapshotError), stage.opened() as fs:
             kept = fs.snapshot()
             clear(stage.root)
@@ -314,6 +312,55 @@ def test_whatever_somebody_removes_from_the_store_the_next_snapshot_is_whole(sta
         assert stage.state() == "two", name
     assert taken > len(names) // 2
     assert len(names) > 15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", ["flipped", "cut", "longer", "of a directory", "a link"])
+def test_a_damaged_index_changes_nothing_that_is_kept(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    """It is only what somebody has seen before."""
+    monkeypatch.setattr(hostfile, "_RACY_NS", 0)  # as if all of this were long ago
+    stage.opened().close()
+    with stage.opened() as fs:
+        expected = tree_of(stage, fs.snapshot())
+    index = stage.store / "wink-index"
+    data = index.read_bytes()
+    for at in range(0, len(data), max(1, len(data) // 40)):
+        spoil_index(index, data, at, damage)
+        (stage.root / "changed").write_bytes(b"other")
+        with stage.opened() as fs:
+            assert tree_of(stage, fs.snapshot()) != expected, at
+        spoil_index(index, data, at, damage)
+        lay_out_again(stage)
+        with stage.opened() as fs:
+            assert tree_of(stage, fs.snapshot()) == expected, at
+    check(stage, "snapshot")
+
+
+def tree_of(stage: Stage, snapshot: FilesystemSnapshot) -> str:
+    return Repository.open(stage.store).read_commit(snapshot.commit_ref).tree
+
+
+def lay_out_again(stage: Stage) -> None:
+    clear(stage.root)
+    lay_out(stage.root, TWO)
+
+
+def spoil_index(index: Path, data: bytes, at: int, damage: str) -> None:
+    if index.is_dir():
+        index.rmdir()
+    index.unlink(missing_ok=True)
+    if damage == "flipped":
+        index.write_bytes(data[:at] + bytes([data[at] ^ 0x01]) + data[at + 1 :])
+    elif damage == "cut":
+        index.write_bytes(data[:at])
+    elif damage == "longer":
+        index.write_bytes(data[:at] + b"\x00" + data[at:])
+    elif damage == "of a directory":
+        index.mkdir()
+    else:
+        index.symlink_to("/dev/null")
 
 
 def test_the_order_is_that_of_taking_whatever_the_clock_says(
