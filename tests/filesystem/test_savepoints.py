@@ -527,6 +527,24 @@ def test_a_backend_without_savepoints_says_so_and_goes_on() -> None:
     assert not fs._lock.open
 
 
+def test_an_interrupt_at_the_beginning_leaves_no_savepoint(host: HostFilesystem) -> None:
+    class Interrupted:
+        def __enter__(self) -> None:
+            pass
+
+        def __exit__(self, *_: object) -> None:
+            host._lock.reading = reading
+            raise KeyboardInterrupt
+
+    reading = host._lock.reading
+    host._lock.reading = Interrupted()  # pyright: ignore[reportAttributeAccessIssue] # only once
+    with pytest.raises(KeyboardInterrupt):
+        host.savepoint()
+    assert not host._lock.open
+    assert not host._journal
+    assert not host._lock._turn._is_owned()  # pyright: ignore[reportAttributeAccessIssue] # not in the stubs
+
+
 def test_a_lock_is_free_after_an_interrupt() -> None:
     class Interrupted:
         def acquire(self) -> bool:

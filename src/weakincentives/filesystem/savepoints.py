@@ -113,16 +113,20 @@ class Savepoint:
         self, lock: WriteLock, begin: Callable[[], Mark], told: Callable[[], None]
     ) -> None:
         """Begin one; `told` is called after a rollback that has taken something back."""
+        self._lock = lock
+        self._told = told
+        self._thread = get_ident()
+        self._mark: Mark | None = None
         lock.take_turn()
         try:
             with lock.reading:
-                self._mark: Mark | None = begin()
-                self._lock = lock
-                self._told = told
-                self._thread = get_ident()
                 lock.open.append(self)
+                self._mark = begin()
         except BaseException:
-            lock.end_turn()
+            if self._mark is None:
+                self._end()
+            else:  # an interruption came after the beginning
+                self.abandon()
             raise
 
     @property

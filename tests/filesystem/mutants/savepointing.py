@@ -17,6 +17,7 @@ class OwnMark:
         self.fs = fs
         self.sound = sound
         self.root = fs._root_node
+        self.is_open = True
 
     @property
     def changed(self) -> bool:
@@ -24,6 +25,7 @@ class OwnMark:
 
     def release(self) -> None:
         self.fs.keep(self)
+        self.is_open = False
 
     def roll_back(self) -> None:
         self.fs.take_back(self)
@@ -279,6 +281,7 @@ class ComplainsAtTheEnd(Handing):
 
 class _Nothing:
     changed = False
+    is_open = True
 
     def release(self) -> None:
         pass

@@ -22,7 +22,7 @@ from weakincentives.filesystem.rooted import RootedDirectory
 
 _NO_PARENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 _IN_THE_WAY = frozenset({errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST})
-_PINNED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_PINNED = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Undo:
