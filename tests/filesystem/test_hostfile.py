@@ -65,7 +65,7 @@ def test_times_of_whole_seconds_settle_later(
     indexes = LineIndexes()
     with opened(path, indexes) as content:
         seconds = content.identity[4] // 1_000_000_000 * 1_000_000_000
-        coarse = (*content.identity[:3], seconds, seconds)
+        coarse = (*content.identity[:3], seconds, seconds, content.identity[5])
         monkeypatch.setattr(hostfile.time, "time_ns", lambda: seconds + 1_000_000_000)
         assert not hostfile.has_settled(coarse)
         monkeypatch.setattr(hostfile.time, "time_ns", lambda: seconds + 3_000_000_000)

@@ -13,9 +13,7 @@ from weakincentives.filesystem.leftovers import is_temporary
 from weakincentives.filesystem.limits import check_time
 from weakincentives.filesystem.paths import join, os_error, parent_of
 from weakincentives.filesystem.rooted import RootedDirectory, explained
-from weakincentives.filesystem.snapshots.captured import Captured as Captured
 from weakincentives.filesystem.snapshots.captured import CapturedDirectory, in_order
-from weakincentives.filesystem.snapshots.captured import git_mode as git_mode
 from weakincentives.filesystem.snapshots.walking import Found, Other, Walk
 from weakincentives.filesystem.store.batches import Batch
 

@@ -260,6 +260,7 @@ class History:
         with repository.objects.batch() as batch:
             capture = self._watch.look(repository, batch)
             snapshot = self._committed(repository, capture.tree, tag, batch)
+        repository.objects.refresh()  # what has been seen there is missed when it is gone
         capture.remember()  # not before its objects are stored
         self._watch.save(repository, least=_MANY)
         return snapshot

@@ -42,7 +42,7 @@ def store_state(state: State, objects: ObjectStore, batch: Batch) -> str:
             if _is_odd(found):
                 modes[found.path] = found.permissions & 0o777
         trees[path] = batch.add("tree", encode_tree(entries))
-    return store_tree(batch, trees[""], Manifest(modes, ()))
+    return store_tree(batch, trees[""], batch.add("blob", Manifest(modes, ()).encode()))
 
 
 def _is_odd(found: FileStat) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from weakincentives.filesystem.paths import os_error
+from weakincentives.filesystem.staging import sync_directory
 
 _SIZE = 4096
 
@@ -37,11 +38,7 @@ class IntentFile:
         """Take the place on the disk, once."""
         if not self._path.exists():
             self._write(b"")
-            directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+            sync_directory(self._path.parent)
 
     def read(self) -> Intent | None:
         """Return what was decided and is not finished, or None."""

@@ -51,13 +51,14 @@ def mixed_tree(
     """
     check_paths(State(here), State(then), paths)
     files = _Mixing(here, then, batch).tree(paths)
-    return store_tree(batch, files, _mixed_manifest(here, then, paths))
+    manifest = _mixed_manifest(here, then, paths)
+    return store_tree(batch, files, batch.add("blob", manifest.encode()))
 
 
-def store_tree(batch: Batch, files: str, manifest: Manifest) -> str:
-    """Store the tree of a commit: the manifest beside the tree of the files."""
+def store_tree(batch: Batch, files: str, manifest: str) -> str:
+    """Store the tree of a commit: the blob of the manifest beside the tree of the files."""
     entries = (
-        TreeEntry(MANIFEST, FILE, batch.add("blob", manifest.encode())),
+        TreeEntry(MANIFEST, FILE, manifest),
         TreeEntry(FILES, DIRECTORY, files),
     )
     return batch.add("tree", encode_tree(entries))

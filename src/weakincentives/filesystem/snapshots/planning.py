@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem.limits import check_time
 from weakincentives.filesystem.paths import join, parents_of
-from weakincentives.filesystem.snapshots.capture import Captured, CapturedDirectory, git_mode
+from weakincentives.filesystem.snapshots.captured import Captured, CapturedDirectory, git_mode
 from weakincentives.filesystem.snapshots.view import SnapshotFilesystem
 from weakincentives.filesystem.store.trees import DIRECTORY, LINK, TreeEntry
 

@@ -69,7 +69,8 @@ def _part_shared_files(
         entry = target.entry(path)
         with suppress(OSError):
             found, _ = directory.lstat(path)
-            if entry is not None and stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+            is_shared = stat.S_ISREG(found.st_mode) and found.st_nlink > 1
+            if is_shared and entry is not None and entry.mode != DIRECTORY:
                 plan.stored.append((path, entry, permissions))
                 continue
         kept.append((path, permissions))

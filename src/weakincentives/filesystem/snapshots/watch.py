@@ -25,6 +25,7 @@ class Watch:
         self._exclusive = exclusive
         self._known: CapturedDirectory | None = None
         self._tree = ""
+        self._manifest = ""
         self._epoch = ""
         self._touched: set[str] = set()
         self._saved: CapturedDirectory | None = None
@@ -62,10 +63,12 @@ class Watch:
         trusted = self._exclusive and self._looked == outside and known is not None
         found = capture(self._directory, batch, prior, touched if trusted else None)
         tree = self._tree
+        manifest = self._manifest
+        if known is None or found.notes != known.notes:
+            manifest = batch.add("blob", Manifest(found.modes, found.specials).encode())
         if found is not known:
-            manifest = Manifest(found.modes, found.specials)
             tree = store_tree(batch, found.id, manifest)
-        return Look(self, found, tree, epoch, touched, outside)
+        return Look(self, found, tree, manifest, epoch, touched, outside)
 
     def save(self, repository: Repository, *, least: int = 1) -> None:
         """Keep what is known for the next process, if at least so many files are new."""
@@ -89,6 +92,7 @@ class Watch:
     def learn(self, look: "Look") -> None:
         """Rely on a capture from now on: its objects are stored."""
         self._known, self._tree, self._epoch = look.found, look.tree, look.epoch
+        self._manifest = look.manifest
         self._touched -= look.touched
         self._looked = look.outside
 
@@ -128,6 +132,7 @@ class Look:
     watch: Watch
     found: CapturedDirectory
     tree: str
+    manifest: str
     epoch: str
     touched: frozenset[str]
     outside: int
