@@ -56,6 +56,10 @@ def attempt(stage: Stage, name: str, fs: HostFilesystem) -> bool:
 def check_afterwards(fs: HostFilesystem, stage: Stage, expected: Expected) -> str:
     """Check what is there once somebody changes something else."""
     fs.mkdir("probe")
+    with fs.savepoint():
+        fs.write("probe/one", "")
+        fs.write("probe/two", "")
+    assert [entry.name for entry in fs.list("probe")] == ["one", "two"]
     fs.delete("probe", recursive=True)
     return expected.check(stage.root)
 

@@ -77,7 +77,7 @@ class WriteLock:
 
     def take_turn(self) -> None:
         """Wait for the turn; every time it is taken it must be ended once."""
-        if not self._turn.acquire(blocking=False):
+        if not self._turn.acquire(False):
             self._wait()
 
     def end_turn(self) -> None:

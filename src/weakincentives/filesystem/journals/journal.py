@@ -65,6 +65,9 @@ class Journal:
 
     def release(self, level: Level) -> None:
         """End a savepoint and those inside it; what was kept belongs to the one around it."""
+        if self._place is None and self._levels[-1] is level:
+            self._levels.pop()  # nothing was changed: the usual case, and a cheap one
+            return
         self.settle()
         index = self._levels.index(level)
         try:
@@ -114,7 +117,7 @@ class Journal:
         if place is None:
             return
         place.end()
-        self._place = None
+        self._place = self._undoing = None
         with self._sight:
             pass  # who was listing a directory that goes now has seen all of it
         place.clear()

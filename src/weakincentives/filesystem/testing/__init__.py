@@ -20,8 +20,8 @@ else:
             for module in (
                 "archives", "events", "globbing", "grepping", "ignoring", "limited", "links",
                 "metadata", "mountrules", "mounts", "names", "reading", "removal", "replacing",
-                "restoring", "savepoints", "snapshots", "texts", "threads", "transfers",
-                "writing",
+                "restoring", "rollbacks", "savepoints", "snapshots", "texts", "threads",
+                "transfers", "writing",
             )
         )
     )  # fmt: skip
