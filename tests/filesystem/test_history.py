@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,10 +14,13 @@ import pytest
 
 from weakincentives.errors import SnapshotError, SnapshotRestoreError
 from weakincentives.filesystem import (
+    ArchiveFilesystem,
+    Filesystem,
     HostFilesystem,
     InMemoryFilesystem,
     LimitExceededError,
     Limits,
+    ReadOnlyError,
     StateReplaced,
 )
 from weakincentives.filesystem.faults import fault_hook
@@ -579,3 +583,135 @@ def test_an_index_of_a_store_that_has_lost_something_is_not_believed(
         second.write("a", "2")
         second.restore(kept)
         assert second.read("a").content == "1"
+
+
+# --- whose snapshot it is ---
+
+
+def test_a_relative_root_means_the_directory_that_it_meant_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name / "project").mkdir(parents=True)
+        (tmp_path / name / "project" / "file").write_text(name)
+    monkeypatch.chdir(tmp_path / "a")
+    with HostFilesystem("project", git_dir=tmp_path / "store-a") as first:
+        kept = first.snapshot()
+        monkeypatch.chdir(tmp_path / "b")
+        first.write("file", "changed")
+        first.restore(kept)
+        assert first.read("file").content == "a"
+    with (
+        HostFilesystem("project", git_dir=tmp_path / "store-b") as second,
+        pytest.raises(SnapshotRestoreError, match="another workspace"),
+    ):
+        second.restore(kept)
+    assert (tmp_path / "b" / "project" / "file").read_text() == "b"
+
+
+def test_a_copy_from_another_store_loses_nothing(
+    fs: HostFilesystem, root: Path, tmp_path: Path
+) -> None:
+    for name, mode in (("sticky", 0o1777), ("shared", 0o2775)):
+        (root / name).mkdir()
+        (root / name).chmod(mode)
+    fs.write("program", "")
+    (root / "program").chmod(0o4755)
+    os.mkfifo(root / "pipe")
+    before, kept = modes_below(root), fs.snapshot()
+    with HostFilesystem(root, git_dir=tmp_path / "other") as other:
+        other.write("new", "")
+        other.restore(kept)
+        assert modes_below(root) == before
+
+
+def test_another_spelling_of_the_store_is_the_same_store(fs: HostFilesystem) -> None:
+    fs.write("a", "1")
+    kept = fs.snapshot()
+    fs.write("a", "2")
+    fs.restore(replace(kept, git_dir=f"{kept.git_dir}/"))
+    assert fs.read("a").content == "1"
+    assert not any(str(each.tag).startswith("copy") for each in fs.history.list())
+
+
+def test_a_read_only_instance_finishes_nothing(
+    fs: HostFilesystem, root: Path, tmp_path: Path
+) -> None:
+    fs.write("a", "old")
+    kept = fs.snapshot()
+    fs.write("a", "new")
+    with pytest.raises(Killed), fault_hook(cut_off("restore.decided")):
+        fs.restore(kept)
+    with (
+        HostFilesystem(root, git_dir=tmp_path / "store", read_only=True) as reader,
+        pytest.raises(SnapshotError, match="open for writing"),
+    ):
+        reader.snapshot()
+    assert (root / "a").read_text() == "new"
+
+
+def test_some_paths_are_bound_by_the_quota_too(root: Path, tmp_path: Path) -> None:
+    limits = Limits(max_total_bytes=100)
+    with HostFilesystem(root, git_dir=tmp_path / "store", limits=limits) as fs:
+        fs.write("a", "x" * 90)
+        kept = fs.snapshot()
+        fs.delete("a")
+        fs.write("b", "x" * 90)
+        with pytest.raises(LimitExceededError):
+            fs.restore(kept, paths=["a"])
+        assert [each.path for each in fs.glob("**")] == ["b"]
+
+
+def test_a_preview_says_what_becomes_of_pipes(fs: HostFilesystem, root: Path) -> None:
+    os.mkfifo(root / "stays")
+    kept = fs.snapshot()
+    assert not fs.preview(kept)
+    os.mkfifo(root / "new")
+    assert [str(each) for each in fs.preview(kept).entries] == ["removed new"]
+    fs.restore(kept, paths=["new"])
+    assert [each.name for each in root.iterdir()] == ["stays"]
+    (root / "stays").unlink()
+    assert not fs.preview(kept)
+
+
+def test_the_root_is_closed_again(fs: HostFilesystem) -> None:
+    assert as_ordinary_user(restore_in_a_closed_root)
+
+
+def restore_in_a_closed_root(place: Path) -> bool:
+    root = place / "root"
+    root.mkdir()
+    with HostFilesystem(root, git_dir=place / "store") as fs:
+        kept = fs.snapshot()
+        fs.write("a", "")
+        root.chmod(0o555)
+        fs.restore(kept)
+        return root.stat().st_mode & 0o7777 == 0o555 and not list(root.iterdir())
+
+
+def test_cleaning_up_needs_no_snapshot_of_ones_own(
+    fs: HostFilesystem, root: Path, tmp_path: Path
+) -> None:
+    fs.snapshot()
+    fs.close()
+    HostFilesystem(root, git_dir=tmp_path / "store").cleanup()
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_view_and_an_archive_are_filesystems_that_refuse_to_be_written(
+    fs: HostFilesystem, tmp_path: Path
+) -> None:
+    fs.write("a", "1")
+    fs.export_archive(tmp_path / "a.zip")
+    with ArchiveFilesystem(tmp_path / "a.zip") as archive:
+        for state in (fs.view(fs.snapshot()), archive):
+            assert isinstance(state, Filesystem)
+            assert state.read_only
+            for act in (
+                lambda state=state: state.write("b", "2"),
+                lambda state=state: state.write_bytes("b", b"2"),
+                lambda state=state: state.delete("a"),
+                lambda state=state: state.mkdir("c"),
+            ):
+                with pytest.raises(ReadOnlyError):
+                    act()

@@ -1,6 +1,8 @@
 """The workspace: one protocol, its backends, and what they share."""
 
+from weakincentives.errors import SnapshotError, SnapshotRestoreError
 from weakincentives.filesystem.archives.archivefs import ArchiveFilesystem
+from weakincentives.filesystem.archives.export import export_archive
 from weakincentives.filesystem.archives.format import (
     DEFAULT_ARCHIVE_LIMITS,
     ArchiveError,
@@ -50,7 +52,7 @@ from weakincentives.filesystem.protocol import (
     ObservableFilesystem,
     SnapshotableFilesystem,
 )
-from weakincentives.filesystem.readable import ReadableFilesystem
+from weakincentives.filesystem.readable import ReadableFilesystem, ReadOnlyError
 from weakincentives.filesystem.savepoints import Savepoint, SavepointError
 from weakincentives.filesystem.search import InvalidRegexError
 from weakincentives.filesystem.snapshots.ledger import SnapshotHistory
@@ -72,7 +74,6 @@ from weakincentives.filesystem.types import (
     WriteMode,
     WriteResult,
 )
-from weakincentives.filesystem.writable import ReadOnlyError
 
 # names of earlier drafts
 FilesystemProtocol = Filesystem
@@ -143,10 +144,12 @@ __all__ = [
     "Savepoint",
     "SavepointError",
     "SkippedEntry",
+    "SnapshotError",
     "SnapshotHistory",
     "SnapshotInfo",
     "SnapshotManager",
     "SnapshotProblem",
+    "SnapshotRestoreError",
     "SnapshotableFilesystem",
     "StaleDiffError",
     "StateReplaced",
@@ -156,6 +159,7 @@ __all__ = [
     "WriteMode",
     "WriteResult",
     "diff",
+    "export_archive",
     "glob_match",
     "normalize_path",
     "time_limit",

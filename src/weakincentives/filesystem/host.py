@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem.diffs.diff import Diff, diff
 from weakincentives.filesystem.directory import DirectoryFilesystem
 from weakincentives.filesystem.journals.recovery import Recovery
@@ -13,8 +14,9 @@ from weakincentives.filesystem.readable import ReadableFilesystem
 from weakincentives.filesystem.savepoints import SavepointError
 from weakincentives.filesystem.snapshots.history import History
 from weakincentives.filesystem.snapshots.ledger import SnapshotHistory
-from weakincentives.filesystem.snapshots.partial import check_paths
+from weakincentives.filesystem.snapshots.partial import check_paths, without_new_specials
 from weakincentives.filesystem.states import State
+from weakincentives.filesystem.store.objects import ObjectError
 from weakincentives.filesystem.types import FilesystemSnapshot
 
 
@@ -63,10 +65,11 @@ class HostFilesystem(DirectoryFilesystem):
         place = git_dir if git_dir is not None else _git_dir
         self._history = History(
             self._directory,
-            self._given,
+            os.path.abspath(given),  # noqa: PTH100 # the spelling, links kept
             Path(os.path.realpath(given)),
             git_dir=None if place is None else Path(place).absolute(),
             exclusive=exclusive,
+            may_recover=not self._read_only,
             keep=self._journal.keep_state,
         )
         if not self._read_only:
@@ -83,7 +86,7 @@ class HostFilesystem(DirectoryFilesystem):
     @property
     def history(self) -> SnapshotHistory:
         """The snapshots of this directory: to list, prune and verify."""
-        return SnapshotHistory(self._history.existing, self._given)
+        return SnapshotHistory(self._history.existing, os.path.abspath(self._given))  # noqa: PTH100 # the spelling
 
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
         """Keep the present state of everything below the root, whoever made it.
@@ -110,23 +113,25 @@ class HostFilesystem(DirectoryFilesystem):
 
         Raises:
             SnapshotRestoreError: It cannot be done, and nothing has changed.
+            LimitExceededError: The state would exceed the quota.
         """
         self._refuse_read_only("")
         with self._lock:
             self._journal.settle()
-            if self._quota and paths is None:
-                self._check_quota_for(State(self.view(snapshot)))
-            self._history.restore(snapshot, paths=paths, force=force)
+            self._history.restore(snapshot, paths=paths, force=force, check=self._check_restored)
             self._tell_replaced("restore", snapshot.commit_ref)
 
     def preview(self, snapshot: FilesystemSnapshot, *, paths: Sequence[str] | None = None) -> Diff:
         """Return what `restore` with the same arguments would change."""
         then = self.view(snapshot)
-        if paths is None:
-            return diff(self, then)
-        wanted = outermost(paths)
-        check_paths(State(self), State(then), wanted)
-        return diff(self, then, path=wanted)
+        try:
+            if paths is None:
+                return without_new_specials(diff(self, then))
+            wanted = outermost(paths)
+            check_paths(State(self), State(then), wanted)
+            return without_new_specials(diff(self, then, path=wanted))
+        except ObjectError as error:
+            raise SnapshotRestoreError(f"Failed to restore {snapshot}: {error}") from error
 
     def view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem:
         """Return the state that a snapshot keeps, to read and compare."""
@@ -154,6 +159,9 @@ class HostFilesystem(DirectoryFilesystem):
         self._journal.settle()
         self._check_quota_for(State(state))
         self._history.replace(state, name)
+
+    def _check_restored(self, state: ReadableFilesystem) -> None:
+        self._check_quota_for(State(state))
 
     def _will_change(self, path: str) -> None:
         self._history.touch(path)

@@ -189,7 +189,9 @@ class InMemoryFilesystem(BaseFilesystem):
         """
         self._refuse_read_only("")
         with self._lock:
-            self._root_node = self._restored(snapshot, paths)
+            restored = self._restored(snapshot, paths)
+            self._quota.check(restored.size, restored.count - 1)
+            self._root_node = restored
             self._edition += 1
             self._tell_replaced("restore", snapshot.commit_ref)
 

@@ -1,10 +1,13 @@
 """Reading, written once: pages, metadata and listings over any backend."""
 
+import errno
 import hashlib
 from dataclasses import replace
+from typing import NoReturn
 
+from weakincentives.errors import WinkError
 from weakincentives.filesystem.limits import READ_ENTIRE_FILE, check_time
-from weakincentives.filesystem.paths import InvalidPathError, join, normalize_path, shown
+from weakincentives.filesystem.paths import InvalidPathError, brief, join, normalize_path, shown
 from weakincentives.filesystem.searchable import SearchableFilesystem
 from weakincentives.filesystem.text import BinaryContentError, Content, read_page
 from weakincentives.filesystem.types import (
@@ -13,9 +16,15 @@ from weakincentives.filesystem.types import (
     ReadBytesResult,
     ReadResult,
     Results,
+    WriteMode,
+    WriteResult,
 )
 
 _HASH_CHUNK = 1024 * 1024
+
+
+class ReadOnlyError(WinkError, PermissionError):
+    """The filesystem was opened for reading only."""
 
 
 class ReadableFilesystem(SearchableFilesystem):
@@ -83,6 +92,40 @@ class ReadableFilesystem(SearchableFilesystem):
         except OSError:
             self._refuse_unless_directory(key)
             raise
+
+    def write(
+        self,
+        path: str,
+        content: str,
+        *,
+        mode: WriteMode = "overwrite",
+        create_parents: bool = True,
+    ) -> WriteResult:
+        """Refuse: it can only be read."""
+        self._refuse_writing(path)
+
+    def write_bytes(
+        self,
+        path: str,
+        content: bytes,
+        *,
+        mode: WriteMode = "overwrite",
+        create_parents: bool = True,
+    ) -> WriteResult:
+        """Refuse: it can only be read."""
+        self._refuse_writing(path)
+
+    def delete(self, path: str, *, recursive: bool = False) -> None:
+        """Refuse: it can only be read."""
+        self._refuse_writing(path)
+
+    def mkdir(self, path: str, *, parents: bool = True, exist_ok: bool = True) -> None:
+        """Refuse: it can only be read."""
+        self._refuse_writing(path)
+
+    def _refuse_writing(self, path: str) -> NoReturn:
+        key = normalize_path(path)
+        raise ReadOnlyError(errno.EROFS, "Filesystem is read-only", shown(brief(key)))
 
     def _entries(self, path: str, limit: int) -> Results[FileEntry]:
         """Return up to `limit` sorted entries of a directory; OSError if it is none."""

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from weakincentives.errors import WinkError
 from weakincentives.filesystem.events import (
     DirectoryCreated,
     FileDeleted,
@@ -38,15 +37,11 @@ from weakincentives.filesystem.paths import (
 )
 from weakincentives.filesystem.primitives import link_error, refuse_links_and_specials
 from weakincentives.filesystem.quota import Quota
-from weakincentives.filesystem.readable import ReadableFilesystem
+from weakincentives.filesystem.readable import ReadableFilesystem, ReadOnlyError
 from weakincentives.filesystem.savepoints import WriteLock
 from weakincentives.filesystem.types import FileStat, WriteMode, WriteResult
 
 _MODES = ("create", "overwrite", "append")
-
-
-class ReadOnlyError(WinkError, PermissionError):
-    """The filesystem was opened for reading only."""
 
 
 class WritableFilesystem(ReadableFilesystem):

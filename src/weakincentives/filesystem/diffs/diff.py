@@ -6,7 +6,7 @@ the same on both sides and git's id of it is not known on both.
 """
 
 import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -71,6 +71,11 @@ class Diff:
         self._before = before
         self._after = after
         self._emptied = emptied
+
+    def only(self, wanted: Callable[[Change], bool]) -> "Diff":
+        """Return the same without the entries that are not wanted."""
+        kept = [each for each in self.entries if wanted(each)]
+        return Diff(kept, self._before, self._after, self._emptied)
 
     def __bool__(self) -> bool:
         """Return whether anything changed."""

@@ -16,6 +16,7 @@ from threading import RLock
 from uuid import uuid4
 
 from weakincentives.errors import SnapshotError, SnapshotRestoreError
+from weakincentives.filesystem.limits import LimitExceededError
 from weakincentives.filesystem.paths import outermost
 from weakincentives.filesystem.readable import ReadableFilesystem
 from weakincentives.filesystem.rooted import RootedDirectory
@@ -50,6 +51,7 @@ class History:
         *,
         git_dir: Path | None = None,
         exclusive: bool = False,
+        may_recover: bool = True,
         keep: Callable[[str], None] | None = None,
     ) -> None:
         """Keep snapshots in `git_dir`, or in the place that is derived from the root.
@@ -66,6 +68,7 @@ class History:
         self._watch = Watch(directory, exclusive=exclusive)
         self._lock = RLock()
         self._unfinished = False
+        self._may_recover = may_recover
         self._keep = keep
         self.changed_outside = self._watch.changed_outside
         self.blob_id = self._watch.blob_id
@@ -102,7 +105,7 @@ class History:
         try:
             with self._settled() as repository:
                 return self._taken(repository, tag)
-        except (OSError, ObjectError) as error:
+        except (OSError, ObjectError, SnapshotError) as error:
             raise SnapshotError(f"Failed to create snapshot: {error}") from error
 
     def restore(
@@ -111,8 +114,12 @@ class History:
         *,
         paths: Sequence[str] | None = None,
         force: bool = False,
+        check: Callable[[ReadableFilesystem], None] = lambda _: None,
     ) -> None:
-        """Make everything, or what is at `paths`, as it was in `snapshot`."""
+        """Make everything, or what is at `paths`, as it was in `snapshot`.
+
+        `check` is called with the state that this leads to, and may raise.
+        """
         self._refuse_foreign(snapshot, force)
         wanted = None if paths is None else outermost(paths)
         try:
@@ -126,8 +133,9 @@ class History:
                         here = self._view(repository, before.commit_ref)
                         target = self._view(repository, ref)
                         ref = self._mixed(repository, here, target, wanted, name)
+                    check(self._view(repository, ref))
                     self._roll_to(repository, ref, before)
-        except SnapshotRestoreError:
+        except (SnapshotRestoreError, LimitExceededError):
             raise
         except (OSError, ObjectError, SnapshotError) as error:
             raise SnapshotRestoreError(f"Failed to restore {snapshot}: {error}") from error
@@ -176,6 +184,8 @@ class History:
     def cleanup(self) -> None:
         """Remove the store if it is ours and nobody else uses it."""
         with self._lock:
+            with suppress(SnapshotError):  # what is there is not ours, and stays
+                self.existing()
             repository = self._repository
             self._using.close()
             self._repository = None
@@ -201,6 +211,8 @@ class History:
             _log.warning("A restore was interrupted in a directory that is gone: %r", self._root)
             self._intents.clear()
             return
+        if not self._may_recover:
+            raise SnapshotError("An interrupted restore must be finished first: open for writing")
         _log.warning("A restore was interrupted, and is finished now: %r", self._root)
         try:
             self._watch.changed_outside()
@@ -225,7 +237,7 @@ class History:
     def _opened_for(self, snapshot: FilesystemSnapshot) -> Repository:
         if snapshot.git_dir is None:
             raise SnapshotRestoreError(f"Unknown snapshot: {str(snapshot)!r} is not of a directory")
-        if Path(snapshot.git_dir) == self._place:
+        if self._is_place(snapshot.git_dir):
             return self._opened()
         try:
             place = Path(snapshot.git_dir)
@@ -240,6 +252,13 @@ class History:
                 f"Snapshot store must not be in the workspace, nor the workspace in it:"
                 f" {str(place)!r}; give git_dir another place"
             )
+
+    def _is_place(self, git_dir: str) -> bool:
+        """Return whether a spelling means our own store."""
+        try:
+            return os.path.realpath(git_dir) == os.path.realpath(self._place)
+        except ValueError:
+            return False
 
     def _is_inside(self, place: Path) -> bool:
         """Return whether a store is in the workspace, where an agent can write, or the reverse."""
@@ -283,7 +302,7 @@ class History:
         self, repository: Repository, then: SnapshotFilesystem, snapshot: FilesystemSnapshot
     ) -> str:
         """Return the commit of a snapshot in our own store, copied there if need be."""
-        if snapshot.git_dir == str(self._place):
+        if snapshot.git_dir is not None and self._is_place(snapshot.git_dir):
             return snapshot.commit_ref
         if then.entry_count() > _MAX_ENTRIES:
             raise SnapshotRestoreError(

@@ -8,6 +8,7 @@ removal of objects is not used, and one that is not there costs nothing but time
 import hashlib
 import logging
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -55,7 +56,8 @@ def load_index(path: Path, *, root: str, epoch: str) -> CapturedDirectory | None
     what is there now.
     """
     try:
-        if path.stat().st_size > _MAX_BYTES:
+        found = path.lstat()
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_BYTES:
             return None
         data = path.read_bytes()
     except OSError:

@@ -23,8 +23,9 @@ _PIECE = 1024 * 1024
 def store_state(state: State, objects: ObjectStore, batch: Batch) -> str:
     """Store everything that is in `state`; return the id of the commit's tree.
 
-    What cannot be kept, such as a pipe, is left out.
+    Of a pipe, socket or device it is kept that it was there.
     """
+    specials: list[str] = []
     modes: dict[str, int] = {}
     listings = list(state.directories("Import"))
     trees: dict[str, str] = {}
@@ -39,10 +40,14 @@ def store_state(state: State, objects: ObjectStore, batch: Batch) -> str:
             elif found.link_target is not None:
                 target = os.fsencode(found.link_target)
                 entries.append(TreeEntry(name, LINK, batch.add("blob", target)))
-            if _is_odd(found):
-                modes[found.path] = found.permissions & 0o777
+            if found.kind == "special":
+                specials.append(found.path)
+            elif _is_odd(found):
+                modes[found.path] = found.permissions
         trees[path] = batch.add("tree", encode_tree(entries))
-    return store_tree(batch, trees[""], batch.add("blob", Manifest(modes, ()).encode()))
+    return store_tree(
+        batch, trees[""], batch.add("blob", Manifest(modes, tuple(sorted(specials))).encode())
+    )
 
 
 def _is_odd(found: FileStat) -> bool:
@@ -50,7 +55,7 @@ def _is_odd(found: FileStat) -> bool:
     if found.is_symlink:
         return False
     plain = {0o755} if found.is_directory else {0o644, 0o755}
-    return found.kind != "special" and found.permissions & 0o777 not in plain
+    return found.permissions not in plain
 
 
 def _blob(state: State, found: FileStat, objects: ObjectStore, batch: Batch) -> str:

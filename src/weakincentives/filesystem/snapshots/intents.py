@@ -7,6 +7,7 @@ disk is full. It is whole or it is not there: a checksum tells.
 import errno
 import hashlib
 import os
+import stat
 from pathlib import Path
 
 import msgspec
@@ -43,6 +44,8 @@ class IntentFile:
     def read(self) -> Intent | None:
         """Return what was decided and is not finished, or None."""
         try:
+            if not stat.S_ISREG(self._path.lstat().st_mode):
+                return None
             data = self._path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None

@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from weakincentives.errors import SnapshotRestoreError
+from weakincentives.filesystem.diffs.diff import Diff
 from weakincentives.filesystem.paths import parents_of, shown
 from weakincentives.filesystem.snapshots.view import FILES, MANIFEST, Manifest, SnapshotFilesystem
 from weakincentives.filesystem.states import State
 from weakincentives.filesystem.store.batches import Batch
 from weakincentives.filesystem.store.trees import DIRECTORY, FILE, TreeEntry, encode_tree
+from weakincentives.filesystem.types import FileStat
 
 
 def check_paths(here: State, then: State, paths: Sequence[str]) -> None:
@@ -37,6 +39,11 @@ def _refuse_in_the_way(here: State, path: str) -> None:
                 f"Failed to restore {shown(path)!r}: {shown(parent)!r} is no directory any more;"
                 f" restore {shown(parent)!r} instead"
             )
+
+
+def without_new_specials(changes: Diff) -> Diff:
+    """Return what a restore does: pipes, sockets and devices that are gone are not made again."""
+    return changes.only(lambda each: each.before is not None or not _is_special(each.after))
 
 
 def mixed_tree(
@@ -116,6 +123,10 @@ def _mixed_manifest(
         *_chosen(then.manifest.specials, paths, within=True),
     )
     return Manifest(modes, tuple(sorted(specials)))
+
+
+def _is_special(found: FileStat | None) -> bool:
+    return found is not None and found.kind == "special"
 
 
 def _depth(path: str) -> int:

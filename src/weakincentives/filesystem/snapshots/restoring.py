@@ -42,6 +42,7 @@ def apply_restore(
     _part_shared_files(directory, plan, target)
     work = _Restore(directory, plan, target)
     work.check()
+    root_mode = stat.S_IMODE(os.fstat(directory.descriptor).st_mode)
     hidden, name = _hidden_directory(directory)
     try:
         _stage_all(hidden, objects, plan)
@@ -55,6 +56,8 @@ def apply_restore(
     finally:
         os.close(hidden)
         staging.remove(directory.descriptor, name)
+        if stat.S_IMODE(os.fstat(directory.descriptor).st_mode) != root_mode:
+            os.fchmod(directory.descriptor, root_mode)
 
 
 def _part_shared_files(
@@ -134,10 +137,12 @@ class _Restore:
         new = {path for path, _ in self._plan.directories}
         for parent in sorted({parent_of(path) for path in self._plan.entries} - new):
             # what cannot be reached is below something closed, and opened up with it
-            with suppress(PermissionError, FileNotFoundError):
+            try:
                 found, _ = self._directory.lstat(parent)
-                if not _may_open_up(found):
-                    raise os_error(errno.EROFS, parent, "Directory belongs to somebody else")
+            except (PermissionError, FileNotFoundError):
+                continue
+            if not _may_open_up(found):
+                raise os_error(errno.EPERM, parent, "Directory belongs to somebody else")
 
     def apply(self, hidden: int) -> None:
         for path in self._plan.removed:
@@ -217,4 +222,7 @@ class _Restore:
 
 def _may_open_up(found: os.stat_result) -> bool:
     mine = os.geteuid()
-    return not mine or found.st_uid == mine or bool(found.st_mode & stat.S_IWOTH)
+    if not mine or found.st_uid == mine:
+        return True
+    shared = found.st_gid in {os.getegid(), *os.getgroups()}
+    return bool(found.st_mode & (stat.S_IWOTH | (stat.S_IWGRP if shared else 0)))

@@ -79,6 +79,7 @@ class SnapshotFilesystem(ReadableFilesystem):
             top = self.tree(tree)
             self.files = top[FILES].id
             self.manifest = Manifest.decode(self._objects.read(top[MANIFEST].id)[1])
+            self._specials = frozenset(self.manifest.specials)
         except (KeyError, ValueError, msgspec.ValidationError) as error:
             raise SnapshotRestoreError(
                 f"Failed to restore: the snapshot is damaged ({error})"
@@ -140,7 +141,8 @@ class SnapshotFilesystem(ReadableFilesystem):
     def _lookup(self, path: str) -> FileStat | None:
         entry = self.entry(path)
         if entry is None:
-            return None
+            is_special = path in self._specials
+            return FileStat(path, False, False, permissions=0o644) if is_special else None
         if entry.mode == DIRECTORY:
             return FileStat(path, False, True, permissions=self.permissions(path, DIRECTORY))
         if entry.mode == LINK:
@@ -169,7 +171,12 @@ class SnapshotFilesystem(ReadableFilesystem):
                 symlinks.append(name)
             else:
                 files.append(name)
-        return Children(files, directories, symlinks)
+        return Children(files, directories, symlinks, self._specials_in(path))
+
+    def _specials_in(self, path: str) -> list[str]:
+        prefix = f"{path}/" if path else ""
+        below = (each[len(prefix) :] for each in self._specials if each.startswith(prefix))
+        return [name for name in below if "/" not in name]
 
     def _open(self, path: str) -> Content:
         entry = self.entry(path)
