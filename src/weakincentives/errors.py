@@ -22,6 +22,8 @@ Everything the operating system has a name for stays builtin. What is ours is a
     ├── UnknownTagError (KeyError)          no snapshot has the tag  runtime/session/session.py
     ├── SnapshotFormatError (ValueError)    not a stored session     runtime/session/snapshots.py
     ├── SerdeError (ValueError)             no such data             serde/problems.py
+    ├── EditError (ValueError)              no clear place to edit   contrib/tools/edit/edits.py
+    ├── PatchError (ValueError)             no clear place to patch  contrib/tools/patch/changes.py
     ├── ToolValidationError (ValueError)    a wrong call             errors.py
     ├── SavepointError (RuntimeError)       ended, or not rolled back filesystem/savepoints.py
     └── SnapshotError (RuntimeError)        no snapshot              errors.py

@@ -1,0 +1,163 @@
+"""What slips into an edit from elsewhere: line numbers of a listing, placeholders for text."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from weakincentives.contrib.tools.edit.document import unified
+from weakincentives.contrib.tools.edit.edits import EditError
+from weakincentives.contrib.tools.edit.matching import Wanted
+from weakincentives.contrib.tools.edit.wording import excerpt
+
+# what stands between a number and its line in listings, the strictest first
+_SEPARATORS = ("\t", "\u2192", " | ", "|", ": ", ":", "  ")
+_SURE = ("\t", "\u2192")
+_NUMBER = re.compile(r" *(\d+)")
+_MAX_PLACEHOLDER = 200
+
+_DOTS = re.compile(r"\.{3,}|\u2026")
+_DOTS_AND_BLANK = re.compile(r"(?:\.{3,}|\u2026)[\s(\[]")
+_COMMENT = re.compile(
+    r"^(?P<open>\{?/\*+|//+|#+|<!--|--+|;+|%+|\*)?\s*(?P<body>.*?)\s*(?:\*/\}?|-->)?$"
+)
+_WHAT = (
+    r"(?:code|content|contents|file|text|lines?|methods?|functions?|imports?|class|module|body|"
+    r"implementation|logic|fields?|tests?|cases?|entries|items|section|document|script|block|stuff)"
+)
+_ELIDED = re.compile(
+    rf"(?:the\s+)?(?:rest|remainder)\b|\b(?:existing|remaining|previous|original|other)\s+{_WHAT}\b|"
+    rf"\bunchanged\b|\bomitted\b|\bas before\b|\b(?:stays?|remains?) the same\b|\bsame as\b|"
+    rf"\b{_WHAT}\s+(?:continues|stays|remains|here|above|below)\b|\bno changes?\b|^{_WHAT}$",
+    re.IGNORECASE,
+)
+_BULK = r"(?:code|contents?|file|function|method|class|module|implementation|logic|script|document)"
+_SAID = re.compile(
+    rf"(?:(?:the\s+)?(?:rest|remainder)(?:\s+of\s+(?:the\s+|this\s+|your\s+)?(?:\w+\s+)?{_WHAT})?|"
+    rf"(?:all\s+)?(?:(?:existing|remaining|previous|original|other)\s+)+{_WHAT}|{_WHAT})\s+"
+    r"(?:(?:is|are|stays?|remains?|goes|continues)\s+)?"
+    r"(?:unchanged|the same|as before|as is|omitted|here|goes here|same as before)"
+    rf"|(?:the\s+)?(?:rest|remainder)\s+of\s+(?:the\s+|this\s+|your\s+)?{_BULK}"
+    rf"|existing\s+{_BULK}|same as before|no changes?\s+(?:here|below|above|needed)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gutter:
+    """Line numbers at the start of every line, as a listing has them."""
+
+    separator: str
+
+    def stripped(self, lines: Sequence[str]) -> list[str] | None:
+        """Return the lines without numbers; None if one has none or they do not go up by one."""
+        numbers: list[int] = []
+        rest: list[str] = []
+        for line in lines:
+            divided = self._divided(line)
+            if divided is None:
+                return None
+            numbers.append(divided[0])
+            rest.append(divided[1])
+        expected = list(range(numbers[0], numbers[0] + len(numbers))) if numbers else []
+        return rest if numbers == expected else None
+
+    def numbered(self, lines: Sequence[str]) -> list[bool]:
+        """Return which lines have a number."""
+        return [self._divided(line) is not None for line in lines]
+
+    def removed(self, line: str) -> str:
+        """Return a line without its number, if it has one."""
+        divided = self._divided(line)
+        return line if divided is None else divided[1]
+
+    def _divided(self, line: str) -> tuple[int, str] | None:
+        found = _NUMBER.match(line)
+        if found is None:
+            return None
+        rest = line[found.end() :]
+        if rest.startswith(self.separator):
+            return int(found[1]), rest[len(self.separator) :]
+        # the separator of an empty line may have been stripped with the blanks after it
+        is_empty = not rest.strip() or rest.strip() == self.separator.strip()
+        return (int(found[1]), "") if is_empty else None
+
+
+def without_gutters(wanted: Wanted) -> Iterator[Wanted]:
+    """Yield what may have been meant, if every line of the old text begins with its number.
+
+    Raises:
+        EditError: Only some lines of the new text begin with numbers.
+    """
+    for separator in _SEPARATORS:
+        gutter = Gutter(separator)
+        lines = gutter.stripped(wanted.lines)
+        if lines is None or (len(lines) == 1 and separator == "  "):
+            continue
+        old = "\n".join(lines) + ("\n" if wanted.ends_line else "")
+        if old.strip():
+            yield replace(wanted, old=old, new=_stripped_new(gutter, wanted.new))
+
+
+def check_new(wanted: Wanted) -> None:
+    """Refuse a new text with line numbers or placeholders that the old one does not have.
+
+    Raises:
+        EditError: It has some.
+    """
+    known = {line.strip() for line in wanted.lines}
+    for line in unified(wanted.new).split("\n"):
+        if line.strip() not in known and is_placeholder(line):
+            raise EditError(
+                f"New text has a placeholder instead of text: {excerpt(line.strip())}\n"
+                "It would be written into the file as it stands. Write the whole new text out, "
+                "or make the edit smaller so that it covers only what changes"
+            )
+    _check_numbers(wanted)
+
+
+def is_placeholder(line: str) -> bool:
+    """Return whether a line says that text was left out, such as `# ... rest unchanged ...`."""
+    stripped = line.strip()
+    if not stripped or len(stripped) > _MAX_PLACEHOLDER:
+        return False
+    found = _COMMENT.match(stripped)
+    if found is None:
+        return False
+    body = found["body"].strip()
+    words = body.strip(" .\u2026[](){}<>:-\u2014")
+    is_aside = found["open"] is not None or (body[:1] in "[(<" and body[-1:] in "])>")
+    # without a blank after the dots it is a program: `...rest`
+    if _DOTS.match(body.lstrip("[({< ")) and (is_aside or _DOTS_AND_BLANK.match(body)):
+        return _ELIDED.search(words) is not None
+    return is_aside and _SAID.fullmatch(words) is not None
+
+
+def _check_numbers(wanted: Wanted) -> None:
+    lines = _complete(wanted.new)
+    for separator in _SURE:
+        gutter = Gutter(separator)
+        is_listing = len(lines) > 1 and gutter.stripped(lines) is not None
+        is_padded = lines[0].startswith(" ") or separator != "\t"
+        if is_listing and is_padded and not any(gutter.numbered(wanted.lines)):
+            raise EditError(
+                f"Every line of the new text begins with a line number: {excerpt(lines[0])}\n"
+                "Leave out the numbers that a listing shows; they are not in the file"
+            )
+
+
+def _stripped_new(gutter: Gutter, new: str) -> str:
+    lines = unified(new).split("\n")
+    visible = [line for line in lines if line.strip()]
+    numbered = gutter.numbered(visible)
+    if any(numbered) and not all(numbered):
+        plain_line = visible[numbered.index(False)]
+        raise EditError(
+            "Line numbers of a listing are in the old text and in a part of the new text; "
+            f"this line has none: {excerpt(plain_line)}\nLeave them out of both"
+        )
+    return "\n".join(map(gutter.removed, lines)) if any(numbered) else new
+
+
+def _complete(text: str) -> list[str]:
+    lines = unified(text).split("\n")
+    return lines[:-1] if len(lines) > 1 and not lines[-1] else lines

@@ -1,0 +1,81 @@
+"""Why an edit is refused, in words that help a model to send a better one."""
+
+import html
+
+from weakincentives.contrib.tools.edit.document import Document
+from weakincentives.contrib.tools.edit.edits import EditError, Grade
+from weakincentives.contrib.tools.edit.matching import Found, Wanted
+from weakincentives.contrib.tools.edit.nearest import closest_region, differences, shown
+from weakincentives.contrib.tools.edit.wording import excerpt, lines_named
+
+_ELLIPSES = {"...", "\u2026", "# ...", "// ...", "/* ... */", "[...]", "(...)"}
+_MIN_TELLING = 6  # characters; a shorter text may be anywhere by chance
+_OVERLOOKED = {
+    Grade.EXACT: "",
+    Grade.LINE_ENDINGS: " when line endings are overlooked",
+    Grade.TRAILING_SPACE: " when blanks at the ends of lines are overlooked",
+    Grade.INDENTATION: " when the indentation is overlooked",
+    Grade.UNICODE: " when look-alike characters are overlooked",
+}
+
+
+def not_found(document: Document, wanted: Wanted) -> EditError:
+    """Return the error for a text that is nowhere."""
+    parts = [f"Text to replace was not found: {excerpt(wanted.old)}"]
+    hint = _hint(document, wanted)
+    if hint:
+        parts.append(hint)
+    parts.append(nearest_text(document, wanted))
+    return EditError("\n".join(parts))
+
+
+def nearest_text(document: Document, wanted: Wanted) -> str:
+    """Return the closest region, how it differs, and what to do."""
+    region = closest_region(document, wanted.lines)
+    if region is None:
+        return "Nothing in the file is like it. Read the file again: it may be another one"
+    where = lines_named([region.start + 1])
+    if region.stop - region.start > 1:
+        where = f"lines {region.start + 1} to {region.stop}"
+    told = "\n".join(differences(document, region, wanted.lines))
+    return (
+        f"The closest text is at {where}:\n{shown(document, region)}\n"
+        + (f"{told}\n" if told else "")
+        + "Quote the lines as they are in the file, without the numbers"
+    )
+
+
+def ambiguous(document: Document, wanted: Wanted, found: Found) -> EditError:
+    """Return the error for a text that is in several places."""
+    numbers = [document.number_at(match.start) for match in found.matches]
+    count = f"more than {len(numbers)}" if found.more else str(len(numbers))
+    return EditError(
+        f"Text to replace was found {count} times{_OVERLOOKED[found.grade]}, "
+        f"at {lines_named(numbers, more=found.more)}: {excerpt(wanted.old)}\n"
+        "Add lines before or after it that only the right place has, "
+        "or ask for every place to be replaced"
+    )
+
+
+def _hint(document: Document, wanted: Wanted) -> str:
+    """Return what the likely mistake is, if it can be told."""
+    if any(line.strip() in _ELLIPSES for line in wanted.lines):
+        return (
+            "It has an ellipsis in place of text; quote every line, or a shorter part without gaps"
+        )
+    if len(wanted.new.strip()) >= _MIN_TELLING and wanted.new in document.text:
+        number = document.number_at(document.text.index(wanted.new))
+        return f"The new text is in the file already, at line {number}: was this edit made before?"
+    for written, name in _rewritten(wanted.old):
+        if written != wanted.old and written in document.text:
+            return f"It has {name} that the file does not have; send the characters themselves"
+    return ""
+
+
+def _rewritten(old: str) -> tuple[tuple[str, str], ...]:
+    unescaped = old.replace("\\n", "\n").replace("\\t", "\t").replace('\\"', '"')
+    return (
+        (unescaped, "escape sequences such as a backslash and an n"),
+        (unescaped.replace("\\'", "'").replace("\\\\", "\\"), "backslashes"),
+        (html.unescape(old), "HTML entities"),
+    )

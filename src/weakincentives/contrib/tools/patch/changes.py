@@ -1,0 +1,97 @@
+"""What a patch says, and what is to be done about it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from weakincentives.contrib.tools.edit import Grade
+from weakincentives.errors import WinkError
+
+Reader = Callable[[str], str | None]
+"""Returns the text of a file by its path; None if there is no such file."""
+
+ChangeKind = Literal["add", "update", "move", "delete"]
+
+
+class PatchError(WinkError, ValueError):
+    """A patch cannot be applied; the message tells which part, why, and what to do next."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChange:
+    """What is to be done to one file.
+
+    Args:
+        kind: `add` and `update` write `content` to `path`, `move` writes it to `new_path`
+            and removes `path`, `delete` removes `path`.
+        path: The file.
+        content: What it is to hold; None if it is to be deleted.
+        new_path: Where it is to be moved.
+        grade: What had to be overlooked to find the places of the changes.
+    """
+
+    kind: ChangeKind
+    path: str
+    content: str | None = None
+    new_path: str | None = None
+    grade: Grade = Grade.EXACT
+
+
+@dataclass(frozen=True, slots=True)
+class Hunk:
+    """Lines of a file and the lines that are to be there instead.
+
+    Args:
+        old: The lines to find, those around the change included.
+        new: The lines to put there.
+        anchors: Lines above, outermost first, below which the change is.
+        line: Where the old lines are said to begin, counted from 0.
+        at_end: They are said to be the last ones of the file.
+        old_ends: The last old line has an end.
+        new_ends: The last new line has an end.
+    """
+
+    old: tuple[str, ...]
+    new: tuple[str, ...]
+    anchors: tuple[str, ...] = ()
+    line: int | None = None
+    at_end: bool = False
+    old_ends: bool = True
+    new_ends: bool = True
+
+    @property
+    def old_text(self) -> str:
+        """The old lines as one text."""
+        return _joined(self.old, self.old_ends)
+
+    @property
+    def new_text(self) -> str:
+        """The new lines as one text."""
+        return _joined(self.new, self.new_ends)
+
+
+@dataclass(frozen=True, slots=True)
+class FilePatch:
+    """What a patch says about one file.
+
+    Args:
+        kind: What is to be done.
+        path: The file.
+        hunks: The changes to its text.
+        new_path: Where it is to be moved.
+        content: The text of a file to add.
+        literal: Line ends are told exactly, as programs do; otherwise those of the file are meant.
+        other_path: What the file is called if there is none at `path`.
+    """
+
+    kind: ChangeKind
+    path: str
+    hunks: tuple[Hunk, ...] = ()
+    new_path: str | None = None
+    content: str | None = None
+    literal: bool = False
+    other_path: str | None = None
+
+
+def _joined(lines: tuple[str, ...], ends: bool) -> str:
+    return "\n".join(lines) + ("\n" if lines and ends else "")
