@@ -36,10 +36,11 @@ from weakincentives.filesystem.paths import shown
 T = TypeVar("T")
 
 WORKSPACE, STORE, OUTSIDE, CANARY = "workspace", "store", "outside", "canary"
-# who restores; and the one that has looked at the same files before, long enough ago
+# who restores; those who have looked at the same files before, long enough ago, themselves
+# or by what an earlier one has left for them; and from an archive
 SAME, ANOTHER_INSTANCE, ANOTHER_PROCESS = "same", "another instance", "another process"
-REMEMBERED, ARCHIVED = "remembered", "archived"
-WAYS = [SAME, ANOTHER_INSTANCE, ANOTHER_PROCESS, REMEMBERED, ARCHIVED]
+REMEMBERED, TOLD, ARCHIVED = "remembered", "told", "archived"
+WAYS = [SAME, ANOTHER_INSTANCE, ANOTHER_PROCESS, REMEMBERED, TOLD, ARCHIVED]
 SETTLED_NS = 40_000_000
 
 
@@ -79,7 +80,7 @@ class Rounds:
         if choice.random() < 0.1:
             self._add_special(choice)
         before = state_of(self._root)
-        way = choice.choices(WAYS, [55, 25, 5, 5, 10])[0]
+        way = choice.choices(WAYS, [50, 25, 5, 5, 5, 10])[0]
         if way == ARCHIVED and has_closed(before):
             way = SAME  # what may not be read is not archived
         kept = self._keep(way)
@@ -107,10 +108,14 @@ class Rounds:
             return in_a_child(snapshot_anew)
         if way == ARCHIVED:
             self._fs.export_archive(self._archive)
-        if way == REMEMBERED:
+        if way in {REMEMBERED, TOLD}:
             begun = time.monotonic_ns()
             while time.monotonic_ns() - begun < SETTLED_NS:
                 pass
+        if way == TOLD:
+            snapshot_anew()
+            return snapshot_anew()
+        if way == REMEMBERED:
             self._fs.snapshot()
         return self._fs.snapshot()
 
@@ -122,7 +127,7 @@ class Rounds:
         self.summary.ways[way] += 1
         if way == ANOTHER_PROCESS:
             in_a_child(restore_anew)
-        elif way == ANOTHER_INSTANCE:
+        elif way in {ANOTHER_INSTANCE, TOLD}:
             restore_anew()
         elif way == ARCHIVED:
             self._fs.import_archive(self._archive)

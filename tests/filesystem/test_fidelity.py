@@ -90,7 +90,7 @@ def restored(first: int, count: int, work: Path, environment: dict[str, str], *u
     assert seen["defects"] == []
     assert seen["trees"] == count
     assert seen["entries"] > 10 * count
-    assert len(seen["ways"]) == 6
+    assert len(seen["ways"]) == 7
 
 
 def git(store: Path, environment: dict[str, str], *arguments: str) -> str:

@@ -118,3 +118,13 @@ def test_a_snapshot_whose_store_is_in_the_workspace_is_refused(stage: Stage) -> 
     subprocess.run(["cp", "-a", stage.store, inside], check=True)
     with stage.opened() as fs, pytest.raises(SnapshotRestoreError):
         fs.restore(replace(stage.kept["one"], git_dir=str(inside)))
+
+
+def test_a_name_of_a_file_in_the_place_of_a_directory_goes(stage: Stage) -> None:
+    closed = stage.root / "closed"
+    with stage.opened() as fs:
+        subprocess.run(["rm", "-r", closed], check=True)
+        closed.write_bytes(b"x")
+        (stage.root / "twin").hardlink_to(closed)
+        fs.restore(stage.kept["two"])
+    assert stage.state() == "two"
