@@ -86,6 +86,12 @@ def test_a_refusal_tells_a_line_that_was_made_up():
     )
 
 
+def test_a_refusal_tells_blank_lines_that_are_too_many():
+    message = refusal(PROGRAM, Edit("\n\n    if width < 0:\n", "\n\n    if width <= 0:\n"))
+    assert "Without the blank lines around it, it is at line 2" in message
+    assert "blank lines" not in refusal(PROGRAM, Edit("    if width < 0\n", "x\n"))
+
+
 def test_a_refusal_of_much_text_is_short():
     text = "".join(f"value_{number} = {number}\n" for number in range(5_000))
     message = refusal(text, Edit(text.replace("= 7\n", "= 8\n"), "x"))

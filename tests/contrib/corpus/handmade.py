@@ -504,6 +504,13 @@ REFUSALS = (
     Refused("only blanks", "a\nb\n", one("   \n", "c\n"), ("not found",)),
     Refused("only a line end", "a", one("\n", "c"), ("not found",)),
     Refused(
+        "empty lines around it",
+        "a = 1\nb = 2\n",
+        one("\n\nb = 2\n\n", "\n\nc\n\n"),
+        ("not found", "lank lines"),
+    ),
+    Refused("a bracket in another place", "f {\n  }\n", one("      }\n", "x\n"), ("not found",)),
+    Refused(
         "another structure",
         "if a:\n    b()\n    c()\n",
         one("if a:\n    b()\nc()\n", "x\n"),

@@ -1,5 +1,6 @@
 """Where a text is found, with as little as possible overlooked."""
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from weakincentives.contrib.tools.edit.lookalikes import indent_of, plain, posit
 from weakincentives.contrib.tools.edit.wording import excerpt
 
 MAX_COUNTED = 100  # places beyond which nobody needs the exact number
+_WORD = re.compile(r"\w")
 _MAX_COMPARED = 500_000  # lines whose indentation is compared in one search
 
 
@@ -72,8 +74,13 @@ class Wanted:
         return not plain(self.text).strip(BLANKS + "\n")
 
     @cached_property
-    def only_indents(self) -> bool:
-        """Whether indentation is all that is to change, so that it cannot be overlooked."""
+    def needs_indentation(self) -> bool:
+        """Whether indentation cannot be overlooked.
+
+        It is all that is to change, or all there is to see is a bracket, which may be any.
+        """
+        if not _WORD.search(self.text) and sum(map(bool, map(str.strip, self.lines))) == 1:
+            return True
         new = unified(self.new).split("\n")
         return [line.strip() for line in self.text.split("\n")] == [line.strip() for line in new]
 
@@ -124,13 +131,13 @@ def _searches(document: Document, wanted: Wanted) -> Iterator[tuple[Grade, _Sear
     if wanted.is_blank:
         return
     yield Grade.TRAILING_SPACE, lambda: _by_lines(document, wanted, _AS_IT_IS)
-    if not wanted.only_indents:
+    if not wanted.needs_indentation:
         yield Grade.INDENTATION, lambda: _by_content(document, wanted, _AS_IT_IS)
     if document.text.isascii() and wanted.old.isascii():
         return
     yield Grade.UNICODE, lambda: _inside(document, wanted, _LOOKALIKE)
     yield Grade.UNICODE, lambda: _by_lines(document, wanted, _LOOKALIKE)
-    if not wanted.only_indents:
+    if not wanted.needs_indentation:
         yield Grade.UNICODE, lambda: _by_content(document, wanted, _LOOKALIKE)
 
 

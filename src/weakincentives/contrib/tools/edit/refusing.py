@@ -4,7 +4,7 @@ import html
 
 from weakincentives.contrib.tools.edit.document import Document
 from weakincentives.contrib.tools.edit.edits import EditError, Grade
-from weakincentives.contrib.tools.edit.matching import Found, Wanted
+from weakincentives.contrib.tools.edit.matching import Found, Wanted, find
 from weakincentives.contrib.tools.edit.nearest import closest_region, differences, shown
 from weakincentives.contrib.tools.edit.wording import excerpt, lines_named
 
@@ -69,7 +69,19 @@ def _hint(document: Document, wanted: Wanted) -> str:
     for written, name in _rewritten(wanted.old):
         if written != wanted.old and written in document.text:
             return f"It has {name} that the file does not have; send the characters themselves"
-    return ""
+    return _without_edges(document, wanted)
+
+
+def _without_edges(document: Document, wanted: Wanted) -> str:
+    """Return where the text is without the blank lines around it, if that is why it is nowhere."""
+    if wanted.is_blank or not (wanted.text.startswith("\n") or wanted.text.endswith("\n\n")):
+        return ""
+    within = Wanted(wanted.text.strip("\n") + "\n", wanted.new, whole_lines=True)
+    found = find(document, within)
+    if found is None:
+        return ""
+    numbers = [document.number_at(match.start) for match in found.matches]
+    return f"Without the blank lines around it, it is at {lines_named(numbers, more=found.more)}"
 
 
 def _rewritten(old: str) -> tuple[tuple[str, str], ...]:

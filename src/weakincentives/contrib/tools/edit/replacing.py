@@ -26,6 +26,8 @@ def replacement(document: Document, match: Match, wanted: Wanted) -> str:
         return wanted.new  # where nothing else changes, the edit is about line ends
     if old.endswith("\n") and not found.endswith("\n"):
         old, new = old[:-1], new.removesuffix("\n")
+    if found == old and "\n" not in old and "\n" not in new:
+        return new
     ending = document.ending_at(match.start)
     if found == old and not document.has_returns:
         return new if ending else wanted.new
