@@ -1,5 +1,6 @@
 """What one savepoint has kept: which paths may change without being kept again."""
 
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from weakincentives.filesystem.leftovers import is_hidden
@@ -34,12 +35,13 @@ class Level:
     is still needed, to be moved back.
     """
 
-    __slots__ = ("_journal", "_marks", "start")
+    __slots__ = ("_brought", "_covered", "_journal", "start")
 
     def __init__(self, journal: Levels, start: int) -> None:
         """Begin with nothing covered."""
         self._journal = journal
-        self._marks: dict[str, bool] = {}  # False: brought in, and so not covered
+        self._covered: set[str] = set()
+        self._brought: set[str] = set()  # what was moved there from elsewhere; there are few
         self.start = start
 
     @property
@@ -64,48 +66,45 @@ class Level:
         """Return whether the file or link at `path` may change without being kept."""
         if RESERVED_PREFIX in path and is_hidden(path):
             return True  # nobody sees it, and whoever made it is not done yet
-        while True:
-            mark = self._marks.get(path)
-            if mark is not None:
-                return mark
-            if not path:
+        while path not in self._covered:
+            if path in self._brought or not path:
                 return False
             path = parent_of(path)
+        return True
 
     def covers_all(self, path: str) -> bool:
         """Return whether everything at and below `path` may go without being kept."""
-        if not self.covers(path):
-            return False
-        prefix = f"{path}/" if path else ""
-        return all(mark or not each.startswith(prefix) for each, mark in self._marks.items())
+        return self.covers(path) and not any(_below(path, self._brought))
 
     def cover(self, path: str) -> None:
         """Take note that the file, link or nothing at `path` is kept."""
-        self._marks[path] = True
+        self._covered.add(path)
+        self._brought.discard(path)
 
     def cover_all(self, path: str) -> None:
         """Take note that everything at and below `path` is kept."""
-        self._forget_below(path)
-        self._marks[path] = True
+        self._brought.difference_update(list(_below(path, self._brought)))
+        self.cover(path)
 
     def uncover(self, path: str) -> None:
         """Take back that `path` is covered."""
-        self._marks.pop(path, None)
+        self._covered.discard(path)
 
     def bring_in(self, path: str) -> None:
         """Take note that something from elsewhere is at `path` now."""
-        self._forget_below(path)
-        self._marks[path] = False
+        for known in (self._covered, self._brought):
+            known.difference_update(list(_below(path, known)))
+        self._covered.discard(path)
+        self._brought.add(path)
 
     def absorb(self, inner: "Level") -> None:
         """Take over what a level above this one has kept."""
-        for path, mark in inner._marks.items():
-            if mark:
-                self.cover(path)
-            else:
-                self.bring_in(path)
+        for path in sorted(inner._brought):  # from the outside in: it makes forget what is below
+            self.bring_in(path)
+        for path in inner._covered:
+            self.cover(path)
 
-    def _forget_below(self, path: str) -> None:
-        prefix = f"{path}/" if path else ""
-        for each in [each for each in self._marks if each.startswith(prefix)]:
-            del self._marks[each]
+
+def _below(path: str, known: Iterable[str]) -> Iterator[str]:
+    prefix = f"{path}/" if path else ""
+    return (each for each in known if each.startswith(prefix) and each != path)

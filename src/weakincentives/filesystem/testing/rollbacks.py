@@ -159,6 +159,21 @@ class RollbackTests(PlantingSuite):
         savepoint.rollback()
         assert state_of(fs) == before
 
+    def test_what_was_moved_into_something_new_in_something_moved_comes_back(
+        self, fs: BaseFilesystem
+    ) -> None:
+        fs.write("a/one", "1")
+        fs.write("b/one", "2")
+        before = state_of(fs)
+        savepoint = fs.savepoint()
+        with fs.savepoint():
+            fs.move("a", "c")
+            fs.mkdir("c/new")
+            fs.move("b", "c/new/b")
+        fs.delete("c/new", recursive=True)
+        savepoint.rollback()
+        assert state_of(fs) == before
+
     def test_the_state_after_a_rollback_can_be_changed(self, fs: BaseFilesystem) -> None:
         fs.write("dir/file", "text")
         savepoint = fs.savepoint()
