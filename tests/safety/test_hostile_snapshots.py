@@ -89,12 +89,17 @@ def test_only_a_store_of_ours_is_looked_into(stage: Stage, place: str) -> None:
     refused(stage, replace(stage.kept["one"], git_dir=place))
 
 
-def test_a_link_to_a_store_is_none(stage: Stage) -> None:
-    link = stage.directory / "link"
+def test_a_link_to_another_store_is_none(stage: Stage) -> None:
+    """One to our own is only another way to write its name."""
+    link, other = stage.directory / "link", Stage(stage.directory / "other")
+    link.symlink_to(other.store)
+    elsewhere = replace(other.kept["one"], git_dir=str(link), root_path=str(stage.root))
+    assert "not made by this package" in refused(stage, elsewhere)
+    link.unlink()
     link.symlink_to(stage.store)
-    assert "not made by this package" in refused(
-        stage, replace(stage.kept["one"], git_dir=str(link))
-    )
+    with stage.opened() as fs:
+        fs.restore(replace(stage.kept["one"], git_dir=str(link)))
+    assert stage.state() == "one"
 
 
 def test_a_store_of_git_is_none_of_ours(stage: Stage, light_directory: Path) -> None:
