@@ -15,6 +15,7 @@ from weakincentives.filesystem import (
     InMemoryFilesystem,
     Limits,
     ReadableFilesystem,
+    ReadOnlyError,
 )
 from weakincentives.filesystem.archives.archivefs import ArchiveFilesystem
 from weakincentives.filesystem.archives.export import export_archive
@@ -118,7 +119,8 @@ def test_the_manifest_tells_about_the_whole(target: Path) -> None:
 def test_the_root_is_the_file_and_nothing_can_be_written(target: Path) -> None:
     with archived(target) as fs:
         assert (fs.root, fs.read_only) == (str(target), True)
-        assert not hasattr(fs, "write")
+        with pytest.raises(ReadOnlyError):
+            fs.write("a", "")
 
 
 def test_times_are_those_of_the_archive(target: Path) -> None:

@@ -71,10 +71,17 @@ def test_a_mount_point_is_seen_and_not_entered(place: Place, opener: Opener, nam
 def test_a_single_file_that_is_mounted_over_is_not_read(
     place: Place, opener: Opener, light_directory: Path, name: str
 ) -> None:
-    (light_directory / "f").write_text("elsewhere")
-    command = ["mount", "--bind", str(light_directory / "f"), str(place.workspace / "a" / "f.txt")]
-    if subprocess.run(command, check=False, capture_output=True).returncode != 0:
+    disk = light_directory / "disk"  # a file system of its own, wherever the others are
+    disk.mkdir()
+    small = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(disk)]
+    if subprocess.run(small, check=False, capture_output=True).returncode != 0:
         return  # the refusal itself is shown above, without a mount of our own
+    try:
+        (disk / "f").write_text("elsewhere")
+        goal = str(place.workspace / "a" / "f.txt")
+        subprocess.run(["mount", "--bind", str(disk / "f"), goal], check=True)
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
     with opened(place.workspace, opener) as fs:
         with pytest.raises(PermissionError, match="cross_mounts"):
             OPERATIONS[name](fs, "a/f.txt")

@@ -31,6 +31,7 @@ _LOCK = "wink.lock"
 _USERS = "wink.users"
 _EPOCH = "wink.epoch"
 _MAX_MARKER = 64 * 1024
+_LOOKS = 5
 _ATTEMPTS = 100
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -116,7 +117,7 @@ class GitDirectory:
             ):
                 self._read_marker()
                 self._empty()
-        except (SnapshotError, BlockingIOError):
+        except (SnapshotError, BlockingIOError, FileNotFoundError):
             return not os.path.lexists(self.path)
         if not adopted:
             with suppress(OSError):  # somebody has just begun to use it again
@@ -193,8 +194,9 @@ class GitDirectory:
             reached("gitdir.made")
         except FileExistsError:
             made = False
+        if not self._is_marked_or_empty():
+            raise _not_ours(self.path)
         if not (self.path / MARKER).exists():
-            self._refuse_unless_empty()
             with self._held(_LOCK, fcntl.LOCK_EX, create=True):
                 self._finish(root, adopted=not made)
         marker = self._read_marker()
@@ -217,14 +219,27 @@ class GitDirectory:
             self.replace("config", _CONFIG)
 
     def _is_complete(self) -> bool:
-        needed = ("config", _USERS, _LOCK, *_DIRECTORIES)
-        return all((self.path / name).exists() for name in needed)
+        return all((self.path / name).exists() for name in ("config", _USERS, _LOCK))
 
     def _refuse_unless_empty(self) -> None:
         _refuse_unless_own(self.path)
         for path in self.path.iterdir():
             if path.name not in {_LOCK, _USERS, MARKER} and not is_temporary(path.name):
                 raise _not_ours(self.path)
+
+    def _is_marked_or_empty(self) -> bool:
+        """Return whether it is ours, or nobody's.
+
+        Others may be making or removing it, so a look at names one after the other can
+        find what never was; what is somebody else's looks the same each time.
+        """
+        for _ in range(_LOOKS):
+            if (self.path / MARKER).exists():
+                return True
+            with suppress(SnapshotError):
+                self._refuse_unless_empty()
+                return True
+        return False
 
     def _read_marker(self) -> Marker:
         """Return the marker of a directory that is ours and private."""
@@ -235,6 +250,10 @@ class GitDirectory:
                 values: object = json.loads(os.read(descriptor, _MAX_MARKER))
             finally:
                 os.close(descriptor)
+        except FileNotFoundError:
+            if self._root is not None and self._is_marked_or_empty():
+                raise  # it is made again
+            raise _not_ours(self.path) from None
         except (OSError, ValueError, RecursionError):
             raise _not_ours(self.path) from None
         match values:
