@@ -255,7 +255,10 @@ class History:
 
     def _is_place(self, git_dir: str) -> bool:
         """Return whether a spelling means our own store."""
-        return Path(os.path.abspath(git_dir)) == self._place  # noqa: PTH100 # links are not followed
+        try:
+            return os.path.realpath(git_dir) == os.path.realpath(self._place)
+        except ValueError:
+            return False
 
     def _is_inside(self, place: Path) -> bool:
         """Return whether a store is in the workspace, where an agent can write, or the reverse."""

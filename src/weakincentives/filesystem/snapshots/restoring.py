@@ -163,7 +163,7 @@ class _Restore:
     def sync(self) -> None:
         """Bring every name to the disk; from then on the restore has happened."""
         parents = {parent_of(path) for path in self._plan.entries}
-        if len(parents) > _FEW or self._plan.modes or self._plan.directories:
+        if len(parents) > _FEW or self._plan.modes or self._plan.directories or self._opened_up:
             staging.sync_filesystem(self._directory.descriptor)
             return
         for parent in parents:
@@ -177,6 +177,9 @@ class _Restore:
     def _set_modes(self) -> None:
         """Set permissions; a directory after what is in it, because it may close it."""
         modes = dict(self._plan.modes) | dict(self._plan.directories)
+        for path in modes:
+            with self._parent(path):
+                pass  # open from here on, until its own turn comes
         for path in self._opened_up:
             entry = self._target.entry(path)
             if path and entry is not None and entry.mode == DIRECTORY:
