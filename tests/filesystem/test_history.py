@@ -264,6 +264,7 @@ def close_and_restore(place: Path, mode: int) -> bool:
         return stays_closed and back and fs.view(closed).read("a/b/file").content == "new"
 
 
+@pytest.mark.filterwarnings("ignore:This process .*fork:DeprecationWarning")
 @pytest.mark.parametrize("mode", [0, 0o600, 0o300, 0o100])
 def test_what_is_closed_but_ours_is_kept_and_restored(fs: HostFilesystem, mode: int) -> None:
     fs.snapshot()  # whatever is imported late is imported now
@@ -674,6 +675,7 @@ def test_a_preview_says_what_becomes_of_pipes(fs: HostFilesystem, root: Path) ->
     assert not fs.preview(kept)
 
 
+@pytest.mark.filterwarnings("ignore:This process .*fork:DeprecationWarning")
 def test_the_root_is_closed_again(fs: HostFilesystem) -> None:
     assert as_ordinary_user(restore_in_a_closed_root)
 

@@ -127,6 +127,7 @@ POINTS = (
 )
 
 
+@pytest.mark.filterwarnings("ignore:This process .*fork:DeprecationWarning")
 @pytest.mark.parametrize("point", POINTS)
 def test_a_process_that_is_killed_in_between_is_resumed_in_step(tmp_path: Path, point: str):
     root, path = tmp_path / "workspace", tmp_path / "session.json"

@@ -148,6 +148,7 @@ def test_an_error_at_any_step_leaves_old_or_new(
             assert executor.execute(CALL).result.success or notes == NEW
 
 
+@pytest.mark.filterwarnings("ignore:This process .*fork:DeprecationWarning")
 def test_a_kill_at_any_step_leaves_old_or_new(tmp_path: Path, steps: tuple[list[str], str, str]):
     points, before, after = steps
     for step in range(len(points)):
