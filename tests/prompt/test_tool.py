@@ -8,6 +8,7 @@ import pytest
 
 from weakincentives.errors import ToolValidationError
 from weakincentives.prompt import PromptError, Tool, ToolContext, ToolExample, ToolResult
+from weakincentives.serde import encode
 
 
 @dataclass(frozen=True)
@@ -132,15 +133,124 @@ def test_what_cannot_be_a_tool_is_refused_when_it_is_made(changes: Any, message:
 
 
 def test_another_description_changes_nothing_else():
-    tool = make(read_only=True, examples=[ToolExample("one", Search("x"), Found(("x",)))])
+    tool = make(
+        read_only=True,
+        outside=True,
+        accepts_overrides=False,
+        params_type=Search,
+        aliases={"query": "pattern"},
+        examples=[ToolExample("one", Search("x"), Found(("x",)))],
+    )
     other = tool.with_description("Search, in other words.")
     assert other.description == "Search, in other words."
-    assert (other.name, other.handler, other.examples, other.read_only) == (
-        tool.name,
-        tool.handler,
-        tool.examples,
-        True,
-    )
+    assert other.with_description(tool.description) == tool
+
+
+# --- other names of fields ---
+
+
+@dataclass(frozen=True)
+class Edit:
+    old_string: str
+    new_string: str
+
+
+@dataclass(frozen=True)
+class EditFile:
+    file_path: str
+    edits: tuple[Edit, ...] | None = None
+    undo: list["EditFile"] | None = None
+
+
+def edit(params: EditFile, *, context: ToolContext) -> ToolResult[str]:
+    return ToolResult("", params.file_path)
+
+
+def edit_tool(**aliases: str) -> Tool[EditFile, str]:
+    return Tool("edit", "Edit a file.", edit, aliases=aliases)
+
+
+ALIASES = {"path": "file_path", "oldText": "old_string", "old_str": "old_string"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "params"),
+    [
+        ({"path": "a"}, EditFile("a")),
+        ({"file_path": "a"}, EditFile("a")),
+        ({"path": "a", "file_path": "a"}, EditFile("a")),
+        (
+            {"path": "a", "edits": [{"oldText": "x", "new_string": "y"}]},
+            EditFile("a", (Edit("x", "y"),)),
+        ),
+        (
+            {"path": "a", "undo": [{"path": "b", "edits": [{"old_str": "", "new_string": ""}]}]},
+            EditFile("a", undo=[EditFile("b", (Edit("", ""),))]),
+        ),
+    ],
+)
+def test_a_field_may_be_sent_under_another_name(arguments: Any, params: EditFile):
+    tool = edit_tool(**ALIASES)
+    assert tool.parse(arguments) == params
+    assert tool.parse(encode(arguments)) == params
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"path": "a", "file_path": "b"}, "'path' and 'file_path' are the same.*'file_path' only"),
+        (
+            {"path": "a", "edits": [{"oldText": "x", "old_str": "y", "new_string": "z"}]},
+            "'oldText' and 'old_str' are the same.*'old_string' only",
+        ),
+        # a name is another one only where the field is
+        ({"path": "a", "oldText": "x"}, "Unknown field 'oldText'"),
+        ({"path": "a", "edits": [{"path": "b"}]}, "edits"),
+        ({"path": "a", "edits": {"oldText": "x"}}, "edits"),
+        ({"path": 1}, "file_path"),
+        ([{"path": "a"}], "object"),
+        (
+            '{"path": "a", ' + '"undo": [{"path": "a", ' * 400 + '"edits": []' + "}]" * 400 + "}",
+            "deep",
+        ),
+    ],
+)
+def test_what_aliases_do_not_mend_is_refused_all_the_same(arguments: Any, message: str):
+    with pytest.raises(ToolValidationError, match=message):
+        edit_tool(**ALIASES).parse(arguments)
+
+
+def test_the_schema_shows_the_real_names_only():
+    assert edit_tool(**ALIASES).schema == edit_tool().schema
+
+
+@pytest.mark.parametrize(
+    ("aliases", "message"),
+    [
+        ({"edits": "file_path"}, "name of a field: 'edits'"),
+        ({"new_string": "file_path"}, "name of a field: 'new_string'"),
+        ({"path": "filepath"}, "'path'.* no field: 'filepath'"),
+    ],
+)
+def test_an_alias_that_cannot_be_one_is_refused_when_the_tool_is_made(
+    aliases: dict[str, str], message: str
+):
+    with pytest.raises(PromptError, match=message):
+        edit_tool(**aliases)
+
+
+def test_a_tool_without_parameters_has_no_aliases():
+    with pytest.raises(PromptError, match="no field"):
+        Tool("nothing", "Does nothing.", nothing, aliases={"a": "b"})
+
+
+def test_aliases_are_kept_with_another_description_and_cannot_be_changed():
+    given = dict(ALIASES)
+    tool = Tool("edit", "Edit a file.", edit, aliases=given).with_description("Change a file.")
+    given.clear()
+    assert tool.aliases == ALIASES
+    assert tool.parse({"path": "a"}) == EditFile("a")
+    assert len({tool, tool.with_description("Change a file.")}) == 1
 
 
 # --- results ---

@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, is_dataclass
+from dataclasses import KW_ONLY, dataclass, field, is_dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar, get_type_hints
 
 from weakincentives.errors import ToolValidationError
+from weakincentives.prompt.aliases import Renaming, renaming
 from weakincentives.prompt.context import ToolContext
 from weakincentives.prompt.problems import PromptError
 from weakincentives.prompt.result import ToolResult
@@ -56,6 +58,10 @@ class Tool(Generic[P, R]):
         read_only: It changes neither files nor session, so calls may run side by side.
         outside: It changes files past the workspace's own methods (a shell does), so
             undoing it takes a snapshot.
+        accepts_overrides: Whether a stored description may replace its own.
+        aliases: Other names of fields that models may send, and the names that they stand
+            for, in the parameters and in the objects of their lists. The schema does not
+            show them.
     """
 
     name: str
@@ -67,7 +73,10 @@ class Tool(Generic[P, R]):
     read_only: bool = False
     outside: bool = False
     accepts_overrides: bool = True
+    # a mapping has no hash
+    aliases: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     _params: type[Any] | None = field(init=False, repr=False, compare=False)
+    _renaming: Renaming = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Find out what the parameters are, and refuse what cannot be a tool."""
@@ -81,7 +90,9 @@ class Tool(Generic[P, R]):
                 f"Tool description must have 1 to {_MAX_DESCRIPTION} characters: {self.name!r}"
             )
         object.__setattr__(self, "examples", tuple(self.examples))
+        object.__setattr__(self, "aliases", MappingProxyType(dict(self.aliases)))
         object.__setattr__(self, "_params", self.params_type or _params_of(self))
+        object.__setattr__(self, "_renaming", renaming(self._params, self.aliases, self.name))
         for example in self.examples:
             if self._params is None or not isinstance(example.input, self._params):
                 raise PromptError(
@@ -102,24 +113,16 @@ class Tool(Generic[P, R]):
         try:
             if self._params is None:
                 return self._parse_nothing(arguments)
+            given = arguments
             if isinstance(arguments, str | bytes):
-                return decode(arguments or b"{}", self._params)
-            return convert(arguments, self._params)
+                given = decode(arguments or b"{}", object)
+            return convert(self._renaming.apply(given) if self.aliases else given, self._params)
         except SerdeError as error:
             raise ToolValidationError(f"Invalid arguments for {self.name}: {error}") from error
 
     def with_description(self, description: str) -> "Tool[P, R]":
         """Return the same tool with another description."""
-        return Tool(
-            self.name,
-            description,
-            self.handler,
-            examples=self.examples,
-            params_type=self.params_type,
-            read_only=self.read_only,
-            outside=self.outside,
-            accepts_overrides=self.accepts_overrides,
-        )
+        return replace(self, description=description)
 
     def _parse_nothing(self, arguments: Mapping[str, object] | str | bytes) -> Any:
         if isinstance(arguments, str | bytes):

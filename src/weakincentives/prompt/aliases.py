@@ -1,0 +1,110 @@
+"""Other names for the parameters of a tool: what models send, under the names that it has."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from types import UnionType
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+
+from weakincentives.prompt.problems import PromptError
+from weakincentives.serde import SerdeError
+
+
+@dataclass(slots=True)
+class Renaming:
+    """What is called otherwise in the objects of one dataclass, and where others are inside."""
+
+    fields: frozenset[str]
+    names: dict[str, str] = field(default_factory=dict[str, str])
+    lists: "dict[str, list[Renaming]]" = field(default_factory=dict[str, "list[Renaming]"])
+
+    def apply(self, value: object) -> object:
+        """Return `value`, the JSON of such an object, with the names that its fields have.
+
+        Raises:
+            SerdeError: A field is given under two names, with two values.
+        """
+        try:
+            return self._renamed(value)
+        except RecursionError:
+            raise SerdeError("Nested too deeply") from None
+
+    def _renamed(self, value: object) -> object:
+        if not isinstance(value, Mapping):
+            return value
+        given = cast("Mapping[str, object]", value)
+        made: dict[str, object] = {}
+        called: dict[str, str] = {}
+        for key, each in given.items():
+            name = self.names.get(key, key)
+            if name in made and made[name] != each:
+                raise SerdeError(
+                    f"Fields {called[name]!r} and {key!r} are the same and differ,"
+                    f" give {name!r} only"
+                )
+            made[name], called[name] = each, key
+        for name, inner in self.lists.items():
+            if name in made:
+                made[name] = _in_list(made[name], inner)
+        return made
+
+
+def renaming(kind: type[Any] | None, aliases: Mapping[str, str], tool: str) -> Renaming:
+    """Return how the arguments of a tool, a `kind`, are renamed.
+
+    Raises:
+        PromptError: An alias is the name of a field, or stands for no field.
+    """
+    seen: dict[Any, Renaming] = {}
+    made = Renaming(frozenset()) if kind is None else _renaming(kind, aliases, seen)
+    known = made.fields.union(*(each.fields for each in seen.values()))
+    for alias, name in aliases.items():
+        if alias in known:
+            raise PromptError(f"Alias of tool {tool!r} is the name of a field: {alias!r}")
+        if name not in known:
+            raise PromptError(f"Alias {alias!r} of tool {tool!r} stands for no field: {name!r}")
+    return made
+
+
+def _renaming(kind: Any, aliases: Mapping[str, str], seen: dict[Any, Renaming]) -> Renaming:
+    if kind in seen:
+        return seen[kind]
+    plain = get_origin(kind) or kind
+    made = seen[kind] = Renaming(frozenset(each.name for each in fields(plain)))
+    made.names.update((alias, name) for alias, name in aliases.items() if name in made.fields)
+    for name, hint in get_type_hints(plain).items():
+        inner = [_renaming(each, aliases, seen) for each in _items(hint, inside=False)]
+        if inner and name in made.fields:
+            made.lists[name] = inner
+    return made
+
+
+def _items(hint: Any, *, inside: bool) -> Iterator[Any]:
+    """Yield the dataclasses of the objects in the lists that a type allows."""
+    origin = get_origin(hint)
+    if inside and is_dataclass(origin or hint):
+        yield hint
+    elif origin in (Union, UnionType):
+        for each in get_args(hint):
+            yield from _items(each, inside=inside)
+    elif _is_list(origin):
+        for each in get_args(hint):
+            yield from _items(each, inside=True)
+
+
+def _is_list(origin: Any) -> bool:
+    return (
+        isinstance(origin, type)
+        and issubclass(origin, Collection)
+        and not issubclass(origin, Mapping)
+    )
+
+
+def _in_list(value: object, inner: list[Renaming]) -> object:
+    if not isinstance(value, list | tuple):
+        return value
+    items: list[object] = []
+    for each in cast("list[object]", value):
+        for how in inner:
+            each = how.apply(each)
+        items.append(_in_list(each, inner))
+    return items
