@@ -1,0 +1,116 @@
+"""What a request is carried out with: the files, the settings, and how tools are called."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from weakincentives.contrib.tools.speech import Speech
+from weakincentives.errors import ToolValidationError
+from weakincentives.filesystem import Filesystem, normalize_path
+from weakincentives.prompt import ToolContext, ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSettings:
+    """What the tools of a workspace allow and show.
+
+    Args:
+        ascii_paths: What is created must have a name of ASCII characters.
+        max_characters: Characters in one result.
+        max_tokens: Tokens in one result, at about `characters_per_token`.
+        max_line_characters: Characters shown of one line.
+        max_entries: Entries shown of one listing, paths of one search by name.
+        max_matches: Matches shown of one search.
+        max_media_bytes: How large a picture may be to be handed to a model.
+        characters_per_token: How tokens are estimated.
+    """
+
+    ascii_paths: bool = True
+    max_characters: int = 50_000
+    max_tokens: int = 20_000
+    max_line_characters: int = 2_000
+    max_entries: int = 1_000
+    max_matches: int = 250
+    max_media_bytes: int = 5 * 1024 * 1024
+    characters_per_token: float = 3.0
+
+    @property
+    def budget(self) -> int:
+        """How many characters one result may have."""
+        return min(self.max_characters, int(self.max_tokens * self.characters_per_token))
+
+
+DEFAULT_SETTINGS = ToolSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class Workbench:
+    """What a request is carried out with."""
+
+    context: ToolContext
+    filesystem: Filesystem
+    settings: ToolSettings = DEFAULT_SETTINGS
+    speech: Speech = field(default_factory=Speech)
+    performers: "Mapping[type[Any], Performer]" = field(default_factory=dict[Any, Any])
+
+    def perform(self, request: object) -> ToolResult[Any]:
+        """Carry out a request.
+
+        Raises:
+            ToolValidationError: Nobody here can.
+        """
+        performer = self.performers.get(type(request))
+        if performer is None:
+            raise ToolValidationError(f"Not available here: {type(request).__name__}")
+        return performer(request, self)
+
+    def path(self, given: str) -> str:
+        """Return the path in the workspace that a model means.
+
+        A path that begins with the workspace's own directory means what is below it.
+
+        Raises:
+            PathEscapeError: It leads out of the workspace.
+        """
+        root = self.filesystem.root.rstrip("/")
+        if root and (given == root or given.startswith(root + "/")):
+            given = given[len(root) :].lstrip("/")
+        return normalize_path(given)
+
+    def new_path(self, given: str) -> str:
+        """Return the path of something that may be created.
+
+        Raises:
+            ToolValidationError: Its name is not ASCII and must be.
+            PathEscapeError: It leads out of the workspace.
+        """
+        path = self.path(given)
+        if self.settings.ascii_paths and not path.isascii() and not self.filesystem.exists(path):
+            raise ToolValidationError(
+                f"New names must be ASCII: {given!r}; use letters without accents, digits,"
+                " '-', '_' and '.'"
+            )
+        return path
+
+
+Performer: TypeAlias = Callable[[Any, Workbench], ToolResult[Any]]
+"""Carries out one kind of request."""
+
+
+def workbench_of(
+    context: ToolContext,
+    settings: ToolSettings,
+    speech: Speech,
+    performers: Mapping[type[Any], Performer],
+) -> Workbench:
+    """Return what a call is carried out with.
+
+    Raises:
+        ToolValidationError: There is no workspace.
+    """
+    if context.filesystem is None:
+        raise ToolValidationError(
+            "There is no workspace: the prompt has no section that brings one,"
+            " or the context was made without a filesystem"
+        )
+    return Workbench(context, context.filesystem, settings, speech, performers)
