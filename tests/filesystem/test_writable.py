@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from weakincentives.filesystem import (
+    MAX_WRITE_LENGTH,
     BaseFilesystem,
     FilesystemEvent,
     FileWritten,
@@ -14,6 +15,7 @@ from weakincentives.filesystem import (
     InMemoryFilesystem,
     LimitExceededError,
     Limits,
+    ReadOnlyError,
     TimeLimitError,
 )
 from weakincentives.filesystem.rooted import RootedDirectory
@@ -56,6 +58,77 @@ def test_a_listener_hears_of_what_was_written_even_if_it_is_gone(tmp_path: Path)
     fs.write("a", "new")
     assert isinstance(told[-1], FileWritten)
     assert (told[-1].after_size, told[-1].after_hash is None) == (3, False)
+
+
+@pytest.fixture(params=["memory", "host"])
+def fs(request: pytest.FixtureRequest, tmp_path: Path) -> BaseFilesystem:
+    return InMemoryFilesystem() if request.param == "memory" else HostFilesystem(tmp_path)
+
+
+LONG = b"x" * (3 * MAX_WRITE_LENGTH)
+
+
+def test_the_content_of_a_file_is_replaced_however_long_it_is(fs: BaseFilesystem) -> None:
+    fs.write("dir/a", "old")
+    told: list[FilesystemEvent] = []
+    fs.subscribe(told.append)
+    result = fs.replace_content("/dir/./a", LONG)
+    assert (result.path, result.bytes_written, result.created) == ("dir/a", len(LONG), False)
+    assert fs.read_bytes("dir/a").content == LONG
+    (event,) = told
+    assert isinstance(event, FileWritten)
+    assert (event.path, event.before_size, event.after_size) == ("dir/a", 3, len(LONG))
+
+
+def test_replaced_content_keeps_the_permissions(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("old")
+    (tmp_path / "run.sh").chmod(0o751)
+    HostFilesystem(tmp_path).replace_content("run.sh", LONG)
+    assert (tmp_path / "run.sh").stat().st_mode & 0o777 == 0o751
+
+
+def test_replaced_content_goes_back_with_a_savepoint(fs: BaseFilesystem) -> None:
+    fs.write("a", "old")
+    with fs.savepoint() as point:
+        fs.replace_content("a", LONG)
+        point.rollback()
+    assert fs.read("a").content == "old"
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("gone", FileNotFoundError),
+        ("dir", IsADirectoryError),
+        ("link", PermissionError),
+        ("dir/../../x", PermissionError),
+        (".", ValueError),
+    ],
+)
+def test_only_the_content_of_a_file_is_replaced(
+    tmp_path: Path, path: str, error: type[Exception]
+) -> None:
+    fs = HostFilesystem(tmp_path)
+    fs.write("dir/a", "old")
+    (tmp_path / "link").symlink_to("dir/a")
+    with pytest.raises(error):
+        fs.replace_content(path, b"new")
+    assert fs.read("dir/a").content == "old"
+    assert [entry.name for entry in fs.list()] == ["dir", "link"]
+
+
+def test_replaced_content_is_bound_by_the_quota(limited: BaseFilesystem) -> None:
+    limited.write("a", "12345")
+    with pytest.raises(LimitExceededError, match="quota"):
+        limited.replace_content("a", b"12345678901")
+    limited.replace_content("a", b"1234567890")
+    assert limited.read("a").content == "1234567890"
+
+
+def test_a_read_only_filesystem_keeps_its_content(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("old")
+    with pytest.raises(ReadOnlyError):
+        HostFilesystem(tmp_path, read_only=True).replace_content("a", b"new")
 
 
 @pytest.mark.parametrize("content", [None, b"bytes", 3])

@@ -115,6 +115,26 @@ class WritableFilesystem(ReadableFilesystem):
         self._refuse_long(len(data))
         return self._put(key, data, mode, create_parents)
 
+    def replace_content(self, path: str, content: bytes) -> WriteResult:
+        """Replace the bytes of a file that exists, in one step, however many they are.
+
+        For programs that change a part of a file: what they keep of it is not new, so the
+        limit on one write does not bind. The quota does.
+
+        Raises:
+            FileNotFoundError: Nothing is there.
+            IsADirectoryError: A directory is there.
+            PermissionError: It may not be written, or a link is in the way.
+            LimitExceededError: The workspace would grow beyond its quota.
+        """
+        key = self._writable(path)
+        data = bytes(memoryview(content))
+        with self._lock:
+            before = self._lookup(key) or self._refuse_missing(key)
+            refuse_overwrite(before, "overwrite")
+            self._rewrite(before, data, "overwrite")
+        return WriteResult(key, len(data), "overwrite")
+
     def delete(self, path: str, *, recursive: bool = False) -> None:
         """Remove a file or link, or with `recursive` a directory and all below it."""
         key = normalize_path(path)
