@@ -25,6 +25,11 @@ Everything the operating system has a name for stays builtin. What is ours is a
     ├── EditError (ValueError)              no clear place to edit   contrib/tools/edit/edits.py
     ├── PatchError (ValueError)             no clear place to patch  contrib/tools/patch/changes.py
     ├── ToolValidationError (ValueError)    a wrong call             errors.py
+    ├── AdapterError (RuntimeError)         a run did not end well   adapters/problems.py
+    │   ├── ProviderError                   no answer                adapters/problems.py
+    │   │   ├── ThrottledError, TransientError                       tried again
+    │   │   └── InvalidRequestError, AuthenticationError, ContextTooLongError
+    │   └── StepLimitError, OutputError, ModelRefusedError, RunCancelledError, ScriptError
     ├── SavepointError (RuntimeError)       ended, or not rolled back filesystem/savepoints.py
     └── SnapshotError (RuntimeError)        no snapshot              errors.py
         └── SnapshotRestoreError            nothing restored         errors.py

@@ -1,6 +1,19 @@
 """Adapters: talking to a model, and running the tools that it calls."""
 
 from weakincentives.adapters.calls import CheckedCall, ToolCall
+from weakincentives.adapters.conversation import (
+    AssistantMessage,
+    Completion,
+    CompletionRequest,
+    Message,
+    OutputFormat,
+    StopReason,
+    SystemMessage,
+    ToolDefinition,
+    ToolMessage,
+    UserMessage,
+)
+from weakincentives.adapters.core import ProviderAdapter
 from weakincentives.adapters.executor import MAX_RESULT_CHARACTERS, ToolExecutor, ToolOutcome
 from weakincentives.adapters.policies import (
     AllowedPaths,
@@ -10,17 +23,54 @@ from weakincentives.adapters.policies import (
     Policy,
     ReadBeforeWrite,
 )
+from weakincentives.adapters.problems import (
+    AdapterError,
+    AuthenticationError,
+    ContextTooLongError,
+    InvalidRequestError,
+    ModelRefusedError,
+    OutputError,
+    ProviderError,
+    RunCancelledError,
+    ScriptError,
+    StepLimitError,
+    ThrottledError,
+    TransientError,
+)
 
 __all__ = [
     "MAX_RESULT_CHARACTERS",
+    "AdapterError",
     "AllowedPaths",
     "Approval",
     "ApprovalRequest",
+    "AssistantMessage",
+    "AuthenticationError",
     "CheckedCall",
+    "Completion",
+    "CompletionRequest",
+    "ContextTooLongError",
     "FileSeen",
+    "InvalidRequestError",
+    "Message",
+    "ModelRefusedError",
+    "OutputError",
+    "OutputFormat",
     "Policy",
+    "ProviderAdapter",
+    "ProviderError",
     "ReadBeforeWrite",
+    "RunCancelledError",
+    "ScriptError",
+    "StepLimitError",
+    "StopReason",
+    "SystemMessage",
+    "ThrottledError",
     "ToolCall",
+    "ToolDefinition",
     "ToolExecutor",
+    "ToolMessage",
     "ToolOutcome",
+    "TransientError",
+    "UserMessage",
 ]
