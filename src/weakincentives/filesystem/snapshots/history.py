@@ -129,12 +129,13 @@ class History:
                     name = f"restore of {snapshot.snapshot_id}"
                     before = self._taken(repository, f"before {name}")
                     ref = self._here(repository, then, snapshot)
+                    target = then if ref == snapshot.commit_ref else self._view(repository, ref)
                     if wanted is not None and wanted != [""]:
                         here = self._view(repository, before.commit_ref)
-                        target = self._view(repository, ref)
                         ref = self._mixed(repository, here, target, wanted, name)
-                    check(self._view(repository, ref))
-                    self._roll_to(repository, ref, before)
+                        target = self._view(repository, ref)
+                    check(target)
+                    self._roll_to(repository, ref, before, target)
         except (SnapshotRestoreError, LimitExceededError):
             raise
         except (OSError, ObjectError, SnapshotError) as error:
@@ -145,7 +146,7 @@ class History:
         with self._settled() as repository:
             before = self._taken(repository, f"before import of {name}")
             ref = self._stored(repository, state, f"import of {name}")
-            self._roll_to(repository, ref, before)
+            self._roll_to(repository, ref, before, self._view(repository, ref))
 
     def return_to(self, commit: str) -> None:
         """Make everything as a commit of ours says, because a savepoint is rolled back."""
@@ -153,7 +154,7 @@ class History:
             with self._settled() as repository:
                 self._watch.changed_outside()
                 self._taken(repository, f"before rollback to {commit}")
-                self._apply(repository, commit)
+                self._apply(repository, commit, self._view(repository, commit))
         except (OSError, ObjectError) as error:
             raise SnapshotRestoreError(f"Failed to return to {commit}: {error}") from error
 
@@ -217,7 +218,7 @@ class History:
         try:
             self._watch.changed_outside()
             self._taken(repository, f"before recovery of {intent.commit}")
-            self._apply(repository, intent.commit)
+            self._apply(repository, intent.commit, self._view(repository, intent.commit))
             self._unfinished = False
         except (OSError, ObjectError, SnapshotError) as error:
             raise SnapshotRestoreError(
@@ -334,12 +335,18 @@ class History:
             raise SnapshotRestoreError(str(error)) from error
         return SnapshotFilesystem(repository.objects, tree, self._root)
 
-    def _roll_to(self, repository: Repository, ref: str, before: FilesystemSnapshot) -> None:
+    def _roll_to(
+        self,
+        repository: Repository,
+        ref: str,
+        before: FilesystemSnapshot,
+        target: SnapshotFilesystem,
+    ) -> None:
         """Make the directory what the commit says, or leave it as it was just taken."""
         if self._keep is not None:
             self._keep(before.commit_ref)
         try:
-            self._apply(repository, ref)
+            self._apply(repository, ref, target)
         except (Exception, KeyboardInterrupt):
             if self._intents.read() is not None:  # it was decided, and begun
                 self._go_back(repository, before)
@@ -349,7 +356,8 @@ class History:
         try:
             self._watch.changed_outside()
             self._taken(repository, f"halfway from {before.snapshot_id}")
-            self._apply(repository, before.commit_ref)
+            ref = before.commit_ref
+            self._apply(repository, ref, self._view(repository, ref))
         except (OSError, ObjectError, SnapshotError) as error:
             self._unfinished = True
             raise SnapshotRestoreError(
@@ -357,9 +365,8 @@ class History:
                 " the next snapshot or restore goes on with it"
             ) from error
 
-    def _apply(self, repository: Repository, ref: str) -> None:
-        """Make the directory what the commit says; the present state is known."""
-        target = self._view(repository, ref)
+    def _apply(self, repository: Repository, ref: str, target: SnapshotFilesystem) -> None:
+        """Make the directory `target`, which the commit says; the present state is known."""
         plan = plan_restore(self._watch.known, target)
         if plan:
             self._watch.touch(*plan.paths)
