@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,11 +13,14 @@ from weakincentives.filesystem import (
     DirectoryCreated,
     FileDeleted,
     FilesystemEvent,
+    FilesystemSnapshot,
     FileWritten,
     HostFilesystem,
     InMemoryFilesystem,
     LinkCreated,
+    ReadableFilesystem,
 )
+from weakincentives.filesystem.savepoints import Mark
 from weakincentives.filesystem.testing import MockFilesystem
 from weakincentives.runtime import ToolInvoked
 from weakincentives.runtime.session import Session, append_all
@@ -195,6 +199,55 @@ def test_a_filesystem_that_cannot_take_back_is_refused_before_anything_happens(s
     assert not fs.backend.exists("a")
 
 
+# --- backends without savepoints ---
+
+
+class WithoutSavepoints(InMemoryFilesystem):
+    """A backend that keeps snapshots and nothing else."""
+
+    def _mark(self) -> Mark:
+        return BaseFilesystem._mark(self)
+
+
+def test_a_backend_without_savepoints_goes_back_by_snapshots(session: Session):
+    fs = WithoutSavepoints()
+    plant(fs)
+    before = state(fs, session)
+    with pytest.raises(ValueError, match="no"), transaction(session, fs) as step:
+        work(fs, session)
+        assert step.snapshot_ref is not None
+        raise ValueError("no")
+    assert state(fs, session) == before
+
+
+def test_a_backend_without_savepoints_tells_what_changed_and_nothing_else(session: Session):
+    fs = WithoutSavepoints()
+    told = listen(session)
+    with transaction(session, fs) as outer:
+        fs.write("a", "1")
+        with pytest.raises(ValueError, match="no"), transaction(session, fs):
+            fs.write("b", "undone")
+            raise ValueError("no")
+        fs.write("c", "1")
+        assert [str(each) for each in outer.events] == ["a created", "c created"]
+    with transaction(session, fs) as step:
+        assert step.events == []
+    assert [str(each) for each in told] == ["a created", "c created"]
+    assert not fs.exists("b")
+
+
+class WithoutUndo(WithoutSavepoints):
+    """A backend that has neither."""
+
+    snapshot: Any = None
+
+
+def test_a_backend_with_neither_is_refused(session: Session):
+    refusal = pytest.raises(TypeError, match="WithoutUndo cannot be taken back")
+    with refusal, transaction(session, WithoutUndo()):
+        pytest.fail("it must not begin")
+
+
 # --- changes past the filesystem ---
 
 
@@ -265,6 +318,33 @@ def test_a_shell_inside_another_call_is_told_once(host: HostFilesystem, session:
         host.write("d", "outer, later")
     paths = [each.path for each in told if isinstance(each, FileWritten)]
     assert sorted(paths) == ["a", "c", "d"]
+
+
+class CountsLooks(HostFilesystem):
+    """Counts how often it is compared with a snapshot."""
+
+    looks = 0
+
+    def view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem:
+        self.looks += 1
+        return super().view(snapshot)
+
+
+def test_what_a_shell_did_is_looked_for_once(tmp_path: Path, session: Session):
+    (tmp_path / "shell").mkdir()
+    with CountsLooks(tmp_path / "shell", git_dir=tmp_path / "store") as fs:
+        plant(fs)
+        told = listen(session)
+        with transaction(session, fs, outside=True):
+            with transaction(session, fs, outside=True) as step:
+                shell(fs)
+            assert fs.looks == 0
+        assert fs.looks == 1
+        with transaction(session, fs, outside=True) as step:
+            Path(fs.root, "late").write_text("")
+            assert [str(each) for each in step.settle()] == ["late created"]
+        assert fs.looks == 2
+    assert "late created" in map(str, told)
 
 
 def test_calls_on_one_filesystem_wait_for_each_other(session: Session):

@@ -166,8 +166,9 @@ class ToolExecutor:
             before = self._state_before(filesystem)
             result = _handled(call)
             run.snapshot_ref = step.snapshot_ref
-            changed = _changed(step)
+            changed: Sequence[str] = ()
             if result.success:
+                changed = _changed(step)
                 result = self._reviewed(call, result, changed, before)
             if result.success:
                 run.paths = changed
@@ -187,7 +188,7 @@ class ToolExecutor:
         changed: Sequence[str],
         before: "_Before | None",
     ) -> ToolResult[Any]:
-        changes = None if before is None else before.diff()
+        changes = before.diff() if before is not None and changed else None
         for policy in self._policies:
             reason = policy.review(call, changed, changes)
             if reason is not None:
@@ -269,7 +270,7 @@ def _handled(call: CheckedCall) -> ToolResult[Any]:
 def _changed(step: Transaction) -> tuple[str, ...]:
     """Return the paths that were changed, without directories made on the way to them."""
     paths: dict[str, bool] = {}
-    for event in step.events:
+    for event in step.settle():
         if isinstance(event, EntryMoved):
             paths[event.source] = False
         paths[getattr(event, "path", ".")] = isinstance(event, DirectoryCreated)

@@ -68,7 +68,7 @@ class Transaction:
             SnapshotError: The state before could not be kept.
         """
         known = self._part_of(filesystem)
-        if known is not None and (known.snapshot_ref is not None or not outside):
+        if known is not None and (known.outside or not outside):
             return
         if known is not None:
             # from the inside out: what is around it is taken back and done again as well
@@ -85,13 +85,23 @@ class Transaction:
         """Take everything back at the end, although nothing was raised."""
         self._is_unwanted = True
 
+    def settle(self) -> Sequence[FilesystemEvent]:
+        """Return what has changed in the files, after the last change: it is not looked for again.
+
+        Changes past the filesystem are found by comparing everything, which is done once.
+        """
+        for part in self._parts:
+            part.undo.settle()
+        return self.events
+
     def finish(self) -> None:
         """End it: keep what was done, or take it back if that was asked for."""
         if self._is_unwanted:
             self.take_back()
             return
         try:
-            events = self.events
+            # inside another one it is not certain yet that they stay
+            events = self.events if self._outer is None else ()
         except BaseException:
             self.take_back()
             raise
@@ -136,8 +146,6 @@ class Transaction:
         return next((undo for undo in undos if undo.filesystem is filesystem), None)
 
     def _tell(self, events: Sequence[FilesystemEvent]) -> None:
-        if self._outer is not None:
-            return  # it is not certain yet that they stay
         for event in events:
             for failure in self.session.dispatch(event).errors:
                 _log.warning("The session did not take in %s: %s", event, failure)

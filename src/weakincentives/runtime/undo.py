@@ -17,6 +17,7 @@ from weakincentives.filesystem import (
     FilesystemEvent,
     FileWritten,
     LinkCreated,
+    ObservableFilesystem,
     ReadableFilesystem,
     SnapshotableFilesystem,
     StateReplaced,
@@ -44,12 +45,21 @@ class Undo(Protocol):
         ...
 
     @property
+    def outside(self) -> bool:
+        """Whether changes past the filesystem are found and taken back too."""
+        ...
+
+    @property
     def is_open(self) -> bool:
         """Whether what has changed can still be taken back."""
         ...
 
     def events(self) -> Sequence[FilesystemEvent]:
         """Return what has changed since the beginning."""
+        ...
+
+    def settle(self) -> None:
+        """Find out what has changed for the last time: `events` looks no more."""
         ...
 
     def release(self) -> None:
@@ -77,8 +87,13 @@ def undo_of(filesystem: Filesystem, *, outside: bool) -> Undo:
         SnapshotError: No snapshot could be taken.
     """
     if isinstance(filesystem, BaseFilesystem) and not outside:
-        return _SavepointUndo(filesystem)
+        try:
+            return _ObservedUndo(filesystem, filesystem.savepoint())
+        except NotImplementedError:
+            pass  # it may have snapshots
     if isinstance(filesystem, SnapshotableFilesystem):
+        if isinstance(filesystem, ObservableFilesystem) and not outside:
+            return _ObservedUndo(filesystem, _SnapshotPoint(filesystem))
         return _SnapshotUndo(filesystem)
     raise TypeError(
         f"Changes in a {type(filesystem).__name__} cannot be taken back:"
@@ -105,34 +120,67 @@ def snapshot_undo_of(undo: Undo) -> Undo:
     return begun
 
 
-class _SavepointUndo:
-    """Changes through the filesystem's own methods."""
+class _Point(Protocol):
+    """A state to go back to."""
 
-    def __init__(self, filesystem: BaseFilesystem) -> None:
+    @property
+    def is_open(self) -> bool: ...
+
+    def release(self) -> None: ...
+
+    def rollback(self) -> None: ...
+
+
+class _SnapshotPoint:
+    """A snapshot in the place of a savepoint."""
+
+    def __init__(self, filesystem: SnapshotableFilesystem) -> None:
+        self._filesystem = filesystem
+        self._snapshot = take_snapshot(filesystem, "before a change")
+        self.ref = self._snapshot.commit_ref
+        self.is_open = True
+
+    def release(self) -> None:
+        self.is_open = False
+
+    def rollback(self) -> None:
+        restore_snapshot(self._filesystem, self._snapshot)
+        self.is_open = False
+
+
+class _ObservedUndo:
+    """Changes through the filesystem's own methods, which tells them itself."""
+
+    outside = False
+
+    def __init__(self, filesystem: ObservableFilesystem, point: _Point) -> None:
         self.filesystem: Filesystem = filesystem
-        self.snapshot_ref: str | None = None
-        self._savepoint = filesystem.savepoint()
+        self.snapshot_ref = point.ref if isinstance(point, _SnapshotPoint) else None
+        self._point = point
         self._events: list[FilesystemEvent] = []
         self._stop = filesystem.subscribe(self._events.append)
 
     @property
     def is_open(self) -> bool:
-        return self._savepoint.is_open
+        return self._point.is_open
 
     def events(self) -> Sequence[FilesystemEvent]:
         return self._events
 
+    def settle(self) -> None:
+        pass  # they are told as they happen
+
     def release(self) -> None:
         with filesystem_span("commit", self.filesystem) as span:
             tell_changes(span, self._events)
-            self._savepoint.release()
+            self._point.release()
             self._stop()
 
     def roll_back(self) -> None:
         with filesystem_span("rollback", self.filesystem) as span:
             tell_changes(span, self._events)
             self._stop()
-            self._savepoint.rollback()
+            self._point.rollback()
 
     def position(self) -> int:
         return len(self._events)
@@ -144,15 +192,24 @@ class _SavepointUndo:
 class _SnapshotUndo:
     """Changes that anybody makes, in whatever way."""
 
+    outside = True
+
     def __init__(self, filesystem: SnapshotableFilesystem) -> None:
         self.filesystem: Filesystem = filesystem
         self._snapshotable = filesystem
         self._snapshot = take_snapshot(filesystem, "before a change")
         self._found: Sequence[FilesystemEvent] | None = None
+        self._settled = False
         self.snapshot_ref: str | None = self._snapshot.commit_ref
         self.is_open = True
 
+    def settle(self) -> None:
+        self.events()
+        self._settled = True
+
     def events(self) -> Sequence[FilesystemEvent]:
+        if self._settled and self._found is not None:
+            return self._found
         self._look_at_everything()
         view = getattr(self._snapshotable, "view", None)
         if view is None or not isinstance(self._snapshotable, ReadableFilesystem):
