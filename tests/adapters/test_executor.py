@@ -1,8 +1,9 @@
 """The executor: one call, one transaction, one event."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -16,14 +17,17 @@ from weakincentives.adapters import (
     ReadBeforeWrite,
     ToolCall,
     ToolExecutor,
+    ToolOutcome,
 )
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import (
     BaseFilesystem,
+    Filesystem,
     FileWritten,
     HostFilesystem,
     InMemoryFilesystem,
 )
+from weakincentives.filesystem.testing import MockFilesystem
 from weakincentives.prompt import PromptError, Tool, ToolContext, ToolResult
 from weakincentives.runtime import (
     Budget,
@@ -256,6 +260,113 @@ def test_a_tool_that_calls_tools_is_one_transaction(bench: Bench):
     assert bench.state() == ({"a": "", "b": ""}, (Note("a"), Note("b")))
     tools = [each.tool for each in bench.session[ToolInvoked].all()]
     assert tools == ["write_file", "write_file", "outer"] * 2
+
+
+# --- calls that only read ---
+
+
+def run(tool: Tool[Any, Any], fs: Filesystem, session: Session, **arguments: Any) -> ToolOutcome:
+    context = ToolContext(None, None, None, session, filesystem=fs)
+    return ToolExecutor([tool], context=context).execute(ToolCall(tool.name, arguments))
+
+
+def reader(act: Callable[[Any], object]) -> Tool[Any, Any]:
+    """Return a tool that says it only reads, and does `act` to the files."""
+
+    def handler(params: None, *, context: ToolContext) -> ToolResult[str]:
+        act(context.filesystem)
+        context.session[Note].append(Note("noted"))
+        return ToolResult("done")
+
+    return Tool("reader", "Only reads.", handler, read_only=True)
+
+
+CHANGES: list[Callable[[Any], object]] = [
+    lambda fs: fs.write("a", "changed"),
+    lambda fs: fs.write_bytes("b/c", b"new"),
+    lambda fs: fs.delete("a"),
+    lambda fs: fs.mkdir("d"),
+    lambda fs: fs.move("a", "b"),
+    lambda fs: fs.copy("a", "b"),
+    lambda fs: fs.restore(fs.snapshot()),
+    lambda fs: fs.import_archive("a.zip"),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_tool_that_says_it_only_reads_cannot_change_files(bench: Bench, change: Any):
+    bench.fs.write("a", "old")
+    before = bench.state()
+    outcome = run(reader(change), bench.fs, bench.session)
+    assert not outcome.result.success
+    assert outcome.text.startswith("Only reading is allowed in this call: ")
+    assert bench.state() == before
+    bench.fs.write("a", "after the call")
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_nor_can_it_in_a_filesystem_that_is_not_one_of_ours(change: Any):
+    foreign = MockFilesystem()
+    foreign.snapshot = lambda: None  # type: ignore[attr-defined] # as other filesystems have it
+    foreign.backend.write("a", "old")
+    outcome = run(reader(change), foreign, Session())
+    assert outcome.text.startswith("Only reading is allowed in this call: ")
+    assert [each.path for each in foreign.backend.glob("**")] == ["a"]
+    assert foreign.backend.read("a").content == "old"
+
+
+READS: list[Callable[[Any], object]] = [
+    lambda fs: fs.read("a").content,
+    lambda fs: fs.read_bytes("a").content,
+    lambda fs: (fs.exists("a"), fs.stat("a").size_bytes, fs.root),
+    lambda fs: [each.path for each in fs.list()],
+    lambda fs: [each.path for each in fs.glob("*", use_ignore_files=True)],
+    lambda fs: [each.path for each in fs.grep("old", use_ignore_files=True)],
+    lambda fs: fs.content_hash("a"),
+    lambda fs: isinstance(fs, Filesystem),
+]
+
+
+@pytest.mark.parametrize("read", READS)
+def test_it_reads_whatever_the_filesystem_offers(read: Any):
+    foreign = MockFilesystem()
+    foreign.backend.write("a", "old")
+    seen: list[object] = []
+    assert run(reader(lambda fs: seen.append(read(fs))), foreign, Session()).result.success
+    assert seen == [read(foreign.backend) if read is not READS[-1] else True]
+
+
+def test_what_it_calls_may_only_read_as_well(bench: Bench):
+    def outer(params: None, *, context: ToolContext) -> ToolResult[str]:
+        inner = ToolExecutor(TOOLS, context=context)
+        return inner.execute(ToolCall("write_file", {"file_path": "a"})).result
+
+    outcome = run(Tool("outer", "Reads.", outer, read_only=True), bench.fs, bench.session)
+    assert outcome.text == "Only reading is allowed in this call: a"
+    assert not bench.fs.exists("a")
+
+
+def test_others_go_on_writing_while_it_reads(bench: Bench):
+    def elsewhere(fs: BaseFilesystem) -> None:
+        other = Thread(target=fs.write, args=("a", "by another thread"))
+        other.start()
+        other.join()
+
+    assert run(reader(elsewhere), bench.fs, bench.session).result.success
+    assert bench.fs.read("a").content == "by another thread"
+
+
+def test_a_failed_one_takes_back_its_own_notes_and_no_others(bench: Bench):
+    def fail(params: None, *, context: ToolContext) -> ToolResult[str]:
+        other = Thread(target=lambda: context.session[FileSeen].append(FileSeen("a", "hash")))
+        other.start()
+        other.join()
+        context.session[Note].append(Note("mine"))
+        return ToolResult.error("failed")
+
+    run(Tool("fail", "Reads.", fail, read_only=True), bench.fs, bench.session)
+    assert bench.session[FileSeen].all() == (FileSeen("a", "hash"),)
+    assert bench.session[Note].all() == ()
 
 
 # --- limits ---

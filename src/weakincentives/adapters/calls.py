@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache
 from typing import Any
 
 from weakincentives.filesystem import normalize_path
@@ -41,14 +42,23 @@ class CheckedCall:
 
 def paths_of(params: object) -> tuple[str, ...]:
     """Return the paths that parameters name, in normal form; what is no path is left out."""
-    if not is_dataclass(params):
-        return ()
-    names = {each.name for each in fields(params)}
-    found = [getattr(params, name) for name in _ONE_PATH if name in names]
-    for name in _MANY_PATHS:
-        if name in names:
-            found += getattr(params, name)
+    one, many = _path_fields(type(params))
+    found = [getattr(params, name) for name in one]
+    for name in many:
+        several = getattr(params, name)
+        found += (several,) if isinstance(several, str) else several or ()
     return tuple(dict.fromkeys(_normalized(found)))
+
+
+@lru_cache(maxsize=1024)
+def _path_fields(kind: type[Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the fields of a dataclass that hold a path, and those that hold several."""
+    if not is_dataclass(kind):
+        return (), ()
+    names = {each.name for each in fields(kind)}
+    return tuple(filter(names.__contains__, _ONE_PATH)), tuple(
+        filter(names.__contains__, _MANY_PATHS)
+    )
 
 
 def _normalized(found: Iterable[object]) -> Iterable[str]:

@@ -9,8 +9,8 @@ whatever happened.
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 from weakincentives.adapters.calls import CheckedCall, ToolCall, paths_of
 from weakincentives.adapters.policies import Policy
@@ -24,6 +24,7 @@ from weakincentives.filesystem import (
     InMemoryFilesystem,
     diff,
 )
+from weakincentives.filesystem.guarding import reading_only
 from weakincentives.filesystem.paths import parents_of
 from weakincentives.prompt import PromptError, Tool, ToolContext, ToolResult
 from weakincentives.runtime import (
@@ -36,7 +37,7 @@ from weakincentives.runtime import (
     tool_span,
 )
 from weakincentives.runtime.transactions import Transaction, transaction
-from weakincentives.serde import SerdeError, convert, to_builtins
+from weakincentives.serde import SerdeError, to_builtins
 
 MAX_RESULT_CHARACTERS = 256_000
 """How much of a result a model is given."""
@@ -127,7 +128,8 @@ class ToolExecutor:
             return ToolResult.error(self._unknown(call.name))
         try:
             params = run.params = tool.parse(call.arguments)
-            checked = CheckedCall(call, tool, params, replace(context, call_id=call.call_id))
+            mine = context.for_call(call.call_id, context.filesystem)
+            checked = CheckedCall(call, tool, params, mine)
             with self._limited():
                 return self._permitted(checked, run)
         except DeadlineExceededError:
@@ -157,11 +159,7 @@ class ToolExecutor:
         """Run the handler in a transaction; return what it said and what it changed."""
         session, filesystem = call.context.session, call.context.filesystem
         if call.tool.read_only:
-            with transaction(session) as step:
-                result = _handled(call)
-                if not result.success:
-                    step.rollback()
-            return result, ()
+            return _only_reading(call), ()
         with transaction(session, filesystem, outside=call.tool.outside) as step:
             before = self._state_before(filesystem)
             result = _handled(call)
@@ -257,6 +255,23 @@ class _Before:
         return diff(self.filesystem.view(self.snapshot), self.filesystem)
 
 
+def _only_reading(call: CheckedCall) -> ToolResult[Any]:
+    """Run a handler that says it changes nothing; calls of this kind run side by side."""
+    filesystem = call.context.filesystem
+    with transaction(call.context.session, shared=True) as step:
+        if filesystem is None:
+            result = _handled(call)
+        else:
+            with reading_only(filesystem) as files:
+                if files is not filesystem:
+                    mine = call.context.for_call(call.call.call_id, files)
+                    call = CheckedCall(call.call, call.tool, call.params, mine)
+                result = _handled(call)
+        if not result.success:
+            step.rollback()
+    return result
+
+
 def _handled(call: CheckedCall) -> ToolResult[Any]:
     handler = call.tool.handler
     if handler is None:
@@ -282,7 +297,7 @@ def _as_json(params: object) -> dict[str, Any]:
     if params is None:
         return {}
     try:
-        return convert(to_builtins(params), dict[str, Any])
+        return cast("dict[str, Any]", to_builtins(params))  # what a dataclass becomes
     except SerdeError:
         return {}
 

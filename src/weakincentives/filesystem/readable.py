@@ -24,7 +24,7 @@ _HASH_CHUNK = 1024 * 1024
 
 
 class ReadOnlyError(WinkError, PermissionError):
-    """The filesystem was opened for reading only."""
+    """The filesystem was opened for reading only, or the call that uses it only reads."""
 
 
 class ReadableFilesystem(SearchableFilesystem):

@@ -19,6 +19,7 @@ from weakincentives.filesystem.events import (
     Listener,
     Listeners,
 )
+from weakincentives.filesystem.guarding import refuse_if_guarded
 from weakincentives.filesystem.limits import (
     DEFAULT_LIMITS,
     LimitExceededError,
@@ -240,6 +241,7 @@ class WritableFilesystem(ReadableFilesystem):
     def _refuse_read_only(self, path: str) -> None:
         if self._read_only:
             raise ReadOnlyError(errno.EROFS, "Filesystem is read-only", shown(brief(path)))
+        refuse_if_guarded(self, path)
 
     def _refuse_long(self, length: int) -> None:
         if length > self._limits.max_write_length:

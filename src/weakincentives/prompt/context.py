@@ -60,3 +60,17 @@ class ToolContext:
     budget_tracker: BudgetTracker | None = None
     filesystem: Filesystem | None = None
     call_id: str | None = None
+
+    def for_call(self, call_id: str, filesystem: Filesystem | None) -> "ToolContext":
+        """Return the same for one call, with the files as it may see them."""
+        # every call pays for this: `dataclasses.replace` takes three times as long
+        return ToolContext(
+            self.prompt,
+            self.rendered_prompt,
+            self.adapter,
+            self.session,
+            self.deadline,
+            self.budget_tracker,
+            filesystem,
+            call_id,
+        )

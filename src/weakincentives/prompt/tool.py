@@ -55,7 +55,8 @@ class Tool(Generic[P, R]):
             model has to send. None: the tool runs elsewhere, for example at the provider.
         examples: Calls to learn from.
         params_type: The dataclass of the parameters, if the handler does not tell.
-        read_only: It changes neither files nor session, so calls may run side by side.
+        read_only: It changes no files, and the workspace refuses while it runs; so calls may run
+            side by side.
         outside: It changes files past the workspace's own methods (a shell does), so
             undoing it takes a snapshot.
         accepts_overrides: Whether a stored description may replace its own.
@@ -113,9 +114,12 @@ class Tool(Generic[P, R]):
         try:
             if self._params is None:
                 return self._parse_nothing(arguments)
-            given = arguments
             if isinstance(arguments, str | bytes):
+                if not self.aliases:
+                    return decode(arguments or b"{}", self._params)
                 given = decode(arguments or b"{}", object)
+            else:
+                given = arguments
             return convert(self._renaming.apply(given) if self.aliases else given, self._params)
         except SerdeError as error:
             raise ToolValidationError(f"Invalid arguments for {self.name}: {error}") from error

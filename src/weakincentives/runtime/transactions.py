@@ -37,9 +37,12 @@ class _Part(NamedTuple):
 class Transaction:
     """What is being done, and how it is taken back; `transaction` makes one."""
 
-    def __init__(self, session: Session, outer: "Transaction | None" = None) -> None:
+    def __init__(
+        self, session: Session, outer: "Transaction | None" = None, *, shared: bool = False
+    ) -> None:
         """Begin, inside `outer` if that is of the same session."""
         self.session = session
+        self._shared = shared
         self._outer = outer if outer is not None and outer.session is session else None
         self._mark = session.mark()
         self._parts: list[_Part] = []
@@ -138,7 +141,7 @@ class Transaction:
             self._parts.pop()
             if outer is not None:
                 outer.forget_since(position)
-        self.session.restore_mark(self._mark)
+        self.session.restore_mark(self._mark, own=self._shared)
 
     def _part_of(self, filesystem: Filesystem) -> Undo | None:
         """Return the latest part that is about `filesystem`."""
@@ -158,7 +161,11 @@ def current_transaction() -> Transaction | None:
 
 @contextmanager
 def transaction(
-    session: Session, filesystem: Filesystem | None = None, *, outside: bool = False
+    session: Session,
+    filesystem: Filesystem | None = None,
+    *,
+    outside: bool = False,
+    shared: bool = False,
 ) -> Generator[Transaction, None, None]:
     """Do everything in a `with` block, or nothing.
 
@@ -171,12 +178,14 @@ def transaction(
         filesystem: Where files are restored; more can `join` later.
         outside: Files are changed past the methods of `filesystem`, by a shell for
             example. Then a snapshot is taken first, and what changed is found out later.
+        shared: Other threads work in the session meanwhile: slices that they have changed
+            are not taken back.
 
     Raises:
         TypeError: What is changed in `filesystem` cannot be taken back.
         SnapshotError: The state before could not be kept, or not be restored.
     """
-    step = Transaction(session, _current.get())
+    step = Transaction(session, _current.get(), shared=shared)
     token = _current.set(step)
     try:
         if filesystem is not None:

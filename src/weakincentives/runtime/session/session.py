@@ -260,13 +260,17 @@ class Session:
         """Return this moment of the state slices, for `restore_mark`."""
         return self._store.mark()
 
-    def restore_mark(self, mark: Mark) -> None:
+    def restore_mark(self, mark: Mark, *, own: bool = False) -> None:
         """Bring the state slices back to a moment of this session.
+
+        Args:
+            mark: The moment.
+            own: Leave those alone that another thread has changed last.
 
         Raises:
             ValueError: The moment is another session's.
         """
-        self._store.restore_mark(mark)
+        self._store.restore_mark(mark, own=own)
 
     def _adopt(self, child: "Session") -> None:
         with self._lock:

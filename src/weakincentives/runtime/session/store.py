@@ -7,7 +7,7 @@ which stays.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from threading import RLock
+from threading import RLock, get_ident
 from types import FunctionType
 from typing import Any, TypeAlias, TypeVar
 
@@ -47,13 +47,18 @@ class Captured:
 
 
 class _Slot:
-    __slots__ = ("initial", "items", "log", "reducers")
+    __slots__ = ("initial", "items", "log", "reducers", "thread")
 
     def __init__(self) -> None:
         self.items: Items[Any] = _NOTHING
+        self.thread = 0
+        """Who has changed the items last."""
         self.initial: Initial | None = None
         self.log = False
         self.reducers: dict[type[Any], Fold] = {}
+
+    def put(self, items: Items[Any]) -> None:
+        self.items, self.thread = items, get_ident()
 
     def copy(self) -> "_Slot":
         made = _Slot()
@@ -86,13 +91,13 @@ class Store:
         checked((item,), kind, None)
         with self._lock:
             slot = self._changing(kind)
-            slot.items = slot.items.appended(item, self._owner)
+            slot.put(slot.items.appended(item, self._owner))
 
     def put(self, kind: type[T], items: Iterable[T]) -> None:
         """Make `items` all that a slice has."""
         made = checked(tuple(items), kind, self._owner)
         with self._lock:
-            self._changing(kind).items = made
+            self._changing(kind).put(made)
 
     def register(
         self,
@@ -113,7 +118,7 @@ class Store:
             slot = self._changing(kind)
             slot.initial, slot.log = initial, log
             if first is not None and not slot.items:
-                slot.items = first
+                slot.put(first)
 
     def fold(self, event: object) -> list[ReducerError]:
         """Fold an event into every slice that has a reducer for it; return what failed."""
@@ -131,7 +136,7 @@ class Store:
                 self._folding = False
             # all at once, so that an interrupt in a reducer leaves every slice as it was
             for slot, items in made:
-                slot.items = items
+                slot.put(items)
         return failed
 
     def mark(self) -> Mark:
@@ -140,15 +145,15 @@ class Store:
             state = {kind: slot.items for kind, slot in self._slots.items() if not slot.log}
         return Mark(self._owner, state)
 
-    def restore_mark(self, mark: Mark) -> None:
-        """Bring the state slices back to a moment.
+    def restore_mark(self, mark: Mark, *, own: bool = False) -> None:
+        """Bring the state slices back to a moment; with `own` those that this thread changed.
 
         Raises:
             ValueError: The moment is another session's.
         """
         if mark.owner is not self._owner:
             raise ValueError("Mark belongs to another session")
-        self.restore(Captured(mark.items, frozenset()), preserve_logs=True)
+        self.restore(Captured(mark.items, frozenset()), preserve_logs=True, own=own)
 
     def capture(self) -> Captured:
         """Return all slices as they are; a log that is empty is left out."""
@@ -159,8 +164,11 @@ class Store:
             logs = frozenset(kind for kind in items if self._slots[kind].log)
         return Captured(items, logs)
 
-    def restore(self, captured: Captured, *, preserve_logs: bool) -> None:
-        """Bring slices back; a state slice that was not captured gets its initial item."""
+    def restore(self, captured: Captured, *, preserve_logs: bool, own: bool = False) -> None:
+        """Bring slices back; a state slice that was not captured gets its initial item.
+
+        With `own`, those stay that another thread has changed last.
+        """
         fresh = self._initial_items(lambda kind: kind not in captured.items)
         with self._lock:
             self._refuse_while_folding()
@@ -168,8 +176,9 @@ class Store:
                 if kind not in self._slots and not (preserve_logs and kind in captured.logs):
                     self._changing(kind).log = kind in captured.logs
             for kind, slot in self._slots.items():
-                if not (slot.log and preserve_logs):
-                    slot.items = captured.items.get(kind) or fresh.get(kind) or _NOTHING
+                if (slot.log and preserve_logs) or (own and slot.thread != get_ident()):
+                    continue
+                slot.put(captured.items.get(kind) or fresh.get(kind) or _NOTHING)
 
     def reset(self) -> None:
         """Give every slice its initial item, and clear those without one, logs included."""
@@ -177,7 +186,7 @@ class Store:
         with self._lock:
             self._refuse_while_folding()
             for kind, slot in self._slots.items():
-                slot.items = fresh.get(kind, _NOTHING)
+                slot.put(fresh.get(kind, _NOTHING))
 
     def copy_from(self, other: "Store") -> None:
         """Take over the slices and reducers of another store, which changes on its own."""
