@@ -17,7 +17,10 @@ from weakincentives.filesystem.types import Kind, WriteMode
 
 @dataclass(frozen=True, slots=True)
 class FileWritten:
-    """A file was created, replaced or appended to."""
+    """A file was created, replaced or appended to.
+
+    `encoding` is "utf-8" or "binary", and None where the bytes were not looked at.
+    """
 
     path: str
     bytes_written: int
@@ -27,6 +30,7 @@ class FileWritten:
     after_hash: str | None = None
     before_size: int | None = None
     after_size: int | None = None
+    encoding: str | None = None
 
     def __str__(self) -> str:
         """Return the path and what happened to it."""

@@ -21,8 +21,25 @@ _CHUNK = 16 * BLOCK
 _NEWLINE_IS_ONE_BYTE = frozenset({"utf-8", "ascii", "iso8859-1", "iso8859-15", "cp1252"})
 
 
+_BINARY_PREFIX = 8 * 1024  # bytes that tell text from anything else
+
+
 class BinaryContentError(WinkError, ValueError):
     """The bytes are not text in the encoding that was asked for."""
+
+
+def is_binary(data: bytes) -> bool:
+    """Return whether bytes are no UTF-8 text, as far as their first 8 KiB tell."""
+    head = data if len(data) <= _BINARY_PREFIX else data[:_BINARY_PREFIX]
+    if b"\0" in head:
+        return True
+    if head.isascii():
+        return False
+    try:
+        codecs.utf_8_decode(head, "strict", head is data)  # else the last character may be cut
+    except UnicodeDecodeError:
+        return True
+    return False
 
 
 class Content(ABC):

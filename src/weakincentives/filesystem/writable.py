@@ -40,6 +40,7 @@ from weakincentives.filesystem.primitives import link_error, refuse_links_and_sp
 from weakincentives.filesystem.quota import Quota
 from weakincentives.filesystem.readable import ReadableFilesystem, ReadOnlyError
 from weakincentives.filesystem.savepoints import WriteLock
+from weakincentives.filesystem.text import is_binary
 from weakincentives.filesystem.types import FileStat, WriteMode, WriteResult
 
 _MODES = ("create", "overwrite", "append")
@@ -376,12 +377,14 @@ class WritableFilesystem(ReadableFilesystem):
         if not self._listeners:
             return
         size_before = None if before is None else before.size_bytes
+        encoding = None
         if data is None:
             after_hash = self._hash_or_none(path)
             found = self._lookup(path)
             after_size = None if found is None else found.size_bytes
         else:
             after_hash, after_size = hashlib.sha256(data).hexdigest(), len(data)
+            encoding = "binary" if is_binary(data) else "utf-8"
         event = FileWritten(
             path=path,
             bytes_written=written,
@@ -391,6 +394,7 @@ class WritableFilesystem(ReadableFilesystem):
             after_hash=after_hash,
             before_size=size_before,
             after_size=after_size,
+            encoding=encoding,
         )
         self._listeners.tell(event)
 

@@ -18,6 +18,7 @@ from weakincentives.runtime.events import (
     PromptExecuted,
     PromptRendered,
     PublishResult,
+    SessionReset,
     ToolInvoked,
 )
 from weakincentives.runtime.spans import (
@@ -65,6 +66,7 @@ __all__ = [
     "PromptExecuted",
     "PromptRendered",
     "PublishResult",
+    "SessionReset",
     "Span",
     "SystemClock",
     "TokenUsage",

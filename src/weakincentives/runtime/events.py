@@ -92,6 +92,13 @@ class PromptExecuted:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionReset:
+    """A session started over; who keeps something beside it starts over too."""
+
+    session_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
 class HandlerFailure:
     """A handler that raised, and what."""
 

@@ -84,6 +84,11 @@ class Transaction:
             position = 0 if outer is None else outer.position()
             self._parts.append(_Part(undo_of(filesystem, outside=outside), outer, position))
 
+    def covers(self, filesystem: Filesystem) -> bool:
+        """Return whether what changes in `filesystem` is part of it."""
+        mine = self._part_of(filesystem) is not None
+        return mine or (self._outer is not None and self._outer.covers(filesystem))
+
     def rollback(self) -> None:
         """Take everything back at the end, although nothing was raised."""
         self._is_unwanted = True

@@ -1,6 +1,5 @@
 """Reading what a plan found: never more than was measured, and a note of what has changed."""
 
-import codecs
 import os
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
@@ -12,9 +11,9 @@ from weakincentives.filesystem.mounts.plan import MountedFile, MountPlan
 from weakincentives.filesystem.mounts.report import Meter, MountReport
 from weakincentives.filesystem.primitives import is_passed_over
 from weakincentives.filesystem.rooted import explained, read_range
+from weakincentives.filesystem.text import is_binary
 
 _CHUNK = 16 * 1024 * 1024
-_BINARY_PREFIX = 8 * 1024
 
 
 Store: TypeAlias = Callable[[MountedFile, bytes | Iterator[bytes]], None]
@@ -100,7 +99,7 @@ class MountCopy:
         except OSError as error:
             raise explained(error, file.below) from None
         self._size += len(data)
-        if offset == 0 and _is_binary(data):
+        if offset == 0 and is_binary(data):
             self._binary += 1
         return data
 
@@ -110,16 +109,3 @@ class MountCopy:
             raise explained(error, file.below) from None
         self.plan.skip(file.below, error.strerror or str(error))
         meter.add(1, file.size)
-
-
-def _is_binary(data: bytes) -> bool:
-    head = data if len(data) <= _BINARY_PREFIX else data[:_BINARY_PREFIX]
-    if b"\0" in head:
-        return True
-    if head.isascii():
-        return False
-    try:
-        codecs.utf_8_decode(head, "strict", head is data)  # else the last character may be cut
-    except UnicodeDecodeError:
-        return True
-    return False

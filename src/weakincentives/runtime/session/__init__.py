@@ -11,7 +11,11 @@ from weakincentives.runtime.session.reducers import (
     upsert_by,
 )
 from weakincentives.runtime.session.selectors import select_all, select_latest, select_where
-from weakincentives.runtime.session.session import Session, UnknownTagError
+from weakincentives.runtime.session.session import (
+    Session,
+    UnknownTagError,
+    publishing_session,
+)
 from weakincentives.runtime.session.slices import Slice, SliceReader, SliceWriter
 from weakincentives.runtime.session.snapshots import Snapshot, SnapshotFormatError
 from weakincentives.runtime.session.store import Mark
@@ -30,6 +34,7 @@ __all__ = [
     "SnapshotFormatError",
     "UnknownTagError",
     "append_all",
+    "publishing_session",
     "replace_latest",
     "replace_latest_by",
     "select_all",

@@ -2,6 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from datetime import datetime
 from threading import Lock
 from types import MappingProxyType
@@ -16,6 +17,7 @@ from weakincentives.runtime.events import (
     PromptExecuted,
     PromptRendered,
     PublishResult,
+    SessionReset,
     ToolInvoked,
 )
 from weakincentives.runtime.session.reducers import Reducer, append_all
@@ -26,6 +28,18 @@ from weakincentives.runtime.session.store import Mark, Store
 T = TypeVar("T")
 
 LOG_TYPES: tuple[type[Any], ...] = (ToolInvoked, PromptRendered, PromptExecuted)
+
+
+_publisher: ContextVar[UUID | None] = ContextVar("publisher", default=None)
+
+
+def publishing_session() -> UUID | None:
+    """Return the session that dispatches what is being published now, if one does.
+
+    Several sessions may share a bus: a reducer that must not fold what happened to
+    another session asks here.
+    """
+    return _publisher.get()
 
 
 class UnknownTagError(WinkError, KeyError):
@@ -147,7 +161,7 @@ class Session:
         Raises:
             TypeError: It is not a frozen dataclass.
         """
-        return Slice(self._store, kind, self._bus.publish)
+        return Slice(self._store, kind, self.dispatch)
 
     def query(self, kind: type[T]) -> SliceReader[T]:
         """Return the slice of a type, to be read."""
@@ -187,7 +201,11 @@ class Session:
 
         A reducer that fails leaves its slice unchanged, stops nobody, and is in the result.
         """
-        return self._bus.publish(event)
+        token = _publisher.set(self._session_id)
+        try:
+            return self._bus.publish(event)
+        finally:
+            _publisher.reset(token)
 
     def snapshot(self, tag: str | None = None, *, snapshot_id: UUID | None = None) -> Snapshot:
         """Return all slices as they are now; with a tag, `rollback` finds it again."""
@@ -229,9 +247,10 @@ class Session:
     def reset(self) -> None:
         """Start over: every slice gets its initial item or is emptied, logs too.
 
-        Reducers, tagged snapshots and children stay.
+        Reducers, tagged snapshots and children stay. Then `SessionReset` is published.
         """
         self._store.reset()
+        self.dispatch(SessionReset(self._session_id))
 
     def clone(
         self,

@@ -1,0 +1,268 @@
+"""What a session knows about its files: names, sizes, versions and dates, never content.
+
+The slice is folded from what the filesystem tells: events that say what happened to one
+path. Where everything may have changed at once, the filesystem is looked through again,
+and what is found is compared with what was known.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from mimetypes import guess_type
+
+from weakincentives.filesystem import (
+    EntryMoved,
+    FileDeleted,
+    FileEntry,
+    FileStat,
+    Filesystem,
+    FileWritten,
+    LinkCreated,
+    VfsPath,
+)
+from weakincentives.filesystem.text import is_binary
+from weakincentives.runtime.session import Reducer
+
+FileEncoding = str
+"""How the bytes of a file are to be taken: "utf-8" or "binary"."""
+
+_SNIFFED = 4096  # bytes that are read to tell text from anything else
+_TEXT = frozenset({"json", "javascript", "xml", "toml", "yaml", "x-sh", "sql", "x-sql"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkspacePath(VfsPath):
+    """The path of a file that is there, whatever its name is like."""
+
+    def __post_init__(self) -> None:
+        """Take every name: it exists."""
+
+    def __eq__(self, other: object) -> bool:
+        """Compare with any path in segments."""
+        return isinstance(other, VfsPath) and self.segments == other.segments
+
+    def __hash__(self) -> int:
+        """Agree with `VfsPath`, which it may be equal to."""
+        return hash((self.segments,))
+
+
+@dataclass(frozen=True, slots=True)
+class VfsFile:
+    """What is known about one file.
+
+    Args:
+        path: Where it is.
+        encoding: How its bytes are to be taken: "utf-8" or "binary"; a hint.
+        size_bytes: How large it is.
+        version: 1 when it was made or first seen, and one more with every change.
+        created_at: When it was made or first seen, in UTC, to the millisecond.
+        updated_at: When it was last changed.
+        fingerprint: What it is recognised by; for the projection's own use.
+    """
+
+    path: WorkspacePath
+    encoding: FileEncoding | None
+    size_bytes: int
+    version: int
+    created_at: datetime
+    updated_at: datetime
+    fingerprint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualFileSystem:
+    """The files of a workspace, sorted by path.
+
+    Args:
+        root_path: The directory on the host; empty in memory.
+        files: What is known about each.
+    """
+
+    root_path: str = ""
+    files: tuple[VfsFile, ...] = ()
+
+    def file(self, path: str) -> VfsFile | None:
+        """Return what is known about the file at `path`; None if there is none."""
+        wanted = _segments(path)
+        at = _place(self.files, wanted)
+        found = at < len(self.files) and self.files[at].path.segments == wanted
+        return self.files[at] if found else None
+
+
+def reducers(now: Callable[[], datetime]) -> dict[type[object], Reducer[VirtualFileSystem, object]]:
+    """Return what folds the events of a filesystem into the slice; `now` tells the time."""
+
+    def fold(known: tuple[VirtualFileSystem, ...], event: object) -> tuple[VirtualFileSystem, ...]:
+        current = known[-1] if known else VirtualFileSystem()
+        return (replace(current, files=_folded(current.files, event, milliseconds(now()))),)
+
+    return dict.fromkeys((FileWritten, FileDeleted, EntryMoved, LinkCreated), fold)
+
+
+def scan(
+    filesystem: Filesystem, known: VirtualFileSystem, root_path: str, now: datetime
+) -> VirtualFileSystem:
+    """Return what is in a filesystem; what is as it was known keeps its version and dates."""
+    before = {file.path.segments: file for file in known.files}
+    files = [
+        _seen(filesystem, entry, before.get(_segments(entry.path)), milliseconds(now))
+        for entry in _walk(filesystem)
+    ]
+    return VirtualFileSystem(root_path, tuple(sorted(files, key=_key)))
+
+
+def milliseconds(moment: datetime) -> datetime:
+    """Return a moment in UTC, to the millisecond."""
+    moment = moment.astimezone(UTC)
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+
+def _folded(files: tuple[VfsFile, ...], event: object, now: datetime) -> tuple[VfsFile, ...]:
+    match event:
+        case FileWritten():
+            return _written(files, event, now)
+        case FileDeleted(path=path) | LinkCreated(path=path):
+            start, end = _below(files, _segments(path))
+            return files[:start] + files[end:]
+        case EntryMoved():
+            return _moved(files, event, now)
+        case _:
+            return files
+
+
+def _written(files: tuple[VfsFile, ...], event: FileWritten, now: datetime) -> tuple[VfsFile, ...]:
+    segments = _segments(event.path)
+    start, end = _below(files, segments)
+    known = files[start] if start < end and files[start].path.segments == segments else None
+    size = event.after_size if event.after_size is not None else event.bytes_written
+    made = VfsFile(
+        WorkspacePath(segments),
+        event.encoding or (known and known.encoding) or _encoding_by_name(event.path) or "utf-8",
+        size,
+        1 if known is None else known.version + 1,
+        now if known is None else known.created_at,
+        now,
+        None if event.after_hash is None else _HASH + event.after_hash,
+    )
+    # a file in the place of a directory: what was below is gone
+    return (*files[:start], made, *files[end:])
+
+
+def _moved(files: tuple[VfsFile, ...], event: EntryMoved, now: datetime) -> tuple[VfsFile, ...]:
+    source, target = _segments(event.source), _segments(event.path)
+    start, end = _below(files, source)
+    moved = [
+        replace(
+            file,
+            path=WorkspacePath(target + file.path.segments[len(source) :]),
+            updated_at=now,
+        )
+        for file in files[start:end]
+    ]
+    rest = files[:start] + files[end:]
+    first, last = _below(rest, target)
+    return (*rest[:first], *moved, *rest[last:])
+
+
+def _below(files: tuple[VfsFile, ...], segments: tuple[str, ...]) -> tuple[int, int]:
+    """Return the range of the files at and below a path; they are next to each other."""
+    start = end = _place(files, segments)
+    while end < len(files) and files[end].path.segments[: len(segments)] == segments:
+        end += 1
+    return start, end
+
+
+def _place(files: tuple[VfsFile, ...], segments: tuple[str, ...]) -> int:
+    return bisect_left(files, segments, key=_key)
+
+
+def _key(file: VfsFile) -> tuple[str, ...]:
+    return file.path.segments
+
+
+def _segments(path: str) -> tuple[str, ...]:
+    return () if path in {"", ".", "/"} else tuple(path.strip("/").split("/"))
+
+
+# --- looking through a filesystem ---
+
+_HASH = "sha256:"
+_MOMENT = "modified:"
+
+
+def _walk(filesystem: Filesystem) -> Iterator[FileEntry]:
+    waiting = ["."]
+    while waiting:
+        for entry in _entries(filesystem, waiting.pop()):
+            if entry.is_directory:
+                waiting.append(entry.path)
+            elif entry.is_file:
+                yield entry
+
+
+def _entries(filesystem: Filesystem, path: str) -> Iterable[FileEntry]:
+    try:
+        return filesystem.list(path)
+    except OSError:
+        return ()  # closed to us, or gone meanwhile
+
+
+def _seen(
+    filesystem: Filesystem, entry: FileEntry, known: VfsFile | None, now: datetime
+) -> VfsFile:
+    try:
+        found: FileStat | None = filesystem.stat(entry.path)
+    except OSError:
+        found = None  # what a listing shows is a file all the same
+    size = entry.size_bytes or 0
+    if known is not None and known.size_bytes == size and _is_same(known, found):
+        return known
+    fingerprint = _fingerprint(found)
+    if known is not None:
+        return replace(
+            known,
+            size_bytes=size,
+            version=known.version + 1,
+            updated_at=now,
+            fingerprint=fingerprint,
+        )
+    path = WorkspacePath(_segments(entry.path))
+    return VfsFile(path, _encoding(filesystem, entry.path), size, 1, now, now, fingerprint)
+
+
+def _is_same(known: VfsFile, found: FileStat | None) -> bool:
+    if found is None or known.fingerprint is None:
+        return True  # nothing says otherwise
+    if known.fingerprint.startswith(_HASH):
+        return known.fingerprint == f"{_HASH}{found.content_hash}"
+    return known.fingerprint == _fingerprint(found)
+
+
+def _fingerprint(found: FileStat | None) -> str | None:
+    if found is None or found.modified_at is None:
+        return None
+    return f"{_MOMENT}{found.modified_at.isoformat()}"
+
+
+def _encoding(filesystem: Filesystem, path: str) -> FileEncoding | None:
+    by_name = _encoding_by_name(path)
+    if by_name is not None:
+        return by_name
+    try:
+        head = filesystem.read_bytes(path, limit=_SNIFFED).content
+    except (OSError, ValueError):
+        return None
+    return "binary" if is_binary(head) else "utf-8"
+
+
+def _encoding_by_name(path: str) -> FileEncoding | None:
+    kind, compression = guess_type(path, strict=False)
+    if compression is not None:
+        return "binary"
+    if kind is None:
+        return None
+    family, _, name = kind.partition("/")
+    if family == "text" or name in _TEXT or name.endswith(("+xml", "+json")):
+        return "utf-8"
+    return "binary" if family in {"image", "audio", "video", "font"} else None

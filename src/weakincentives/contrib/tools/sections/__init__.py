@@ -1,0 +1,21 @@
+"""Sections that bring a workspace: its files, its tools, and what a model is told about them."""
+
+from weakincentives.contrib.tools.sections.base import FilesystemSection
+from weakincentives.contrib.tools.sections.host import (
+    ClaudeAgentWorkspaceSection,
+    HostWorkspaceSection,
+)
+from weakincentives.contrib.tools.sections.vfs import VfsToolsSection
+
+# names of earlier drafts
+VfsSection = VfsToolsSection
+WorkspaceSection = HostWorkspaceSection
+
+__all__ = [
+    "ClaudeAgentWorkspaceSection",
+    "FilesystemSection",
+    "HostWorkspaceSection",
+    "VfsSection",
+    "VfsToolsSection",
+    "WorkspaceSection",
+]

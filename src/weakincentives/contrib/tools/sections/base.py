@@ -1,0 +1,272 @@
+"""Sections that bring a workspace: its files, its tools, and what a model is told about them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from weakincentives.contrib.tools.dialects import DialectName
+from weakincentives.contrib.tools.filesystem import PERFORMERS
+from weakincentives.contrib.tools.following import FileFollower
+from weakincentives.contrib.tools.guidance import tool_guidance
+from weakincentives.contrib.tools.suite import filesystem_tools, speech_for
+from weakincentives.contrib.tools.workbench import DEFAULT_SETTINGS, Performer, ToolSettings
+from weakincentives.errors import ToolValidationError
+from weakincentives.filesystem import (
+    BaseFilesystem,
+    Filesystem,
+    HostFilesystem,
+    HostMount,
+    MountReport,
+    SnapshotManager,
+)
+from weakincentives.filesystem.mounts import HostRoots
+from weakincentives.prompt import MarkdownSection, PromptError, Section, Tool, ToolContext
+from weakincentives.runtime import EventBus, SessionReset
+from weakincentives.runtime.session import Session
+from weakincentives.runtime.transactions import current_transaction
+
+
+class FilesystemSection(MarkdownSection[None]):
+    """A section that brings a filesystem; the base of all that do.
+
+    Bound to a session, it keeps the session's `VirtualFileSystem` in step with the files and
+    refuses calls from other sessions; without one it serves any. A subclass says in
+    `_create_backend` which filesystem it brings, or one is given.
+    """
+
+    def __init__(
+        self,
+        *,
+        title: str = "Workspace",
+        key: str | None = None,
+        session: Session | None = None,
+        filesystem: Filesystem | None = None,
+        mounts: Sequence[HostMount] = (),
+        allowed_host_roots: HostRoots | None = None,
+        dialect: DialectName = "wink",
+        settings: ToolSettings = DEFAULT_SETTINGS,
+        ascii_paths: bool | None = None,
+        more: Mapping[type[Any], Performer] | None = None,
+        snapshot_dir: Path | None = None,
+        template: str | None = None,
+        tools: Sequence[Tool[Any, Any]] | None = None,
+        children: Sequence[Section[Any]] = (),
+        enabled: Callable[..., bool] | None = None,
+        accepts_overrides: bool = False,
+    ) -> None:
+        """Bring a workspace.
+
+        Args:
+            title: The heading.
+            key: Its name in override files; made from the title if omitted.
+            session: Whose workspace it is.
+            filesystem: The workspace, unless the class makes it.
+            mounts: What is copied in from the host, now and at every reset of the session.
+            allowed_host_roots: Below which directories mounts may be; omitted, the current one.
+            dialect: Whose names and parameters the tools have.
+            settings: What the tools allow and show.
+            ascii_paths: Instead of the one in `settings`: new names must be ASCII.
+            more: What carries out other requests that the dialect can say, a shell for example.
+            snapshot_dir: Where the archives of `snapshots` go.
+            template: The text, instead of our own.
+            tools: The tools, instead of those of the dialect.
+            children: The sections below it.
+            enabled: Asked whether it is part of the prompt.
+            accepts_overrides: Whether its text may be replaced by a stored one.
+
+        Raises:
+            PromptError: There is no such dialect.
+            PathEscapeError: A mount is below no allowed directory.
+            LimitExceededError: A mount is too large.
+            OSError: A mount cannot be read.
+        """
+        if ascii_paths is not None:
+            settings = replace(settings, ascii_paths=ascii_paths)
+        self._session = session
+        self._given = filesystem
+        self._mounts = tuple(mounts)
+        self._roots = allowed_host_roots
+        self._dialect: DialectName = dialect
+        self._settings = settings
+        self._more = dict(more or {})
+        self._snapshot_dir = snapshot_dir
+        self._template, self._tools = template, tools
+        self._backend: Filesystem | None = None
+        self._follower: FileFollower | None = None
+        self._manager: SnapshotManager | None = None
+        self._reports: tuple[MountReport, ...] = ()
+        self._stop: Callable[[], None] | None = None
+        made = self._make_tools() if tools is None else tuple(tools)
+        if session is not None or mounts:
+            self._begin()
+        super().__init__(
+            title=title,
+            key=key,
+            template=self._text() if template is None else template,
+            tools=made,
+            children=children,
+            enabled=enabled,
+            accepts_overrides=accepts_overrides,
+        )
+
+    @property
+    def filesystem(self) -> Filesystem:
+        """The workspace; made when it is first asked for."""
+        if self._backend is None:
+            self._begin()
+        assert self._backend is not None
+        return self._backend
+
+    @property
+    def snapshots(self) -> SnapshotManager:
+        """Named archives of the workspace.
+
+        Raises:
+            TypeError: The filesystem has no archives.
+        """
+        if self._manager is None:
+            filesystem = self.filesystem
+            if not isinstance(filesystem, BaseFilesystem):
+                raise TypeError(f"A {type(filesystem).__name__} has no archives")
+            self._manager = SnapshotManager(filesystem, self._snapshot_dir)
+        return self._manager
+
+    @property
+    def mount_reports(self) -> tuple[MountReport, ...]:
+        """What was mounted, and what was left out."""
+        return self._reports
+
+    @property
+    def dialect(self) -> DialectName:
+        """Whose names and parameters the tools have."""
+        return self._dialect
+
+    @property
+    def session(self) -> Session | None:
+        """Whose workspace it is; None if it serves any session."""
+        return self._session
+
+    def clone(self, *, session: Session | None = None, bus: EventBus | None = None) -> Self:
+        """Return one with a workspace of its own, mounts applied again, for another session.
+
+        A filesystem that was given is shared, since it cannot be made again.
+
+        Raises:
+            ValueError: `bus` is not the session's own.
+        """
+        if session is not None and bus is not None and session.bus is not bus:
+            raise ValueError("bus must be the bus of the session that the section is for")
+        return type(self)(**self._made_with(), session=session)
+
+    def close(self) -> None:
+        """Follow the files no more, and let go of the workspace if the section made it."""
+        if self._stop is not None:
+            self._stop()
+            self._stop = None
+        if self._follower is not None:
+            self._follower.close()
+            self._follower = None
+        backend, self._backend = self._backend, None
+        self._manager = None
+        if backend is not None and backend is not self._given:
+            self._discard(backend)
+
+    # --- what a subclass says ---
+
+    def _create_backend(self) -> Filesystem:
+        """Return the workspace, empty or as it is to be worked on."""
+        if self._given is None:
+            raise PromptError(f"{type(self).__name__} needs a filesystem")
+        return self._given
+
+    def _discard(self, backend: Filesystem) -> None:
+        """Let go of what `_create_backend` made."""
+        if isinstance(backend, BaseFilesystem):
+            backend.close()
+
+    @property
+    def _starts_new(self) -> bool:
+        """Whether nothing but mounts is there at the beginning, and a reset begins anew."""
+        return False
+
+    def _make_tools(self) -> tuple[Tool[Any, Any], ...]:
+        return filesystem_tools(
+            self._dialect, settings=self._settings, binding=self._bound, more=self._more
+        )
+
+    def _text(self) -> str:
+        speech = speech_for(self._dialect, performers={**PERFORMERS, **self._more})
+        text = tool_guidance(speech, self._reports, is_new=self._starts_new)
+        return text.replace("$", "$$")
+
+    def _made_with(self) -> dict[str, Any]:
+        """Return the arguments that make another one like this, but for the session."""
+        return {
+            "title": self.title,
+            "key": self.key,
+            "filesystem": self._given,
+            "mounts": self._mounts,
+            "allowed_host_roots": self._roots,
+            "dialect": self._dialect,
+            "settings": self._settings,
+            "more": self._more,
+            "snapshot_dir": self._snapshot_dir,
+            "template": self._template,
+            "tools": self._tools,
+            "children": self.children,
+            "enabled": self._enabled,
+            "accepts_overrides": self.accepts_overrides,
+        }
+
+    # --- the life of the workspace ---
+
+    def _begin(self) -> None:
+        backend = self._create_backend()
+        try:
+            self._mount(backend)
+        except BaseException:
+            if backend is not self._given:
+                self._discard(backend)
+            raise
+        self._backend = backend
+        if self._session is not None:
+            self._follower = FileFollower(self._session, backend, root_path=_root_path(backend))
+            self._stop = self._session.bus.subscribe(SessionReset, self._start_over)
+
+    def _mount(self, backend: Filesystem) -> None:
+        if not self._mounts:
+            return
+        if not isinstance(backend, BaseFilesystem):
+            raise TypeError(f"A {type(backend).__name__} has no mounts")
+        self._reports = backend.hydrate_all_from_host(self._mounts, allowed_roots=self._roots)
+
+    def _start_over(self, event: SessionReset) -> None:
+        session, backend = self._session, self._backend
+        if session is None or backend is None or event.session_id != session.session_id:
+            return
+        if self._starts_new:
+            for entry in backend.list("."):
+                backend.delete(entry.path, recursive=entry.is_directory)
+            self._mount(backend)
+        if self._follower is not None:
+            self._follower.start_over()
+
+    def _bound(self, context: ToolContext) -> ToolContext:
+        """Return the context of a call, if it is ours."""
+        if self._session is not None and context.session is not self._session:
+            raise ToolValidationError(
+                f"{self.title} belongs to another session: {self._session!r}; use a clone of the"
+                " section for this one"
+            )
+        if context.filesystem is not None:
+            return context
+        filesystem = self.filesystem
+        around = current_transaction()
+        if around is not None:
+            around.join(filesystem)
+        return replace(context, filesystem=filesystem)
+
+
+def _root_path(filesystem: Filesystem) -> str:
+    return filesystem.root if isinstance(filesystem, HostFilesystem) else ""

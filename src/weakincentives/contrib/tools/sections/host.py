@@ -1,0 +1,74 @@
+"""Workspaces in a directory of the host."""
+
+import os
+import shutil
+import tempfile
+from typing import Any
+
+from weakincentives.contrib.tools.guidance import native_guidance
+from weakincentives.contrib.tools.sections.base import FilesystemSection
+from weakincentives.filesystem import DEFAULT_LIMITS, Filesystem, HostFilesystem, Limits
+from weakincentives.prompt import Tool
+
+
+class HostWorkspaceSection(FilesystemSection):
+    """A workspace in a directory of the host.
+
+    Args:
+        root: The directory. Omitted, a temporary one is made, emptied and filled again when
+            the session is reset, and removed by `close`.
+        read_only: Refuse to write.
+        limits: What the filesystem allows.
+    """
+
+    def __init__(
+        self,
+        *,
+        root: str | os.PathLike[str] | None = None,
+        title: str = "Workspace",
+        key: str | None = "workspace",
+        read_only: bool = False,
+        limits: Limits = DEFAULT_LIMITS,
+        **options: Any,
+    ) -> None:
+        """Bring a directory; other `options` are those of `FilesystemSection`."""
+        self._root = root
+        self._read_only = read_only
+        self._limits = limits
+        super().__init__(title=title, key=key, **options)
+
+    @property
+    def _starts_new(self) -> bool:
+        return self._root is None
+
+    def _create_backend(self) -> Filesystem:
+        root = self._root or tempfile.mkdtemp(prefix="wink-workspace-")
+        return HostFilesystem(root, read_only=self._read_only, limits=self._limits)
+
+    def _discard(self, backend: Filesystem) -> None:
+        assert isinstance(backend, HostFilesystem)
+        if self._root is None:
+            backend.cleanup()
+        backend.close()
+        if self._root is None:
+            shutil.rmtree(backend.root, ignore_errors=True)
+
+    def _made_with(self) -> dict[str, Any]:
+        made = {
+            **super()._made_with(),
+            "root": self._root,
+            "read_only": self._read_only,
+            "limits": self._limits,
+        }
+        del made["filesystem"]
+        return made
+
+
+class ClaudeAgentWorkspaceSection(HostWorkspaceSection):
+    """A workspace for an agent that brings file tools of its own; it adds none."""
+
+    def _make_tools(self) -> tuple[Tool[Any, Any], ...]:
+        return ()
+
+    def _text(self) -> str:
+        return native_guidance(self._reports, is_new=self._starts_new).replace("$", "$$")

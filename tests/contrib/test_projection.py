@@ -1,0 +1,273 @@
+"""The VirtualFileSystem slice: what a session knows about its files."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weakincentives.contrib.tools.following import FileFollower
+from weakincentives.contrib.tools.projection import VirtualFileSystem
+from weakincentives.filesystem import (
+    BaseFilesystem,
+    Filesystem,
+    HostFilesystem,
+    InMemoryFilesystem,
+    VfsPath,
+)
+from weakincentives.runtime import InProcessEventBus, ManualClock
+from weakincentives.runtime.session import Session, Snapshot, select_latest
+from weakincentives.runtime.transactions import transaction
+
+BEGINNING = datetime(2026, 5, 4, 3, 2, 1, 987654, UTC)
+
+
+@dataclass
+class Bench:
+    session: Session
+    files: BaseFilesystem
+    clock: ManualClock
+    follower: FileFollower
+
+    @property
+    def known(self) -> VirtualFileSystem:
+        found = select_latest(self.session, VirtualFileSystem)
+        assert found is not None
+        return found
+
+    def versions(self) -> dict[str, int]:
+        return {str(file.path): file.version for file in self.known.files}
+
+
+def bench_on(files: BaseFilesystem, root_path: str = "") -> Bench:
+    session, clock = Session(), ManualClock(BEGINNING)
+    return Bench(
+        session, files, clock, FileFollower(session, files, root_path=root_path, clock=clock)
+    )
+
+
+@pytest.fixture(params=["memory", "host"])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    if request.param == "memory":
+        yield bench_on(InMemoryFilesystem())
+        return
+    (tmp_path / "root").mkdir()
+    with HostFilesystem(tmp_path / "root", git_dir=tmp_path / "store") as files:
+        yield bench_on(files, files.root)
+
+
+def in_transaction(bench: Bench) -> Any:
+    return transaction(bench.session, bench.files)
+
+
+def test_a_new_file_is_version_one_with_both_dates(bench: Bench):
+    with in_transaction(bench):
+        bench.files.write("src/main.py", "print()\n")
+    [file] = bench.known.files
+    assert file.path == VfsPath(("src", "main.py"))
+    assert VfsPath(("src", "main.py")) == file.path
+    assert (file.version, file.size_bytes, file.encoding) == (1, 8, "utf-8")
+    assert file.created_at == file.updated_at == datetime(2026, 5, 4, 3, 2, 1, 987000, UTC)
+
+
+def test_writing_again_counts_up_and_moves_only_the_second_date(bench: Bench):
+    bench.files.write("a.txt", "one")
+    bench.clock.advance(5)
+    bench.files.write("a.txt", "three", mode="overwrite")
+    bench.clock.advance(5)
+    bench.files.write("a.txt", "!", mode="append")
+    file = bench.known.file("a.txt")
+    assert file is not None
+    assert (file.version, file.size_bytes, file.encoding) == (3, 6, "utf-8")
+    assert file.updated_at - file.created_at == timedelta(seconds=10)
+
+
+def test_bytes_that_are_no_text_are_said_to_be_binary(bench: Bench):
+    bench.files.write_bytes("a", b"\xff\x00")
+    bench.files.write_bytes("b", b"text")
+    assert [file.encoding for file in bench.known.files] == ["binary", "utf-8"]
+
+
+def test_files_are_sorted_by_their_segments(bench: Bench):
+    for path in ("b", "a-b", "a/z", "a/b/c", "a.txt"):
+        bench.files.write(path, "x")
+    assert [str(file.path) for file in bench.known.files] == ["a/b/c", "a/z", "a-b", "a.txt", "b"]
+
+
+def test_deleting_a_directory_takes_everything_below_it_and_nothing_else(bench: Bench):
+    for path in ("a/b/c", "a/b-c", "a/d", "a.txt", "ab"):
+        bench.files.write(path, "x")
+    bench.files.delete("a/b", recursive=True)
+    assert list(bench.versions()) == ["a/b-c", "a/d", "a.txt", "ab"]
+    bench.files.delete("a", recursive=True)
+    assert list(bench.versions()) == ["a.txt", "ab"]
+
+
+def test_a_file_that_comes_back_begins_again(bench: Bench):
+    bench.files.write("a", "1")
+    bench.files.write("a", "2", mode="overwrite")
+    bench.files.delete("a")
+    bench.files.write("a", "3")
+    assert bench.versions() == {"a": 1}
+
+
+def test_a_renamed_directory_keeps_the_versions_of_its_files(bench: Bench):
+    bench.files.write("a/x", "1")
+    bench.files.write("a/x", "2", mode="overwrite")
+    bench.files.write("a/b/y", "1")
+    bench.clock.advance(1)
+    bench.files.move("a", "z")
+    assert bench.versions() == {"z/b/y": 1, "z/x": 2}
+    moved = bench.known.file("z/x")
+    assert moved is not None
+    assert moved.updated_at > moved.created_at
+
+
+def test_what_was_rolled_back_was_never_known(bench: Bench):
+    bench.files.write("a", "1")
+    before = bench.known
+    with pytest.raises(RuntimeError), in_transaction(bench):
+        bench.files.write("a", "2", mode="overwrite")
+        bench.files.write("b", "1")
+        raise RuntimeError
+    assert bench.known == before
+
+
+def test_nothing_is_known_before_the_transaction_is_over(bench: Bench):
+    with in_transaction(bench):
+        bench.files.write("a", "1")
+        assert bench.versions() == {}
+    assert bench.versions() == {"a": 1}
+
+
+def test_an_import_counts_up_only_what_it_changed(bench: Bench, tmp_path: Path):
+    for path in ("same", "other", "gone"):
+        bench.files.write(path, "1")
+    bench.files.export_archive(tmp_path / "a.zip")
+    bench.files.write("other", "2", mode="overwrite")
+    bench.files.write("new", "1")
+    bench.files.delete("gone")
+    bench.files.import_archive(tmp_path / "a.zip")
+    assert bench.versions() == {"gone": 1, "other": 3, "same": 1}
+
+
+def test_a_restore_counts_up_only_what_it_changed(bench: Bench):
+    assert isinstance(bench.files, HostFilesystem | InMemoryFilesystem)
+    bench.files.write("same", "1")
+    bench.files.write("other", "1")
+    kept = bench.files.snapshot()
+    bench.files.write("other", "2", mode="overwrite")
+    bench.files.restore(kept)
+    assert bench.versions() == {"other": 3, "same": 1}
+
+
+def test_what_was_there_first_is_compared_after_a_restore_too(bench: Bench):
+    assert isinstance(bench.files, HostFilesystem | InMemoryFilesystem)
+    bench.files.write("same", "1")
+    bench.files.write("other", "1")
+    bench.session.reset()
+    kept = bench.files.snapshot()
+    bench.files.write("other", "2", mode="overwrite")
+    bench.files.restore(kept)
+    assert bench.versions() == {"other": 3, "same": 1}
+
+
+def test_what_a_shell_changed_is_known_when_its_call_is_over(tmp_path: Path):
+    with HostFilesystem(tmp_path) as files:
+        bench = bench_on(files, files.root)
+        files.write("a", "1")
+        files.write("b", "1")
+        with transaction(bench.session, files, outside=True):
+            (tmp_path / "a").write_text("22")
+            (tmp_path / "b").unlink()
+            (tmp_path / "c").write_bytes(b"\0\1")
+        assert bench.versions() == {"a": 2, "c": 1}
+        files.cleanup()
+
+
+def test_the_first_look_finds_everything_whatever_its_name(tmp_path: Path):
+    (tmp_path / "däta").mkdir()
+    (tmp_path / "däta" / "x.bin").write_bytes(b"\xff\0")
+    (tmp_path / ("n" * 120)).write_text("long")
+    (tmp_path / "link").symlink_to("nowhere")
+    (tmp_path / "empty").mkdir()
+    with HostFilesystem(tmp_path) as files:
+        known = bench_on(files, files.root).known
+    assert known.root_path == str(tmp_path)
+    assert {str(file.path): file.encoding for file in known.files} == {
+        "däta/x.bin": "binary",
+        "n" * 120: "utf-8",
+    }
+
+
+def test_it_goes_into_json_and_back(bench: Bench):
+    bench.files.write("a/b.txt", "1")
+    bench.session[VirtualFileSystem].seed(bench.known)
+    snapshot = bench.session.snapshot()
+    again = Snapshot.from_json(snapshot.to_json(), types=[VirtualFileSystem])
+    other = Session()
+    other.restore(again)
+    assert select_latest(other, VirtualFileSystem) == bench.known
+
+
+def test_sessions_on_one_bus_know_only_their_own_files():
+    bus = InProcessEventBus()
+    mine, theirs = Session(bus=bus), Session(bus=bus)
+    my_files, their_files = InMemoryFilesystem(), InMemoryFilesystem()
+    FileFollower(mine, my_files)
+    FileFollower(theirs, their_files)
+    with transaction(mine, my_files):
+        my_files.write("mine", "1")
+    their_files.write("theirs", "1")
+    their_files.restore(their_files.snapshot())
+    assert _paths(mine) == ["mine"]
+    assert _paths(theirs) == ["theirs"]
+
+
+def test_one_that_is_closed_follows_no_more(bench: Bench):
+    bench.follower.close()
+    bench.files.write("a", "1")
+    assert bench.versions() == {}
+
+
+def _paths(session: Session) -> list[str]:
+    known = select_latest(session, VirtualFileSystem)
+    assert known is not None
+    return [str(file.path) for file in known.files]
+
+
+NAMES = st.sampled_from(["a", "b", "a/b", "a/c", "d/e/f", "d"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["write", "delete", "move", "restore"]), NAMES, NAMES)))
+def test_it_always_lists_exactly_the_files_that_are_there(steps: list[tuple[str, str, str]]):
+    bench = bench_on(InMemoryFilesystem())
+    files = bench.files
+    assert isinstance(files, InMemoryFilesystem)
+    kept = files.snapshot()
+    for operation, path, other in steps:
+        try:
+            with in_transaction(bench):
+                if operation == "write":
+                    files.write(path, other, mode="overwrite")
+                elif operation == "delete":
+                    files.delete(path, recursive=True)
+                elif operation == "move":
+                    files.move(path, other)
+                else:
+                    files.restore(kept)
+        except OSError:
+            pass
+        assert [str(file.path) for file in bench.known.files] == _sorted_files(files)
+        assert all(
+            file.size_bytes == files.stat(str(file.path)).size_bytes for file in bench.known.files
+        )
+
+
+def _sorted_files(files: Filesystem) -> list[str]:
+    return sorted((match.path for match in files.glob("**")), key=lambda path: path.split("/"))
