@@ -1,31 +1,26 @@
 """The executor: one call, one transaction, one event."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
 
+from tests.adapters.bench import TOOLS, Bench, Many, Note, Write, files
 from weakincentives.adapters import (
-    AllowedPaths,
-    Approval,
-    ApprovalRequest,
     FileSeen,
-    Policy,
-    ReadBeforeWrite,
     ToolCall,
     ToolExecutor,
     ToolOutcome,
 )
-from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import (
     BaseFilesystem,
     Filesystem,
+    FilesystemSnapshot,
     FileWritten,
     HostFilesystem,
-    InMemoryFilesystem,
+    ReadableFilesystem,
 )
 from weakincentives.filesystem.testing import MockFilesystem
 from weakincentives.prompt import PromptError, Tool, ToolContext, ToolResult
@@ -39,107 +34,6 @@ from weakincentives.runtime import (
     ToolInvoked,
 )
 from weakincentives.runtime.session import Session
-
-
-@dataclass(frozen=True)
-class Path_:
-    file_path: str
-
-
-@dataclass(frozen=True)
-class Write:
-    file_path: str
-    content: str = ""
-    mode: str = "overwrite"
-
-
-@dataclass(frozen=True)
-class Many:
-    paths: tuple[str, ...]
-    fail: str = ""
-
-
-@dataclass(frozen=True)
-class Note:
-    text: str
-
-
-def files(context: ToolContext) -> BaseFilesystem:
-    assert isinstance(context.filesystem, BaseFilesystem)
-    return context.filesystem
-
-
-def read_file(params: Path_, *, context: ToolContext) -> ToolResult[str]:
-    return ToolResult("content:", files(context).read(params.file_path).content)
-
-
-def write_file(params: Write, *, context: ToolContext) -> ToolResult[str]:
-    files(context).write(params.file_path, params.content)
-    context.session[Note].append(Note(params.file_path))
-    return ToolResult(f"wrote {params.file_path}")
-
-
-def write_many(params: Many, *, context: ToolContext) -> ToolResult[str]:
-    for path in params.paths:
-        files(context).write(path, "many")
-        context.session[Note].append(Note(path))
-    match params.fail:
-        case "result":
-            return ToolResult.error("the result is a failure")
-        case "validation":
-            raise ToolValidationError("too late to say no")
-        case "bug":
-            raise RuntimeError("a bug")
-        case "interrupt":
-            raise KeyboardInterrupt
-        case _:
-            return ToolResult("wrote many")
-
-
-TOOLS: list[Tool[Any, Any]] = [
-    Tool("read_file", "Reads.", read_file, read_only=True),
-    Tool("write_file", "Writes.", write_file),
-    Tool("write_many", "Writes many.", write_many),
-]
-
-
-@pytest.fixture(params=["memory", "host"])
-def fs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BaseFilesystem]:
-    if request.param == "memory":
-        yield InMemoryFilesystem()
-        return
-    root = tmp_path / "workspace"
-    root.mkdir()
-    with HostFilesystem(root, git_dir=tmp_path / "store") as host:
-        yield host
-
-
-@dataclass
-class Bench:
-    fs: BaseFilesystem
-    session: Session = field(default_factory=Session)
-    policies: tuple[Policy, ...] = ()
-    given: dict[str, Any] = field(default_factory=dict)
-
-    def call(self, name: str, **arguments: Any) -> ToolResult[Any]:
-        context = ToolContext(None, None, None, self.session, filesystem=self.fs, **self.given)
-        executor = ToolExecutor(TOOLS, context=context, policies=self.policies)
-        return executor.execute(ToolCall(name, arguments, "call-1")).result
-
-    @property
-    def invoked(self) -> ToolInvoked:
-        found = self.session[ToolInvoked].latest()
-        assert found is not None
-        return found
-
-    def state(self) -> object:
-        contents = {each.path: self.fs.read(each.path).content for each in self.fs.glob("**")}
-        return contents, self.session[Note].all()
-
-
-@pytest.fixture
-def bench(fs: BaseFilesystem) -> Bench:
-    return Bench(fs)
 
 
 def test_a_call_is_parsed_run_and_recorded(bench: Bench):
@@ -392,91 +286,31 @@ def test_calls_are_counted_against_the_budget(bench: Bench):
     assert not bench.fs.exists("c")
 
 
-# --- policies ---
+# --- changes past the filesystem ---
 
 
-@pytest.fixture
-def careful(fs: BaseFilesystem) -> Bench:
-    return Bench(fs, policies=(ReadBeforeWrite(),))
+class CountsLooks(HostFilesystem):
+    """Counts how often it is compared with a snapshot."""
+
+    looks = 0
+
+    def view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem:
+        self.looks += 1
+        return super().view(snapshot)
 
 
-def test_new_files_need_not_be_read(careful: Bench):
-    assert careful.call("write_file", file_path="new", content="1").success
-    assert careful.call("write_file", file_path="new", content="2").success
+def shell(params: Many, *, context: ToolContext) -> ToolResult[str]:
+    for path in params.paths:
+        Path(files(context).root, path).write_text("by a shell")
+    return ToolResult.error("failed") if params.fail else ToolResult("done")
 
 
-def test_a_file_must_be_read_before_it_is_changed(careful: Bench):
-    careful.fs.write("a", "old")
-    refused = careful.call("write_file", file_path="a", content="new")
-    assert not refused.success
-    assert "have not read it" in refused.message
-    careful.call("read_file", file_path="./a")
-    assert careful.call("write_file", file_path="/x/../a", content="new").success
-
-
-def test_a_file_that_has_changed_since_must_be_read_again(careful: Bench):
-    careful.fs.write("a", "old")
-    careful.call("read_file", file_path="a")
-    careful.fs.write("a", "changed by somebody")
-    refused = careful.call("write_file", file_path="a", content="new")
-    assert "has changed since you read it" in refused.message
-    careful.fs.write("a", "old")
-    assert careful.call("write_file", file_path="a", content="new").success
-
-
-def test_what_was_seen_goes_back_with_the_session(careful: Bench):
-    careful.fs.write("a", "old")
-    careful.session.snapshot("start")
-    careful.call("read_file", file_path="a")
-    assert [each.path for each in careful.session[FileSeen].all()] == ["a"]
-    careful.session.rollback("start")
-    assert not careful.call("write_file", file_path="a", content="new").success
-
-
-def test_only_allowed_paths_are_touched(fs: BaseFilesystem):
-    bench = Bench(fs, policies=(AllowedPaths(["src/**"], deny=["**/*.lock"]),))
-    assert bench.call("write_file", file_path="src/a.py").success
-    refused = bench.call("write_file", file_path="etc/passwd")
-    assert "allowed are src/**" in refused.message
-    assert "denied" in bench.call("write_file", file_path="src/x.lock").message
-    assert not bench.call("write_many", paths=["src/b.py", "other"]).success
-    assert not fs.exists("src/b.py")
-    fs.write("secret", "1")
-    assert bench.call("read_file", file_path="secret").success
-    strict = Bench(fs, policies=(AllowedPaths(["src/**"], access="any"),))
-    assert not strict.call("read_file", file_path="secret").success
-
-
-def test_a_path_that_was_not_named_is_caught_before_it_is_kept(fs: BaseFilesystem):
-    def sneaky(params: Path_, *, context: ToolContext) -> ToolResult[str]:
-        files(context).write("elsewhere", "1")
-        return ToolResult("done")
-
-    session = Session()
-    context = ToolContext(None, None, None, session, filesystem=fs)
-    executor = ToolExecutor(
-        [Tool("sneaky", "Sneaky.", sneaky)], context=context, policies=[AllowedPaths(["src/**"])]
-    )
-    outcome = executor.execute(ToolCall("sneaky", {"file_path": "src/a"}))
-    assert "elsewhere may not be touched" in outcome.text
-    assert not fs.exists("elsewhere")
-
-
-def test_somebody_is_asked_with_the_diff_that_would_be_applied(fs: BaseFilesystem):
-    asked: list[ApprovalRequest] = []
-    answers: list[bool | str] = [False, "Not this file.", True]
-
-    def ask(request: ApprovalRequest) -> bool | str:
-        asked.append(request)
-        return answers.pop(0)
-
-    fs.write("a", "old\n")
-    bench = Bench(fs, policies=(Approval(ask),))
-    assert "not approved" in bench.call("write_file", file_path="a", content="new\n").message
-    assert bench.call("write_file", file_path="a", content="new\n").message == "Not this file."
-    assert fs.read("a").content == "old\n"
-    assert bench.call("write_file", file_path="a", content="new\n").success
-    assert fs.read("a").content == "new\n"
-    assert all("-old\n+new\n" in each.diff.patch() for each in asked[2:])
-    assert bench.call("read_file", file_path="a").success
-    assert len(asked) == 3
+def test_what_a_shell_changed_is_looked_for_once_and_not_at_all_if_it_failed(tmp_path: Path):
+    (tmp_path / "root").mkdir()
+    with CountsLooks(tmp_path / "root", git_dir=tmp_path / "store") as fs:
+        bench = Bench(fs)
+        executor = bench.executor(Tool("shell", "Runs.", shell, outside=True))
+        executor.execute(ToolCall("shell", {"paths": ["a", "b"], "fail": "yes"}))
+        assert (fs.looks, bench.fs.list()) == (0, ())
+        executor.execute(ToolCall("shell", {"paths": ["a", "b"]}))
+        assert (fs.looks, bench.invoked.paths) == (1, ("a", "b"))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 from weakincentives.adapters.calls import CheckedCall, ToolCall, paths_of
 from weakincentives.adapters.policies import Policy
@@ -20,8 +20,8 @@ from weakincentives.filesystem import (
     EntryMoved,
     Filesystem,
     FilesystemSnapshot,
-    HostFilesystem,
-    InMemoryFilesystem,
+    ReadableFilesystem,
+    SnapshotableFilesystem,
     diff,
 )
 from weakincentives.filesystem.guarding import reading_only
@@ -175,7 +175,7 @@ class ToolExecutor:
         return result, run.paths
 
     def _state_before(self, filesystem: Filesystem | None) -> "_Before | None":
-        if self._needs_diff and isinstance(filesystem, HostFilesystem | InMemoryFilesystem):
+        if self._needs_diff and isinstance(filesystem, _Comparable):
             return _Before(filesystem, take_snapshot(filesystem, "before approval"))
         return None
 
@@ -244,14 +244,23 @@ class _Run:
         self.snapshot_ref: str | None = None
 
 
+@runtime_checkable
+class _Comparable(SnapshotableFilesystem, Protocol):
+    """A filesystem that can be compared with what it was."""
+
+    def view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem: ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Before:
     """The state before a call, to compare with."""
 
-    filesystem: HostFilesystem | InMemoryFilesystem
+    filesystem: _Comparable
     snapshot: FilesystemSnapshot
 
-    def diff(self) -> Diff:
+    def diff(self) -> Diff | None:
+        if not isinstance(self.filesystem, ReadableFilesystem):
+            return None
         return diff(self.filesystem.view(self.snapshot), self.filesystem)
 
 

@@ -164,7 +164,10 @@ class Approval(Policy):
     def review(self, call: CheckedCall, changed: Sequence[str], diff: Diff | None) -> str | None:
         """Ask, unless nothing has changed; what cannot be shown is refused."""
         if diff is None and changed:
-            return "The change cannot be shown for approval: the filesystem keeps no snapshots"
+            return (
+                "The change cannot be shown for approval:"
+                " the filesystem cannot be compared with a snapshot"
+            )
         if not diff or (self._tools and call.tool.name not in self._tools):
             return None
         answer = self._ask(ApprovalRequest(call.tool.name, call.params, diff))

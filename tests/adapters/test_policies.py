@@ -1,0 +1,227 @@
+"""Policies: what may forbid a call, and what the model is told."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.adapters.bench import Bench, Note, Path_, files
+from weakincentives.adapters import (
+    AllowedPaths,
+    Approval,
+    ApprovalRequest,
+    FileSeen,
+    Policy,
+    ReadBeforeWrite,
+    ToolCall,
+    ToolExecutor,
+)
+from weakincentives.filesystem import (
+    BaseFilesystem,
+    FilesystemSnapshot,
+    HostFilesystem,
+    InMemoryFilesystem,
+    diff,
+)
+from weakincentives.filesystem.testing import MockFilesystem
+from weakincentives.prompt import Tool, ToolContext, ToolResult
+from weakincentives.runtime.session import Session
+
+
+@pytest.fixture
+def careful(fs: BaseFilesystem) -> Bench:
+    return Bench(fs, policies=(ReadBeforeWrite(),))
+
+
+def test_new_files_need_not_be_read(careful: Bench):
+    assert careful.call("write_file", file_path="new", content="1").success
+    assert careful.call("write_file", file_path="new", content="2").success
+
+
+def test_a_file_must_be_read_before_it_is_changed(careful: Bench):
+    careful.fs.write("a", "old")
+    refused = careful.call("write_file", file_path="a", content="new")
+    assert not refused.success
+    assert "have not read it" in refused.message
+    careful.call("read_file", file_path="./a")
+    assert careful.call("write_file", file_path="/x/../a", content="new").success
+
+
+def test_a_file_that_has_changed_since_must_be_read_again(careful: Bench):
+    careful.fs.write("a", "old")
+    careful.call("read_file", file_path="a")
+    careful.fs.write("a", "changed by somebody")
+    refused = careful.call("write_file", file_path="a", content="new")
+    assert "has changed since you read it" in refused.message
+    careful.fs.write("a", "old")
+    assert careful.call("write_file", file_path="a", content="new").success
+
+
+def test_what_was_seen_goes_back_with_the_session(careful: Bench):
+    careful.fs.write("a", "old")
+    careful.session.snapshot("start")
+    careful.call("read_file", file_path="a")
+    assert [each.path for each in careful.session[FileSeen].all()] == ["a"]
+    careful.session.rollback("start")
+    assert not careful.call("write_file", file_path="a", content="new").success
+
+
+def test_only_allowed_paths_are_touched(fs: BaseFilesystem):
+    bench = Bench(fs, policies=(AllowedPaths(["src/**"], deny=["**/*.lock"]),))
+    assert bench.call("write_file", file_path="src/a.py").success
+    refused = bench.call("write_file", file_path="etc/passwd")
+    assert "allowed are src/**" in refused.message
+    assert "denied" in bench.call("write_file", file_path="src/x.lock").message
+    assert not bench.call("write_many", paths=["src/b.py", "other"]).success
+    assert not fs.exists("src/b.py")
+    fs.write("secret", "1")
+    assert bench.call("read_file", file_path="secret").success
+    strict = Bench(fs, policies=(AllowedPaths(["src/**"], access="any"),))
+    assert not strict.call("read_file", file_path="secret").success
+
+
+def test_a_path_that_was_not_named_is_caught_before_it_is_kept(fs: BaseFilesystem):
+    def sneaky(params: Path_, *, context: ToolContext) -> ToolResult[str]:
+        files(context).write("elsewhere", "1")
+        return ToolResult("done")
+
+    session = Session()
+    context = ToolContext(None, None, None, session, filesystem=fs)
+    executor = ToolExecutor(
+        [Tool("sneaky", "Sneaky.", sneaky)], context=context, policies=[AllowedPaths(["src/**"])]
+    )
+    outcome = executor.execute(ToolCall("sneaky", {"file_path": "src/a"}))
+    assert "elsewhere may not be touched" in outcome.text
+    assert not fs.exists("elsewhere")
+
+
+def ask_with(answer: Callable[[ApprovalRequest], bool | str]) -> tuple[Approval, list[str]]:
+    """Return a policy that asks, and the patches that it shows."""
+    shown: list[str] = []
+
+    def ask(request: ApprovalRequest) -> bool | str:
+        shown.append(request.diff.patch())
+        return answer(request)
+
+    return Approval(ask), shown
+
+
+def everything(params: None, *, context: ToolContext) -> ToolResult[str]:
+    """Change files in every way."""
+    fs = files(context)
+    fs.write("a", "new\n")
+    fs.write("made/here", "x\n")
+    fs.mkdir("empty")
+    fs.delete("b")
+    fs.move("c", "d")
+    context.session[Note].append(Note("done"))
+    return ToolResult("done")
+
+
+EVERYTHING = Tool("everything", "Changes everything.", everything)
+
+
+def plant(fs: BaseFilesystem) -> None:
+    for path in ("a", "b", "c"):
+        fs.write(path, f"old {path}\n")
+
+
+def executor_of(bench: Bench, *policies: Policy, tool: Tool[Any, Any] = EVERYTHING) -> ToolExecutor:
+    context = ToolContext(None, None, None, bench.session, filesystem=bench.fs)
+    return ToolExecutor([tool], context=context, policies=policies)
+
+
+def test_what_is_approved_is_what_was_shown(bench: Bench):
+    plant(bench.fs)
+    assert isinstance(bench.fs, HostFilesystem | InMemoryFilesystem)
+    before = bench.fs.snapshot()
+    approval, shown = ask_with(lambda _: True)
+    assert executor_of(bench, approval).execute(ToolCall("everything")).result.success
+    assert shown == [diff(bench.fs.view(before), bench.fs).patch()]
+    assert "-old a\n+new" in shown[0]
+
+
+@pytest.mark.parametrize("answer", [False, "Not this.", ""])
+def test_what_is_refused_leaves_no_trace(bench: Bench, answer: bool | str):
+    plant(bench.fs)
+    before = bench.state()
+    approval, shown = ask_with(lambda _: answer)
+    outcome = executor_of(bench, approval).execute(ToolCall("everything"))
+    assert outcome.text == (answer or "The change was not approved")
+    assert bench.state() == before
+    assert [each.name for each in bench.fs.list()] == ["a", "b", "c"]
+    assert len(shown) == 1
+    assert not bench.invoked.success
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no answer"), KeyboardInterrupt(), EOFError()])
+def test_somebody_who_fails_to_answer_approves_nothing(bench: Bench, error: BaseException):
+    def fail(request: ApprovalRequest) -> bool:
+        raise error
+
+    plant(bench.fs)
+    before = bench.state()
+    with pytest.raises(type(error)):
+        executor_of(bench, Approval(fail)).execute(ToolCall("everything"))
+    assert bench.state() == before
+    assert not bench.invoked.success
+
+
+def test_an_empty_directory_is_a_change_to_approve(bench: Bench):
+    def make(params: None, *, context: ToolContext) -> ToolResult[str]:
+        files(context).mkdir("empty")
+        return ToolResult("made")
+
+    approval, shown = ask_with(lambda _: False)
+    tool = Tool("make", "Makes.", make)
+    executor_of(bench, approval, tool=tool).execute(ToolCall("make"))
+    assert len(shown) == 1
+    assert not bench.fs.exists("empty")
+
+
+class Foreign(MockFilesystem):
+    """A filesystem that goes back to snapshots, and cannot show them."""
+
+    def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
+        return self.backend.snapshot(tag=tag)
+
+    def restore(self, snapshot: FilesystemSnapshot) -> None:
+        self.backend.restore(snapshot)
+
+
+def test_a_change_that_cannot_be_shown_is_refused():
+    foreign, session = Foreign(), Session()
+
+    def write(params: Path_, *, context: ToolContext) -> ToolResult[str]:
+        if params.file_path:
+            foreign.write(params.file_path, "new")
+        return ToolResult("done")
+
+    approval, shown = ask_with(lambda _: True)
+    context = ToolContext(None, None, None, session, filesystem=foreign)
+    executor = ToolExecutor([Tool("write", "Writes.", write)], context=context, policies=[approval])
+    refused = executor.execute(ToolCall("write", {"file_path": "a"}))
+    assert refused.text.startswith("The change cannot be shown for approval")
+    assert not foreign.backend.exists("a")
+    assert executor.execute(ToolCall("write", {"file_path": ""})).result.success
+    assert shown == []
+
+
+def test_somebody_is_asked_with_the_diff_that_would_be_applied(fs: BaseFilesystem):
+    asked: list[ApprovalRequest] = []
+    answers: list[bool | str] = [False, "Not this file.", True]
+
+    def ask(request: ApprovalRequest) -> bool | str:
+        asked.append(request)
+        return answers.pop(0)
+
+    fs.write("a", "old\n")
+    bench = Bench(fs, policies=(Approval(ask),))
+    assert "not approved" in bench.call("write_file", file_path="a", content="new\n").message
+    assert bench.call("write_file", file_path="a", content="new\n").message == "Not this file."
+    assert fs.read("a").content == "old\n"
+    assert bench.call("write_file", file_path="a", content="new\n").success
+    assert fs.read("a").content == "new\n"
+    assert all("-old\n+new\n" in each.diff.patch() for each in asked[2:])
+    assert bench.call("read_file", file_path="a").success
+    assert len(asked) == 3
