@@ -1,5 +1,14 @@
-"""Sessions: typed slices, pure reducers, snapshots."""
+"""Sessions: typed slices, pure reducers, snapshots, dumps."""
 
+from weakincentives.runtime.session.dump import (
+    MAX_DUMP_BYTES,
+    FilesystemHolder,
+    LoadedDump,
+    dump_session_tree,
+    load_dump,
+    load_session,
+)
+from weakincentives.runtime.session.dumpformat import DumpError
 from weakincentives.runtime.session.reducers import (
     EventReducer,
     Method,
@@ -21,7 +30,11 @@ from weakincentives.runtime.session.snapshots import Snapshot, SnapshotFormatErr
 from weakincentives.runtime.session.store import Mark
 
 __all__ = [
+    "MAX_DUMP_BYTES",
+    "DumpError",
     "EventReducer",
+    "FilesystemHolder",
+    "LoadedDump",
     "Mark",
     "Method",
     "Reducer",
@@ -34,6 +47,9 @@ __all__ = [
     "SnapshotFormatError",
     "UnknownTagError",
     "append_all",
+    "dump_session_tree",
+    "load_dump",
+    "load_session",
     "publishing_session",
     "replace_latest",
     "replace_latest_by",

@@ -1,0 +1,302 @@
+"""Dumps: a session, its children and their files on disk, to go on from anywhere.
+
+A dump is `<id>.jsonl` with the sessions and `<id>.fs.zip` with the files. Both are replaced
+together. Loading looks up types among those that are given, and checks everything first.
+"""
+
+import os
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol, cast
+
+from weakincentives.errors import SnapshotError
+from weakincentives.filesystem import (
+    DEFAULT_ARCHIVE_LIMITS,
+    ArchivableFilesystem,
+    ArchiveError,
+    ArchiveLimits,
+    BaseFilesystem,
+    Filesystem,
+    InMemoryFilesystem,
+    InvalidPathError,
+    ReadableFilesystem,
+    export_archive,
+    validate_path,
+)
+from weakincentives.filesystem.snapshots.shelf import Shelf, sealed
+from weakincentives.runtime.clock import SYSTEM_CLOCK
+from weakincentives.runtime.events import EventBus
+from weakincentives.runtime.session.dumpfiles import DumpFiles, described, opened, write_text
+from weakincentives.runtime.session.dumpformat import (
+    Types,
+    read_snapshots,
+    refusal,
+    written,
+)
+from weakincentives.runtime.session.dumptree import rebuilt, taken
+from weakincentives.runtime.session.session import Session
+
+MAX_DUMP_BYTES = 1024**3
+
+_ATTEMPTS = 3
+_LABEL = "session_id"
+_NOWHERE = "/"  # the root of a workspace that is nowhere on disk
+
+
+class FilesystemHolder(Protocol):
+    """Whatever has a filesystem, such as a section of a prompt."""
+
+    @property
+    def filesystem(self) -> Filesystem | None:
+        """The workspace."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedDump:
+    """What was in a dump; `filesystem` is None if it had no files."""
+
+    session: Session
+    filesystem: ArchivableFilesystem | None
+    created_at: datetime
+
+
+def dump_session_tree(
+    session: Session,
+    target: str | os.PathLike[str],
+    filesystem_section: FilesystemHolder | Filesystem | None = None,
+    *,
+    created_at: datetime | None = None,
+) -> Path | None:
+    """Write a session with all sessions below it, and the files, to the disk.
+
+    The files are named after the session's label `session_id`, or else its id. An earlier dump
+    of that name is replaced as a whole; a process that is killed leaves the old one or the
+    new one.
+
+    Args:
+        session: The root of the tree.
+        target: The directory; or a file in it, whose own name does not matter.
+        filesystem_section: What has the files as its `filesystem`; or the filesystem itself.
+        created_at: The date of the dump; the same state with the same date gives the same bytes.
+
+    Returns:
+        The `.jsonl` file; None if no session has an item and there are no files.
+
+    Raises:
+        SerdeError: An item holds what JSON cannot say; nothing has changed.
+        InvalidPathError: The label `session_id` is not a plain name.
+        ValueError: `created_at` has no time zone, or the target is inside the workspace.
+        OSError: A file cannot be read or written; the earlier dump is still there.
+    """
+    date = _date(created_at)
+    name = _name(session)
+    tree = taken(session, date)
+    filesystem = _filesystem_of(filesystem_section)
+    if not tree.has_items and (filesystem is None or not filesystem.list(".")):
+        return None
+    files = DumpFiles(_directory(Path(target)) / f"{name}.jsonl")
+    with _staged(files, filesystem) as staged:
+        found = None
+        if filesystem is not None:
+            _export(filesystem, staged, files.archive, date)
+            sealed(staged)
+            found = described(staged)
+        text = staged.with_suffix(".jsonl")
+        write_text(text, written(tree.header(found), tree.snapshots))
+        files.publish(text, None if found is None else staged)
+    return files.text
+
+
+def load_session(
+    path: str | os.PathLike[str],
+    types: Types = (),
+    *,
+    filesystem: ArchivableFilesystem | None = None,
+    session_only: bool = False,
+    bus: EventBus | None = None,
+    archive_limits: ArchiveLimits = DEFAULT_ARCHIVE_LIMITS,
+    max_bytes: int = MAX_DUMP_BYTES,
+) -> Session:
+    """Return the session in a dump, with its children; put the files into `filesystem`.
+
+    Without a filesystem the archive is checked, and stays where it is. Everything else is
+    as with `load_dump`.
+    """
+    loaded = _load(
+        DumpFiles(Path(path).resolve()),
+        types,
+        filesystem,
+        _Options(session_only, bus, archive_limits, max_bytes),
+    )
+    return loaded.session
+
+
+def load_dump(
+    path: str | os.PathLike[str],
+    types: Types = (),
+    *,
+    filesystem: ArchivableFilesystem | None = None,
+    bus: EventBus | None = None,
+    archive_limits: ArchiveLimits = DEFAULT_ARCHIVE_LIMITS,
+    max_bytes: int = MAX_DUMP_BYTES,
+) -> LoadedDump:
+    """Return all that is in a dump; the files go into memory, or into `filesystem`.
+
+    All of it is checked before anything changes. Reducers are code, so they are not in a dump:
+    register them again.
+
+    Args:
+        path: The `.jsonl` file; the archive is looked for beside it.
+        types: The types of the slices beside those of this package; or types by the names
+            that the dump has for them. Nothing that the dump names is imported.
+        filesystem: What is made as it was, on any backend. It stays as it is if the dump has
+            no files.
+        bus: Where events of the session are published; its children get buses of their own.
+        archive_limits: How much the archive may unfold to.
+        max_bytes: How large the `.jsonl` file may be.
+
+    Raises:
+        FileNotFoundError: There is no dump.
+        DumpError: It is none, cut off, damaged, of another version, has a type that was not
+            given, or its two files are not of one dump.
+        LimitExceededError: The files exceed the quota of the filesystem.
+    """
+    files = DumpFiles(Path(path).resolve())
+    chosen = InMemoryFilesystem() if filesystem is None else filesystem
+    return _load(files, types, chosen, _Options(False, bus, archive_limits, max_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    session_only: bool
+    bus: EventBus | None
+    archive_limits: ArchiveLimits
+    max_bytes: int
+
+
+def _load(
+    files: DumpFiles, types: Types, filesystem: ArchivableFilesystem | None, options: _Options
+) -> LoadedDump:
+    """Load a dump; once more if somebody has replaced it meanwhile."""
+    if filesystem is not None and not isinstance(filesystem, ArchivableFilesystem):  # pyright: ignore[reportUnnecessaryIsInstance] # callers may be untyped
+        raise TypeError(f"Filesystem takes no archives: {filesystem!r}")
+    # an iterator would be empty for the second session
+    known = cast("Types", types) if isinstance(types, Mapping) else tuple(types)
+    for _ in range(_ATTEMPTS):
+        before = files.marks
+        try:
+            loaded = _loaded(files, known, filesystem, options)
+        except (ValueError, FileNotFoundError):
+            if files.marks == before:
+                raise
+            continue
+        if files.marks == before:
+            return loaded
+    raise refusal(files.text, "Dump is replaced again and again", "load it when that has ended")
+
+
+def _loaded(
+    files: DumpFiles, types: Types, filesystem: ArchivableFilesystem | None, options: _Options
+) -> LoadedDump:
+    path, header = files.find(text_only=options.session_only)
+    with opened(path) as file:
+        if os.fstat(file.fileno()).st_size > options.max_bytes:
+            raise refusal(
+                path, f"Dump is larger than {options.max_bytes} bytes", "allow more: max_bytes="
+            )
+        file.readline()
+        snapshots = read_snapshots(path, file, header, types)
+    session = rebuilt(header, snapshots, options.bus)
+    if header.archive is None or options.session_only or filesystem is None:
+        return LoadedDump(session, None, header.created_at)
+    _import(filesystem, files.archive, options.archive_limits)
+    return LoadedDump(session, filesystem, header.created_at)
+
+
+def _import(filesystem: ArchivableFilesystem, path: Path, limits: ArchiveLimits) -> None:
+    try:
+        if isinstance(filesystem, BaseFilesystem):
+            filesystem.import_archive(path, archive_limits=limits)
+        else:
+            filesystem.import_archive(path)
+    except ArchiveError as error:
+        remedy = "allow more with archive_limits=, or dump the session again"
+        raise refusal(path, str(error), remedy) from error
+
+
+def _date(created_at: datetime | None) -> datetime:
+    if created_at is not None and created_at.tzinfo is None:
+        raise ValueError(f"created_at must have a time zone: {created_at!r}")
+    return (created_at or SYSTEM_CLOCK.now()).astimezone(UTC)
+
+
+def _name(session: Session) -> str:
+    """Return what the files of a dump are called, without their suffixes."""
+    name = session.tags.get(_LABEL)
+    if name is None:
+        return str(session.session_id)
+    if not name or "/" in name or name.startswith(".") or validate_path(name) != name:
+        raise InvalidPathError(f"Label {_LABEL!r} of the session is not a plain name: {name!r}")
+    return name
+
+
+def _directory(target: Path) -> Path:
+    """Return the directory; a name with a suffix, or of a file, is a file in it."""
+    if target.is_dir() or not (target.suffix or target.exists()):
+        return target
+    return target.parent
+
+
+def _filesystem_of(
+    section: FilesystemHolder | Filesystem | None,
+) -> ReadableFilesystem | ArchivableFilesystem | None:
+    """Return what to archive.
+
+    Raises:
+        TypeError: It is no filesystem and has none, or one that gives no archives.
+    """
+    is_filesystem = isinstance(section, (ReadableFilesystem, Filesystem))
+    if section is None or is_filesystem:
+        found = section
+    elif not hasattr(section, "filesystem"):
+        raise TypeError(f"Not a filesystem, and without one: {section!r}")
+    else:
+        found = section.filesystem
+    if found is None or isinstance(found, (ReadableFilesystem, ArchivableFilesystem)):
+        return found
+    raise TypeError(f"Filesystem gives no archives: {found!r}")
+
+
+@contextmanager
+def _staged(
+    files: DumpFiles, filesystem: ReadableFilesystem | ArchivableFilesystem | None
+) -> Generator[Path, None, None]:
+    """Yield a path for the archive in a directory that nobody sees, beside its place."""
+    root = _NOWHERE if filesystem is None else filesystem.root
+    directory = files.text.parent
+    with ExitStack() as stack:
+        try:
+            path = stack.enter_context(Shelf(directory, root).staged(files.text.stem))
+        except SnapshotError:
+            raise ValueError(
+                f"Dump would be inside the workspace that is dumped: {str(directory)!r}"
+            ) from None
+        yield path
+
+
+def _export(
+    filesystem: ReadableFilesystem | ArchivableFilesystem,
+    path: Path,
+    earlier: Path,
+    date: datetime,
+) -> None:
+    if isinstance(filesystem, BaseFilesystem):
+        filesystem.export_archive(path, created_at=date, previous=earlier)
+    elif isinstance(filesystem, ReadableFilesystem):
+        export_archive(filesystem, path, created_at=date, previous=earlier)
+    else:
+        filesystem.export_archive(path)
