@@ -284,3 +284,21 @@ def test_no_operation_leaves_a_file_open(fs: HostFilesystem, tmp_path: Path) -> 
 def open_files() -> int:
     with os.scandir("/proc/self/fd" if Path("/proc/self/fd").is_dir() else "/dev/fd") as entries:
         return sum(1 for _ in entries)
+
+
+def test_a_directory_is_opened_for_a_program_and_nothing_else_is(fs: HostFilesystem) -> None:
+    fs.write("d/a", "hello")
+    descriptor = fs.open_directory("/d/")
+    try:
+        assert os.stat("a", dir_fd=descriptor).st_size == 5
+    finally:
+        os.close(descriptor)
+    Path(fs.root, "link").symlink_to("d")
+    for path, error in {
+        "d/a": NotADirectoryError,
+        "link": PermissionError,
+        "missing": FileNotFoundError,
+        "../d": PermissionError,
+    }.items():
+        with pytest.raises(error):
+            fs.open_directory(path)

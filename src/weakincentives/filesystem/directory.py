@@ -26,7 +26,13 @@ from weakincentives.filesystem.journals.journal import Journal
 from weakincentives.filesystem.journals.undoing import Undo
 from weakincentives.filesystem.leftovers import is_hidden, is_temporary, temporary_name
 from weakincentives.filesystem.limits import Limits, check_time
-from weakincentives.filesystem.paths import RESERVED_PREFIX, join, os_error, parent_of
+from weakincentives.filesystem.paths import (
+    RESERVED_PREFIX,
+    join,
+    normalize_path,
+    os_error,
+    parent_of,
+)
 from weakincentives.filesystem.primitives import is_passed_over
 from weakincentives.filesystem.readable import hash_of
 from weakincentives.filesystem.rooted import RootedDirectory, explained
@@ -69,6 +75,20 @@ class DirectoryFilesystem(BaseFilesystem):
     def root(self) -> str:
         """The directory, as it was given."""
         return self._given
+
+    def open_directory(self, path: str) -> int:
+        """Open a directory for a program to start in; the caller closes the descriptor.
+
+        Raises:
+            PathEscapeError: The path leads out of the workspace.
+            OSError: No directory is there, or a link is on the way.
+        """
+        key = normalize_path(path)
+        try:
+            return self._open_listing(key)
+        except OSError:
+            self._refuse_unless_directory(key)
+            raise
 
     def close(self) -> None:
         """Close the root directory; nothing works afterwards."""

@@ -89,6 +89,12 @@ def time_limit(seconds: float, *, clock: _Clock = time.monotonic) -> Generator[N
         _deadline.reset(token)
 
 
+def time_left() -> float | None:
+    """Return how many seconds the time limit of this context leaves; None if there is none."""
+    deadline = _deadline.get()
+    return None if deadline is None else deadline[0] - deadline[1]()
+
+
 def check_time(what: str) -> None:
     """Return while there is time left.
 
