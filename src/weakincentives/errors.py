@@ -22,6 +22,7 @@ Everything the operating system has a name for stays builtin. What is ours is a
     ├── UnknownTagError (KeyError)          no snapshot has the tag  runtime/session/session.py
     ├── SnapshotFormatError (ValueError)    not a stored session     runtime/session/snapshots.py
     ├── DumpError (ValueError)              no dump, or damaged      runtime/session/dumpformat.py
+    ├── SandboxUnavailableError (RuntimeError) no result             sandbox/protocol.py
     ├── SerdeError (ValueError)             no such data             serde/problems.py
     ├── EditError (ValueError)              no clear place to edit   contrib/tools/edit/edits.py
     ├── PatchError (ValueError)             no clear place to patch  contrib/tools/patch/changes.py

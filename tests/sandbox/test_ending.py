@@ -1,0 +1,165 @@
+"""However a command ends, nothing that it has started is left."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from scripts.steps import ROOT
+from tests.sandbox.process_trees import BOMB, FLEEING, NESTED, Mark, TimeIsUpWith
+from weakincentives.sandbox import LocalSandbox, SandboxUnavailableError, running, supervisor
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux hands orphans to whom one wants"
+)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "workspace"
+    root.mkdir()
+    return root
+
+
+@pytest.fixture
+def sandbox(root: Path) -> Iterator[LocalSandbox]:
+    """Its commands run out of time as soon as they make a file called `ready`."""
+    with LocalSandbox(root, grace=0.1, clock=TimeIsUpWith(root / "ready")) as made:
+        yield made
+
+
+@pytest.fixture
+def mark() -> Iterator[Mark]:
+    mark = Mark()
+    yield mark
+    assert mark.processes() == []
+
+
+def test_a_command_that_runs_out_of_time_is_ended_with_all_that_it_started(
+    sandbox: LocalSandbox, mark: Mark
+):
+    done = sandbox.exec(mark.script(NESTED))
+    assert mark.processes() == []
+    assert (done.timed_out, done.exit_code) == (True, 124)
+    assert done.stdout.startswith("ready\n")
+    assert len(sandbox.filesystem.list("up")) == 5
+
+
+def test_a_command_that_ends_when_asked_has_still_run_out_of_time(
+    sandbox: LocalSandbox, mark: Mark
+):
+    script = "trap 'echo bye; exit 0' TERM; : > ready; echo; sleep {mark} & wait"
+    done = sandbox.exec(mark.script(script))
+    assert (done.timed_out, done.exit_code, done.signal) == (True, 124, None)
+    assert done.stdout.endswith("bye\n")
+
+
+def test_what_a_command_leaves_running_ends_with_it(sandbox: LocalSandbox, mark: Mark):
+    done = sandbox.exec(mark.script("sleep {mark} & setsid sleep {mark} & echo started"))
+    assert (done.exit_code, done.timed_out, done.stopped_processes) == (0, False, 2)
+    assert done.stdout == "started\n"
+
+
+def test_what_is_about_to_end_by_itself_is_waited_for(sandbox: LocalSandbox):
+    done = sandbox.exec(["sh", "-c", "(echo late; : > late) & exit"])
+    assert (done.stdout, done.stopped_processes) == ("late\n", 0)
+    assert sandbox.filesystem.exists("late")
+
+
+def test_processes_that_multiply_are_all_ended(sandbox: LocalSandbox, mark: Mark):
+    done = sandbox.exec(mark.script(BOMB))
+    assert mark.processes() == []
+    assert done.timed_out
+
+
+def test_processes_that_flee_are_all_ended(sandbox: LocalSandbox, mark: Mark):
+    sandbox.filesystem.write("flee.sh", FLEEING.format(mark=mark.seconds))
+    script = ": > ready; sh flee.sh 200 & echo; exec sleep {mark}"
+    assert sandbox.exec(mark.script(script)).timed_out
+
+
+def test_an_interrupt_ends_the_command(sandbox: LocalSandbox, mark: Mark):
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            script = "sleep {mark} & setsid sleep {mark} & kill -USR1 %d; exec sleep {mark}"
+            sandbox.exec(mark.script(script % os.getpid()))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert mark.processes() == []
+    assert sandbox.exec(["echo", "next"]).stdout == "next\n"
+
+
+def test_closing_ends_what_runs_in_other_threads(root: Path, mark: Mark):
+    os.mkfifo(root / "told")
+    with ThreadPoolExecutor(1) as pool:
+        sandbox = LocalSandbox(root, grace=0.1)
+        script = NESTED.replace("exec sleep {mark}\n", "echo > told; exec sleep {mark}\n")
+        runs = pool.submit(sandbox.exec, mark.script(script), timeout=float("inf"))
+        (root / "told").read_text()
+        sandbox.close()
+        assert mark.processes() == []
+        assert isinstance(runs.exception(), SandboxUnavailableError)
+
+
+def test_a_host_that_is_killed_takes_its_commands_with_it(root: Path, mark: Mark):
+    os.mkfifo(root / "told")
+    program = (
+        "import sys; from weakincentives.sandbox import LocalSandbox;"
+        "LocalSandbox(sys.argv[1], grace=0.1).exec(sys.argv[2:], timeout=600)"
+    )
+    # all of them inherit the pipe, so its end is theirs
+    script = mark.script("exec 9> told; " + NESTED.replace(": > ready", "echo ready >&9"))
+    environment = {"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]}
+    host = subprocess.Popen([sys.executable, "-c", program, root, *script], env=environment)
+    with (root / "told").open() as told:
+        assert told.readline() == "ready\n"
+        host.kill()
+        host.wait()
+        assert told.read() == ""
+    assert mark.processes() == []
+
+
+def test_a_supervisor_that_was_killed_is_no_result(sandbox: LocalSandbox, mark: Mark):
+    with pytest.raises(SandboxUnavailableError, match="killed"):
+        sandbox.exec(mark.script("sleep {mark} & kill -KILL $PPID; exec sleep {mark}"))
+    assert mark.processes() == []
+
+
+def test_a_supervisor_that_does_not_answer_is_no_result(
+    sandbox: LocalSandbox, mark: Mark, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(supervisor, "FORCE", 0.0)
+    monkeypatch.setattr(running, "_ANSWERS", 0.0)
+    script = "setsid sleep {mark} & kill -STOP $PPID; : > ready; echo; exec sleep {mark}"
+    with pytest.raises(SandboxUnavailableError, match="did not answer"):
+        sandbox.exec(mark.script(script))
+    assert mark.processes() == []
+
+
+def test_a_supervisor_is_not_meant_by_those_who_end_pythons(sandbox: LocalSandbox):
+    done = sandbox.exec(["sh", "-c", "cat /proc/$PPID/comm; kill $PPID; echo still here"])
+    assert done.stdout == "wink-sandbox\nstill here\n"
+
+
+def test_no_descriptor_process_or_thread_is_left_behind(sandbox: LocalSandbox, mark: Mark):
+    def held() -> tuple[int, set[int], int]:
+        descriptors = len(list(Path("/proc/self/fd").iterdir()))
+        return descriptors, supervisor.below(os.getpid()), threading.active_count()
+
+    sandbox.exec(["true"])
+    before = held()
+    for command in (["true"], ["missing"], ["cat"], ["sh", "-c", "sleep 60 & kill -9 $$"]):
+        sandbox.exec(command, stdin="x")
+    assert sandbox.exec(mark.script(NESTED)).timed_out
+    assert held() == before
