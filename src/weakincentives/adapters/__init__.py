@@ -1,6 +1,7 @@
 """Adapters: talking to a model, and running the tools that it calls."""
 
 from weakincentives.adapters.calls import CheckedCall, ToolCall
+from weakincentives.adapters.cancellation import CancellationToken
 from weakincentives.adapters.conversation import (
     AssistantMessage,
     Completion,
@@ -14,7 +15,9 @@ from weakincentives.adapters.conversation import (
     UserMessage,
 )
 from weakincentives.adapters.core import ProviderAdapter
+from weakincentives.adapters.events import ModelResponded, RequestRetried
 from weakincentives.adapters.executor import MAX_RESULT_CHARACTERS, ToolExecutor, ToolOutcome
+from weakincentives.adapters.options import RunOptions
 from weakincentives.adapters.policies import (
     AllowedPaths,
     Approval,
@@ -37,6 +40,11 @@ from weakincentives.adapters.problems import (
     ThrottledError,
     TransientError,
 )
+from weakincentives.adapters.recorder import RecordingAdapter
+from weakincentives.adapters.replays import ReplayDivergedError
+from weakincentives.adapters.response import PromptResponse, partial_response
+from weakincentives.adapters.retries import RetryPolicy
+from weakincentives.adapters.scripted import ScriptedAdapter, ScriptStep
 
 __all__ = [
     "MAX_RESULT_CHARACTERS",
@@ -46,6 +54,7 @@ __all__ = [
     "ApprovalRequest",
     "AssistantMessage",
     "AuthenticationError",
+    "CancellationToken",
     "CheckedCall",
     "Completion",
     "CompletionRequest",
@@ -54,14 +63,23 @@ __all__ = [
     "InvalidRequestError",
     "Message",
     "ModelRefusedError",
+    "ModelResponded",
     "OutputError",
     "OutputFormat",
     "Policy",
+    "PromptResponse",
     "ProviderAdapter",
     "ProviderError",
     "ReadBeforeWrite",
+    "RecordingAdapter",
+    "ReplayDivergedError",
+    "RequestRetried",
+    "RetryPolicy",
     "RunCancelledError",
+    "RunOptions",
     "ScriptError",
+    "ScriptStep",
+    "ScriptedAdapter",
     "StepLimitError",
     "StopReason",
     "SystemMessage",
@@ -73,4 +91,5 @@ __all__ = [
     "ToolOutcome",
     "TransientError",
     "UserMessage",
+    "partial_response",
 ]

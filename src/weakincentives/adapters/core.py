@@ -1,9 +1,20 @@
 """Adapters: what every provider's adapter shares, and the one method that it supplies."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from weakincentives.adapters.conversation import Completion, CompletionRequest
+from weakincentives.adapters.bounds import Bounds, earliest
+from weakincentives.adapters.cancellation import CancellationToken
+from weakincentives.adapters.conversation import Completion, CompletionRequest, Message
+from weakincentives.adapters.loop import Run
+from weakincentives.adapters.options import RunOptions
+from weakincentives.adapters.response import PromptResponse
+from weakincentives.prompt import Prompt
+from weakincentives.runtime import Budget, BudgetTracker, Deadline
+from weakincentives.runtime.session import Session
+
+OutputT = TypeVar("OutputT")
 
 
 class ProviderAdapter(ABC):
@@ -42,3 +53,60 @@ class ProviderAdapter(ABC):
             AuthenticationError: It does not know us.
             ContextTooLongError: The conversation is too long for the model.
         """
+
+    def evaluate(
+        self,
+        prompt: Prompt[OutputT],
+        *params: object,
+        session: Session,
+        deadline: Deadline | None = None,
+        budget: Budget | None = None,
+        budget_tracker: BudgetTracker | None = None,
+        messages: Sequence[Message] = (),
+        on_text: Callable[[str], None] | None = None,
+        cancellation: CancellationToken | None = None,
+        options: RunOptions | None = None,
+    ) -> PromptResponse[OutputT]:
+        """Work on a prompt until the model has an answer, running the tools that it calls.
+
+        However it ends, each tool call was kept or undone as a whole, and the session's bus
+        was told. `partial_response` of an error tells what had been done before it.
+
+        Args:
+            prompt: What the model is told; its workspace is what the tools work on.
+            params: Parameters of the prompt that are not bound yet.
+            session: What is told of everything, and what the tools change.
+            deadline: When the answer must be there.
+            budget: What it may cost.
+            budget_tracker: Instead of `budget`: what several runs together may cost.
+            messages: What follows the prompt: earlier turns, and what is asked now. The
+                prompt is then the system message. None: the prompt is all that is said.
+            on_text: Called with each piece of the model's text as it arrives.
+            cancellation: Ends the run from another thread.
+            options: How many steps, how long a request, and so on.
+
+        Raises:
+            PromptError: The prompt cannot be rendered.
+            ValueError: Both `budget` and `budget_tracker` are given.
+            ProviderError: The provider does not answer, and trying again is of no use.
+            StepLimitError: The model came to no answer in `max_steps`.
+            OutputError: The answer is not what the prompt asks for.
+            ModelRefusedError: The model refused to answer.
+            RunCancelledError: The run was cancelled.
+            DeadlineExceededError: There is no time left.
+            BudgetExceededError: More was used than allowed.
+        """
+        if budget is not None and budget_tracker is not None:
+            raise ValueError("budget and budget_tracker are two words for one thing: give one")
+        tracker = BudgetTracker(budget) if budget is not None else budget_tracker
+        ends = earliest(deadline, None if tracker is None else tracker.budget.deadline)
+        return Run(
+            self,
+            prompt,
+            prompt.render(*params, deadline=ends),
+            session=session,
+            bounds=Bounds(cancellation or CancellationToken(), ends, tracker),
+            options=options or RunOptions(),
+            messages=messages,
+            on_text=on_text,
+        ).run()

@@ -1,0 +1,224 @@
+"""Asking a model once: in time, traced, told of, and again if the failure was a passing one."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from weakincentives.adapters.bounds import Bounds
+from weakincentives.adapters.calls import ToolCall
+from weakincentives.adapters.conversation import (
+    AssistantMessage,
+    Completion,
+    CompletionRequest,
+    Message,
+    ToolMessage,
+)
+from weakincentives.adapters.events import ModelResponded, RequestRetried
+from weakincentives.adapters.options import RunOptions
+from weakincentives.adapters.problems import ProviderError, TransientError
+from weakincentives.runtime import (
+    NO_TRACING,
+    current_tracing,
+    model_span,
+    tell_response,
+)
+from weakincentives.runtime.session import Session
+
+OnText = Callable[[str], None]
+
+
+class Model(Protocol):
+    """What can be asked: an adapter, as far as a run is concerned."""
+
+    name: str
+    model: str
+    native_output: bool
+
+    def complete(
+        self,
+        request: CompletionRequest,
+        *,
+        on_text: OnText | None = None,
+        timeout: float | None = None,
+    ) -> Completion:
+        """Ask the model once."""
+        ...
+
+
+class Questions:
+    """The requests of one run."""
+
+    def __init__(
+        self,
+        model: Model,
+        prompt_name: str,
+        *,
+        session: Session,
+        bounds: Bounds,
+        options: RunOptions,
+        on_text: OnText | None = None,
+    ) -> None:
+        """Ask `model` within `bounds`; `on_text` is told what it says as it says it."""
+        self._model = model
+        self._prompt_name = prompt_name
+        self._session = session
+        self._bounds = bounds
+        self._options = options
+        self._on_text = on_text
+        self._step = 0
+
+    def ask(self, request: CompletionRequest) -> Completion:
+        """Return the answer to a request.
+
+        Raises:
+            ProviderError: There is none, and trying again is of no use.
+            RunCancelledError: The run was cancelled.
+            DeadlineExceededError: There is no time left.
+            BudgetExceededError: More was used than allowed.
+        """
+        self._step += 1
+        retries = 0
+        while True:
+            self._bounds.check("Request")
+            stream = None if self._on_text is None else _Stream(self._on_text, self._bounds)
+            try:
+                return self._answer(request, stream)
+            except ProviderError as error:
+                self._wait(error, retries, 0 if stream is None else stream.characters)
+            retries += 1
+
+    def _answer(self, request: CompletionRequest, stream: "_Stream | None") -> Completion:
+        model, clock = self._model, self._options.clock
+        started = clock.monotonic()
+        with model_span(
+            model.model,
+            provider=model.name,
+            session_id=self._session.session_id,
+            messages=None if current_tracing() is NO_TRACING else _traced(request.messages),
+        ) as span:
+            completion = self._completed(request, stream)
+            tell_response(
+                span,
+                usage=completion.usage,
+                model=completion.model,
+                response_id=completion.response_id,
+                finish_reasons=(completion.stop_reason,),
+                messages=_traced([_said(completion)]) if span.is_recording else None,
+            )
+        self._tell(completion, (clock.monotonic() - started) * 1000)
+        return completion
+
+    def _completed(self, request: CompletionRequest, stream: "_Stream | None") -> Completion:
+        left = self._bounds.seconds_left()
+        longest = self._options.request_timeout
+        timeout = longest if left is None else min(left, longest)
+        try:
+            return self._model.complete(request, on_text=stream, timeout=timeout)
+        except (ConnectionError, TimeoutError) as error:
+            if stream is not None and stream.failure is error:
+                raise
+            self._bounds.check("Request")
+            raise TransientError(
+                f"The connection to {self._model.name} failed, try again: {error}",
+                provider=self._model.name,
+            ) from error
+
+    def _wait(self, error: ProviderError, retries: int, streamed: int) -> None:
+        """Return when the request is to be made again, or raise the error."""
+        policy = self._options.retries
+        delay = policy.delay(retries, error)
+        if delay is None:
+            raise error
+        self._bounds.check("Request")
+        left = self._bounds.seconds_left()
+        if left is not None and delay >= left:
+            error.add_note(f"Not tried again: it takes {delay:.1f} s, and {left:.1f} s are left")
+            raise error
+        self._session.dispatch(
+            RequestRetried(
+                prompt_name=self._prompt_name,
+                adapter=self._model.name,
+                model=self._model.model,
+                step=self._step,
+                retry=retries + 1,
+                error=f"{type(error).__name__}: {error}",
+                delay=delay,
+                streamed_characters=streamed,
+                session_id=self._session.session_id,
+            )
+        )
+        (policy.sleep or self._bounds.cancellation.wait)(delay)
+
+    def _tell(self, completion: Completion, duration_ms: float) -> None:
+        self._session.dispatch(
+            ModelResponded(
+                prompt_name=self._prompt_name,
+                adapter=self._model.name,
+                model=completion.model or self._model.model,
+                step=self._step,
+                text=completion.text,
+                tool_calls=tuple(call.name for call in completion.tool_calls),
+                stop_reason=completion.stop_reason,
+                usage=completion.usage,
+                duration_ms=duration_ms,
+                session_id=self._session.session_id,
+            )
+        )
+
+
+class _Stream:
+    """Passes text on while the run may go on."""
+
+    def __init__(self, on_text: OnText, bounds: Bounds) -> None:
+        self._on_text = on_text
+        self._bounds = bounds
+        self.characters = 0
+        self.failure: BaseException | None = None
+
+    def __call__(self, text: str) -> None:
+        self.characters += len(text)
+        try:
+            self._bounds.check("Request")
+            self._on_text(text)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+
+def numbered(completion: Completion, first: int) -> Completion:
+    """Return the completion with an id for every call; some providers send none, or one twice."""
+    seen: set[str] = set()
+    calls: list[ToolCall] = []
+    for number, call in enumerate(completion.tool_calls, first):
+        name = call.call_id
+        if not name or name in seen:
+            call = replace(call, call_id=f"call-{number}")
+        seen.add(call.call_id)
+        calls.append(call)
+    return replace(completion, tool_calls=tuple(calls))
+
+
+def _said(completion: Completion) -> AssistantMessage:
+    return AssistantMessage(completion.text, completion.tool_calls)
+
+
+def _traced(messages: Sequence[Message]) -> list[object]:
+    """Return messages in the shape of the GenAI conventions."""
+    return [{"role": each.role, "parts": _parts(each)} for each in messages]
+
+
+def _parts(message: Message) -> list[object]:
+    if isinstance(message, ToolMessage):
+        return [{"type": "tool_call_response", "id": message.call_id, "response": message.text}]
+    parts: list[object] = [{"type": "text", "content": message.text}] if message.text else []
+    if isinstance(message, AssistantMessage):
+        parts += [
+            {
+                "type": "tool_call",
+                "id": call.call_id,
+                "name": call.name,
+                "arguments": call.arguments,
+            }
+            for call in message.tool_calls
+        ]
+    return parts
