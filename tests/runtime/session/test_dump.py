@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -252,6 +253,13 @@ def test_a_dump_inside_the_workspace_is_refused(tmp_path: Path):
         fs.write("a", "1")
         with pytest.raises(ValueError, match="inside the workspace"):
             dump_session_tree(noted("a"), tmp_path / "dumps", fs)
+
+
+def test_a_directory_that_takes_no_files_is_named(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    for place in (Path("/proc/self"), tmp_path / "file" / "below"):
+        with pytest.raises(OSError, match=re.escape(repr(str(place)))):
+            dump_session_tree(noted("a"), place)
 
 
 @pytest.mark.parametrize("section", [object(), MockFilesystem()])
@@ -603,6 +611,9 @@ def test_links_and_pipes_in_the_place_of_the_files_are_refused(path: Path, tmp_p
     archive.rename(tmp_path / "moved.zip")
     archive.symlink_to(tmp_path / "moved.zip")
     refused(path, archive)
+    path.unlink()
+    path.symlink_to(path)
+    assert "is a link" in refused(path)
     path.unlink()
     os.mkfifo(path)
     assert "not a regular file" in refused(path)

@@ -4,6 +4,7 @@ A dump is `<id>.jsonl` with the sessions and `<id>.fs.zip` with the files. Both 
 together. Loading looks up types among those that are given, and checks everything first.
 """
 
+import errno
 import os
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -26,6 +27,7 @@ from weakincentives.filesystem import (
     export_archive,
     validate_path,
 )
+from weakincentives.filesystem.paths import os_error
 from weakincentives.filesystem.snapshots.shelf import Shelf, sealed
 from weakincentives.runtime.clock import SYSTEM_CLOCK
 from weakincentives.runtime.events import EventBus
@@ -127,7 +129,7 @@ def load_session(
     as with `load_dump`.
     """
     loaded = _load(
-        DumpFiles(Path(path).resolve()),
+        _files_at(path),
         types,
         filesystem,
         _Options(session_only, bus, archive_limits, max_bytes),
@@ -165,7 +167,7 @@ def load_dump(
             given, or its two files are not of one dump.
         LimitExceededError: The files exceed the quota of the filesystem.
     """
-    files = DumpFiles(Path(path).resolve())
+    files = _files_at(path)
     chosen = InMemoryFilesystem() if filesystem is None else filesystem
     return _load(files, types, chosen, _Options(False, bus, archive_limits, max_bytes))
 
@@ -197,6 +199,11 @@ def _load(
         if files.marks == before:
             return loaded
     raise refusal(files.text, "Dump is replaced again and again", "load it when that has ended")
+
+
+def _files_at(path: str | os.PathLike[str]) -> DumpFiles:
+    # not Path.resolve, to which a circle of links is an error of another kind
+    return DumpFiles(Path(os.path.realpath(path)))
 
 
 def _loaded(
@@ -285,6 +292,8 @@ def _staged(
             raise ValueError(
                 f"Dump would be inside the workspace that is dumped: {str(directory)!r}"
             ) from None
+        except OSError as error:  # which names what nobody asked for
+            raise os_error(error.errno or errno.EIO, str(directory)) from error
         yield path
 
 

@@ -125,7 +125,9 @@ class DumpFiles:
         for path in (self.text, self.archive, self.waiting):
             with suppress(FileNotFoundError):
                 if not stat.S_ISREG(path.lstat().st_mode):
-                    raise os_error(errno.EEXIST, str(path), "In the place of a dump is no file")
+                    raise os_error(
+                        errno.EEXIST, str(path), "No regular file, in the place of a dump"
+                    )
 
     def _finish(self) -> None:
         """Bring a dump to its end that was cut off after its archive was replaced."""
