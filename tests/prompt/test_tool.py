@@ -1,7 +1,7 @@
 """Tools: names, parameters, schemas, results."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -251,6 +251,61 @@ def test_aliases_are_kept_with_another_description_and_cannot_be_changed():
     assert tool.aliases == ALIASES
     assert tool.parse({"path": "a"}) == EditFile("a")
     assert len({tool, tool.with_description("Change a file.")}) == 1
+
+
+# --- fields that are shown by another name ---
+
+
+@dataclass(frozen=True)
+class Change:
+    old: str = field(metadata={"name": "oldText"})
+
+
+@dataclass(frozen=True)
+class Grep:
+    """Search.
+
+    Args:
+        case: Take upper and lower case for the same.
+    """
+
+    pattern: str
+    before: int = field(metadata={"name": "-B"})
+    case: bool = field(default=False, metadata={"name": "-i"})
+    changes: tuple[Change, ...] | None = None
+
+
+def grep(params: Grep, *, context: ToolContext) -> ToolResult[str]:
+    return ToolResult("", params.pattern)
+
+
+def test_the_schema_shows_a_field_by_the_name_in_its_metadata():
+    schema: Any = Tool("grep", "Search.", grep).schema
+    assert sorted(schema["properties"]) == ["-B", "-i", "changes", "pattern"]
+    assert schema["properties"]["-i"]["description"].startswith("Take upper")
+    assert schema["required"] == ["pattern", "-B"]
+    (inner,) = [each for each in schema["properties"]["changes"]["anyOf"] if "items" in each]
+    assert list(inner["items"]["properties"]) == inner["items"]["required"] == ["oldText"]
+
+
+def test_a_field_takes_the_name_that_it_is_shown_by():
+    arguments = {"pattern": "x", "-B": 2, "-i": True, "changes": [{"oldText": "y"}]}
+    parsed = Tool("grep", "Search.", grep).parse(arguments)
+    assert parsed == Grep("x", 2, True, (Change("y"),))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"pattern": "x"}, "Missing field '-B'"),
+        ({"pattern": "x", "-B": 1, "-i": 3}, "Field '-i': expected bool"),
+        ({"pattern": "x", "-B": 1, "changes": [{"oldText": 1}]}, "'changes[0].oldText'"),
+    ],
+)
+def test_problems_are_told_with_the_names_that_are_shown(arguments: Any, message: str):
+    with pytest.raises(ToolValidationError) as caught:
+        Tool("grep", "Search.", grep).parse(arguments)
+    assert message in str(caught.value)
 
 
 # --- results ---

@@ -1,6 +1,11 @@
-"""Other names for the parameters of a tool: what models send, under the names that it has."""
+"""Other names for the parameters of a tool: what models send, under the names that it has.
 
-from collections.abc import Collection, Iterator, Mapping
+A field whose name no Python name can be says so itself: `field(metadata={"name": "-i"})`.
+The schema shows that name, and problems are told with it.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from types import UnionType
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
@@ -14,7 +19,9 @@ class Renaming:
     """What is called otherwise in the objects of one dataclass, and where others are inside."""
 
     fields: frozenset[str]
+    is_needed: bool = False
     names: dict[str, str] = field(default_factory=dict[str, str])
+    shown: dict[str, str] = field(default_factory=dict[str, str])
     lists: "dict[str, list[Renaming]]" = field(default_factory=dict[str, "list[Renaming]"])
 
     def apply(self, value: object) -> object:
@@ -23,10 +30,37 @@ class Renaming:
         Raises:
             SerdeError: A field is given under two names, with two values.
         """
+        if not self.is_needed:
+            return value
         try:
             return self._renamed(value)
         except RecursionError:
             raise SerdeError("Nested too deeply") from None
+
+    def schema(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a JSON schema of such objects with the names that their fields are shown by."""
+        made = dict(schema)
+        if "properties" in schema:
+            made["properties"] = {
+                self.shown.get(name, name): _inside_list(each, self.lists.get(name, ()))
+                for name, each in schema["properties"].items()
+            }
+        if "required" in schema:
+            made["required"] = [self.shown.get(name, name) for name in schema["required"]]
+        return made
+
+    def told(self, sentence: str) -> str:
+        """Return a sentence about such objects with the names that their fields are shown by."""
+        seen: list[Renaming] = []
+        waiting: list[Renaming] = [self]
+        while waiting:
+            each = waiting.pop()
+            if not any(each is other for other in seen):
+                seen.append(each)
+                waiting += (inner for several in each.lists.values() for inner in several)
+        for name, shown in ((name, shown) for each in seen for name, shown in each.shown.items()):
+            sentence = re.sub(rf"(?<=['.]){name}(?=['.\[])", lambda _: shown, sentence)  # noqa: B023 # called at once
+        return sentence
 
     def _renamed(self, value: object) -> object:
         if not isinstance(value, Mapping):
@@ -62,7 +96,14 @@ def renaming(kind: type[Any] | None, aliases: Mapping[str, str], tool: str) -> R
             raise PromptError(f"Alias of tool {tool!r} is the name of a field: {alias!r}")
         if name not in known:
             raise PromptError(f"Alias {alias!r} of tool {tool!r} stands for no field: {name!r}")
+    for each in seen.values():
+        each.is_needed = any(other.names for other in seen.values())
     return made
+
+
+def shown_names(kind: type[Any]) -> Mapping[str, str]:
+    """Return the names that the fields of a dataclass are shown by, where these are others."""
+    return {each.name: each.metadata["name"] for each in fields(kind) if "name" in each.metadata}
 
 
 def _renaming(kind: Any, aliases: Mapping[str, str], seen: dict[Any, Renaming]) -> Renaming:
@@ -71,6 +112,8 @@ def _renaming(kind: Any, aliases: Mapping[str, str], seen: dict[Any, Renaming]) 
     plain = get_origin(kind) or kind
     made = seen[kind] = Renaming(frozenset(each.name for each in fields(plain)))
     made.names.update((alias, name) for alias, name in aliases.items() if name in made.fields)
+    made.shown.update(shown_names(plain))
+    made.names.update((shown, name) for name, shown in made.shown.items())
     for name, hint in get_type_hints(plain).items():
         inner = [_renaming(each, aliases, seen) for each in _items(hint, inside=False)]
         if inner and name in made.fields:
@@ -108,3 +151,14 @@ def _in_list(value: object, inner: list[Renaming]) -> object:
             each = how.apply(each)
         items.append(_in_list(each, inner))
     return items
+
+
+def _inside_list(schema: Mapping[str, Any], inner: Sequence[Renaming]) -> dict[str, Any]:
+    """Return the schema of a list with the shown names in the objects that it may hold."""
+    made = dict(schema)
+    for how in inner:
+        if "items" in made:
+            made["items"] = how.schema(_inside_list(made["items"], inner))
+        if "anyOf" in made:
+            made["anyOf"] = [_inside_list(each, inner) for each in made["anyOf"]]
+    return made

@@ -62,7 +62,8 @@ class Tool(Generic[P, R]):
         accepts_overrides: Whether a stored description may replace its own.
         aliases: Other names of fields that models may send, and the names that they stand
             for, in the parameters and in the objects of their lists. The schema does not
-            show them.
+            show them. A field that is to be shown by a name that Python does not allow has
+            it in its metadata: `field(metadata={"name": "-i"})`.
     """
 
     name: str
@@ -103,7 +104,9 @@ class Tool(Generic[P, R]):
     @cached_property
     def schema(self) -> Mapping[str, object]:
         """The JSON schema of the parameters."""
-        return _NO_PARAMETERS if self._params is None else json_schema(self._params)
+        if self._params is None:
+            return _NO_PARAMETERS
+        return self._renaming.schema(json_schema(self._params))
 
     def parse(self, arguments: Mapping[str, object] | str | bytes) -> P:
         """Return the parameters that a model has sent.
@@ -114,15 +117,16 @@ class Tool(Generic[P, R]):
         try:
             if self._params is None:
                 return self._parse_nothing(arguments)
-            if isinstance(arguments, str | bytes):
-                if not self.aliases:
-                    return decode(arguments or b"{}", self._params)
+            if not isinstance(arguments, str | bytes):
+                given = arguments
+            elif self._renaming.is_needed:
                 given = decode(arguments or b"{}", object)
             else:
-                given = arguments
-            return convert(self._renaming.apply(given) if self.aliases else given, self._params)
+                return decode(arguments or b"{}", self._params)
+            return convert(self._renaming.apply(given), self._params)
         except SerdeError as error:
-            raise ToolValidationError(f"Invalid arguments for {self.name}: {error}") from error
+            told = self._renaming.told(str(error))
+            raise ToolValidationError(f"Invalid arguments for {self.name}: {told}") from error
 
     def with_description(self, description: str) -> "Tool[P, R]":
         """Return the same tool with another description."""
