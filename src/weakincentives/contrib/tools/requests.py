@@ -20,9 +20,11 @@ class LsParams:
 
     Args:
         path: The directory; "." is the top of the workspace.
+        exclude: Patterns of names to leave out, for example "*.pyc".
     """
 
     path: str = "."
+    exclude: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +115,14 @@ class GlobParams:
         path: The directory to look in.
         head_limit: How many paths to return at most.
         include_ignored: Look also at what .gitignore and .ignore files leave out.
+        exclude: Patterns of paths to leave out, for example "build/**".
     """
 
     pattern: str
     path: str = "."
     head_limit: int | None = None
     include_ignored: bool = False
+    exclude: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +261,11 @@ class ReadManyParams:
     file_paths: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class WorkspaceParams:
+    """Say which files can be reached, and how paths are written."""
+
+
 Request: TypeAlias = (
     LsParams
     | ReadFileParams
@@ -272,5 +281,6 @@ Request: TypeAlias = (
     | StatParams
     | TreeParams
     | ReadManyParams
+    | WorkspaceParams
 )
 """Anything that can be asked of files."""

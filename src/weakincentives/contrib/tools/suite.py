@@ -86,6 +86,7 @@ def _tool(handler: _Handler) -> Tool[Any, Any]:
         params_type=phrase.params,
         read_only=phrase.read_only,
         outside=phrase.outside,
+        aliases=phrase.aliases,
     )
 
 

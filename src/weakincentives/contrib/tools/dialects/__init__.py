@@ -1,13 +1,24 @@
-"""Dialects: one table of tools each, all for the same requests."""
+"""Dialects: the tools of a workspace by the names and parameters that models know.
 
-from collections.abc import Mapping
-from typing import Any, Literal
+One table of tools each, all for the same requests.
+"""
 
-from weakincentives.contrib.tools.speech import Phrase
+from weakincentives.contrib.tools.dialects.choosing import DIALECTS, DialectName, dialect_for
+from weakincentives.contrib.tools.dialects.classic_calls import (
+    DeleteFile,
+    FileReadResult,
+    ListDirectory,
+    ReadFile,
+    WriteFile,
+)
 
-DialectName = Literal["wink", "classic", "claude", "anthropic-editor", "openai", "gemini", "mcp"]
-
-DIALECTS: Mapping[str, tuple[Phrase[Any], ...]] = {}
-"""The phrases of each dialect."""
-
-__all__ = ["DIALECTS", "DialectName"]
+__all__ = [
+    "DIALECTS",
+    "DeleteFile",
+    "DialectName",
+    "FileReadResult",
+    "ListDirectory",
+    "ReadFile",
+    "WriteFile",
+    "dialect_for",
+]

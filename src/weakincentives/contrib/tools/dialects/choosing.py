@@ -1,0 +1,49 @@
+"""The dialects by name, and which of them a model knows best."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from weakincentives.contrib.tools.dialects.anthropic_editor import ANTHROPIC_EDITOR
+from weakincentives.contrib.tools.dialects.classic import CLASSIC
+from weakincentives.contrib.tools.dialects.claude import CLAUDE
+from weakincentives.contrib.tools.dialects.gemini import GEMINI
+from weakincentives.contrib.tools.dialects.mcp import MCP
+from weakincentives.contrib.tools.dialects.openai import OPENAI
+from weakincentives.contrib.tools.dialects.wink import WINK
+from weakincentives.contrib.tools.speech import Phrase
+
+DialectName = Literal["wink", "classic", "claude", "anthropic-editor", "openai", "gemini", "mcp"]
+"""What a dialect is called."""
+
+DIALECTS: Mapping[DialectName, tuple[Phrase[Any], ...]] = {
+    "wink": WINK,
+    "classic": CLASSIC,
+    "claude": CLAUDE,
+    "anthropic-editor": ANTHROPIC_EDITOR,
+    "openai": OPENAI,
+    "gemini": GEMINI,
+    "mcp": MCP,
+}
+"""The phrases of each dialect."""
+
+_FAMILIES: tuple[tuple[re.Pattern[str], DialectName], ...] = (
+    (re.compile(r"claude"), "claude"),
+    (re.compile(r"(chat)?gpt|codex|o[1-9](-|$)"), "openai"),
+    (re.compile(r"gemini"), "gemini"),
+)
+_PROVIDERS: Mapping[str, DialectName] = {"anthropic": "claude", "gemini": "gemini"}
+
+
+def dialect_for(model: str) -> DialectName:
+    """Return the dialect that a model was trained on; `wink` if its name does not tell.
+
+    Args:
+        model: Its name, with or without the provider's before it: "anthropic:claude-opus-4",
+            "openrouter/openai/gpt-5".
+    """
+    parts = re.split(r"[:/.@]", model.lower())
+    for family, dialect in _FAMILIES:
+        if any(family.match(part) for part in parts):
+            return dialect
+    return _PROVIDERS.get(parts[0], "wink")

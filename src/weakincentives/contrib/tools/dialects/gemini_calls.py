@@ -1,0 +1,230 @@
+"""The calls of the dialect `gemini`, and which requests they are."""
+
+from dataclasses import dataclass
+
+from weakincentives.contrib.tools.dialects.spelling import (
+    first_line,
+    is_page,
+    is_whole_text,
+    last_line,
+    one_edit,
+    says_only,
+)
+from weakincentives.contrib.tools.requests import (
+    EditFileParams,
+    GlobParams,
+    GrepParams,
+    ReadFileParams,
+    WriteFileParams,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCall:
+    """Read a file.
+
+    Args:
+        file_path: The file.
+        start_line: The first line to return, counted from 1.
+        end_line: The last line to return, counted from 1; 2000 lines if left out.
+    """
+
+    file_path: str
+    start_line: int | None = None
+    end_line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteCall:
+    """Write a whole file.
+
+    Args:
+        file_path: The file; directories on the way are made.
+        content: Its text, all of it.
+    """
+
+    file_path: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceCall:
+    """Replace text in a file.
+
+    Args:
+        file_path: The file.
+        old_string: The text to replace, as it is in the file, without line numbers.
+        new_string: The text to put in its place.
+        instruction: What the change is for, in a sentence.
+        allow_multiple: Replace it everywhere; otherwise it must be there exactly once.
+    """
+
+    file_path: str
+    old_string: str
+    new_string: str
+    instruction: str | None = None
+    allow_multiple: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListCall:
+    """List a directory.
+
+    Args:
+        dir_path: The directory; "." is the top of the workspace.
+        ignore: Patterns of names to leave out.
+    """
+
+    dir_path: str = "."
+    ignore: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GlobCall:
+    """Find files by name.
+
+    Args:
+        pattern: For example "**/*.py" or "docs/*.md".
+        dir_path: The directory to look in; the whole workspace if left out.
+        respect_git_ignore: Leave out what .gitignore files leave out.
+    """
+
+    pattern: str
+    dir_path: str | None = None
+    respect_git_ignore: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class GrepCall:
+    """Search the lines of files.
+
+    Args:
+        pattern: A regular expression (RE2: no look-around, no back references).
+        dir_path: The directory or file to search; the whole workspace if left out.
+        include_pattern: Search only files whose name matches, for example "*.{ts,tsx}".
+        exclude_pattern: Leave out files whose name matches.
+        names_only: Return only the paths of files that match.
+        case_sensitive: Tell upper from lower case; they are the same if left out.
+        fixed_strings: Take the pattern as plain text.
+        context: Lines to show before and after each match.
+        after: Lines to show after each match.
+        before: Lines to show before each match.
+        no_ignore: Search also what .gitignore files leave out.
+        max_matches_per_file: How many matches to return of one file at most.
+        total_max_matches: How many matches to return at most.
+    """
+
+    pattern: str
+    dir_path: str | None = None
+    include_pattern: str | None = None
+    exclude_pattern: str | None = None
+    names_only: bool = False
+    case_sensitive: bool = False
+    fixed_strings: bool = False
+    context: int | None = None
+    after: int | None = None
+    before: int | None = None
+    no_ignore: bool = False
+    max_matches_per_file: int | None = None
+    total_max_matches: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteCall:
+    """Remove a file or directory.
+
+    Args:
+        file_path: What to remove.
+    """
+
+    file_path: str
+
+
+def say_read(request: ReadFileParams) -> ReadCall | None:
+    """Return the call for a page of a file."""
+    if not is_page(request):
+        return None
+    return ReadCall(request.file_path, first_line(request), last_line(request))
+
+
+def say_write(request: WriteFileParams) -> WriteCall | None:
+    """Return the call that writes a whole text."""
+    return WriteCall(request.file_path, request.content) if is_whole_text(request) else None
+
+
+def replace(params: ReplaceCall, bench: object) -> EditFileParams:
+    """Return the request for one replacement."""
+    return EditFileParams(
+        params.file_path, params.old_string, params.new_string, params.allow_multiple
+    )
+
+
+def say_replace(request: EditFileParams) -> ReplaceCall | None:
+    """Return the call for one replacement."""
+    edit = one_edit(request)
+    if edit is None:
+        return None
+    return ReplaceCall(
+        request.file_path,
+        edit.old_string,
+        edit.new_string,
+        allow_multiple=edit.replace_all,
+    )
+
+
+def glob(params: GlobCall, bench: object) -> GlobParams:
+    """Return the request for files by name."""
+    return GlobParams(
+        params.pattern, params.dir_path or ".", include_ignored=not params.respect_git_ignore
+    )
+
+
+def say_glob(request: GlobParams) -> GlobCall | None:
+    """Return the call for files by name."""
+    if not says_only(request, "pattern", "path", "include_ignored"):
+        return None
+    return GlobCall(request.pattern, _directory(request.path), not request.include_ignored)
+
+
+def grep(params: GrepCall, bench: object) -> GrepParams:
+    """Return the request for lines or files."""
+    return GrepParams(
+        params.pattern,
+        params.dir_path or ".",
+        params.include_pattern,
+        output_mode="files_with_matches" if params.names_only else "content",
+        ignore_case=not params.case_sensitive,
+        fixed_string=params.fixed_strings,
+        context=params.context,
+        before=params.before,
+        after=params.after,
+        head_limit=params.total_max_matches,
+        max_per_file=params.max_matches_per_file,
+        exclude=params.exclude_pattern,
+        include_ignored=params.no_ignore,
+    )
+
+
+def say_grep(request: GrepParams) -> GrepCall | None:
+    """Return the call for lines or files."""
+    if request.output_mode == "count" or request.type is not None:
+        return None
+    return GrepCall(
+        request.pattern,
+        _directory(request.path),
+        request.glob,
+        request.exclude,
+        request.output_mode == "files_with_matches",
+        not request.ignore_case,
+        request.fixed_string,
+        request.context,
+        request.after,
+        request.before,
+        request.include_ignored,
+        request.max_per_file,
+        100 if request.head_limit is None else request.head_limit,
+    )
+
+
+def _directory(path: str) -> str | None:
+    return None if path == "." else path

@@ -1,0 +1,116 @@
+"""The dialect `wink`: the seven tools of the workspace, as its own requests say them."""
+
+from typing import Any
+
+from weakincentives.contrib.tools.dialects.spelling import EDIT_ALIASES, as_it_is, word_for_word
+from weakincentives.contrib.tools.requests import (
+    EditFileParams,
+    GlobParams,
+    GrepParams,
+    LsParams,
+    ReadFileParams,
+    RmParams,
+    WriteFileParams,
+)
+from weakincentives.contrib.tools.speech import Phrase
+
+_LS = """\
+List a directory: directories first, then files with their sizes.
+Use it to look around; it does not go into directories. $GlobParams finds files at any depth."""
+
+_READ_FILE = """\
+Read a file, 2000 lines at a time, each with its number before it; the numbers count from 1.
+Read a file before you change it. Page through a long one with offset, which counts from 0, or \
+start_line, which counts from 1.
+Notebooks are shown as cells, pictures as pictures where you can see them, and other binary files \
+as a hex dump. $GrepParams finds the lines that matter in a large file."""
+
+_WRITE_FILE = """\
+Create a file with the given content, and the directories on the way to it.
+A file that exists is left alone unless mode is "overwrite" (replace it) or "append" (add to its \
+end).
+$EditFileParams is the better way to change a part of a file.
+At most 48000 characters in one call; write the rest with mode "append"."""
+
+_EDIT_FILE = """\
+Replace text in a file, and return what changed as a diff.
+old_string must be in the file exactly once, unless replace_all is set: quote it as the file has \
+it, without line numbers, with enough lines around it. Small slips in white space and quotation \
+marks are forgiven where the place is clear, and told.
+Several replacements go into edits: they are made in order, all or none.
+Use $ReadFileParams first, so that you quote what is there."""
+
+_GLOB = """\
+Find files by a pattern of their path, sorted by path: "**/*.py", "src/*.{ts,tsx}", "docs/**".
+"*" stays in one directory and "**" spans any number, so "*.py" finds only files at the top.
+Files that .gitignore leaves out are found only with include_ignored.
+$GrepParams searches what is in files."""
+
+_GREP = """\
+Search the lines of files for a regular expression (RE2: no look-around, no back references).
+output_mode "content" shows the lines with their numbers, which count from 1, \
+"files_with_matches" only the paths, "count" how many lines match in each file.
+Narrow a search down with path, glob ("*.py") or type ("py"); show lines around a match with \
+context. Files that .gitignore leaves out, and binary files, are not searched.
+$GlobParams finds files by name."""
+
+_RM = """\
+Remove a file, or a directory with everything in it.
+It asks nothing back: look first if you are not sure what is there."""
+
+_FILE_PATH = {"path": "file_path", "filename": "file_path", "filePath": "file_path"}
+_DIRECTORY = {"file_path": "path", "dir_path": "path", "directory": "path"}
+
+
+def _phrase(name: str, request: type[Any], description: str, **more: Any) -> Phrase[Any]:
+    return Phrase(
+        name=name,
+        description=description,
+        params=request,
+        says=(request,),
+        understand=as_it_is,
+        spell=word_for_word,
+        **more,
+    )
+
+
+WINK: tuple[Phrase[Any], ...] = (
+    _phrase("ls", LsParams, _LS, aliases={**_DIRECTORY, "ignore": "exclude"}, read_only=True),
+    _phrase("read_file", ReadFileParams, _READ_FILE, aliases=_FILE_PATH, read_only=True),
+    _phrase(
+        "write_file",
+        WriteFileParams,
+        _WRITE_FILE,
+        aliases={**_FILE_PATH, "file_text": "content", "text": "content", "contents": "content"},
+    ),
+    _phrase(
+        "edit_file",
+        EditFileParams,
+        _EDIT_FILE,
+        aliases={
+            **_FILE_PATH,
+            **EDIT_ALIASES,
+            "replaceAll": "replace_all",
+            "allow_multiple": "replace_all",
+            "replacements": "edits",
+            "dryRun": "dry_run",
+        },
+    ),
+    _phrase("glob", GlobParams, _GLOB, aliases=_DIRECTORY, read_only=True),
+    _phrase(
+        "grep",
+        GrepParams,
+        _GREP,
+        aliases={
+            **_DIRECTORY,
+            "include": "glob",
+            "-i": "ignore_case",
+            "-A": "after",
+            "-B": "before",
+            "-C": "context",
+            "max_count": "head_limit",
+        },
+        read_only=True,
+    ),
+    _phrase("rm", RmParams, _RM, aliases=_DIRECTORY),
+)
