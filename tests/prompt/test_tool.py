@@ -300,6 +300,7 @@ def test_a_field_takes_the_name_that_it_is_shown_by():
         ({"pattern": "x"}, "Missing field '-B'"),
         ({"pattern": "x", "-B": 1, "-i": 3}, "Field '-i': expected bool"),
         ({"pattern": "x", "-B": 1, "changes": [{"oldText": 1}]}, "'changes[0].oldText'"),
+        ({"pattern": "x", "-B": 1, "changes": [{}]}, "required field oldText"),
     ],
 )
 def test_problems_are_told_with_the_names_that_are_shown(arguments: Any, message: str):

@@ -58,8 +58,9 @@ class Renaming:
             if not any(each is other for other in seen):
                 seen.append(each)
                 waiting += (inner for several in each.lists.values() for inner in several)
-        for name, shown in ((name, shown) for each in seen for name, shown in each.shown.items()):
-            sentence = re.sub(rf"(?<=['.]){name}(?=['.\[])", lambda _: shown, sentence)  # noqa: B023 # called at once
+        for name, shown in (pair for each in seen for pair in each.shown.items()):
+            place = rf"(?<=['.]){name}(?=['.\[])|(?<=required field ){name}\b"
+            sentence = re.sub(place, shown.replace("\\", r"\\"), sentence)
         return sentence
 
     def _renamed(self, value: object) -> object:
