@@ -209,11 +209,33 @@ def test_what_is_no_file_is_not_replaced(target: Path):
     assert names_in(target) == {files.archive.name}
 
 
+@pytest.mark.parametrize("data", ["my own lines\n", '{"format":"wink-session"}\n', "{}\n", "\n"])
+def test_a_file_of_somebody_else_is_not_replaced(target: Path, data: str):
+    (target / f"{NAME}.jsonl").write_text(data)
+    for content in ("file", None):
+        with pytest.raises(FileExistsError, match="No dump, in the place of one"):
+            dump(target, "new", content)
+    assert (target / f"{NAME}.jsonl").read_text() == data
+    assert names_in(target) == {f"{NAME}.jsonl"}
+
+
+@pytest.mark.parametrize("size", [0, 1, 10, 20, 100, -1])
+def test_a_dump_that_was_cut_off_is_replaced(target: Path, size: int):
+    dump(target, "old", "old file")
+    text = target / f"{NAME}.jsonl"
+    text.write_bytes(text.read_bytes()[:size])
+    dump(target, "new", "new file")
+    assert found(target) == ("new", "new file")
+
+
 def test_a_waiting_text_that_is_damaged_does_no_harm(target: Path):
     dump(target, "old", "old file")
     files = DumpFiles(target / f"{NAME}.jsonl")
     files.waiting.write_text("not a dump")
     assert found(target) == ("old", "old file")
+    files.archive.write_bytes(b"")
+    with pytest.raises(DumpError, match="Archive is not that of"):
+        found(target)
     dump(target, "new", "new file")
     assert found(target) == ("new", "new file")
     assert not files.waiting.exists()

@@ -92,7 +92,8 @@ def dump_session_tree(
         SerdeError: An item holds what JSON cannot say; nothing has changed.
         InvalidPathError: The label `session_id` is not a plain name.
         ValueError: `created_at` has no time zone, or the target is inside the workspace.
-        OSError: A file cannot be read or written; the earlier dump is still there.
+        FileExistsError: Something that is no dump is in the place of the `.jsonl` file.
+        OSError: A file cannot be read or written; the old dump is there, or the new one.
     """
     date = _date(created_at)
     name = _name(session)
@@ -290,7 +291,8 @@ def _staged(
             path = stack.enter_context(Shelf(directory, root).staged(files.text.stem))
         except SnapshotError:
             raise ValueError(
-                f"Dump would be inside the workspace that is dumped: {str(directory)!r}"
+                "Dump would be inside the workspace that is dumped (give another target):"
+                f" {str(directory)!r}"
             ) from None
         except OSError as error:  # which names what nobody asked for
             raise os_error(error.errno or errno.EIO, str(directory)) from error

@@ -23,6 +23,7 @@ from weakincentives.filesystem.paths import os_error
 from weakincentives.filesystem.snapshots.shelf import SUFFIX, Mark, mark_at
 from weakincentives.filesystem.staging import sync_directory
 from weakincentives.runtime.session.dumpformat import (
+    BEGINNING,
     DumpedArchive,
     DumpError,
     DumpHeader,
@@ -65,7 +66,7 @@ class DumpFiles:
         """Put new files, which are on the disk already, in the place of the old ones.
 
         Raises:
-            FileExistsError: What is there is not a file.
+            FileExistsError: What is there is not a file, or no dump.
         """
         with _alone(self.text.parent) as directory:
             self._refuse_others()
@@ -87,8 +88,8 @@ class DumpFiles:
         header = _header_at(self.text)
         if header is not None and (text_only or self._fits(header)):
             return self.text, header
-        waiting = _header_at(self.waiting)
-        if waiting is not None and self._fits(waiting):
+        waiting = self._waiting_header()
+        if waiting is not None:
             return self.waiting, waiting
         if header is None:
             raise os_error(errno.ENOENT, str(self.text), "There is no dump")
@@ -122,20 +123,32 @@ class DumpFiles:
         reached(NAMED)
 
     def _refuse_others(self) -> None:
+        """Refuse to replace what is somebody else's; a damaged dump is ours."""
         for path in (self.text, self.archive, self.waiting):
             with suppress(FileNotFoundError):
                 if not stat.S_ISREG(path.lstat().st_mode):
                     raise os_error(
                         errno.EEXIST, str(path), "No regular file, in the place of a dump"
                     )
+        with suppress(FileNotFoundError), opened(self.text) as file:
+            start = file.read(len(BEGINNING))
+            if start and start != BEGINNING[: len(start)]:
+                text = "No dump, in the place of one (remove it, or give another target)"
+                raise os_error(errno.EEXIST, str(self.text), text)
 
     def _finish(self) -> None:
         """Bring a dump to its end that was cut off after its archive was replaced."""
-        with suppress(DumpError):
-            waiting = _header_at(self.waiting)
-            if waiting is not None and self._fits(waiting):
-                self.waiting.replace(self.text)
+        if self._waiting_header() is not None:
+            self.waiting.replace(self.text)
         self.waiting.unlink(missing_ok=True)
+
+    def _waiting_header(self) -> DumpHeader | None:
+        """Return the header of the next text, if that is the one that fits the archive."""
+        try:
+            header = _header_at(self.waiting)
+            return header if header is not None and self._fits(header) else None
+        except DumpError:
+            return None
 
     def _fits(self, header: DumpHeader) -> bool:
         return header.archive is None or header.archive == _described(self.archive, header.archive)

@@ -20,6 +20,7 @@ from weakincentives.serde import SerdeError, convert, decode, encode
 
 FORMAT = "wink-dump"
 VERSION = 1
+BEGINNING = b'{"format":"%s"' % FORMAT.encode()
 
 Types: TypeAlias = Iterable[type[Any]] | Mapping[str, type[Any]]
 
