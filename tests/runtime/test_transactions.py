@@ -19,6 +19,7 @@ from weakincentives.filesystem import (
     InMemoryFilesystem,
     LinkCreated,
     ReadableFilesystem,
+    time_limit,
 )
 from weakincentives.filesystem.savepoints import Mark
 from weakincentives.filesystem.testing import MockFilesystem
@@ -387,3 +388,21 @@ def test_nothing_is_left_behind_on_the_disk(host: HostFilesystem, session: Sessi
             if attempt:
                 step.rollback()
     assert [each.name for each in Path(host.root).iterdir()] == ["a"]
+
+
+def test_everything_is_taken_back_although_the_time_is_up(session: Session, fs: BaseFilesystem):
+    fs.write("a", "before")
+    before = state(fs, session)
+    for outside in (False, True):
+        now = [0.0]
+        with (
+            time_limit(1, clock=lambda now=now: now[0]),
+            pytest.raises(Stopped),
+            transaction(session, fs, outside=outside),
+        ):
+            fs.write("a", "after")
+            fs.write("b/c", "new")
+            session[Note].append(Note("second"))
+            now[0] = 2.0
+            raise Stopped
+        assert state(fs, session) == before

@@ -89,6 +89,16 @@ def time_limit(seconds: float, *, clock: _Clock = time.monotonic) -> Generator[N
         _deadline.reset(token)
 
 
+@contextmanager
+def no_time_limit() -> Generator[None, None, None]:
+    """Let work in this context go on to its end, late as it may be: taking back what was done."""
+    token = _deadline.set(None)
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
 def time_left() -> float | None:
     """Return how many seconds the time limit of this context leaves; None if there is none."""
     deadline = _deadline.get()

@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from typing import NamedTuple
 
 from weakincentives.filesystem import Filesystem, FilesystemEvent
+from weakincentives.filesystem.limits import no_time_limit
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.undo import Undo, snapshot_undo_of, undo_of
 
@@ -139,13 +140,14 @@ class Transaction:
             raise interruption
 
     def take_back(self) -> None:
-        """Make files and session what they were before."""
-        while self._parts:
-            undo, outer, position = self._parts[-1]
-            undo.roll_back()
-            self._parts.pop()
-            if outer is not None:
-                outer.forget_since(position)
+        """Make files and session what they were before, even if the time is up."""
+        with no_time_limit():
+            while self._parts:
+                undo, outer, position = self._parts[-1]
+                undo.roll_back()
+                self._parts.pop()
+                if outer is not None:
+                    outer.forget_since(position)
         self.session.restore_mark(self._mark, own=self._shared)
 
     def _part_of(self, filesystem: Filesystem) -> Undo | None:
