@@ -20,6 +20,7 @@ from benchmarks import (
     w9_archive,
     w10_kept,
     w11_redos,
+    w12_tool_call,
 )
 
 MODULES = (
@@ -42,5 +43,6 @@ MODULES = (
     w9_archive,
     w10_kept,
     w11_redos,
+    w12_tool_call,
 )
 WORKLOADS = {module.WORKLOAD.id: module.WORKLOAD for module in MODULES}

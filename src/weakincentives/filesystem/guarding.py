@@ -6,8 +6,8 @@ classes cannot know of it, and is handed out behind a view.
 """
 
 import errno
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
@@ -30,17 +30,27 @@ _MORE_WRITING = {"move", "copy", "restore", "import_archive", "hydrate_from_host
 _guarded: ContextVar[tuple[object, ...]] = ContextVar("guarded", default=())
 
 
-@contextmanager
-def reading_only(filesystem: Filesystem) -> Generator[Filesystem, None, None]:
-    """Refuse to change `filesystem` in this context; yield it, or a view of it that refuses."""
-    if not isinstance(filesystem, ReadableFilesystem):
-        yield _View(filesystem)
-        return
-    token = _guarded.set((*_guarded.get(), filesystem))
-    try:
-        yield filesystem
-    finally:
-        _guarded.reset(token)
+def reading_only(filesystem: Filesystem) -> AbstractContextManager[Filesystem]:
+    """Refuse to change `filesystem` in this context; give it, or a view of it that refuses."""
+    if isinstance(filesystem, ReadableFilesystem):
+        return _Guard(filesystem)
+    return nullcontext(_View(filesystem))
+
+
+class _Guard:
+    """A `with` block that only reads; many calls pay for it, so it is no generator."""
+
+    __slots__ = ("_filesystem", "_token")
+
+    def __init__(self, filesystem: Filesystem) -> None:
+        self._filesystem = filesystem
+
+    def __enter__(self) -> Filesystem:
+        self._token = _guarded.set((*_guarded.get(), self._filesystem))
+        return self._filesystem
+
+    def __exit__(self, *_: object) -> None:
+        _guarded.reset(self._token)
 
 
 def refuse_if_guarded(filesystem: object, path: str) -> None:

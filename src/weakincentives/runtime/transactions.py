@@ -7,8 +7,8 @@ about the files is never about work that was undone.
 """
 
 import logging
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import NamedTuple
 
@@ -166,14 +166,13 @@ def current_transaction() -> Transaction | None:
     return _current.get()
 
 
-@contextmanager
 def transaction(
     session: Session,
     filesystem: Filesystem | None = None,
     *,
     outside: bool = False,
     shared: bool = False,
-) -> Generator[Transaction, None, None]:
+) -> AbstractContextManager[Transaction]:
     """Do everything in a `with` block, or nothing.
 
     Any exception that leaves the block takes back what was changed in the session and
@@ -192,16 +191,41 @@ def transaction(
         TypeError: What is changed in `filesystem` cannot be taken back.
         SnapshotError: The state before could not be kept, or not be restored.
     """
-    step = Transaction(session, _current.get(), shared=shared)
-    token = _current.set(step)
-    try:
-        if filesystem is not None:
-            step.join(filesystem, outside=outside)
-        yield step
-    except BaseException:
-        step.take_back()
-        raise
-    else:
-        step.finish()
-    finally:
-        _current.reset(token)
+    return _Block(session, filesystem, outside, shared)
+
+
+class _Block:
+    """A `with` block that is a transaction; every tool call pays for it, so it is no generator."""
+
+    __slots__ = ("_filesystem", "_outside", "_session", "_shared", "_step", "_token")
+
+    def __init__(
+        self, session: Session, filesystem: Filesystem | None, outside: bool, shared: bool
+    ) -> None:
+        self._session = session
+        self._filesystem = filesystem
+        self._outside = outside
+        self._shared = shared
+
+    def __enter__(self) -> Transaction:
+        self._step = step = Transaction(self._session, _current.get(), shared=self._shared)
+        self._token = _current.set(step)
+        try:
+            if self._filesystem is not None:
+                step.join(self._filesystem, outside=self._outside)
+        except BaseException:
+            self._leave(failed=True)
+            raise
+        return step
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._leave(failed=kind is not None)
+
+    def _leave(self, *, failed: bool) -> None:
+        try:
+            if failed:
+                self._step.take_back()
+            else:
+                self._step.finish()
+        finally:
+            _current.reset(self._token)
