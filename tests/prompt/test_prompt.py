@@ -258,3 +258,51 @@ def test_two_sections_with_the_same_parameters_share_them():
         MarkdownSection[Task](title="B", template="$hint"),
     )
     assert made.render(Task("g", "h")).text == "## 1. A\n\ng\n\n## 2. B\n\nh"
+
+
+def test_closing_a_prompt_closes_every_section_whatever_one_of_them_does():
+    closed: list[str] = []
+
+    class Closing(MarkdownSection[Any]):
+        def close(self) -> None:
+            closed.append(self.key)
+            if self.key == "b":
+                raise OSError("cannot be closed")
+
+    children = [Closing(title="C", template="c")]
+    made = [Closing(title="A", template="a"), Closing(title="B", template="b", children=children)]
+    prompt = Prompt(ns="a", key="b", sections=made)
+    with pytest.raises(OSError, match="cannot be closed"), prompt:
+        assert closed == []
+    assert closed == ["c", "b", "a"]
+
+
+@dataclass(frozen=True)
+class Typed:
+    word: str
+
+
+class OfTyped(MarkdownSection[Typed]):
+    """A class that says what its parameters are."""
+
+
+class OfTypedOnceMore(OfTyped):
+    """One that derives from it."""
+
+
+@pytest.mark.parametrize("kind", [OfTyped, OfTypedOnceMore])
+def test_a_class_of_sections_can_say_what_its_parameters_are(kind: type[OfTyped]):
+    section = kind(title="A", template="Say ${word}.")
+    assert section.params_type is Typed
+    assert Prompt(ns="a", key="b", sections=[section]).render(Typed("it")).text.endswith("Say it.")
+
+
+def test_a_prompt_can_say_what_the_answer_is():
+    sections = [MarkdownSection(title="A", template="a")]
+    prompt = Prompt[Typed](ns="a", key="b", sections=sections)
+    for each in (prompt, prompt.bind(), prompt.clone()):
+        assert each.render().output_type is Typed
+    assert Prompt[list[Typed]](PromptTemplate(ns="a", key="b", sections=sections)).render().is_array
+    assert Prompt[Any](ns="a", key="b", sections=sections).render().output_type is None
+    with pytest.raises(PromptError, match="a:b: the answer must be a dataclass"):
+        Prompt[int](ns="a", key="b", sections=sections).render()

@@ -4,6 +4,7 @@ from weakincentives.prompt.context import (
     PromptProtocol,
     ProviderAdapterProtocol,
     RenderedPromptProtocol,
+    SessionProtocol,
     ToolContext,
 )
 from weakincentives.prompt.markdown import MarkdownSection
@@ -38,6 +39,7 @@ __all__ = [
     "RenderedPrompt",
     "RenderedPromptProtocol",
     "Section",
+    "SessionProtocol",
     "StaleOverride",
     "TextOverride",
     "Tool",

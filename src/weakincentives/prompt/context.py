@@ -1,14 +1,16 @@
 """What a tool handler may use: the prompt, the session, the files, and how long it has."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from weakincentives.filesystem import Filesystem
 from weakincentives.runtime import BudgetTracker, Deadline
 from weakincentives.runtime.session import Session
 
+OutputT_co = TypeVar("OutputT_co", covariant=True)
 
-class PromptProtocol(Protocol):
+
+class PromptProtocol(Protocol[OutputT_co]):
     """A prompt, as far as a tool handler is concerned."""
 
     @property
@@ -26,7 +28,7 @@ class PromptProtocol(Protocol):
         ...
 
 
-class RenderedPromptProtocol(Protocol):
+class RenderedPromptProtocol(Protocol[OutputT_co]):
     """A rendered prompt, as far as a tool handler is concerned."""
 
     @property
@@ -35,13 +37,17 @@ class RenderedPromptProtocol(Protocol):
         ...
 
 
-class ProviderAdapterProtocol(Protocol):
+class ProviderAdapterProtocol(Protocol[OutputT_co]):
     """What talks to the model, as far as a tool handler is concerned."""
 
     @property
     def name(self) -> str:
         """The adapter's name."""
         ...
+
+
+# names of earlier drafts
+SessionProtocol: TypeAlias = Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +58,9 @@ class ToolContext:
     is undone if the call fails.
     """
 
-    prompt: PromptProtocol | None
-    rendered_prompt: RenderedPromptProtocol | None
-    adapter: ProviderAdapterProtocol | None
+    prompt: PromptProtocol[Any] | None
+    rendered_prompt: RenderedPromptProtocol[Any] | None
+    adapter: ProviderAdapterProtocol[Any] | None
     session: Session
     deadline: Deadline | None = None
     budget_tracker: BudgetTracker | None = None

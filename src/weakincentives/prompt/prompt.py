@@ -4,6 +4,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import is_dataclass
 from typing import Any, Generic, Self, TypeVar, get_args, get_origin
 
@@ -77,15 +78,7 @@ class PromptTemplate(Generic[OutputT]):
         Raises:
             PromptError: It is not a dataclass.
         """
-        given = get_args(getattr(self, "__orig_class__", None))
-        asked = self._output_type if self._output_type is not None else (given or (None,))[0]
-        is_array = get_origin(asked) in {list, tuple}
-        kind = get_args(asked)[0] if is_array else asked
-        if kind is None or isinstance(kind, TypeVar):
-            return None, False
-        if not isinstance(kind, type) or not is_dataclass(kind):
-            raise PromptError(f"{self.label}: the answer must be a dataclass: {kind!r}")
-        return kind, is_array
+        return _output(self.label, self._output_type or _declared(self))
 
     @property
     def workspace(self) -> WorkspaceSection | None:
@@ -106,14 +99,14 @@ class PromptTemplate(Generic[OutputT]):
             sections=[section.clone(session=session, bus=bus) for section in self.sections],
             output_type=self._output_type,
         )
-        if hasattr(self, "__orig_class__"):
-            object.__setattr__(made, "__orig_class__", self.__orig_class__)  # type: ignore[attr-defined]
+        _declare(made, self)
         return made
 
     def close(self) -> None:
-        """Close all sections, the last first."""
-        for _, section in reversed(list(walk(self.sections))):
-            section.close()
+        """Close all sections, the last first; what one of them raises stops no other."""
+        with ExitStack() as closing:
+            for _, section in walk(self.sections):
+                closing.callback(section.close)
 
     def _check(self) -> None:
         if not self.sections:
@@ -148,8 +141,30 @@ def _check_section(section: Section[Any], place: str) -> None:
         raise PromptError(f"{place}: {error}") from error
 
 
+def _declared(generic: object) -> Any:
+    """Return the `T` of `PromptTemplate[T](...)` or `Prompt[T](...)`."""
+    given = get_args(getattr(generic, "__orig_class__", None))
+    return given[0] if given else None
+
+
+def _declare(made: object, source: object) -> None:
+    """Declare the `T` of another one."""
+    if hasattr(source, "__orig_class__"):
+        object.__setattr__(made, "__orig_class__", source.__orig_class__)  # type: ignore[attr-defined]
+
+
+def _output(label: str, asked: Any) -> tuple[type[Any] | None, bool]:
+    is_array = get_origin(asked) in {list, tuple}
+    kind = get_args(asked)[0] if is_array else asked
+    if kind in {None, Any, type(None)} or isinstance(kind, TypeVar):
+        return None, False
+    if not isinstance(kind, type) or not is_dataclass(kind):
+        raise PromptError(f"{label}: the answer must be a dataclass: {kind!r}")
+    return kind, is_array
+
+
 class Prompt(Generic[OutputT]):
-    """A template with parameters, ready to be rendered."""
+    """A template with parameters, ready to be rendered; `Prompt[Answer]` asks for an `Answer`."""
 
     def __init__(
         self,
@@ -234,6 +249,8 @@ class Prompt(Generic[OutputT]):
         rendering = Rendering(template.label, self._merged(params), override, stale)
         text = rendering.text(template.sections)
         kind, is_array = template.output
+        if kind is None:
+            kind, is_array = _output(template.label, _declared(self))
         return RenderedPrompt(
             text,
             tuple(rendering.tools),
@@ -271,6 +288,7 @@ class Prompt(Generic[OutputT]):
     def _copy(self, template: PromptTemplate[OutputT]) -> Self:
         made = type(self)(template, overrides_store=self._store, overrides_tag=self._tag)
         made._params = self._params
+        _declare(made, self)
         return made
 
     def _merged(self, params: Sequence[object]) -> tuple[object, ...]:

@@ -4,8 +4,19 @@ import inspect
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import fields, is_dataclass
-from typing import Any, Generic, Protocol, Self, TypeGuard, TypeVar, get_args, runtime_checkable
+from typing import (
+    Any,
+    Generic,
+    Protocol,
+    Self,
+    TypeGuard,
+    TypeVar,
+    get_args,
+    get_origin,
+    runtime_checkable,
+)
 
 from weakincentives.filesystem import Filesystem
 from weakincentives.prompt.problems import PromptError
@@ -86,9 +97,7 @@ class Section(ABC, Generic[P]):
             return self._params_type
         if self.default_params is not None:
             return type(self.default_params)
-        # set by typing after the constructor: MarkdownSection[Params](...)
-        given = get_args(getattr(self, "__orig_class__", None))
-        return given[0] if given and isinstance(given[0], type) else None
+        return type_argument(self, Section)
 
     @property
     @abstractmethod
@@ -118,8 +127,16 @@ class Section(ABC, Generic[P]):
             raise PromptError(f"Default parameters are not a {kind}: {self.default_params!r}")
 
     def clone(self, *, session: Session | None = None, bus: EventBus | None = None) -> Self:
-        """Return one for another session; one that holds nothing may be shared."""
-        return self
+        """Return one for another session; one that holds nothing may be shared.
+
+        A section that holds something returns a new one, with its children cloned.
+        """
+        children = tuple(each.clone(session=session, bus=bus) for each in self.children)
+        if all(new is old for new, old in zip(children, self.children, strict=True)):
+            return self
+        made = copy(self)
+        made.children = children
+        return made
 
     def close(self) -> None:
         """Let go of what the section holds."""
@@ -152,6 +169,20 @@ def is_workspace(section: "Section[Any]") -> "TypeGuard[WorkspaceSection]":
 def field_names(kind: type[Any] | None) -> set[str]:
     """Return the names of the fields of a dataclass; none for None."""
     return set() if kind is None else {each.name for each in fields(kind)}
+
+
+def type_argument(value: object, base: type[Any]) -> type[Any] | None:
+    """Return the `T` of `Base[T](...)`, or of a class that derives from `Base[T]`."""
+    # set by typing after the constructor
+    declared = [getattr(value, "__orig_class__", None)]
+    for kind in type(value).__mro__:
+        declared += vars(kind).get("__orig_bases__", ())
+    for each in declared:
+        origin, given = get_origin(each), get_args(each)
+        if given and isinstance(origin, type) and issubclass(origin, base):
+            known = isinstance(given[0], type) and given[0] not in {Any, type(None)}
+            return given[0] if known else None
+    return None
 
 
 def _slug(title: str) -> str:
