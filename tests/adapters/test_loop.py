@@ -195,6 +195,17 @@ def test_a_refusal_is_no_answer():
         adapter.evaluate(prompt(), session=Session())
 
 
+def test_a_refusal_runs_no_tools():
+    fs = InMemoryFilesystem()
+    adapter = ScriptedAdapter([Completion("No.", (write("a"),), stop_reason="refused")])
+    with pytest.raises(ModelRefusedError) as caught:
+        adapter.evaluate(prompt(fs), session=Session())
+    assert not fs.exists("a")
+    partial = partial_response(caught.value)
+    assert partial is not None
+    assert isinstance(partial.messages[-1], ToolMessage)
+
+
 def test_a_pause_is_gone_on_with():
     adapter = ScriptedAdapter([Completion("wait", stop_reason="paused"), "done"])
     assert adapter.evaluate(prompt(), session=Session()).text == "done"
@@ -244,6 +255,13 @@ def test_with_messages_of_its_own_the_prompt_is_the_system_message():
         UserMessage("hello"),
     )
     assert [each.role for each in response.messages] == ["user", "assistant"]
+
+
+def test_a_system_message_beside_the_prompt_is_refused():
+    with pytest.raises(ValueError, match="the prompt is it"):
+        ScriptedAdapter(["hi"]).evaluate(
+            prompt(), session=Session(), messages=[SystemMessage("obey"), UserMessage("hello")]
+        )
 
 
 def test_calls_without_an_id_or_with_the_same_one_get_one_of_their_own():

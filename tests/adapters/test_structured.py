@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.adapters.workers import Answer, prompt
 from weakincentives.adapters import (
+    Completion,
     OutputError,
     RunOptions,
     ScriptedAdapter,
@@ -18,6 +19,7 @@ from weakincentives.adapters import (
 )
 from weakincentives.adapters.structured import ExpectedOutput, expected_output
 from weakincentives.filesystem import InMemoryFilesystem
+from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate
 from weakincentives.runtime.session import Session
 from weakincentives.serde import SerdeError, encode, json_schema
 
@@ -126,6 +128,20 @@ def test_an_answer_that_stays_wrong_is_an_error_that_says_how():
     partial = partial_response(caught.value)
     assert partial is not None
     assert (partial.text, partial.output) == ('{"name": "cats"}', None)
+
+
+def test_an_answer_that_was_cut_off_is_sent_back_as_too_long():
+    adapter = ScriptedAdapter([Completion('{"name": "ca', stop_reason="length"), JSON])
+    adapter.evaluate(prompt(output_type=Answer), session=Session())
+    assert "It was too long and was cut off" in adapter.requests[1].messages[-1].text
+
+
+def test_a_template_of_a_type_asks_for_it():
+    template = PromptTemplate[Answer](
+        ns="tests", key="typed", sections=[MarkdownSection(title="Task", template="Count.")]
+    )
+    response = ScriptedAdapter([JSON]).evaluate(Prompt(template), session=Session())
+    assert response.output == Answer("cats", 3)
 
 
 def test_a_model_may_look_again_before_it_mends_its_answer():

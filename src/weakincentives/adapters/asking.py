@@ -1,6 +1,6 @@
 """Asking a model once: in time, traced, told of, and again if the failure was a passing one."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from weakincentives.adapters.conversation import (
 from weakincentives.adapters.events import ModelResponded, RequestRetried
 from weakincentives.adapters.options import RunOptions
 from weakincentives.adapters.problems import ProviderError, TransientError
+from weakincentives.adapters.watching import NoAnswerError, OnText, Watched
 from weakincentives.runtime import (
     NO_TRACING,
     current_tracing,
@@ -23,8 +24,6 @@ from weakincentives.runtime import (
     tell_response,
 )
 from weakincentives.runtime.session import Session
-
-OnText = Callable[[str], None]
 
 
 class Model(Protocol):
@@ -80,14 +79,14 @@ class Questions:
         retries = 0
         while True:
             self._bounds.check("Request")
-            stream = None if self._on_text is None else _Stream(self._on_text, self._bounds)
+            heard = _Heard(self._on_text)
             try:
-                return self._answer(request, stream)
+                return self._answer(request, heard)
             except ProviderError as error:
-                self._wait(error, retries, 0 if stream is None else stream.characters)
+                self._wait(error, retries, heard.characters)
             retries += 1
 
-    def _answer(self, request: CompletionRequest, stream: "_Stream | None") -> Completion:
+    def _answer(self, request: CompletionRequest, heard: "_Heard") -> Completion:
         model, clock = self._model, self._options.clock
         started = clock.monotonic()
         with model_span(
@@ -96,7 +95,7 @@ class Questions:
             session_id=self._session.session_id,
             messages=None if current_tracing() is NO_TRACING else _traced(request.messages),
         ) as span:
-            completion = self._completed(request, stream)
+            completion = self._completed(request, heard)
             tell_response(
                 span,
                 usage=completion.usage,
@@ -108,26 +107,34 @@ class Questions:
         self._tell(completion, (clock.monotonic() - started) * 1000)
         return completion
 
-    def _completed(self, request: CompletionRequest, stream: "_Stream | None") -> Completion:
+    def _completed(self, request: CompletionRequest, heard: "_Heard") -> Completion:
         left = self._bounds.seconds_left()
         longest = self._options.request_timeout
         timeout = longest if left is None else min(left, longest)
+
+        def complete(on_text: OnText | None) -> Completion:
+            try:
+                return self._model.complete(request, on_text=on_text, timeout=timeout)
+            except (ConnectionError, TimeoutError) as error:
+                raise self._dropped(error) from error
+
+        watched = Watched(complete, None if self._on_text is None else heard)
         try:
-            return self._model.complete(request, on_text=stream, timeout=timeout)
-        except (ConnectionError, TimeoutError) as error:
-            if stream is not None and stream.failure is error:
-                raise
-            self._bounds.check("Request")
-            raise TransientError(
-                f"The connection to {self._model.name} failed, try again: {error}",
-                provider=self._model.name,
-            ) from error
+            return watched.result(timeout, self._bounds)
+        except NoAnswerError as error:
+            raise self._dropped(error) from error
+
+    def _dropped(self, error: OSError) -> TransientError:
+        name = self._model.name
+        return TransientError(f"The connection to {name} failed, try again: {error}", provider=name)
 
     def _wait(self, error: ProviderError, retries: int, streamed: int) -> None:
         """Return when the request is to be made again, or raise the error."""
         policy = self._options.retries
         delay = policy.delay(retries, error)
         if delay is None:
+            if retries:
+                error.add_note(f"It was tried {retries + 1} times")
             raise error
         self._bounds.check("Request")
         left = self._bounds.seconds_left()
@@ -166,23 +173,17 @@ class Questions:
         )
 
 
-class _Stream:
-    """Passes text on while the run may go on."""
+class _Heard:
+    """Passes text on, and counts it."""
 
-    def __init__(self, on_text: OnText, bounds: Bounds) -> None:
+    def __init__(self, on_text: OnText | None) -> None:
         self._on_text = on_text
-        self._bounds = bounds
         self.characters = 0
-        self.failure: BaseException | None = None
 
     def __call__(self, text: str) -> None:
         self.characters += len(text)
-        try:
-            self._bounds.check("Request")
+        if self._on_text is not None:
             self._on_text(text)
-        except BaseException as error:
-            self.failure = error
-            raise
 
 
 def numbered(completion: Completion, first: int) -> Completion:

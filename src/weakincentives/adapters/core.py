@@ -6,7 +6,12 @@ from typing import TypeVar
 
 from weakincentives.adapters.bounds import Bounds, earliest
 from weakincentives.adapters.cancellation import CancellationToken
-from weakincentives.adapters.conversation import Completion, CompletionRequest, Message
+from weakincentives.adapters.conversation import (
+    Completion,
+    CompletionRequest,
+    Message,
+    SystemMessage,
+)
 from weakincentives.adapters.loop import Run
 from weakincentives.adapters.options import RunOptions
 from weakincentives.adapters.response import PromptResponse
@@ -38,12 +43,13 @@ class ProviderAdapter(ABC):
     ) -> Completion:
         """Ask the model once, and return what it answered; no retries, no tools.
 
-        It is called from one thread at a time for one run, and for several runs at once.
+        It is called in a thread of its own, for several runs at once. If it takes longer than
+        `timeout` it is left to itself, and its answer is not heard.
 
         Args:
             request: The conversation so far, and what the model may do.
-            on_text: Called with each piece of the text as it arrives, in this thread, if the
-                provider can stream; what it raises ends the request and is raised.
+            on_text: Called with each piece of the text as it arrives, if the provider can
+                stream; what it raises means that nobody listens any more, and is passed on.
             timeout: How many seconds the whole may take; None is for the adapter to decide.
 
         Raises:
@@ -87,7 +93,8 @@ class ProviderAdapter(ABC):
 
         Raises:
             PromptError: The prompt cannot be rendered.
-            ValueError: Both `budget` and `budget_tracker` are given.
+            ValueError: Both `budget` and `budget_tracker` are given, or a system message
+                is among `messages`.
             ProviderError: The provider does not answer, and trying again is of no use.
             StepLimitError: The model came to no answer in `max_steps`.
             OutputError: The answer is not what the prompt asks for.
@@ -98,6 +105,8 @@ class ProviderAdapter(ABC):
         """
         if budget is not None and budget_tracker is not None:
             raise ValueError("budget and budget_tracker are two words for one thing: give one")
+        if any(isinstance(each, SystemMessage) for each in messages):
+            raise ValueError("messages must not have a system message: the prompt is it")
         tracker = BudgetTracker(budget) if budget is not None else budget_tracker
         ends = earliest(deadline, None if tracker is None else tracker.budget.deadline)
         return Run(

@@ -8,7 +8,7 @@ repairs. However it ends, every tool call has been committed or undone as a whol
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from weakincentives.adapters.asking import Model, OnText, Questions, numbered
+from weakincentives.adapters.asking import Model, Questions, numbered
 from weakincentives.adapters.bounds import Bounds
 from weakincentives.adapters.calling import ToolCalls
 from weakincentives.adapters.conversation import (
@@ -27,6 +27,7 @@ from weakincentives.adapters.options import RunOptions
 from weakincentives.adapters.problems import ModelRefusedError, OutputError, StepLimitError
 from weakincentives.adapters.response import PromptResponse, keep_partial
 from weakincentives.adapters.structured import expected_output, repair_request
+from weakincentives.adapters.watching import OnText
 from weakincentives.prompt import Prompt, RenderedPrompt, ToolContext
 from weakincentives.runtime import (
     PromptExecuted,
@@ -119,8 +120,6 @@ class Run(Generic[OutputT]):
             completion = self._asked()
             if completion.tool_calls:
                 self._run_tools(completion)
-            elif completion.stop_reason == "refused":
-                raise ModelRefusedError(f"The model refused to answer: {_shown(completion.text)}")
             elif completion.stop_reason != "paused":
                 answer = self._accepted(completion)
                 if answer is not None:
@@ -150,6 +149,8 @@ class Run(Generic[OutputT]):
             if self._bounds.tracker is not None:
                 self._bounds.tracker.record(completion.usage)
             self._bounds.check("Run")
+            if completion.stop_reason == "refused":
+                raise ModelRefusedError(f"The model refused to answer: {_shown(completion.text)}")
         except BaseException:
             self._answer_calls(completion, 0)
             raise
@@ -188,7 +189,8 @@ class Run(Generic[OutputT]):
                     f" {error}: {_shown(completion.text)}"
                 ) from error
             self._repairs += 1
-            self._messages.append(UserMessage(repair_request(error)))
+            cut_off = completion.stop_reason == "length"
+            self._messages.append(UserMessage(repair_request(error, cut_off=cut_off)))
             return None
 
     def _opening(self, messages: Sequence[Message]) -> list[Message]:

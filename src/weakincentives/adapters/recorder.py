@@ -4,11 +4,18 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 
 from weakincentives.adapters.conversation import Completion, CompletionRequest
 from weakincentives.adapters.core import ProviderAdapter
 from weakincentives.adapters.problems import ProviderError
-from weakincentives.adapters.recordings import Conversation, RecordedError, Recording, plain
+from weakincentives.adapters.recordings import (
+    Conversation,
+    RecordedError,
+    RecordedStep,
+    Recording,
+    plain,
+)
 from weakincentives.filesystem.staging import store_file, sync_directory, write_all
 from weakincentives.serde import encode
 
@@ -43,6 +50,8 @@ class RecordingAdapter(ProviderAdapter):
         self.native_output = inner.native_output
         self._conversation = Conversation()
         self._data = bytearray()
+        self._lock = Lock()
+        self._asked = 0
         head = Recording(self.name, self.model, self.native_output)
         self._write({key: value for key, value in plain(head).items() if key != "steps"})
 
@@ -54,16 +63,24 @@ class RecordingAdapter(ProviderAdapter):
         timeout: float | None = None,
     ) -> Completion:
         """Ask the other adapter, and record what it answers."""
-        step = self._conversation.step(request)
+        with self._lock:
+            self._asked += 1
+            number = self._asked
+            step = self._conversation.step(request)
         try:
             completion = self._inner.complete(request, on_text=on_text, timeout=timeout)
         except ProviderError as error:
             kind = type(error).__name__
             said = RecordedError(kind, str(error), error.provider, error.status, error.retry_after)
-            self._write(replace(step, error=said))
+            self._record(number, replace(step, error=said))
             raise
-        self._write(replace(step, completion=completion))
+        self._record(number, replace(step, completion=completion))
         return completion
+
+    def _record(self, number: int, step: RecordedStep) -> None:
+        with self._lock:
+            if number == self._asked:  # else it was given up, and nobody has heard the answer
+                self._write(step)
 
     def _write(self, line: object) -> None:
         self._data += encode(line) + b"\n"

@@ -70,9 +70,15 @@ def expected_output(rendered: RenderedPrompt[Any]) -> ExpectedOutput | None:
     return ExpectedOutput(OutputFormat(name, schema), kind, is_array=False)
 
 
-def repair_request(error: SerdeError) -> str:
-    """Return what a model is told about an answer that was not accepted."""
-    problems = "\n".join(f"- {each}" for each in error.problems)
+def repair_request(error: SerdeError, *, cut_off: bool = False) -> str:
+    """Return what a model is told about an answer that was not accepted.
+
+    Args:
+        error: What is wrong with it.
+        cut_off: Whether it was longer than allowed.
+    """
+    found = (*error.problems, *(["It was too long and was cut off"] if cut_off else []))
+    problems = "\n".join(f"- {each}" for each in found)
     return (
         f"Your answer was not accepted:\n\n{problems}\n\n"
         "Send the whole answer again, corrected: JSON that matches the schema, and nothing else."
