@@ -65,6 +65,18 @@ class ReadableFilesystem(SearchableFilesystem):
             data = content.read(offset, wanted) if wanted > 0 else b""
         return ReadBytesResult(data, key, size, offset, count, offset + len(data) < size)
 
+    def line_start(self, path: str, line: int) -> tuple[int, int]:
+        """Return the byte at which `line`, counted from 0, begins, and how many lines there are.
+
+        Past the last line it is the size. Whoever reads bytes from there on can look at a
+        page without holding its lines, however long they are.
+        """
+        check_time("Read")
+        _checked_page(line, 0)
+        with self._opened(normalize_path(path)) as content:
+            index = content.line_index()
+            return index.offset_of(line, content), index.total
+
     def exists(self, path: str) -> bool:
         """Return whether something is there, a link included."""
         try:
