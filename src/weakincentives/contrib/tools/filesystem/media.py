@@ -1,0 +1,145 @@
+"""What binary files are, by their first bytes; pictures with their measures."""
+
+import struct
+from dataclasses import dataclass
+
+from weakincentives.contrib.tools.filesystem.opened import OpenedFile
+from weakincentives.contrib.tools.filesystem.wording import fitted, hint, size_text
+from weakincentives.contrib.tools.requests import ReadFileParams
+from weakincentives.contrib.tools.results import Media, ReadFileResult
+from weakincentives.contrib.tools.workbench import Workbench
+from weakincentives.prompt import ToolResult
+
+_KINDS: tuple[tuple[int, bytes, str], ...] = (
+    (0, b"%PDF-", "PDF document"),
+    (0, b"\x7fELF", "ELF program or library"),
+    (0, b"MZ", "Windows program"),
+    (0, b"\xcf\xfa\xed\xfe", "macOS program"),
+    (0, b"\xca\xfe\xba\xbe", "Java class or macOS program"),
+    (0, b"\0asm", "WebAssembly module"),
+    (0, b"PK\x03\x04", "ZIP archive (also docx, xlsx, jar, wheel)"),
+    (0, b"PK\x05\x06", "ZIP archive, empty"),
+    (0, b"\x1f\x8b", "gzip data"),
+    (0, b"BZh", "bzip2 data"),
+    (0, b"\xfd7zXZ\0", "xz data"),
+    (0, b"\x28\xb5\x2f\xfd", "zstd data"),
+    (0, b"7z\xbc\xaf\x27\x1c", "7z archive"),
+    (257, b"ustar", "tar archive"),
+    (0, b"SQLite format 3\0", "SQLite database"),
+    (0, b"PAR1", "Parquet data"),
+    (0, b"\x93NUMPY", "NumPy array"),
+    (0, b"\x80\x04\x95", "pickled Python object"),
+    (0, b"ID3", "MP3 sound"),
+    (0, b"OggS", "Ogg sound or film"),
+    (0, b"fLaC", "FLAC sound"),
+    (8, b"WAVE", "WAV sound"),
+    (4, b"ftyp", "MP4 or HEIF media"),
+    (0, b"\x1a\x45\xdf\xa3", "Matroska or WebM film"),
+    (0, b"wOFF", "WOFF font"),
+    (0, b"wOF2", "WOFF2 font"),
+    (0, b"OTTO", "OpenType font"),
+    (0, b"\0\x01\0\0", "TrueType font"),
+    (0, b"BM", "BMP image"),
+    (0, b"II*\0", "TIFF image"),
+    (0, b"MM\0*", "TIFF image"),
+    (0, b"\0\0\x01\0", "Windows icon"),
+)
+_START_OF_FRAME = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What an image file says about itself; the measures are None if they cannot be found."""
+
+    format: str
+    media_type: str
+    width: int | None = None
+    height: int | None = None
+
+    def __str__(self) -> str:
+        """Return format and measures."""
+        size = "" if self.width is None else f", {self.width} x {self.height} pixels"
+        return f"{self.format} image{size}"
+
+
+def kind_of_bytes(head: bytes) -> str:
+    """Return what a binary file seems to be."""
+    known = (name for at, magic, name in _KINDS if head.startswith(magic, at))
+    return next(known, "of a type that is not known")
+
+
+def picture_of(head: bytes) -> Picture | None:
+    """Return what the image is that begins so; None if it is none that models can see."""
+    try:
+        if head.startswith(b"\x89PNG\r\n\x1a\n"):
+            return Picture("PNG", "image/png", *_unpacked(">II", head, 16))
+        if head.startswith((b"GIF87a", b"GIF89a")):
+            return Picture("GIF", "image/gif", *_unpacked("<HH", head, 6))
+        if head.startswith(b"\xff\xd8\xff"):
+            return Picture("JPEG", "image/jpeg", *_jpeg_size(head))
+        if head.startswith(b"RIFF") and head.startswith(b"WEBP", 8):
+            return Picture("WebP", "image/webp", *_webp_size(head))
+    except struct.error:
+        return Picture("damaged", "application/octet-stream")
+    return None
+
+
+def show_picture(
+    file: OpenedFile, picture: Picture, bench: Workbench
+) -> ToolResult[ReadFileResult]:
+    """Return an image as something to look at, and a sentence about it."""
+    most = bench.settings.max_media_bytes
+    fits = file.size <= most and picture.width is not None
+    media = Media(picture.media_type, file.content(bench).read(0, file.size)) if fits else None
+    parts = [f"{file.name}: {picture}, {size_text(file.size)}"]
+    if file.size > most:
+        parts.append(f"[too large to be looked at: the limit is {size_text(most)}]")
+    call = bench.speech.call(ReadFileParams(file.path, view="base64"))
+    if call is not None:
+        parts.append("[" + hint("its bytes:", call) + "]")
+    value = ReadFileResult(
+        path=file.path,
+        content="",
+        offset=0,
+        shown=file.size if fits else 0,
+        total=file.size,
+        next_offset=None,
+        size_bytes=file.size,
+        encoding="binary",
+        media=media,
+    )
+    return ToolResult(fitted(parts, "", bench.settings.budget), value, True, True)
+
+
+def _unpacked(form: str, head: bytes, at: int) -> tuple[int, int]:
+    width, height = struct.unpack_from(form, head, at)
+    return width, height
+
+
+def _jpeg_size(head: bytes) -> tuple[int | None, int | None]:
+    """Return width and height from the segment that begins the picture itself."""
+    at = 2
+    while at + 9 <= len(head) and head[at] == 0xFF:
+        marker = head[at + 1]
+        if marker in _START_OF_FRAME:
+            height, width = _unpacked(">HH", head, at + 5)
+            return width, height
+        if marker == 0xFF:
+            at += 1
+            continue
+        at += 2 + struct.unpack_from(">H", head, at + 2)[0]
+    return None, None
+
+
+def _webp_size(head: bytes) -> tuple[int | None, int | None]:
+    form = head[12:16]
+    if form == b"VP8X":
+        low, middle, high, low2, middle2, high2 = struct.unpack_from("6B", head, 24)
+        return 1 + (low | middle << 8 | high << 16), 1 + (low2 | middle2 << 8 | high2 << 16)
+    if form == b"VP8L":
+        bits: int = struct.unpack_from("<I", head, 21)[0]
+        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    if form == b"VP8 ":
+        width, height = _unpacked("<HH", head, 26)
+        return width & 0x3FFF, height & 0x3FFF
+    return None, None

@@ -1,0 +1,218 @@
+r"""Text as a page of numbered lines: within the budget, and saying what is not shown.
+
+The numbers count from 1, in six places, with a tab behind, as `cat -n` writes them.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import NamedTuple
+
+from weakincentives.contrib.tools.filesystem.encoding import Encoding
+from weakincentives.contrib.tools.filesystem.lines import RawLine, line_start, lines_from
+from weakincentives.contrib.tools.filesystem.opened import OpenedFile, Part, past_the_end
+from weakincentives.contrib.tools.filesystem.wording import counted, fitted, hint
+from weakincentives.contrib.tools.requests import FileView, GrepParams, ReadFileParams
+from weakincentives.contrib.tools.results import ReadFileResult
+from weakincentives.contrib.tools.workbench import Workbench
+from weakincentives.filesystem import DEFAULT_READ_LIMIT, BytesContent, Content
+from weakincentives.filesystem.text import LineIndex
+from weakincentives.prompt import ToolResult
+
+_BOM = "\ufeff"
+_UNKNOWN = "\ufffd"
+_GUTTER = 8  # characters beside a line: its number, a tab, the line end
+
+
+class _Row(NamedTuple):
+    """A line of a page: what is shown of it, and what it is in the file."""
+
+    number: int
+    text: str
+    content: str
+    start: int
+    cut: int
+    crlf: bool
+    exact: bool
+    ended: bool
+
+    def shown(self) -> str:
+        more = f" [... {counted(self.cut, 'more byte')}]" if self.cut else ""
+        return f"{self.number:>6}\t{self.text}{more}"
+
+
+@dataclass(frozen=True, slots=True)
+class TextFile:
+    """The text of a file: bytes in UTF-8, and what was needed to get them."""
+
+    file: OpenedFile
+    content: Content
+    encoding: Encoding
+    view: FileView = "auto"
+
+    @property
+    def decoded(self) -> bool:
+        """Whether the bytes of the file are others than those that are shown."""
+        return self.encoding.wide
+
+
+def decoded_file(file: OpenedFile, data: bytes, encoding: Encoding) -> TextFile:
+    """Return a file whose encoding has line ends of several bytes, all of it, as UTF-8."""
+    text = data.decode(encoding.name or "utf-8", errors="replace")
+    exact = _UNKNOWN not in text
+    return TextFile(file, BytesContent(text.encode()), replace(encoding, exact=exact))
+
+
+def show_text(source: TextFile, part: Part, bench: Workbench) -> ToolResult[ReadFileResult]:
+    """Return a page of a text file."""
+    file = source.file
+    if not file.size:
+        return ToolResult(
+            f"{file.name} is empty (0 bytes)", _value(source, part, 0, []), True, True
+        )
+    start, total = _place(source, part.first, bench)
+    if part.first >= total:
+        last = ReadFileParams(file.path, offset=max(total - DEFAULT_READ_LIMIT, 0))
+        raise past_the_end(file, bench, part, total, "line", last)
+    settings = bench.settings
+    rows = _rows(source.content, start, part.first, settings.max_line_characters)
+    wanted = islice(rows, part.capped(DEFAULT_READ_LIMIT))
+    page = _Page(source, part, total, bench)
+    return page.result(_filling(wanted, settings.budget))
+
+
+def _place(source: TextFile, line: int, bench: Workbench) -> tuple[int, int]:
+    """Return the byte at which a line begins, and how many lines there are."""
+    if source.file.whole or source.decoded:
+        index = LineIndex(source.content)
+        return index.offset_of(line, source.content), index.total
+    return line_start(bench.filesystem, source.file.path, line, source.file.size)
+
+
+def _rows(content: Content, start: int, first: int, width: int) -> Iterator[_Row]:
+    keep = 4 * width + 4  # bytes that surely hold `width` characters
+    for number, raw in enumerate(lines_from(content, start, keep), first + 1):
+        yield _row(number, raw, width)
+
+
+def _row(number: int, raw: RawLine, width: int) -> _Row:
+    data, exact = raw.data, True
+    crlf = raw.ended and not raw.left_out and data.endswith(b"\r")
+    if crlf:
+        data = data[:-1]
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = data.decode(errors="replace")[:width]
+        exact = _UNKNOWN not in text
+    cut = raw.left_out
+    if len(text) > width or cut:
+        text = text[:width]
+        cut += len(data) - len(text.encode())
+    end = ("\r\n" if crlf else "\n") if raw.ended else ""
+    return _Row(number, text, text + end, raw.start, max(cut, 0), crlf, exact, raw.ended)
+
+
+def _filling(rows: Iterable[_Row], room: int) -> list[_Row]:
+    """Return rows until they fill a page; there is always one."""
+    kept: list[_Row] = []
+    for row in rows:
+        room -= len(row.text) + _GUTTER
+        if kept and room < 0:
+            break
+        kept.append(row)
+    return kept
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """A page in the making."""
+
+    source: TextFile
+    part: Part
+    total: int
+    bench: Workbench
+
+    def result(self, rows: list[_Row]) -> ToolResult[ReadFileResult]:
+        """Return the page: as many of the rows as the budget has room for."""
+        budget = self.bench.settings.budget
+        message = self._message(rows)
+        while len(message) > budget and len(rows) > 1:
+            over = len(message) - budget
+            while over > 0 and len(rows) > 1:
+                over -= len(rows.pop().shown()) + 1
+            message = self._message(rows)
+        if len(message) > budget:
+            rows = [_shortened(rows[0], len(message) - budget)]
+            message = fitted([self._message(rows)], "", budget)
+        return ToolResult(message, _value(self.source, self.part, self.total, rows), True, True)
+
+    def _message(self, rows: Sequence[_Row]) -> str:
+        last = self.part.first + len(rows)
+        head = f"{self.source.file.name}: lines {rows[0].number} to {last} of {self.total}"
+        return "\n".join([head, *self._shown(rows), *self._notes(rows), *self._more(last)])
+
+    def _shown(self, rows: Sequence[_Row]) -> list[str]:
+        first = rows[0]
+        if first.number == 1 and first.text.startswith(_BOM):
+            rows = [first._replace(text=first.text[1:]), *rows[1:]]
+        return [row.shown() for row in rows]
+
+    def _more(self, last: int) -> list[str]:
+        if last >= self.total:
+            return []
+        path, view = self.source.file.path, self.source.view
+        call = self.bench.speech.call(
+            ReadFileParams(path, offset=last, limit=self.part.count, view=view)
+        )
+        return ["[truncated" + hint("; continue with", call) + "]"]
+
+    def _notes(self, rows: Sequence[_Row]) -> Iterator[str]:
+        encoding = self.source.encoding
+        if encoding.wide:
+            yield f"[{(encoding.name or '').upper()} text, shown decoded]"
+        if rows[0].number == 1 and rows[0].text.startswith(_BOM):
+            yield "[begins with a UTF-8 byte order mark]"
+        crlf = sum(row.crlf for row in rows)
+        if crlf:
+            yield f"[{'' if crlf >= len(rows) - 1 else 'some '}lines end in CRLF]"
+        if not encoding.exact or not all(row.exact for row in rows):
+            yield f"[not UTF-8: bytes that are no text are shown as {_UNKNOWN}]"
+        if not rows[-1].ended:
+            yield "[no newline at the end]"
+        cut = [row for row in rows if row.cut]
+        if cut:
+            yield self._cut(cut)
+
+    def _cut(self, rows: Sequence[_Row]) -> str:
+        """Say which lines are not shown to their ends, and how to see the rest of the first."""
+        first = rows[0]
+        which = f"line {first.number} is" if len(rows) == 1 else f"{len(rows)} lines are"
+        note = f"[{which} too long to show"
+        if not self.source.decoded:
+            at = first.start + len(first.text.encode())
+            rest = ReadFileParams(self.source.file.path, offset=at, view="base64")
+            note += hint("; the bytes that follow:", self.bench.speech.call(rest))
+        name = self.bench.speech.name(GrepParams)
+        return note + ("" if name is None else f"; {name} shows what is around a match") + "]"
+
+
+def _shortened(row: _Row, over: int) -> _Row:
+    """Return a row with about `over` characters less, and room to say so."""
+    text = row.text[: max(len(row.text) - over - 30, 0)]
+    cut = row.cut + len(row.text.encode()) - len(text.encode())
+    return row._replace(text=text, content=text + row.content[len(row.text) :], cut=cut)
+
+
+def _value(source: TextFile, part: Part, total: int, rows: Sequence[_Row]) -> ReadFileResult:
+    after = part.first + len(rows)
+    return ReadFileResult(
+        path=source.file.path,
+        content="".join(row.content for row in rows),
+        offset=part.first,
+        shown=len(rows),
+        total=total,
+        next_offset=after if after < total else None,
+        size_bytes=source.file.size,
+        encoding=(source.encoding.name or "utf-8").removesuffix("-sig"),
+    )
