@@ -11,21 +11,22 @@ from weakincentives.contrib.tools.dialects.gemini import GEMINI
 from weakincentives.contrib.tools.dialects.mcp import MCP
 from weakincentives.contrib.tools.dialects.openai import OPENAI
 from weakincentives.contrib.tools.dialects.wink import WINK
+from weakincentives.contrib.tools.shell.phrases import SHELL_PHRASES
 from weakincentives.contrib.tools.speech import Phrase
 
 DialectName = Literal["wink", "classic", "claude", "anthropic-editor", "openai", "gemini", "mcp"]
 """What a dialect is called."""
 
 DIALECTS: Mapping[DialectName, tuple[Phrase[Any], ...]] = {
-    "wink": WINK,
-    "classic": CLASSIC,
-    "claude": CLAUDE,
-    "anthropic-editor": ANTHROPIC_EDITOR,
-    "openai": OPENAI,
-    "gemini": GEMINI,
-    "mcp": MCP,
+    "wink": (*WINK, *SHELL_PHRASES["wink"]),
+    "classic": (*CLASSIC, *SHELL_PHRASES["classic"]),
+    "claude": (*CLAUDE, *SHELL_PHRASES["claude"]),
+    "anthropic-editor": (*ANTHROPIC_EDITOR, *SHELL_PHRASES["anthropic-editor"]),
+    "openai": (*OPENAI, *SHELL_PHRASES["openai"]),
+    "gemini": (*GEMINI, *SHELL_PHRASES["gemini"]),
+    "mcp": (*MCP, *SHELL_PHRASES["mcp"]),
 }
-"""The phrases of each dialect."""
+"""The phrases of each dialect; those that run something are said only where a sandbox is."""
 
 _FAMILIES: tuple[tuple[re.Pattern[str], DialectName], ...] = (
     (re.compile(r"claude"), "claude"),

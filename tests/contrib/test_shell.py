@@ -1,0 +1,463 @@
+"""The tools that run commands: calls in, answers for a model out, everything in a transaction."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+
+from weakincentives.adapters import Policy, ToolCall, ToolExecutor
+from weakincentives.adapters.calls import CheckedCall
+from weakincentives.contrib.tools.dialects import DialectName
+from weakincentives.contrib.tools.sections import HostWorkspaceSection
+from weakincentives.contrib.tools.shell import (
+    DEFAULT_SHELL_LIMITS,
+    MAX_SHELL_SECONDS,
+    SHELL_PHRASES,
+    ShellLimits,
+    shell_performers,
+    shell_tools,
+)
+from weakincentives.contrib.tools.suite import filesystem_tools
+from weakincentives.filesystem import (
+    Diff,
+    FileDeleted,
+    Filesystem,
+    FileWritten,
+    HostFilesystem,
+    InMemoryFilesystem,
+)
+from weakincentives.prompt import PromptError, Tool, ToolContext
+from weakincentives.runtime import Deadline, DeadlineExceededError, ToolInvoked
+from weakincentives.runtime.session import Session
+from weakincentives.sandbox import (
+    ExecResult,
+    LocalSandbox,
+    Output,
+    Sandbox,
+    SandboxUnavailableError,
+)
+
+SUCCESS = ExecResult(("x",), 0)
+
+
+@dataclass
+class Bench:
+    """One workspace, one session, and the tools of a sandbox."""
+
+    sandbox: Sandbox
+    session: Session = field(default_factory=Session)
+    given: dict[str, Any] = field(default_factory=dict)
+    policies: tuple[Policy, ...] = ()
+    limits: ShellLimits = DEFAULT_SHELL_LIMITS
+
+    @property
+    def fs(self) -> Filesystem:
+        return self.sandbox.filesystem
+
+    def say(self, name: str, dialect: str = "wink", **arguments: Any) -> str:
+        """Return what the model is told about a call."""
+        context = ToolContext(None, None, None, self.session, filesystem=self.fs, **self.given)
+        tools = shell_tools(self.sandbox, dialect, limits=self.limits)
+        executor = ToolExecutor(tools, context=context, policies=self.policies)
+        self.outcome = executor.execute(ToolCall(name, json.dumps(arguments)))
+        return self.outcome.text
+
+    def run(self, *command: str, **arguments: Any) -> str:
+        return self.say("shell_execute", command=command, **arguments)
+
+    def script(self, text: str, **arguments: Any) -> str:
+        return self.run("sh", "-c", text, **arguments)
+
+    @property
+    def result(self) -> ExecResult:
+        assert isinstance(self.outcome.result.value, ExecResult)
+        return self.outcome.result.value
+
+    @property
+    def invoked(self) -> ToolInvoked:
+        found = self.session[ToolInvoked].latest()
+        assert found is not None
+        return found
+
+
+@dataclass
+class Played:
+    """A sandbox that answers as it is told, and remembers what it was asked."""
+
+    filesystem: Filesystem
+    answer: ExecResult | Exception
+    asked: dict[str, Any] = field(default_factory=dict)
+
+    def exec(self, argv: Sequence[str], **asked: Any) -> ExecResult:
+        self.asked = {"argv": tuple(argv), **asked}
+        self.filesystem.write("done", "yes")
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    def close(self) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    root = tmp_path / "workspace"
+    root.mkdir()
+    with HostFilesystem(root, git_dir=tmp_path / "store") as fs, LocalSandbox(fs) as sandbox:
+        yield Bench(sandbox)
+
+
+def played(answer: ExecResult | Exception = SUCCESS) -> Bench:
+    return Bench(Played(InMemoryFilesystem(), answer))
+
+
+def asked(bench: Bench) -> Mapping[str, Any]:
+    assert isinstance(bench.sandbox, Played)
+    return bench.sandbox.asked
+
+
+# --- the answer ---
+
+
+def test_the_exit_code_comes_first_then_both_streams_by_name():
+    result = ExecResult(("x",), 2, Output(b"one\ntwo\n"), Output(b"oops"), duration_ms=1_234)
+    assert played(result).run("x") == "exit code 2 after 1.2 s\nstdout:\none\ntwo\nstderr:\noops"
+
+
+def test_what_was_not_printed_is_not_shown():
+    assert played(ExecResult(("x",), 0)).run("x") == "exit code 0 after 0.0 s\nNo output."
+    only = ExecResult(("x",), 1, err=Output(b"oops\n"))
+    assert played(only).run("x") == "exit code 1 after 0.0 s\nstderr:\noops"
+
+
+def test_a_program_is_told_of_its_result_as_a_value(bench: Bench):
+    bench.script("echo out; exit 3")
+    result = bench.outcome.result
+    assert result.success
+    assert (bench.result.exit_code, bench.result.stdout) == (3, "out\n")
+
+
+def test_a_command_that_ran_out_of_time_says_what_to_do():
+    late = ExecResult(("x",), 124, Output(b"so far"), duration_ms=30_000, timed_out=True)
+    told = played(late).run("x")
+    assert told.startswith("exit code 124: it ran out of time after 30.0 s and was stopped")
+    assert "stays" in told
+    assert "so far" in told
+    assert told.endswith("Use shell_execute with timeout_seconds=120, or run it in parts.")
+    at_the_limit = played(late).run("x", timeout_seconds=120)
+    assert at_the_limit.endswith("Run it in parts that take less time.")
+
+
+@pytest.mark.parametrize(
+    ("dialect", "name", "field", "advice"),
+    [
+        ("claude", "Bash", "command", "Use Bash with timeout=120000, or run it in parts."),
+        ("anthropic-editor", "bash", "command", "Run it in parts that take less time."),
+        ("openai", "exec_command", "cmd", "Run it in parts that take less time."),
+        ("gemini", "run_shell_command", "command", "Run it in parts that take less time."),
+    ],
+)
+def test_advice_names_only_what_the_dialect_has(dialect: str, name: str, field: str, advice: str):
+    late = played(ExecResult(("x",), 124, timed_out=True))
+    arguments = {field: "x", **({"timeout": 1000} if name == "Bash" else {})}
+    assert late.say(name, dialect, **arguments).endswith(advice)
+
+
+def test_a_signal_and_what_was_left_running_are_told():
+    result = ExecResult(("x",), 137, signal="SIGKILL", stopped_processes=2)
+    told = played(result).run("x")
+    assert told.startswith("exit code 137: SIGKILL ended it")
+    assert "2 processes that it left running were stopped" in told
+
+
+def test_long_output_keeps_its_ends_and_says_so(bench: Bench):
+    told = bench.script("echo first; head -c 1000000 /dev/zero | tr '\\0' x; echo last")
+    assert "\nstdout:\nfirst\nxxx" in told
+    assert "xxxlast\n[stdout: only the beginning and the end are shown" in told
+    assert "bytes left out" in told
+    assert len(told) < 33_500
+    assert len(bench.result.out.data) == 32 * 1024
+
+
+def test_two_long_streams_share_what_a_result_may_have():
+    long = Output(b"o" * 32_768)
+    told = played(ExecResult(("x",), 0, long, Output(b"e" * 32_768))).run("x")
+    assert len(told) < 51_000
+    assert abs(told.count("o" * 100) - told.count("e" * 100)) <= 1
+    told = played(ExecResult(("x",), 0, long, Output(b"e" * 1_000))).run("x")
+    assert "e" * 1_000 in told
+    assert "left out" not in told
+
+
+def test_what_is_binary_is_shown_in_short(bench: Bench):
+    told = bench.run("head", "-c", "30000", "/dev/zero")
+    assert "stdout:\n\\x00\\x00" in told
+    assert "binary, 30,000 bytes in all" in told
+    assert len(told) < 2_000
+    assert bench.run("printf", "\\033[31mred").endswith("stdout:\n\\x1b[31mred")
+
+
+def test_output_can_be_left_out(bench: Bench):
+    told = bench.script("echo hello", capture_output=False)
+    assert "hello" not in told
+    assert told.endswith("Its output was not asked for.")
+
+
+def test_a_line_given_as_one_argument_is_explained(bench: Bench):
+    told = bench.run("echo hello")
+    assert told.startswith("exit code 127")
+    assert "No such program on PATH: 'echo hello'" in told
+    assert "['sh', '-c', 'echo hello']" in told
+
+
+# --- the request ---
+
+
+def test_everything_that_is_asked_for_reaches_the_command(bench: Bench):
+    bench.fs.write("d/a", "")
+    told = bench.script("pwd; cat; echo $A", cwd="d", stdin="in\n", env={"A": "b"})
+    assert told.endswith(f"stdout:\n{bench.fs.root}/d\nin\nb")
+    assert bench.run("ls", cwd=f"{bench.fs.root}/d").endswith("stdout:\na")
+
+
+def test_the_names_of_the_specification_and_of_others_are_taken():
+    for name in ("command", "commands", "argv"):
+        bench = played()
+        arguments: dict[str, Any] = {name: ["a", "b"], "timeout": 7}
+        bench.say("shell_execute", **arguments)
+        assert asked(bench)["argv"] == ("a", "b")
+        assert (asked(bench)["timeout"], asked(bench)["max_output"]) == (7, 32 * 1024)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"command": []}, "names no program"),
+        ({"command": ["x" * 4_097]}, "more than 4096 characters"),
+        ({"command": ["echo", "é"]}, "must be ASCII"),
+        ({"command": ["true"], "timeout_seconds": 0.5}, "from 1 to 120"),
+        ({"command": ["true"], "timeout_seconds": 121}, "from 1 to 120"),
+        ({"command": ["true"], "cwd": "../.."}, "escapes"),
+        ({"command": ["true"], "cwd": "missing"}, "No such file or directory: missing"),
+        ({"command": ["true"], "env": {"A=B": ""}}, "variable"),
+        ({"command": ["a\0"]}, "NUL"),
+        ({"command": "ls -l"}, "command"),
+        ({}, "command"),
+    ],
+)
+def test_a_wrong_request_is_refused_with_a_reason(
+    bench: Bench, arguments: dict[str, Any], reason: str
+):
+    assert reason in bench.say("shell_execute", **arguments)
+    assert not bench.outcome.result.success
+
+
+def test_limits_can_be_lifted(bench: Bench):
+    bench.limits = ShellLimits(max_command_length=100_000, ascii_commands=False, max_output=10)
+    assert "é" in bench.run("printf", "é")
+    assert "left out" in bench.run("printf", "x" * 5_000)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "name", "arguments", "seconds"),
+    [
+        ("claude", "Bash", {"command": "LINE", "description": "Try", "timeout": 2_500}, 2.5),
+        ("claude", "Bash", {"command": "LINE", "timeout": 600_000}, 120),
+        ("anthropic-editor", "bash", {"command": "LINE", "restart": False}, 120),
+        ("openai", "exec_command", {"cmd": "LINE", "yield_time_ms": 10, "tty": True}, 120),
+        ("openai", "exec_command", {"command": "LINE", "workdir": ".", "login": True}, 120),
+        ("gemini", "run_shell_command", {"command": "LINE", "is_background": False}, 120),
+        ("gemini", "run_shell_command", {"command": "LINE", "directory": "."}, 120),
+    ],
+)
+def test_each_dialect_has_its_own_way_to_run_a_line(
+    bench: Bench, dialect: str, name: str, arguments: dict[str, Any], seconds: float
+):
+    line = "echo a | cat; echo \"$((1 + 1)) é\" > 'b c'; cat b*; false"
+    told = {key: line if value == "LINE" else value for key, value in arguments.items()}
+    assert bench.say(name, dialect, **told).endswith("stdout:\na\n2 é")
+    assert bench.result.exit_code == 1
+    other = played()
+    other.say(name, dialect, **told)
+    assert asked(other)["timeout"] == seconds
+
+
+def test_a_line_goes_to_bash_or_to_sh_where_there_is_none(bench: Bench, tmp_path: Path):
+    shown = bench.say("Bash", "claude", command="echo ${BASH_VERSION:+bash}; echo $0")
+    assert shown.endswith("stdout:\nbash\nbash")
+    only_sh = tmp_path / "bin"
+    only_sh.mkdir()
+    (only_sh / "sh").symlink_to("/bin/sh")
+    assert isinstance(bench.fs, HostFilesystem)
+    with LocalSandbox(bench.fs, env={"PATH": str(only_sh)}) as sandbox:
+        assert Bench(sandbox).say("Bash", "claude", command="echo $0").endswith("stdout:\nsh")
+
+
+def test_a_line_may_be_longer_than_a_command_but_not_endless():
+    bench = played()
+    assert bench.say("Bash", "claude", command="echo " + "x" * 10_000).startswith("exit code 0")
+    assert "write it to a file" in bench.say("Bash", "claude", command="x" * 32_769)
+    assert "positive" in bench.say("Bash", "claude", command="x", timeout=0)
+    assert "command" in bench.say("bash", "anthropic-editor")
+    assert bench.say("bash", "anthropic-editor", restart=True).startswith("exit code 0")
+    bench.say("exec_command", "openai", cmd="x", max_output_tokens=100)
+    assert asked(bench)["max_output"] == 400
+
+
+def test_nothing_runs_in_the_background():
+    for name, dialect, key in (
+        ("Bash", "claude", "run_in_background"),
+        ("run_shell_command", "gemini", "is_background"),
+    ):
+        bench = played()
+        assert "Nothing runs in the background" in bench.say(
+            name, dialect, command="x", **{key: True}
+        )
+        assert asked(bench) == {}
+
+
+@pytest.mark.parametrize("dialect", sorted(SHELL_PHRASES))
+def test_every_dialect_says_that_its_tools_change_files_past_the_workspace(dialect: str):
+    tools: Sequence[Tool[Any, Any]] = shell_tools(played().sandbox, dialect)
+    assert [each.outside for each in tools] == [True]
+    assert all("$" not in each.description for each in tools)
+    assert all(each.schema["additionalProperties"] is False for each in tools)
+
+
+def test_an_unknown_dialect_is_refused():
+    with pytest.raises(PromptError, match="Dialect"):
+        shell_tools(played().sandbox, "klingon")
+
+
+# --- the transaction ---
+
+
+def test_what_a_command_changes_is_told_to_the_session(bench: Bench):
+    told: list[FileWritten | FileDeleted] = []
+    bench.session.bus.subscribe(FileWritten, told.append)
+    bench.session.bus.subscribe(FileDeleted, told.append)
+    bench.fs.write("kept", "1")
+    bench.fs.write("old", "1")
+    bench.script("echo 2 > new; mkdir d; echo 3 > d/x; rm old; chmod 700 new")
+    assert {(type(each), each.path) for each in told} == {
+        (FileWritten, "new"),
+        (FileWritten, "d/x"),
+        (FileDeleted, "old"),
+    }
+    assert set(bench.invoked.paths) == {"new", "d/x", "old"}
+    assert bench.invoked.snapshot_ref is not None
+
+
+def test_what_a_failed_command_has_written_stays(bench: Bench):
+    told = bench.script("echo 1 > report; exit 1")
+    assert told.startswith("exit code 1 ")
+    assert bench.invoked.success
+    assert bench.fs.read("report").content == "1\n"
+
+
+def test_what_a_command_has_written_before_its_time_was_up_stays(bench: Bench):
+    told = bench.say("Bash", "claude", command="echo 1 > report; sleep 60", timeout=300)
+    assert told.startswith("exit code 124: ")
+    assert bench.fs.read("report").content == "1\n"
+
+
+class Forbidding(Policy):
+    """Lets nothing stay."""
+
+    def review(self, call: CheckedCall, changed: Sequence[str], diff: Diff | None) -> str | None:
+        return f"not allowed: {', '.join(sorted(changed))}"
+
+
+def test_a_call_that_fails_is_taken_back(bench: Bench):
+    bench.fs.write("a", "before")
+    bench.policies = (Forbidding(),)
+    events: list[FileWritten] = []
+    bench.session.bus.subscribe(FileWritten, events.append)
+    told = bench.script("echo after > a; mkdir -p x/y; echo 1 > x/y/z; ln -s / out")
+    assert told == "not allowed: a, out, x/y/z"
+    assert [each.path for each in bench.fs.list()] == ["a"]
+    assert bench.fs.read("a").content == "before"
+    assert events == []
+    assert not bench.invoked.success
+
+
+def test_a_sandbox_that_fails_is_not_a_result_and_leaves_nothing():
+    bench = played(SandboxUnavailableError("The engine is gone"))
+    with pytest.raises(SandboxUnavailableError, match="gone"):
+        bench.run("x")
+    assert asked(bench)["argv"] == ("x",)
+    assert not bench.fs.exists("done")
+    assert not bench.invoked.success
+    assert "The engine is gone" in (bench.invoked.error or "")
+
+
+def test_a_sandbox_that_is_lost_on_the_way_leaves_nothing(bench: Bench):
+    with pytest.raises(SandboxUnavailableError):
+        bench.script("echo 1 > half; kill -KILL $PPID; sleep 60")
+    assert not bench.fs.exists("half")
+
+
+def test_no_command_runs_longer_than_the_deadline():
+    bench = played()
+    bench.given = {"deadline": Deadline.after(5)}
+    bench.run("x", timeout_seconds=MAX_SHELL_SECONDS)
+    assert 0 < asked(bench)["timeout"] <= 5
+
+
+def test_a_call_that_the_deadline_ends_is_taken_back(bench: Bench):
+    bench.given = {"deadline": Deadline.after(1)}
+    with pytest.raises(DeadlineExceededError):
+        bench.script("echo 1 > half; sleep 60")
+    assert not bench.fs.exists("half")
+
+
+def test_a_sandbox_on_other_files_is_refused(bench: Bench):
+    other = InMemoryFilesystem()
+    context = ToolContext(None, None, None, Session(), filesystem=other)
+    executor = ToolExecutor(shell_tools(bench.sandbox), context=context)
+    outcome = executor.execute(ToolCall("shell_execute", {"command": ["touch", "a"]}))
+    assert "works on other files" in outcome.text
+    assert not bench.fs.exists("a")
+
+
+# --- the suite ---
+
+
+@pytest.mark.parametrize(
+    ("dialect", "name"),
+    [("wink", "shell_execute"), ("claude", "Bash"), ("gemini", "run_shell_command")],
+)
+def test_the_tools_of_a_dialect_run_commands_only_where_a_sandbox_is(
+    bench: Bench, dialect: DialectName, name: str
+):
+    assert name not in {each.name for each in filesystem_tools(dialect)}
+    more = shell_performers(bench.sandbox)
+    (tool,) = [each for each in filesystem_tools(dialect, more=more) if each.name == name]
+    assert tool.outside
+    key = {"wink": {"command": ["echo", "hello"]}}.get(dialect, {"command": "echo hello"})
+    context = ToolContext(None, None, None, bench.session, filesystem=bench.fs)
+    outcome = ToolExecutor([tool], context=context).execute(ToolCall(name, key))
+    assert outcome.text.endswith("stdout:\nhello")
+
+
+def test_a_section_with_a_sandbox_tells_the_model_of_its_shell(bench: Bench):
+    section = HostWorkspaceSection(
+        filesystem=bench.fs, dialect="claude", more=shell_performers(bench.sandbox)
+    )
+    assert "Bash" in {each.name for each in section.tools}
+    assert "`Bash`" in section.render_text(None)
