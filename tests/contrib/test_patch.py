@@ -86,6 +86,19 @@ def test_paths_are_normalized():
         plan("*** Delete File: ../a.py\n", {})
 
 
+def test_paths_are_those_that_the_caller_resolves():
+    patch = "*** Begin Patch\n*** Update File: /ws/a\n*** Move to: /ws/b\n*** End Patch"
+    planned = plan_patch(patch, {"a": "x"}.get, resolve=lambda path: path.removeprefix("/ws/"))
+    assert [(each.path, each.new_path) for each in planned] == [("a", "b")]
+
+
+def test_an_error_names_the_file_that_is_missing():
+    patch = "*** Begin Patch\n*** Delete File: /gone\n*** End Patch"
+    with pytest.raises(PatchError) as refusal:
+        plan_patch(patch, {}.get)
+    assert refusal.value.missing == "gone"
+
+
 def test_what_is_around_a_patch_does_not_matter():
     text = "```\n*** Begin Patch\r\n*** Update File: a.py\r\n-a\r\n+b\r\n*** End Patch\r\n```\n"
     assert plan_patch(text, {"a.py": "a\n"}.get)[0].content == "b\n"

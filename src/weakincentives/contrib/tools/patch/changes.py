@@ -14,7 +14,17 @@ ChangeKind = Literal["add", "update", "move", "delete"]
 
 
 class PatchError(WinkError, ValueError):
-    """A patch cannot be applied; the message tells which part, why, and what to do next."""
+    """A patch cannot be applied; the message tells which part, why, and what to do next.
+
+    Args:
+        message: What a model is told.
+        missing: The file that the patch is about, if the reason is that it does not exist.
+    """
+
+    def __init__(self, message: str, *, missing: str | None = None) -> None:
+        """Say what is wrong."""
+        super().__init__(message)
+        self.missing = missing
 
 
 @dataclass(frozen=True, slots=True)

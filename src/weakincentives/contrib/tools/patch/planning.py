@@ -1,6 +1,6 @@
 """From a patch to what is to be done: everything is planned before anything is written."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from weakincentives.contrib.tools.edit import Grade
@@ -18,23 +18,26 @@ from weakincentives.filesystem import normalize_path
 _NOTHING_DONE = "Nothing was changed in any file"
 
 
-def plan_patch(text: str, read: Reader) -> tuple[PlannedChange, ...]:
+def plan_patch(
+    text: str, read: Reader, *, resolve: Callable[[str], str] = normalize_path
+) -> tuple[PlannedChange, ...]:
     """Return what a patch does to each file, in its order.
 
     Args:
         text: A V4A patch (`*** Begin Patch`) or a unified diff.
         read: Gives the text of a file.
+        resolve: Gives the path of a file for what the patch calls it.
 
     Raises:
         PatchError: The patch is not one, or a part of it has no place; nothing is to be done.
         PathEscapeError: A path leads out of the workspace.
     """
     try:
-        patches = _merged(map(_normal, _parsed(text)))
+        patches = _merged(_resolved(patch, resolve) for patch in _parsed(text))
         _check_names(patches)
         return tuple(_planned(patch, read) for patch in patches)
     except PatchError as error:
-        raise PatchError(f"{error}\n{_NOTHING_DONE}") from None
+        raise PatchError(f"{error}\n{_NOTHING_DONE}", missing=error.missing) from None
 
 
 def _parsed(text: str) -> tuple[FilePatch, ...]:
@@ -47,13 +50,13 @@ def _parsed(text: str) -> tuple[FilePatch, ...]:
     return parse_unified(text)
 
 
-def _normal(patch: FilePatch) -> FilePatch:
+def _resolved(patch: FilePatch, resolve: Callable[[str], str]) -> FilePatch:
     new_path, other = patch.new_path, patch.other_path
     return replace(
         patch,
-        path=normalize_path(patch.path),
-        new_path=None if new_path is None else normalize_path(new_path),
-        other_path=None if other is None else normalize_path(other),
+        path=resolve(patch.path),
+        new_path=None if new_path is None else resolve(new_path),
+        other_path=None if other is None else resolve(other),
     )
 
 
@@ -98,7 +101,8 @@ def _planned(patch: FilePatch, read: Reader) -> PlannedChange:
     if current is None:
         raise PatchError(
             f"File to {patch.kind} does not exist: {path!r}\n"
-            "Look for it by name, or add it as a new file"
+            "Look for it by name, or add it as a new file",
+            missing=path,
         )
     if patch.new_path is not None and read(patch.new_path) is not None:
         raise PatchError(
