@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.contrib.filesystem.asking import WORKSPACES
+from tests.contrib.filesystem.calling import Workspace, make
 from weakincentives.filesystem import BaseFilesystem, Filesystem
 
 
@@ -24,3 +25,10 @@ def own(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BaseFilesyst
     assert isinstance(made, BaseFilesystem)
     with made:
         yield made
+
+
+@pytest.fixture(params=["memory", "host"])
+def workspace(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workspace]:
+    """One of our own backends, with tools that change it."""
+    with make(request.param, tmp_path) as made:
+        yield Workspace(made)

@@ -3,12 +3,35 @@
 from collections.abc import Mapping
 from typing import Any
 
+from weakincentives.contrib.tools.filesystem.editing import edit_file
+from weakincentives.contrib.tools.filesystem.inserting import insert_text
+from weakincentives.contrib.tools.filesystem.moving import mkdir, move
+from weakincentives.contrib.tools.filesystem.patching import apply_patch
 from weakincentives.contrib.tools.filesystem.reading import read_file, read_many
-from weakincentives.contrib.tools.requests import ReadFileParams, ReadManyParams
+from weakincentives.contrib.tools.filesystem.removing import rm
+from weakincentives.contrib.tools.filesystem.writing import write_file
+from weakincentives.contrib.tools.requests import (
+    ApplyPatchParams,
+    EditFileParams,
+    InsertTextParams,
+    MkdirParams,
+    MoveParams,
+    ReadFileParams,
+    ReadManyParams,
+    RmParams,
+    WriteFileParams,
+)
 from weakincentives.contrib.tools.workbench import Performer
 
 PERFORMERS: Mapping[type[Any], Performer] = {
     ReadFileParams: read_file,
     ReadManyParams: read_many,
+    WriteFileParams: write_file,
+    EditFileParams: edit_file,
+    RmParams: rm,
+    ApplyPatchParams: apply_patch,
+    InsertTextParams: insert_text,
+    MoveParams: move,
+    MkdirParams: mkdir,
 }
 """Who carries out which request."""

@@ -1,0 +1,140 @@
+"""`edit_file`: replace text in a file, and say what was replaced."""
+
+from collections.abc import Callable
+
+from weakincentives.contrib.tools.edit import Edit, EditOutcome, apply_edits
+from weakincentives.contrib.tools.filesystem.changing import all_or_none
+from weakincentives.contrib.tools.filesystem.near_names import missing
+from weakincentives.contrib.tools.filesystem.refusals import (
+    explained,
+    refuse_long,
+    refuse_read_only,
+    refuse_unstorable,
+)
+from weakincentives.contrib.tools.filesystem.showing import (
+    difference,
+    message,
+    overlooked,
+    rest_hint,
+)
+from weakincentives.contrib.tools.filesystem.texts import (
+    decoded,
+    encoded,
+    file_bytes,
+    refuse_binary,
+)
+from weakincentives.contrib.tools.filesystem.wording import counted, named
+from weakincentives.contrib.tools.requests import EditFileParams
+from weakincentives.contrib.tools.results import EditFileResult, FileChange
+from weakincentives.contrib.tools.workbench import Workbench
+from weakincentives.errors import ToolValidationError
+from weakincentives.prompt import ToolResult
+
+
+def edit_file(request: EditFileParams, bench: Workbench) -> ToolResult[EditFileResult]:
+    """Replace text in a file; replacing nothing in a file that is missing makes it."""
+    edits = _edits(request)
+    path = bench.path(request.file_path)
+    for edit in edits:
+        refuse_unstorable(edit.new)
+    refuse_long(bench, path, sum(len(edit.new) for edit in edits))
+    return changed_text(
+        bench,
+        path,
+        lambda text: apply_edits(text, edits),
+        may_create=not edits[0].old,
+        dry_run=request.dry_run,
+    )
+
+
+def changed_text(
+    bench: Workbench,
+    path: str,
+    change: Callable[[str], EditOutcome],
+    *,
+    may_create: bool = False,
+    dry_run: bool = False,
+    noun: str = "replacement",
+) -> ToolResult[EditFileResult]:
+    """Change the text of a file, and say what was changed.
+
+    Args:
+        bench: What it is done with.
+        path: The file.
+        change: Returns the new text for the old one.
+        may_create: A file that is missing is made, as if it were empty.
+        dry_run: Only say what would be changed.
+        noun: What a change is called.
+    """
+    if not dry_run:
+        refuse_read_only(bench, path)
+    with explained(bench, path), all_or_none(bench.filesystem) as changes:
+        old = file_bytes(bench, path)
+        if old is None and not may_create:
+            raise missing(bench, path, what="file")
+        if old is None:
+            bench.new_path(path)  # the rules for new names bind
+        else:
+            refuse_binary(bench, path, old)
+        outcome = change(decoded(old or b""))
+        if not dry_run and old is None:
+            changes.create(path, outcome.content)
+        elif not dry_run:
+            changes.replace(path, encoded(outcome.content))
+    value = _value(path, old, outcome, applied=not dry_run)
+    head = [_headline(value, noun), overlooked(value.grade), *value.notes]
+    text = message(bench, head, value.diff, rest=rest_hint(bench, path, applied=not dry_run))
+    return ToolResult(text, value, exclude_value_from_context=True)
+
+
+def _edits(request: EditFileParams) -> tuple[Edit, ...]:
+    """Return what is to be replaced, however it was said."""
+    single = request.old_string is not None or request.new_string is not None
+    if single and request.edits:
+        raise ToolValidationError(
+            "Both one replacement and a list of them were given; send one or the other"
+        )
+    if request.edits:
+        return tuple(
+            Edit(each.old_string, each.new_string, each.replace_all or request.replace_all)
+            for each in request.edits
+        )
+    if request.old_string is None:
+        raise ToolValidationError(
+            "The text to replace is not given; send it as it is in the file, and the text"
+            " to put in its place"
+        )
+    if request.new_string is None:
+        raise ToolValidationError(
+            "The text to put in place of the old one is not given; send an empty text to remove it"
+        )
+    return (Edit(request.old_string, request.new_string, request.replace_all),)
+
+
+def _value(path: str, old: bytes | None, outcome: EditOutcome, *, applied: bool) -> EditFileResult:
+    new = encoded(outcome.content)
+    compared = difference(path, old, new)
+    kind = "added" if old is None else "modified"
+    return EditFileResult(
+        (FileChange(path, kind, size_bytes=len(new)),),
+        compared.text,
+        compared.added,
+        compared.removed,
+        outcome.grade,
+        outcome.replacements,
+        applied=applied,
+        notes=outcome.notes,
+    )
+
+
+def _headline(value: EditFileResult, noun: str) -> str:
+    name = named(value.changes[0].path)
+    made = value.changes[0].kind == "added"
+    lines = counted(value.added, "line")
+    if not made:
+        places = counted(value.replacements, noun)
+        lines = f"{places}, {lines} added, {value.removed} removed"
+    if not value.applied:
+        would = "created" if made else "edited"
+        return f"Dry run, nothing was changed: {name} would be {would}: {lines}"
+    return f"{'Created' if made else 'Edited'} {name}: {lines}"

@@ -1,0 +1,104 @@
+"""`write_file`: a whole file, new or instead of an old one, or more at its end."""
+
+import base64
+import binascii
+from dataclasses import dataclass
+
+from weakincentives.contrib.tools.filesystem.refusals import (
+    directory_in_the_way,
+    explained,
+    refuse_long,
+    refuse_read_only,
+    refuse_unstorable,
+)
+from weakincentives.contrib.tools.filesystem.showing import (
+    difference,
+    line_count,
+    message,
+    rest_hint,
+)
+from weakincentives.contrib.tools.filesystem.wording import counted, named
+from weakincentives.contrib.tools.requests import WriteFileParams
+from weakincentives.contrib.tools.results import WriteFileResult
+from weakincentives.contrib.tools.workbench import Workbench
+from weakincentives.errors import ToolValidationError
+from weakincentives.filesystem import Filesystem, WriteMode
+from weakincentives.prompt import ToolResult
+
+_MAX_COMPARED = 1024 * 1024  # bytes of an old file that the new one is compared with
+_MAX_DIFF = 3_000  # characters: the model has just sent the new text, and knows it
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """The file that was there; `data` is None if it is not compared."""
+
+    size: int
+    data: bytes | None
+    ends_within_a_line: bool
+
+
+def write_file(request: WriteFileParams, bench: Workbench) -> ToolResult[WriteFileResult]:
+    """Write a whole file, or add to its end."""
+    fs, path = bench.filesystem, bench.new_path(request.file_path)
+    refuse_read_only(bench, path)
+    if not path:
+        raise directory_in_the_way(bench, path)
+    as_bytes = request.encoding == "base64"
+    data = _bytes(request)
+    refuse_long(bench, path, len(data) if as_bytes else len(request.content))
+    with explained(bench, path):
+        before = _before(fs, path, request.mode)
+        if as_bytes:
+            fs.write_bytes(path, data, mode=request.mode)
+        else:
+            fs.write(path, request.content, mode=request.mode)
+    size = fs.stat(path).size_bytes
+    value = WriteFileResult(path, request.mode, before is None, len(data), size)
+    length = counted(len(data), "byte")
+    if not as_bytes:
+        length = f"{counted(line_count(data), 'line')}, {length}"
+    text = _message(value, length, data, before, bench)
+    return ToolResult(text, value, exclude_value_from_context=True)
+
+
+def _bytes(request: WriteFileParams) -> bytes:
+    if request.encoding != "base64":
+        refuse_unstorable(request.content)
+        return request.content.encode()
+    try:
+        return base64.b64decode("".join(request.content.split()), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ToolValidationError(f"Content is not base64: {error}; nothing was written") from None
+
+
+def _before(fs: Filesystem, path: str, mode: WriteMode) -> _Before | None:
+    """Return the file that is there; None if there is none."""
+    if not fs.exists(path):
+        return None
+    found = fs.stat(path)
+    if not found.is_file:
+        return None  # the write is refused
+    size = found.size_bytes
+    last = fs.read_bytes(path, offset=size - 1, limit=1).content if size else b"\n"
+    compared = mode == "overwrite" and size <= _MAX_COMPARED
+    return _Before(size, fs.read_bytes(path).content if compared else None, last != b"\n")
+
+
+def _message(
+    value: WriteFileResult, length: str, data: bytes, before: _Before | None, bench: Workbench
+) -> str:
+    name = named(value.path)
+    if before is None:
+        return f"Created {name}: {length}"
+    if value.mode == "append":
+        text = f"Appended {length} to {name}, which has {counted(value.size_bytes, 'byte')} now"
+        if data and before.ends_within_a_line:
+            text += "\nIts last line had no end, so the new text goes on in that line"
+        return text
+    if data == before.data:
+        return f"Replaced {name}: {length}, the same as before"
+    text = f"Replaced {name}: {length} instead of {counted(before.size, 'byte')}"
+    diff = "" if before.data is None else difference(value.path, before.data, data).text
+    rest = rest_hint(bench, value.path, applied=True)
+    return message(bench, [text], diff, rest=rest, limit=_MAX_DIFF)
