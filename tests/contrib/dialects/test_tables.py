@@ -232,6 +232,20 @@ def meaning(dialect: DialectName, request: Any) -> Any:
             return replace(request, view="auto")  # the file tells
         case WriteFileParams(mode="create") if dialect in ("claude", "gemini", "mcp"):
             return replace(request, mode="overwrite")
+        case EditFileParams():
+            return edit_meaning(dialect, request)
+        case LsParams(path=path) if dialect == "claude":
+            return GlobParams("**/*", path)
+        case GlobParams() if dialect == "mcp":
+            return replace(request, include_ignored=True)
+        case GrepParams(head_limit=None) if dialect == "gemini":
+            return replace(request, head_limit=100)
+        case _:
+            return request
+
+
+def edit_meaning(dialect: DialectName, request: EditFileParams) -> EditFileParams:
+    match request:
         case EditFileParams(old_string=str(old), new_string=str(new)) if dialect == "mcp":
             edit = TextEdit(old, new, request.replace_all)
             return EditFileParams(request.file_path, edits=(edit,), dry_run=request.dry_run)
@@ -239,10 +253,6 @@ def meaning(dialect: DialectName, request: Any) -> Any:
             return EditFileParams(
                 request.file_path, edit.old_string, edit.new_string, edit.replace_all
             )
-        case GlobParams() if dialect == "mcp":
-            return replace(request, include_ignored=True)
-        case GrepParams(head_limit=None) if dialect == "gemini":
-            return replace(request, head_limit=100)
         case _:
             return request
 
@@ -282,6 +292,7 @@ SAYABLE: dict[DialectName, tuple[Any, ...]] = {
         WriteFileParams("a", "b", "overwrite"),
         EditFileParams("a", "b", "c", replace_all=True),
         GlobParams("*", "src"),
+        LsParams("src"),
         GrepParams("x", context=1, output_mode="count", ignore_case=True),
         RmParams("a"),
         MoveParams("a", "b"),

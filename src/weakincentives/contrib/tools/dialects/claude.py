@@ -29,6 +29,7 @@ from weakincentives.contrib.tools.requests import (
     EditFileParams,
     GlobParams,
     GrepParams,
+    LsParams,
     MoveParams,
     ReadFileParams,
     RmParams,
@@ -57,7 +58,8 @@ Small slips in white space and quotation marks are forgiven where the place is c
 With an empty old_string, a file that does not exist is created."""
 
 _GLOB = """\
-Find files by a pattern of their path: "**/*.js", "src/**/*.ts"; sorted by path.
+Find files by a pattern of their path: "**/*.js", "src/**/*.ts"; sorted by path. "**/*" with a \
+path shows all that is in a directory.
 "*" stays in one directory and "**" spans any number. Files that .gitignore leaves out are not \
 found.
 $GrepParams searches what is in files."""
@@ -113,7 +115,7 @@ CLAUDE: tuple[Phrase[Any], ...] = (
         name="Glob",
         description=_GLOB,
         params=Glob,
-        says=(GlobParams,),
+        says=(GlobParams, LsParams),
         understand=glob,
         spell=say_glob,
         read_only=True,

@@ -15,6 +15,7 @@ from weakincentives.contrib.tools.requests import (
     GlobParams,
     GrepMode,
     GrepParams,
+    LsParams,
     ReadFileParams,
     WriteFileParams,
 )
@@ -166,11 +167,13 @@ def glob(params: Glob, bench: object) -> GlobParams:
     return GlobParams(params.pattern, params.path or ".")
 
 
-def say_glob(request: GlobParams) -> Glob | None:
-    """Return the call for files by name."""
+def say_glob(request: GlobParams | LsParams) -> Glob | None:
+    """Return the call for files by name; those of a directory are found so too."""
+    if isinstance(request, LsParams):
+        return Glob("**/*", _directory(request.path)) if says_only(request, "path") else None
     if not says_only(request, "pattern", "path"):
         return None
-    return Glob(request.pattern, None if request.path == "." else request.path)
+    return Glob(request.pattern, _directory(request.path))
 
 
 def grep(params: Grep, bench: object) -> GrepParams:
@@ -200,7 +203,7 @@ def say_grep(request: GrepParams) -> Grep | None:
         return None
     return Grep(
         request.pattern,
-        None if request.path == "." else request.path,
+        _directory(request.path),
         request.glob,
         request.type,
         request.output_mode,
@@ -210,3 +213,7 @@ def say_grep(request: GrepParams) -> Grep | None:
         context=request.context,
         head_limit=request.head_limit,
     )
+
+
+def _directory(path: str) -> str | None:
+    return None if path == "." else path
