@@ -8,7 +8,15 @@ from typing import Any
 from weakincentives.filesystem import normalize_path
 from weakincentives.prompt import Tool, ToolContext
 
-_ONE_PATH = ("path", "file_path", "notebook_path", "source", "destination")
+_ONE_PATH = (
+    "path",
+    "file_path",
+    "notebook_path",
+    "dir_path",
+    "new_path",
+    "source",
+    "destination",
+)
 _MANY_PATHS = ("paths", "file_paths")
 
 
