@@ -28,6 +28,7 @@ from weakincentives.contrib.tools.requests import (
     WorkspaceParams,
     WriteFileParams,
 )
+from weakincentives.contrib.tools.shell import BashParams, ShellExecuteParams
 from weakincentives.contrib.tools.speech import Speech, speech_of
 from weakincentives.contrib.tools.suite import filesystem_tools
 from weakincentives.contrib.tools.workbench import Workbench
@@ -100,6 +101,27 @@ def test_there_is_a_table_for_every_dialect():
 )
 def test_the_tools_have_the_names_that_models_know(dialect: DialectName, names: str):
     assert list(tools(dialect)) == names.split()
+
+
+@pytest.mark.parametrize(
+    ("dialect", "names"),
+    [
+        ("wink", "ls read_file write_file edit_file glob grep rm shell_execute"),
+        ("claude", "Read Write Edit Glob Grep Bash"),
+        ("anthropic-editor", "str_replace_based_edit_tool bash"),
+        ("openai", "apply_patch exec_command"),
+        (
+            "gemini",
+            "list_directory read_file write_file replace glob grep_search run_shell_command",
+        ),
+    ],
+)
+def test_where_a_shell_is_there_are_no_tools_for_what_models_do_with_it(
+    dialect: DialectName, names: str
+):
+    performed = (*FILE_REQUESTS, BashParams, ShellExecuteParams)
+    said = speech_of(DIALECTS[dialect], performed)
+    assert [phrase.name for phrase in said.phrases] == names.split()
 
 
 @pytest.mark.parametrize(

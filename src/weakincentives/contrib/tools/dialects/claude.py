@@ -35,6 +35,7 @@ from weakincentives.contrib.tools.requests import (
     RmParams,
     WriteFileParams,
 )
+from weakincentives.contrib.tools.shell.requests import BashParams
 from weakincentives.contrib.tools.speech import Phrase
 
 _READ = """\
@@ -137,6 +138,7 @@ CLAUDE: tuple[Phrase[Any], ...] = (
         understand=lambda params, bench: RmParams(params.file_path),
         spell=lambda request: Delete(request.path),
         aliases=_FILE_PATH,
+        unless=(BashParams,),
     ),
     Phrase(
         name="Move",
@@ -145,5 +147,6 @@ CLAUDE: tuple[Phrase[Any], ...] = (
         says=(MoveParams,),
         understand=as_it_is,
         spell=word_for_word,
+        unless=(BashParams,),
     ),
 )

@@ -35,6 +35,7 @@ from weakincentives.contrib.tools.requests import (
     RmParams,
     WriteFileParams,
 )
+from weakincentives.contrib.tools.shell.requests import BashParams
 from weakincentives.contrib.tools.speech import Phrase
 
 _READ = """\
@@ -152,6 +153,7 @@ GEMINI: tuple[Phrase[Any], ...] = (
         understand=lambda params, bench: RmParams(params.file_path),
         spell=lambda request: DeleteCall(request.path),
         aliases=_FILE_PATH,
+        unless=(BashParams,),
     ),
     Phrase(
         name="move_file",
@@ -160,5 +162,6 @@ GEMINI: tuple[Phrase[Any], ...] = (
         says=(MoveParams,),
         understand=as_it_is,
         spell=word_for_word,
+        unless=(BashParams,),
     ),
 )

@@ -19,6 +19,7 @@ from weakincentives.contrib.tools.requests import (
     RmParams,
     WriteFileParams,
 )
+from weakincentives.contrib.tools.shell.requests import BashParams
 from weakincentives.contrib.tools.speech import Phrase
 
 
@@ -191,6 +192,7 @@ OPENAI: tuple[Phrase[Any], ...] = (
         spell=_read,
         aliases={"path": "file_path"},
         read_only=True,
+        unless=(BashParams,),
     ),
     Phrase(
         name="list_dir",
@@ -201,6 +203,7 @@ OPENAI: tuple[Phrase[Any], ...] = (
         spell=lambda request: ListCall(request.path) if says_only(request, "path") else None,
         aliases={"path": "dir_path"},
         read_only=True,
+        unless=(BashParams,),
     ),
     Phrase(
         name="grep_files",
@@ -211,5 +214,6 @@ OPENAI: tuple[Phrase[Any], ...] = (
         spell=_grep,
         aliases={"glob": "include"},
         read_only=True,
+        unless=(BashParams,),
     ),
 )
