@@ -67,6 +67,11 @@ class RootedDirectory:
         self._kernel = kernel and _kernel_has_openat2(self.descriptor)
         self._hows: dict[int, _How] = {}
 
+    @property
+    def crosses_mounts(self) -> bool:
+        """Whether other file systems that are mounted below are entered."""
+        return self._device is None
+
     def close(self) -> None:
         """Close the root; closing twice is harmless."""
         self._finalizer()

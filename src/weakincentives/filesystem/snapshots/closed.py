@@ -20,7 +20,7 @@ def open_up(descriptor: int) -> int:
         PermissionError: It belongs to somebody else.
     """
     before = stat.S_IMODE(os.fstat(descriptor).st_mode)
-    _set(descriptor, before | stat.S_IRWXU)
+    set_mode(descriptor, before | stat.S_IRWXU)
     return before
 
 
@@ -31,7 +31,7 @@ def set_permissions(directory: int, name: str, permissions: int) -> None:
         PermissionError: It belongs to somebody else.
     """
     with pinned(directory, name) as descriptor:
-        _set(descriptor, permissions)
+        set_mode(descriptor, permissions)
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def opened_up(directory: int, name: str) -> Generator[None, None, None]:
         try:
             yield
         finally:
-            _set(descriptor, before)
+            set_mode(descriptor, before)
 
 
 @contextmanager
@@ -55,5 +55,6 @@ def pinned(directory: int, name: str) -> Generator[int, None, None]:
         os.close(descriptor)
 
 
-def _set(descriptor: int, permissions: int) -> None:
+def set_mode(descriptor: int, permissions: int) -> None:
+    """Set the permissions of what is open, or only held on to."""
     Path(f"/proc/self/fd/{descriptor}").chmod(permissions)

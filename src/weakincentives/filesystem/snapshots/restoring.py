@@ -14,16 +14,16 @@ from contextlib import contextmanager, suppress
 
 from weakincentives.filesystem import staging
 from weakincentives.filesystem.faults import reached
-from weakincentives.filesystem.leftovers import temporary_name
 from weakincentives.filesystem.paths import os_error, parent_of, parents_of
 from weakincentives.filesystem.rooted import RootedDirectory
 from weakincentives.filesystem.snapshots.closed import open_up, pinned, set_permissions
+from weakincentives.filesystem.snapshots.mountpoints import MountPoints
 from weakincentives.filesystem.snapshots.planning import RestorePlan
+from weakincentives.filesystem.snapshots.staged import FEW, Staged
 from weakincentives.filesystem.snapshots.view import SnapshotFilesystem
 from weakincentives.filesystem.store.objects import ObjectStore
-from weakincentives.filesystem.store.trees import DIRECTORY, LINK, TreeEntry
+from weakincentives.filesystem.store.trees import DIRECTORY
 
-_FEW = 8  # changes that are brought to the disk one by one
 _OPEN = stat.S_IWUSR | stat.S_IXUSR
 
 
@@ -40,22 +40,21 @@ def apply_restore(
     An error before leaves everything as it was.
     """
     _part_shared_files(directory, plan, target)
-    work = _Restore(directory, plan, target)
+    points = MountPoints(directory)
+    work = _Restore(directory, plan, target, points)
     work.check()
     root_mode = stat.S_IMODE(os.fstat(directory.descriptor).st_mode)
-    hidden, name = _hidden_directory(directory)
     try:
-        _stage_all(hidden, objects, plan)
-        reached("restore.staged")
-        decide()
-        reached("restore.decided")
-        work.apply(hidden)
-        reached("restore.applied")
-        work.sync()
-        reached("restore.synced")
+        with Staged(directory, points) as staged:
+            staged.add_all(objects, plan)
+            reached("restore.staged")
+            decide()
+            reached("restore.decided")
+            work.apply(staged)
+            reached("restore.applied")
+            work.sync()
+            reached("restore.synced")
     finally:
-        os.close(hidden)
-        staging.remove(directory.descriptor, name)
         if stat.S_IMODE(os.fstat(directory.descriptor).st_mode) != root_mode:
             os.fchmod(directory.descriptor, root_mode)
 
@@ -80,60 +79,28 @@ def _part_shared_files(
     plan.modes = kept
 
 
-def _hidden_directory(directory: RootedDirectory) -> tuple[int, str]:
-    name = temporary_name()
-    try:
-        os.mkdir(name, 0o700, dir_fd=directory.descriptor)
-    except PermissionError:  # the root's own permissions are no part of a snapshot
-        open_up(directory.descriptor)
-        os.mkdir(name, 0o700, dir_fd=directory.descriptor)
-    return os.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=directory.descriptor), name
-
-
-def _stage_all(hidden: int, objects: ObjectStore, plan: RestorePlan) -> None:
-    few = len(plan.stored) <= _FEW
-    for number, (_, entry, permissions) in enumerate(plan.stored):
-        _stage(hidden, str(number), objects, entry, permissions, durable=few)
-    if not few:
-        staging.sync_filesystem(hidden)
-
-
-def _stage(
-    hidden: int,
-    name: str,
-    objects: ObjectStore,
-    entry: TreeEntry,
-    permissions: int,
-    *,
-    durable: bool,
-) -> None:
-    if entry.mode == LINK:
-        os.symlink(b"".join(objects.chunks(entry.id)), name.encode(), dir_fd=hidden)
-        return
-    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=hidden)
-    try:
-        for chunk in objects.chunks(entry.id):
-            staging.write_all(descriptor, chunk)
-        os.fchmod(descriptor, permissions)
-        if durable:
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 class _Restore:
     """One restore: its steps, and the directories that were opened up for them."""
 
     def __init__(
-        self, directory: RootedDirectory, plan: RestorePlan, target: SnapshotFilesystem
+        self,
+        directory: RootedDirectory,
+        plan: RestorePlan,
+        target: SnapshotFilesystem,
+        points: MountPoints,
     ) -> None:
         self._directory = directory
         self._plan = plan
         self._target = target
+        self._points = points
         self._opened_up: set[str] = set()
 
     def check(self) -> None:
-        """Raise PermissionError if something would have to change that is not ours."""
+        """Raise OSError if something would have to change that is not ours, or is mounted."""
+        for path in (*self._plan.removed, *(path for path, _, _ in self._plan.stored)):
+            point = self._points.at_or_below(path)
+            if point is not None:
+                raise os_error(errno.EBUSY, point, "Another file system is mounted here")
         new = {path for path, _ in self._plan.directories}
         for parent in sorted({parent_of(path) for path in self._plan.entries} - new):
             # what cannot be reached is below something closed, and opened up with it
@@ -144,7 +111,7 @@ class _Restore:
             if not _may_open_up(found):
                 raise os_error(errno.EPERM, parent, "Directory belongs to somebody else")
 
-    def apply(self, hidden: int) -> None:
+    def apply(self, staged: Staged) -> None:
         for path in self._plan.removed:
             gone = suppress(FileNotFoundError, NotADirectoryError)
             with gone, self._parent(path) as (parent, name):
@@ -156,15 +123,16 @@ class _Restore:
             reached("restore.made")
         for number, (path, _, _) in enumerate(self._plan.stored):
             with self._parent(path) as (parent, name):
-                staging.rename((hidden, str(number)), (parent, name))
+                staged.put(number, (parent, name))
             reached("restore.stored")
+        self._opened_up |= staged.opened_up
         self._set_modes()
 
     def sync(self) -> None:
         """Bring every name to the disk; from then on the restore has happened."""
         parents = {parent_of(path) for path in self._plan.entries}
-        if len(parents) > _FEW or self._plan.modes or self._plan.directories or self._opened_up:
-            staging.sync_filesystem(self._directory.descriptor)
+        if len(parents) > FEW or self._plan.modes or self._plan.directories or self._opened_up:
+            self._sync_all()
             return
         for parent in parents:
             removed = suppress(FileNotFoundError, NotADirectoryError)
@@ -172,7 +140,22 @@ class _Restore:
                 with removed, self._reached(f"{parent}/." if parent else ".") as (descriptor, _):
                     staging.sync_directory(descriptor)
             except PermissionError:  # it is closed again
+                self._sync_all()
+
+    def _sync_all(self) -> None:
+        for home in self._points.homes(self._plan.paths):
+            if not home:
                 staging.sync_filesystem(self._directory.descriptor)
+                continue
+            try:
+                descriptor = self._directory.open_directory(home)
+            except OSError:  # it is closed to us, or gone
+                os.sync()
+                continue
+            try:
+                staging.sync_filesystem(descriptor)
+            finally:
+                os.close(descriptor)
 
     def _set_modes(self) -> None:
         """Set permissions; a directory after what is in it, because it may close it."""
