@@ -219,12 +219,55 @@ def test_only_blobs_come_in_chunks(store: ObjectStore) -> None:
         store.chunks(name)
 
 
-def break_pack(repository: Path) -> None:
-    """Change a byte in the middle of the only pack."""
+def break_pack(repository: Path, *, seen: bool = True) -> None:
+    """Change a byte in the middle of the only pack, as a program does or as a bad disk does."""
     [path] = (repository / "objects" / "pack").glob("*.pack")
+    before = path.stat()
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 0xFF
     path.write_bytes(data)
+    if not seen:
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize("seen", [True, False])
+@pytest.mark.parametrize("who", ["the same", "another"])
+def test_what_is_damaged_is_stored_again_and_then_found(
+    repository: Path, store: ObjectStore, seen: bool, who: str
+) -> None:
+    large = os.urandom(3_000_000)
+    [name, small] = put(store, large, b"small")
+    break_pack(repository, seen=seen)
+    if not seen:  # only who reads it finds out
+        with pytest.raises(ObjectError, match="damaged"):
+            b"".join(store.chunks(name))
+    next_one = store if who == "the same" else ObjectStore(repository / "objects")
+    next_one.refresh()
+    assert not next_one.knows(name)
+    assert next_one.read(small)[1] == b"small"  # what is undamaged beside it is still there
+    assert put(next_one, large, b"small") == [name, small]
+    for reader in (store, next_one, ObjectStore(repository / "objects")):
+        assert b"".join(reader.chunks(name)) == large
+        assert reader.knows(small)
+
+
+def test_of_two_copies_the_undamaged_one_is_read(repository: Path, store: ObjectStore) -> None:
+    large = os.urandom(3_000_000)
+    [name] = put(store, large)
+    [first] = store.packs()
+    with store.batch(anew=True) as batch:
+        batch.add("blob", large)
+        batch.add("blob", b"another name for the pack")
+        batch.finish()
+    for pack in store.packs():
+        path = repository / "objects" / "pack" / f"{pack}.pack"
+        before, data = path.stat(), path.read_bytes()
+        path.write_bytes(data[:1_000_000] + bytes(10) + data[1_000_010:])
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert b"".join(ObjectStore(repository / "objects").chunks(name)) == large
+        path.write_bytes(data)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert first in store.packs()
 
 
 def test_a_damaged_object_is_told_by_all_who_read_it(repository: Path, store: ObjectStore) -> None:
@@ -357,18 +400,23 @@ def test_small_packs_are_merged_and_large_ones_left(
     git(repository, "fsck", "--strict")
 
 
-def test_merging_stops_at_damage_and_keeps_everything(
+def test_merging_stops_at_damage_and_then_leaves_it_out(
     repository: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(objects, "_MAX_SMALL_PACKS", 4)
     put(store, os.urandom(1_000))
-    break_pack(repository)
-    for _ in range(4):
-        put(store, os.urandom(1_000))
+    [damaged] = store.packs()
+    break_pack(repository, seen=False)
+    blobs = [os.urandom(1_000) for _ in range(5)]
+    ids = [put(store, blob)[0] for blob in blobs]
     before = files(repository)
     with pytest.raises(ObjectError, match="damaged"):
         store.merge_small_packs()
     assert files(repository) == before
+    store.merge_small_packs()
+    assert len(store.packs()) < 5
+    assert damaged in store.packs()
+    assert [store.read(each)[1] for each in ids] == blobs
 
 
 def test_a_pack_that_a_person_wants_to_keep_is_kept(repository: Path, store: ObjectStore) -> None:

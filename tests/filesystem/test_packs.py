@@ -48,10 +48,10 @@ def read_all(pack: Pack) -> dict[str, tuple[str, bytes]]:
         offset = pack.offset_of(bytes.fromhex(name))
         assert offset is not None
         found[name] = pack.read(offset)
-        kind, size, chunks = pack.stream(offset)
-        content = b"".join(chunks)
-        assert (kind, content) == found[name]
-        assert size == len(content)
+        stream = pack.stream(offset)
+        content = b"".join(stream.chunks)
+        assert (stream.kind, content) == found[name]
+        assert stream.size == len(content)
     return found
 
 

@@ -375,7 +375,7 @@ def test_verify_finds_what_is_damaged_and_names_it(repository: Repository) -> No
     pack.write_bytes(data)
     [problem] = Repository.open(repository.git_dir).verify()
     assert problem.snapshot_id == "one"
-    assert problem.text.startswith(f"File is damaged: 'bad.bin': Object is damaged: {blob!r}")
+    assert problem.text.startswith(f"File is damaged: 'd/bad.bin': Object is damaged: {blob!r}")
 
 
 def test_verify_finds_trees_that_are_not_ours(repository: Repository) -> None:

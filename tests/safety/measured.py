@@ -61,6 +61,15 @@ def read_bytes_page(fs: BaseFilesystem) -> object:
     return [len(page.content), page.truncated]
 
 
+def view_pages(fs: BaseFilesystem) -> object:
+    assert isinstance(fs, HostFilesystem)
+    view = fs.view(fs.history.list()[-1])
+    first = view.read("large", limit=2_000)
+    late = view.read("large", offset=900_000, limit=100)
+    part = view.read_bytes("large", offset=90_000_000, limit=4_096)
+    return [first.total_lines, len(first.content), late.content[:7], part.size_bytes]
+
+
 def hash_large(fs: BaseFilesystem) -> object:
     return [fs.content_hash("large"), fs.stat("large").content_hash == fs.content_hash("large")]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.safety.measured import MEGABYTE, measure
+from weakincentives.filesystem import HostFilesystem
 
 GIANT = 1024 * MEGABYTE
 LINE = b"%07d " + b"x" * 91 + b"\n"
@@ -57,6 +58,16 @@ def test_one_page_of_a_large_file_costs_one_page(large: Path) -> None:
     assert page.result == [4_096, True]
     assert found.grown < PAGE
     assert page.grown < PAGE
+
+
+@pytest.mark.slow
+def test_one_page_of_a_large_file_in_a_snapshot_costs_one_page(large: Path) -> None:
+    with HostFilesystem(large) as fs:
+        fs.snapshot()
+        found = measure("view_pages", large)
+        fs.cleanup()
+    assert found.result == [LINES, 200_000, "0900000", LINES * 100]
+    assert found.grown < PAGE
 
 
 @pytest.mark.slow

@@ -60,7 +60,7 @@ def _is_odd(found: FileStat) -> bool:
 
 def _blob(state: State, found: FileStat, objects: ObjectStore, batch: Batch) -> str:
     known = state.known_id(found)
-    if known is not None and known in objects:
+    if known is not None and objects.knows(known):
         return known
     with state.open(found.path) as content:
         if content.size <= _PIECE:

@@ -1,11 +1,12 @@
 """A snapshot as a read-only filesystem: to look into it, compare it and export it."""
 
 import errno
-import hashlib
 import json
 import os
+from collections import OrderedDict
 from dataclasses import asdict, dataclass
 from functools import partial
+from threading import Lock
 from typing import Self
 
 import msgspec
@@ -13,7 +14,8 @@ import msgspec
 from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits, check_time
 from weakincentives.filesystem.paths import os_error
-from weakincentives.filesystem.readable import ReadableFilesystem
+from weakincentives.filesystem.readable import ReadableFilesystem, hash_of
+from weakincentives.filesystem.store.blobs import open_blob, read_blob
 from weakincentives.filesystem.store.objects import ObjectError, ObjectStore
 from weakincentives.filesystem.store.trees import (
     DIRECTORY,
@@ -22,13 +24,14 @@ from weakincentives.filesystem.store.trees import (
     TreeEntry,
     decode_tree,
 )
-from weakincentives.filesystem.text import BytesContent, Content
+from weakincentives.filesystem.text import Content, LineIndex
 from weakincentives.filesystem.types import Children, FileStat
 
 MANIFEST = "manifest.json"
 FILES = "files"
 
 _ALL_BITS = 0o7777
+_REMEMBERED = 64  # blobs whose lines have been counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,7 @@ class SnapshotFilesystem(ReadableFilesystem):
         self._objects = objects
         self._root = root
         self._trees: dict[str, dict[str, TreeEntry]] = {}
+        self._lines = _Lines()
         try:
             top = self.tree(tree)
             self.files = top[FILES].id
@@ -146,7 +150,7 @@ class SnapshotFilesystem(ReadableFilesystem):
         if entry.mode == DIRECTORY:
             return FileStat(path, False, True, permissions=self.permissions(path, DIRECTORY))
         if entry.mode == LINK:
-            target = os.fsdecode(self._blob(entry.id))
+            target = os.fsdecode(read_blob(self._objects, entry.id))
             return FileStat(path, False, False, permissions=0o777, link_target=target)
         return FileStat(
             path,
@@ -182,17 +186,51 @@ class SnapshotFilesystem(ReadableFilesystem):
         entry = self.entry(path)
         if entry is None or entry.mode in {DIRECTORY, LINK}:
             raise os_error(errno.ENOENT, path)
-        return BytesContent(self._blob(entry.id))
+        return _Indexed(open_blob(self._objects, entry.id), entry.id, self._lines)
 
     def _blob_id(self, path: str) -> str | None:
         entry = self.entry(path)
         return None if entry is None or entry.mode in {DIRECTORY, LINK} else entry.id
 
-    def _blob(self, blob: str) -> bytes:
-        kind, data = self._objects.read(blob)
-        if kind != "blob":
-            raise ObjectError(f"Object is no blob but a {kind}: {blob!r}")
-        return data
-
     def _hash(self, blob: str) -> str:
-        return hashlib.sha256(self._blob(blob)).hexdigest()
+        return hash_of(open_blob(self._objects, blob))
+
+
+class _Lines:
+    """Where the lines of the blobs are that were read last."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, LineIndex] = OrderedDict()
+        self._lock = Lock()
+
+    def of(self, blob: str, content: Content) -> LineIndex:
+        with self._lock:
+            index = self._known.get(blob)
+        if index is None:
+            index = LineIndex(content)
+            with self._lock:
+                self._known[blob] = index
+                while len(self._known) > _REMEMBERED:
+                    self._known.popitem(last=False)
+        return index
+
+
+class _Indexed(Content):
+    """A blob, whose lines are counted once."""
+
+    __slots__ = ("_blob", "_content", "_lines")
+
+    def __init__(self, content: Content, blob: str, lines: _Lines) -> None:
+        self._content = content
+        self._blob = blob
+        self._lines = lines
+
+    @property
+    def size(self) -> int:
+        return self._content.size
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self._content.read(offset, size)
+
+    def line_index(self) -> LineIndex:
+        return self._lines.of(self._blob, self._content)

@@ -1,6 +1,7 @@
 """New objects on their way into one pack, which becomes visible in one step."""
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -12,6 +13,8 @@ from weakincentives.filesystem.store.deflating import deflated, deflated_parts
 from weakincentives.filesystem.store.hidden import HiddenFile, sync_files
 from weakincentives.filesystem.store.packing import PackWriter
 from weakincentives.filesystem.store.packs import Packed
+
+_OLDER_NS = 1_000_000_000
 
 
 def id_of(kind: str, data: bytes) -> str:
@@ -115,6 +118,7 @@ class Batch:
         packed = self._file
         if packed is None:
             raise RuntimeError("Nothing has been written")
+        _make_older(packed.descriptor, indexed.descriptor)
         self._sync(packed.descriptor, indexed.descriptor, *beside)
         indexed.name(self._directory / f"{name}.idx")
         reached("objects.named")
@@ -130,3 +134,10 @@ class Batch:
     def _sync(self, *descriptors: int) -> None:
         if self._durable:
             sync_files(descriptors)
+
+
+def _make_older(pack: int, index: int) -> None:
+    """Let a pack be older than its index: then whoever writes to it later is found out."""
+    with suppress(OSError):
+        found = os.fstat(index)
+        os.utime(pack, ns=(found.st_atime_ns, found.st_mtime_ns - _OLDER_NS))

@@ -14,6 +14,10 @@ class PackError(WinkError, ValueError):
     """A pack, or an object in it, is damaged."""
 
 
+class TooLargeError(PackError):
+    """An object is larger than what is held as a whole; that is no damage."""
+
+
 def patched(base: bytes, delta: bytes) -> bytes:
     """Return what `delta` makes of `base`.
 
@@ -26,7 +30,7 @@ def patched(base: bytes, delta: bytes) -> bytes:
         if size != len(base):
             raise PackError("Delta belongs to another object")
         if wanted > LARGEST:
-            raise PackError(f"Delta makes an object that is too large: {wanted}")
+            raise TooLargeError(f"Delta makes an object that is too large: {wanted}")
         return _built(base, delta, at, wanted)
     except IndexError:
         raise PackError("Delta ends too early") from None

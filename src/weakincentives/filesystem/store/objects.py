@@ -6,6 +6,7 @@ go into one pack, which becomes visible in one step.
 """
 
 import hashlib
+import logging
 import os
 import re
 import shutil
@@ -14,13 +15,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from weakincentives.errors import WinkError
 from weakincentives.filesystem.faults import reached
 from weakincentives.filesystem.leftovers import is_temporary
 from weakincentives.filesystem.staging import remove_leftovers
 from weakincentives.filesystem.store.batches import Batch, id_of
-from weakincentives.filesystem.store.deltas import LARGEST, PackError
+from weakincentives.filesystem.store.deltas import LARGEST, PackError, TooLargeError
 from weakincentives.filesystem.store.loose import loose_stream
 from weakincentives.filesystem.store.packs import Pack, Packed, Stream
 
@@ -31,6 +33,9 @@ _ATTEMPTS = 10
 _WHOLE = 16 * 1024 * 1024  # larger objects are copied in chunks
 _SMALL_PACK = 16 * 1024 * 1024  # larger packs are not merged
 _MAX_SMALL_PACKS = 64
+_ANOTHER = "its content has another id"
+
+_log = logging.getLogger(__name__)
 
 
 class ObjectError(WinkError, ValueError):
@@ -55,6 +60,7 @@ class ObjectStore:
         self._durable = durable
         self.losses = 0  # how often objects were found to be gone that had been here
         self._packs: dict[str, Pack] = {}
+        self._trusted: tuple[Pack, ...] = ()
         self._damaged: dict[str, PackError] = {}
         self._refreshing = threading.Lock()
 
@@ -68,9 +74,9 @@ class ObjectStore:
         return self.knows(object_id) or self._loose(object_id).is_file()
 
     def knows(self, object_id: str) -> bool:
-        """Return whether the object is in a pack that has been met already."""
+        """Return whether the object is in a pack that has been met already and is undamaged."""
         key = bytes.fromhex(object_id)
-        packs = self._packs.values()
+        packs = self._trusted
         return bool(packs) and any(pack.offset_of(key) is not None for pack in packs)
 
     def read(self, object_id: str) -> tuple[str, bytes]:
@@ -82,13 +88,15 @@ class ObjectStore:
         failure: object = None
         for place in self._places(object_id):
             try:
-                kind, data = _whole(place())
+                kind, data = _whole(place.opened())
             except (PackError, OSError) as error:
-                failure = failure or error
+                failure = _graver(failure, error)
+                self._blame(place, error)
                 continue
             if id_of(kind, data) == object_id:
                 return kind, data
-            failure = "its content has another id"
+            failure = _ANOTHER
+            self._blame(place, failure)
         raise _unreadable(object_id, failure)
 
     def chunks(self, object_id: str) -> Iterator[bytes]:
@@ -100,10 +108,10 @@ class ObjectStore:
         Raises:
             ObjectError: It is missing, damaged or no blob.
         """
-        kind, _, pieces = self._stream(object_id)
-        if kind != "blob":
-            raise ObjectError(f"Object is no blob but a {kind}: {object_id!r}")
-        return pieces
+        found = self.stream(object_id)
+        if found.kind != "blob":
+            raise ObjectError(f"Object is no blob but a {found.kind}: {object_id!r}")
+        return found.chunks
 
     def size_of(self, object_id: str) -> int:
         """Return the size of an object as it says itself.
@@ -111,7 +119,16 @@ class ObjectStore:
         Raises:
             ObjectError: It is missing or damaged.
         """
-        return self._stream(object_id).size
+        return self._opened(object_id)[1].size
+
+    def stream(self, object_id: str) -> Stream:
+        """Return an object to be read; its chunks are verified, its inflater is not.
+
+        Raises:
+            ObjectError: It is missing or damaged; also while its chunks are read.
+        """
+        place, found = self._opened(object_id)
+        return found._replace(chunks=self._verified(object_id, place, found))
 
     def ids(self) -> Iterator[str]:
         """Yield the id of every object; one that is stored twice comes twice."""
@@ -162,7 +179,12 @@ class ObjectStore:
         """
         if len(self._packs) < _MAX_SMALL_PACKS:
             return  # without looking: this is asked after every snapshot
-        small = sorted((s, name) for name, s in self.packs().items() if s < _SMALL_PACK)
+        self.refresh()
+        small = sorted(
+            (pack.size_bytes, name)
+            for name, pack in self._packs.items()
+            if pack.size_bytes < _SMALL_PACK and not pack.is_suspect
+        )
         if len(small) <= _MAX_SMALL_PACKS:
             return
         chosen: list[str] = []
@@ -207,42 +229,77 @@ class ObjectStore:
     def close(self) -> None:
         """Let go of the packs; what is being read elsewhere stays readable."""
         with self._refreshing:
-            self._packs, self._damaged = {}, {}
+            self._packs, self._trusted, self._damaged = {}, (), {}
 
-    def _stream(self, object_id: str) -> Stream:
-        """Return the first readable place of an object, with verification."""
+    def _opened(self, object_id: str) -> "tuple[_Place, Stream]":
+        """Open the first place of an object that can be read; of several, one that is whole."""
         failure: object = None
         for place in self._places(object_id):
             try:
-                found = place()
-            except (PackError, OSError) as error:
-                failure = failure or error
-                continue
-            return found._replace(chunks=_verified(object_id, found))
+                if place.is_one_of_several:
+                    for _ in self._verified(object_id, place, place.opened()):
+                        pass
+                return place, place.opened()
+            except (PackError, OSError, ObjectError) as error:
+                failure = _graver(failure, error)
+                self._blame(place, error)
+        if isinstance(failure, ObjectError):
+            raise failure
         raise _unreadable(object_id, failure)
 
-    def _places(self, object_id: str) -> Iterator[Callable[[], Stream]]:
-        """Yield where an object may be read, the likeliest place first."""
+    def _verified(self, object_id: str, place: "_Place", stream: Stream) -> Iterator[bytes]:
+        """Hand on the chunks, the last one when the id is known to be right."""
+        header = b"%s %d\0" % (stream.kind.encode(), stream.size)
+        digest = hashlib.sha1(header, usedforsecurity=False)
+        last = b""
+        try:
+            for chunk in stream.chunks:
+                if last:
+                    yield last
+                digest.update(chunk)
+                last = chunk
+        except (PackError, OSError) as error:
+            self._blame(place, error)
+            raise _unreadable(object_id, error) from error
+        if digest.hexdigest() != object_id:
+            self._blame(place, _ANOTHER)
+            raise _unreadable(object_id, _ANOTHER)
+        yield last
+
+    def _blame(self, place: "_Place", failure: object) -> None:
+        """Rely no more on a pack in which something was found to be damaged."""
+        pack = place.pack
+        if pack is None or pack.is_suspect or isinstance(failure, TooLargeError):
+            return
+        _log.warning("Pack is damaged, so what is needed of it is stored again: %s", failure)
+        pack.distrust()
+        with self._refreshing:
+            self._trusted = tuple(each for each in self._trusted if each is not pack)
+            self.losses += 1
+
+    def _places(self, object_id: str) -> "Iterator[_Place]":
+        """Yield where an object may be read: the likeliest place first, damaged packs last."""
         if not is_object_id(object_id):
             return
         key = bytes.fromhex(object_id)
-        known = self._packs
-        yield from _in_packs(key, known.values())
+        known = self._trusted
+        yield from _in_packs(key, known)
         self.refresh()
-        yield from _in_packs(key, (p for name, p in self._packs.items() if name not in known))
-        yield partial(loose_stream, self._loose(object_id))
+        yield from _in_packs(key, [pack for pack in self._trusted if pack not in known])
+        yield _Place(None, partial(loose_stream, self._loose(object_id)))
+        yield from _in_packs(key, [pack for pack in self._packs.values() if pack.is_suspect])
 
     def _copy(self, object_id: str, batch: Batch) -> None:
         packed = self._packed(object_id)
         if packed is not None:
             batch.add_packed(object_id, packed)
             return
-        kind, size, chunks = self._stream(object_id)
-        if kind == "blob" and size > _WHOLE:
-            batch.add_blob(size, chunks)
+        found = self.stream(object_id)
+        if found.kind == "blob" and found.size > _WHOLE:
+            batch.add_blob(found.size, found.chunks)
             return
         try:
-            batch.add(kind, b"".join(chunks))
+            batch.add(found.kind, b"".join(found.chunks))
         except ObjectError:  # there may be an undamaged one in another place
             batch.add(*self.read(object_id))
 
@@ -275,15 +332,16 @@ class ObjectStore:
             known = self._packs.get(name)
             try:
                 # a damaged pack may have been replaced by a good one of the same name
-                if known is None or known.inode != inode:
+                if known is None or known.inode != inode or known.has_changed():
                     known = Pack(self._pack_file(name, "idx"))
                 packs[name] = known
             except FileNotFoundError:
                 complete = False
             except PackError as error:
                 damaged[name] = error
-        vanished = [pack for name, pack in self._packs.items() if name not in packs]
-        self._packs, self._damaged = packs, damaged
+        before, self._packs, self._damaged = self._trusted, packs, damaged
+        self._trusted = tuple(pack for pack in packs.values() if not pack.is_suspect)
+        vanished = [pack for pack in before if pack not in self._trusted]
         if complete and not all(self.knows(each) for pack in vanished for each in pack):
             self.losses += 1
         return complete
@@ -333,35 +391,29 @@ class ObjectStore:
         return sorted(self._directory.glob("[0-9a-f][0-9a-f]"))
 
 
-def _in_packs(key: bytes, packs: Iterable[Pack]) -> Iterator[Callable[[], Stream]]:
-    for pack in packs:
-        offset = pack.offset_of(key)
-        if offset is not None:
-            yield partial(pack.stream, offset)
+class _Place(NamedTuple):
+    """Where an object may be read; `pack` is None for a file of its own."""
+
+    pack: Pack | None
+    opened: Callable[[], Stream]
+    is_one_of_several: bool = False
+
+
+def _in_packs(key: bytes, packs: Iterable[Pack]) -> Iterator[_Place]:
+    found = [(pack, offset) for pack in packs if (offset := pack.offset_of(key)) is not None]
+    for pack, offset in found:
+        yield _Place(pack, partial(pack.stream, offset), len(found) > 1)
 
 
 def _whole(stream: Stream) -> tuple[str, bytes]:
     if stream.size > LARGEST:
-        raise PackError(f"Object is too large to be held: {stream.size}")
+        raise TooLargeError(f"Object is too large to be held: {stream.size}")
     return stream.kind, b"".join(stream.chunks)
 
 
-def _verified(object_id: str, stream: Stream) -> Iterator[bytes]:
-    """Hand on the chunks, the last one when the id is known to be right."""
-    header = b"%s %d\0" % (stream.kind.encode(), stream.size)
-    digest = hashlib.sha1(header, usedforsecurity=False)
-    last = b""
-    try:
-        for chunk in stream.chunks:
-            if last:
-                yield last
-            digest.update(chunk)
-            last = chunk
-    except (PackError, OSError) as error:
-        raise _unreadable(object_id, error) from error
-    if digest.hexdigest() != object_id:
-        raise _unreadable(object_id, "its content has another id")
-    yield last
+def _graver(failure: object, error: Exception) -> object:
+    """Return what is worth telling of two failures: that it is nowhere else is not."""
+    return error if failure is None or isinstance(failure, FileNotFoundError) else failure
 
 
 def _unreadable(object_id: str, failure: object) -> ObjectError:

@@ -12,10 +12,13 @@ import threading
 import weakref
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from weakincentives.filesystem.store.deltas import LARGEST, PackError, patched
+from weakincentives.filesystem.limits import check_time
+from weakincentives.filesystem.store.deltas import LARGEST, PackError, TooLargeError, patched
+from weakincentives.filesystem.store.inflating import PIECE, Inflater, packed_size
 
 KINDS = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
 _OFFSET_DELTA, _REFERENCE_DELTA = 6, 7
@@ -27,16 +30,19 @@ _DIGEST = 20
 _SMALLEST = 9  # bytes of an object in a pack, the header and an empty deflate stream
 _MAX_CHAIN = 4_096  # git allows 4,095 deltas on top of each other
 _MAX_BASES = 16 * 1024 * 1024  # bytes of bases of deltas that are kept
-_CHUNK = 1024 * 1024
 _SCANNED = 64  # ids that are quicker searched than halved
 
 
 class Stream(NamedTuple):
-    """An object that is being read; its chunks are as long as `size` says, or damaged."""
+    """An object that is being read; its chunks are as long as `size` says, or damaged.
+
+    Who does not want all of it, or not in order, takes the `inflater` if there is one.
+    """
 
     kind: str
     size: int
     chunks: Iterator[bytes]
+    inflater: Inflater | None = None
 
 
 class Packed(NamedTuple):
@@ -52,6 +58,10 @@ class Pack:
 
     It stays readable when it is removed from the disk, and its file is closed when
     nobody refers to it any more. Threads may share it.
+
+    A pack that was damaged is read all the same, but nothing new may rely on it:
+    `is_suspect` says so. It is known by its checksum, which is looked at if somebody has
+    written to the file after its index was made.
     """
 
     def __init__(self, index: Path) -> None:
@@ -64,7 +74,8 @@ class Pack:
         self._descriptor, found = _opened(index.with_suffix(".pack"))
         weakref.finalize(self, os.close, self._descriptor)
         self.size_bytes, self.inode = found.st_size, found.st_ino
-        data = _index_data(index, self.size_bytes)
+        self._written = found.st_mtime_ns
+        data, indexed = _index_data(index, self.size_bytes)
         self._fanout: tuple[int, ...] = struct.unpack(">256I", data[8:_IDS_AT])
         count = self._fanout[255]
         crcs = _IDS_AT + count * _DIGEST
@@ -79,6 +90,7 @@ class Pack:
             raise PackError(f"Pack does not belong to its index: {index.name!r}")
         if checksum != data[-2 * _DIGEST : -_DIGEST]:
             raise PackError(f"Pack does not belong to its index: {index.name!r}")
+        self.is_suspect = self._written > indexed and not self._is_whole(checksum)
 
     def __len__(self) -> int:
         """How many objects there are."""
@@ -88,6 +100,18 @@ class Pack:
         """Yield the ids of all objects."""
         for at in range(0, len(self._ids), _DIGEST):
             yield self._ids[at : at + _DIGEST].hex()
+
+    def has_changed(self) -> bool:
+        """Return whether somebody has written to the file since it was opened."""
+        found = os.fstat(self._descriptor)
+        return (found.st_size, found.st_mtime_ns) != (self.size_bytes, self._written)
+
+    def distrust(self) -> None:
+        """Take note, for other processes too, that something in here is damaged."""
+        self.is_suspect = True
+        with suppress(OSError):
+            os.utime(self._descriptor)
+            self._written = os.fstat(self._descriptor).st_mtime_ns
 
     def offset_of(self, key: bytes) -> int | None:
         """Return where an object begins, or None if it is not here."""
@@ -117,7 +141,8 @@ class Pack:
         """
         number, size, at = self._header(offset)
         if number in KINDS:
-            return Stream(KINDS[number], size, self._inflated(at, size))
+            inflater = Inflater(self._bytes, at, size)
+            return Stream(KINDS[number], size, iter(inflater), inflater)
         kind, content = self.read(offset)
         return Stream(kind, len(content), iter([content]))
 
@@ -125,9 +150,9 @@ class Pack:
         """Return the object that begins at `offset` if it is small, undamaged and no delta."""
         try:
             number, size, at = self._header(offset)
-            if number not in KINDS or size > _CHUNK:
+            if number not in KINDS or size > PIECE:
                 return None
-            data = self._bytes(at, _packed_size(size))
+            data = self._bytes(at, packed_size(size))
             inflater = zlib.decompressobj()
             content = inflater.decompress(data, size + 1)
         except (PackError, zlib.error):
@@ -213,28 +238,16 @@ class Pack:
 
     def _inflate(self, at: int, size: int) -> bytes:
         if size > LARGEST:
-            raise PackError(f"Object is too large to be held: {size}")
-        return b"".join(self._inflated(at, size))
+            raise TooLargeError(f"Object is too large to be held: {size}")
+        return b"".join(Inflater(self._bytes, at, size))
 
-    def _inflated(self, at: int, size: int) -> Iterator[bytes]:
-        inflater = zlib.decompressobj()
-        left, data = size, b""
-        while not inflater.eof:
-            if not data:
-                data = self._bytes(at, min(_CHUNK, _packed_size(size)))
-                at += len(data)
-            try:
-                piece = inflater.decompress(data, min(left + 1, _CHUNK))
-            except zlib.error as error:
-                raise PackError(f"Pack is damaged before {at}: {error}") from None
-            data = inflater.unconsumed_tail
-            left -= len(piece)
-            if left < 0:
-                break
-            if piece:
-                yield piece
-        if left:
-            raise PackError(f"Pack holds an object of another size than it says before {at}")
+    def _is_whole(self, checksum: bytes) -> bool:
+        digest = hashlib.sha1(usedforsecurity=False)
+        end = self.size_bytes - _DIGEST
+        for at in range(0, end, PIECE):
+            check_time("Snapshot")
+            digest.update(self._bytes(at, min(PIECE, end - at)))
+        return digest.digest() == checksum
 
     def _bytes(self, offset: int, size: int) -> bytes:
         """Return up to `size` bytes, and at least one."""
@@ -247,11 +260,6 @@ class Pack:
         if not data:
             raise PackError(f"Pack ends before {offset}")
         return data
-
-
-def _packed_size(size: int) -> int:
-    """Return how many bytes an object takes at most, whoever has packed it."""
-    return size + (size >> 8) + 64
 
 
 def _opened(path: Path) -> tuple[int, os.stat_result]:
@@ -270,8 +278,8 @@ def _opened(path: Path) -> tuple[int, os.stat_result]:
     return descriptor, found
 
 
-def _index_data(path: Path, pack_size: int) -> bytes:
-    """Return the content of an index, as long as it says it is, undamaged."""
+def _index_data(path: Path, pack_size: int) -> tuple[bytes, int]:
+    """Return the content of an index, as long as it says it is, undamaged, and its time."""
     descriptor, found = _opened(path)
     size = found.st_size
     with os.fdopen(descriptor, "rb") as file:
@@ -288,4 +296,4 @@ def _index_data(path: Path, pack_size: int) -> bytes:
     digest = hashlib.sha1(memoryview(data)[:-_DIGEST], usedforsecurity=False)
     if digest.digest() != data[-_DIGEST:]:
         raise PackError(f"Pack index is damaged: {path.name!r}")
-    return data
+    return data, found.st_mtime_ns

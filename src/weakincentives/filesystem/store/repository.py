@@ -12,7 +12,7 @@ import re
 import tempfile
 import threading
 from collections.abc import Collection, Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -26,9 +26,11 @@ from weakincentives.filesystem.store.gitdir import GitDirectory
 from weakincentives.filesystem.store.objects import ObjectError, ObjectStore, is_object_id
 from weakincentives.filesystem.store.reachable import reachable
 from weakincentives.filesystem.store.refs import MAIN, PINS, Refs
-from weakincentives.filesystem.store.verifying import SnapshotProblem, snapshot_problems
+from weakincentives.filesystem.store.verifying import SnapshotProblem, Verification
 
 _SNAPSHOT_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
+_SHOWN = 5  # ids in a message
+
 _log = logging.getLogger(__name__)
 
 
@@ -209,10 +211,11 @@ class Repository:
 
         Raises:
             SnapshotError: A ref, or an object that is needed, is missing or damaged;
-                nothing has been removed.
+                nothing has been removed. The message says which snapshots to forget.
         """
         with self.locked():
             self._directory.sweep()
+            self._mend_main()
             try:
                 kept = reachable(self.objects, self._roots())
                 self._directory.begin_epoch()
@@ -221,7 +224,8 @@ class Repository:
                 replaced = [*self.objects.packs(), *self.objects.damaged_packs()]
                 self.objects.rewrite(kept, replaced)
             except ObjectError as error:
-                raise SnapshotError(f"Snapshot store is damaged: {error}") from error
+                advice = self._advice()
+                raise SnapshotError(f"Snapshot store is damaged: {error}; {advice}") from error
             self.objects.remove_loose()
 
     def verify(self) -> list[SnapshotProblem]:
@@ -236,11 +240,7 @@ class Repository:
                 problems.append(SnapshotProblem(None, "HEAD does not lead to the main branch"))
             if found and self._main() is None:
                 problems.append(SnapshotProblem(None, f"Ref is missing or damaged: {MAIN!r}"))
-            seen: set[tuple[str, str]] = set()
-            for name, ref in sorted(found.items()):
-                snapshot_id = name.removeprefix(PINS)
-                problems += snapshot_problems(self.objects, snapshot_id, ref, seen)
-            return problems
+            return problems + self._snapshot_problems()
 
     def size(self) -> StoreSize:
         """Return how much there is."""
@@ -262,6 +262,44 @@ class Repository:
     def close(self) -> None:
         """Let go of the files that are open."""
         self.objects.close()
+
+    def _snapshot_problems(self) -> list[SnapshotProblem]:
+        verification = Verification(self.objects)
+        pins = sorted(self._refs.found(PINS).items())
+        return [
+            problem
+            for name, ref in pins
+            for problem in verification.problems(name.removeprefix(PINS), ref)
+        ]
+
+    def _advice(self) -> str:
+        """Return what to do about damage that gc cannot pass over."""
+        ids = sorted({each.snapshot_id or "" for each in self._snapshot_problems()})
+        if not ids:
+            return "no snapshot needs it, but a ref that git has made: remove that with git"
+        more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
+        names = ", ".join(map(repr, ids[:_SHOWN]))
+        return (
+            f"forget the snapshots that need it, which verify() names, and try again: {names}{more}"
+        )
+
+    def _mend_main(self) -> None:
+        """Let the main branch follow again if it leads to what nobody can forget.
+
+        That is a commit of ours that was never pinned, or one that cannot be read. What
+        a person has put there stays.
+        """
+        main = self._main()
+        if main is None or main in self._refs.found(PINS).values():
+            return
+        try:
+            _, data = self.objects.read(main)
+        except ObjectError:
+            self._move_main([main])
+            return
+        with suppress(ObjectError):  # it is not one of ours
+            decode_commit(main, data)
+            self._move_main([main])
 
     def _publish(self, ref: str, pin: str, objects: Batch) -> None:
         """Make a commit visible with all the objects of its batch, and then its refs."""
@@ -315,7 +353,11 @@ class Repository:
         found = self._refs.found()
         damaged = sorted(name for name, ref in found.items() if ref is None and name != MAIN)
         if damaged:
-            raise SnapshotError(f"Ref is damaged: {damaged[0]!r}")
+            name = damaged[0]
+            advice = "remove it with git"
+            if name.startswith(PINS):
+                advice = f"forget {name.removeprefix(PINS)!r}"
+            raise SnapshotError(f"Ref is damaged: {name!r}; {advice}")
         head = self._refs.detached_head()
         return {ref for ref in (*found.values(), head) if ref is not None}
 
