@@ -7,6 +7,7 @@ from pathlib import Path
 from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem.diffs.diff import Diff, diff
 from weakincentives.filesystem.directory import DirectoryFilesystem
+from weakincentives.filesystem.journals.needs import needed_commits
 from weakincentives.filesystem.journals.recovery import Recovery
 from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
 from weakincentives.filesystem.paths import outermost
@@ -86,7 +87,8 @@ class HostFilesystem(DirectoryFilesystem):
     @property
     def history(self) -> SnapshotHistory:
         """The snapshots of this directory: to list, prune and verify."""
-        return SnapshotHistory(self._history.existing, os.path.abspath(self._given))  # noqa: PTH100 # the spelling
+        root = os.path.abspath(self._given)  # noqa: PTH100 # the spelling
+        return SnapshotHistory(self._history.existing, root, self._needed_commits)
 
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
         """Keep the present state of everything below the root, whoever made it.
@@ -168,6 +170,11 @@ class HostFilesystem(DirectoryFilesystem):
 
     def _has_changed(self, path: str) -> None:
         self._history.note(path)
+
+    def _needed_commits(self) -> set[str]:
+        """Return the commits that an open savepoint, or an interrupted restore, goes back to."""
+        decided = self._history.decided()
+        return needed_commits(self._directory) | (set() if decided is None else {decided})
 
     def _return_to(self, commit: str) -> None:
         self._history.return_to(commit)

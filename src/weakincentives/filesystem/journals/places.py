@@ -175,6 +175,12 @@ class JournalDirectory:
 _live: "weakref.WeakValueDictionary[str, JournalDirectory]" = weakref.WeakValueDictionary()
 
 
+def live_records(name: str) -> Sequence[Record]:
+    """Return the records of the journal `name`, which an instance in this process uses."""
+    journal = _live.get(name)
+    return () if journal is None else tuple(journal.records)
+
+
 def is_live(name: str) -> bool:
     """Return whether an instance in this process uses the journal `name`."""
     return name in _live

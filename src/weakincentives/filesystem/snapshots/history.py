@@ -68,6 +68,7 @@ class History:
         self._watch = Watch(directory, exclusive=exclusive)
         self._lock = RLock()
         self._unfinished = False
+        self._closed = False
         self._may_recover = may_recover
         self._keep = keep
         self.changed_outside = self._watch.changed_outside
@@ -96,9 +97,19 @@ class History:
         self._watch.touch(path)
 
     def existing(self) -> Repository | None:
-        """Return the store if there is one, whoever made it."""
+        """Return the store if there is one, whoever made it.
+
+        Raises:
+            SnapshotError: The filesystem is closed, or what is there is not ours.
+        """
         with self._lock:
+            self._refuse_closed()
             return self._opened() if self._repository or self._place.exists() else None
+
+    def decided(self) -> str | None:
+        """Return the commit that a restore was about to go to when it was interrupted."""
+        intent = self._intents.read()
+        return None if intent is None else intent.commit
 
     def take(self, tag: str | None) -> FilesystemSnapshot:
         """Keep the present state."""
@@ -175,6 +186,7 @@ class History:
     def close(self) -> None:
         """Let go of the store; it stays."""
         with self._lock:
+            self._closed = True
             if self._repository is not None:
                 with suppress(OSError):  # somebody has removed it
                     self._watch.save(self._repository)
@@ -185,9 +197,10 @@ class History:
     def cleanup(self) -> None:
         """Remove the store if it is ours and nobody else uses it."""
         with self._lock:
-            with suppress(SnapshotError):  # what is there is not ours, and stays
-                self.existing()
             repository = self._repository
+            if repository is None and self._place.exists() and not self._is_inside(self._place):
+                with suppress(SnapshotError):  # what is there is not ours, and stays
+                    repository = Repository.create(self._place, root=self._real_root)
             self._using.close()
             self._repository = None
             self._watch.forget()
@@ -227,6 +240,7 @@ class History:
             ) from error
 
     def _opened(self) -> Repository:
+        self._refuse_closed()
         if self._repository is None:
             self._refuse_inside(self._place)
             repository = Repository.create(self._place, root=self._real_root)
@@ -246,6 +260,10 @@ class History:
             return Repository.open(place)
         except (SnapshotError, OSError, ValueError) as error:
             raise SnapshotRestoreError(f"Unknown snapshot: {error}") from error
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise SnapshotError(f"Filesystem is closed: {self._root!r}")
 
     def _refuse_inside(self, place: Path) -> None:
         if self._is_inside(place):

@@ -1,10 +1,11 @@
 """The list of the snapshots that are kept of a directory, and what becomes of it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from uuid import UUID
 
+from weakincentives.errors import SnapshotError
 from weakincentives.filesystem.store.repository import Repository, StoreSize
 from weakincentives.filesystem.store.verifying import SnapshotProblem
 from weakincentives.filesystem.types import FilesystemSnapshot
@@ -13,10 +14,19 @@ from weakincentives.filesystem.types import FilesystemSnapshot
 class SnapshotHistory:
     """The snapshots of one directory, whoever took them."""
 
-    def __init__(self, store: Callable[[], Repository | None], root: str) -> None:
-        """Look into `store`, if there is one; the snapshots are of `root`."""
+    def __init__(
+        self,
+        store: Callable[[], Repository | None],
+        root: str,
+        needed: Callable[[], Collection[str]] = frozenset,
+    ) -> None:
+        """Look into `store`, if there is one; the snapshots are of `root`.
+
+        `needed` returns the commits that somebody may have to go back to.
+        """
         self._store = store
         self._root = root
+        self._needed = needed
 
     def list(self) -> Sequence[FilesystemSnapshot]:
         """Return all snapshots, the oldest first."""
@@ -27,6 +37,8 @@ class SnapshotHistory:
         self, *, keep: int | None = None, before: datetime | None = None
     ) -> Sequence[FilesystemSnapshot]:
         """Forget old snapshots, and return them; `gc` then frees the space.
+
+        One that a savepoint or an interrupted restore has to go back to stays.
 
         Args:
             keep: Keep as many of the latest.
@@ -42,23 +54,54 @@ class SnapshotHistory:
             raise ValueError(f"keep must not be negative: {keep}")
         if before is not None and before.tzinfo is None:
             raise ValueError(f"before must have a time zone: {before!r}")
-        found = self.list()
-        old = found[: max(0, len(found) - (keep or 0))]
-        gone = [each for each in old if before is None or each.created_at < before]
-        self.forget(*gone)
+        store = self._store()
+        if store is None:
+            return []
+        with store.locked():
+            found, needed = list(self._found(store)), self._needed()
+            old = found[: max(0, len(found) - (keep or 0))]
+            gone = [
+                each
+                for each in old
+                if (before is None or each.created_at < before) and each.commit_ref not in needed
+            ]
+            if gone:
+                store.prune([str(each.snapshot_id) for each in gone])
         return gone
 
-    def forget(self, *snapshots: FilesystemSnapshot) -> None:
-        """Forget these snapshots; those that are not there are none the less forgotten."""
+    def forget(self, *snapshots: FilesystemSnapshot | UUID | str) -> None:
+        """Forget these snapshots; those that are not there are none the less forgotten.
+
+        Args:
+            snapshots: Each is a snapshot or its id, as a `SnapshotProblem` has it.
+
+        Raises:
+            SnapshotError: A savepoint or an interrupted restore has to go back to one of
+                them; nothing was forgotten.
+        """
         store = self._store()
-        if store is not None and snapshots:
-            store.prune([str(each.snapshot_id) for each in snapshots])
+        if store is None or not snapshots:
+            return
+        ids = {
+            str(each.snapshot_id if isinstance(each, FilesystemSnapshot) else each)
+            for each in snapshots
+        }
+        with store.locked():
+            needed = self._needed()
+            for each in self._found(store) if needed else ():
+                if str(each.snapshot_id) in ids and each.commit_ref in needed:
+                    raise SnapshotError(
+                        "Snapshot is needed to roll back a savepoint, or to finish a restore:"
+                        f" {str(each.snapshot_id)!r}"
+                    )
+            store.prune(ids)
 
     def gc(self) -> None:
         """Free the space of what was forgotten.
 
         Raises:
-            SnapshotError: The store is damaged; nothing has been removed.
+            SnapshotError: The store is damaged; nothing has been removed. The message says
+                which snapshots to forget, and then it works.
         """
         store = self._store()
         if store is not None:
