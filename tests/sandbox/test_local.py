@@ -1,12 +1,17 @@
 """Commands on the host: what they are given, and what is said about how they ended."""
 
+import gc
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from scripts.steps import ROOT
 from weakincentives.filesystem import (
     HostFilesystem,
     InMemoryFilesystem,
@@ -208,6 +213,50 @@ def test_output_need_not_be_lines_or_text(sandbox: LocalSandbox):
     done = sandbox.exec(["printf", r"\377\000\303\251"])
     assert done.out.data == b"\xff\x00\xc3\xa9"
     assert done.stdout == "\\xff\0é"
+
+
+def test_a_command_has_no_descriptors_but_its_streams(sandbox: LocalSandbox, tmp_path: Path):
+    with (tmp_path / "other").open("w") as other:
+        os.set_inheritable(other.fileno(), True)
+        done = sandbox.exec(["sh", "-c", "ls /proc/$$/fd; exit"], stdin="x")
+    assert done.stdout.split() == ["0", "1", "2"]
+
+
+def test_a_process_without_streams_can_run_commands(root: Path, tmp_path: Path):
+    program = (
+        "import os, sys; [os.close(each) for each in range(3)];"
+        "from weakincentives.sandbox import LocalSandbox;"
+        "done = LocalSandbox(sys.argv[1]).exec(['sh', '-c', 'cat; exit 3'], stdin='hello');"
+        "open(sys.argv[2], 'w').write(f'{done.stdout} {done.exit_code}')"
+    )
+    environment = {"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]}
+    told = tmp_path / "told"
+    subprocess.run([sys.executable, "-c", program, root, told], env=environment, check=True)
+    assert told.read_text() == "hello 3"
+
+
+def test_signals_are_as_a_command_expects_them(sandbox: LocalSandbox):
+    ignored = (signal.SIGCHLD, signal.SIGINT, signal.SIGPIPE, signal.SIGUSR2)
+    before = {each: signal.signal(each, signal.SIG_IGN) for each in ignored}
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    try:
+        done = sandbox.exec(["sh", "-c", "grep Sig /proc/self/status; exit 3"])
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    assert done.exit_code == 3
+    masks = dict(line.split(":\t") for line in done.stdout.splitlines())
+    assert [int(masks[each], 16) for each in ("SigBlk", "SigIgn")] == [0, 0]
+
+
+def test_a_sandbox_that_was_forgotten_leaves_no_home(root: Path):
+    sandbox = LocalSandbox(root)
+    home = Path(sandbox.exec(["sh", "-c", "echo $HOME"]).stdout.strip())
+    assert home.exists()
+    del sandbox
+    gc.collect()
+    assert not home.parent.exists()
 
 
 def test_two_commands_run_side_by_side(sandbox: LocalSandbox):

@@ -12,6 +12,7 @@ from typing import Self
 
 from weakincentives.filesystem import HostFilesystem
 from weakincentives.filesystem.limits import check_time, time_left
+from weakincentives.filesystem.paths import os_error
 from weakincentives.sandbox.commands import (
     Command,
     check_limits,
@@ -106,6 +107,8 @@ class LocalSandbox:
             is_late = not running.serve(until, self._clock) and running.told.status is None
         if self._is_closed:
             raise SandboxUnavailableError(f"Sandbox was closed while a command ran: {argv!r}")
+        if running.told.fault < 0:
+            raise os_error(-running.told.fault, cwd)
         return _result(command, running, timed_out=is_late)
 
     def close(self) -> None:

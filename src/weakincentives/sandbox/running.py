@@ -5,6 +5,8 @@ command waits for ever for a reader, and what is read beyond the limit is counte
 forgotten.
 """
 
+import fcntl
+import os
 import select
 import socket
 import subprocess
@@ -93,18 +95,26 @@ class Running:
             process.wait()
 
     def _start(self, directory: int) -> None:
-        handed = (self._control.theirs.fileno(), directory)
+        # the lowest numbers are those of streams: what has one would be lost on the way
+        handed = [
+            fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, 3)
+            for each in (self._control.theirs.fileno(), directory)
+        ]
         stdin = subprocess.DEVNULL if self._stdin is None else self._stdin.theirs
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", _SCRIPT, *map(str, handed)],
-            stdin=stdin,
-            stdout=self.out.theirs,
-            stderr=self.err.theirs,
-            pass_fds=handed,
-            start_new_session=True,
-            env={},
-            cwd="/",
-        )
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", _SCRIPT, *map(str, handed)],
+                stdin=stdin,
+                stdout=self.out.theirs,
+                stderr=self.err.theirs,
+                pass_fds=handed,
+                start_new_session=True,
+                env={},
+                cwd="/",
+            )
+        finally:
+            for each in handed:
+                os.close(each)
         for each in (self._control, self.out, self.err, self._stdin):
             if each is not None:
                 each.hand_over()

@@ -35,15 +35,15 @@ _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 class Watch:
     """One command, everything that it has started, and how that is brought to an end."""
 
-    def __init__(self, control: int, child: int, grace: float) -> None:
-        """Watch over `child`, a child of this process."""
+    def __init__(self, control: int, waking: int, child: int, grace: float) -> None:
+        """Watch over `child`, a child of this process; `waking` can be read when one has ended."""
         self.status: int | None = None
         self._control = control
         self._child = child
         self._grace = grace
         self._is_told = False
         self._is_alone = False
-        self._waking = _wake_on_child()
+        self._waking = waking
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
         self._poll.register(self._waking, select.POLLIN)
@@ -51,7 +51,7 @@ class Watch:
     def run(self) -> None:
         """Return when nothing is left."""
         self._reap()
-        while self.status is None and not self._is_told:
+        while self.status is None and not (self._is_told or self._is_alone):
             self._wait(None)
         is_left = 0
         if self.status is not None:
@@ -128,6 +128,7 @@ def main(control: int, directory: int) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for each in _IGNORED:
         signal.signal(each, signal.SIG_IGN)
+    waking = _wake_on_child()  # before there is one: whoever started this may have ignored them
     _become_subreaper()
     argv, env, grace = marshal.loads(_received(control))
     faults, failing = os.pipe()
@@ -146,17 +147,21 @@ def main(control: int, directory: int) -> None:
         os.write(control, b"fault " + fault + b"\n")
         return
     _let_go_of_streams()
-    Watch(control, child, grace).run()
+    Watch(control, waking, child, grace).run()
 
 
 def begin(
     argv: tuple[str, ...], env: Mapping[str, str], directory: int, waiting: int, failing: int
 ) -> None:
-    """Become the command, in a session of its own; if that fails, tell the number of the error."""
-    fault = errno.EINVAL
+    """Become the command, in a session of its own; if that fails, tell the number of the error.
+
+    It is negative if not the program but the directory cannot be used.
+    """
+    fault, sign = errno.EINVAL, -1
     try:
         os.setsid()
         os.fchdir(directory)
+        sign = 1
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         for each in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(each, signal.SIG_DFL)
@@ -165,7 +170,7 @@ def begin(
     except OSError as error:
         fault = error.errno or fault
     finally:
-        os.write(failing, str(fault).encode())
+        os.write(failing, str(sign * fault).encode())
         os._exit(127)
 
 
