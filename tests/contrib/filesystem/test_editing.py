@@ -1,5 +1,6 @@
 """`edit_file`: what is replaced, what is told, and what stays as it was."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -271,6 +272,18 @@ def test_long_lines_of_a_difference_are_cut(workspace: Workspace):
     text = workspace.done(EditFileParams("a", "one", "two"))
     assert len(text) < 5_000
     assert "... (18004 more characters)" in text
+
+
+def test_edits_of_one_file_by_several_threads_are_all_kept(workspace: Workspace):
+    workspace.fs.write("a", "".join(f"line {number}.\n" for number in range(40)))
+    bench = bench_on(workspace.fs)
+
+    def edit(number: int) -> None:
+        edit_file(EditFileParams("a", f"line {number}.", f"LINE {number}."), bench)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(edit, range(40)))
+    assert workspace.fs.read("a").content == "".join(f"LINE {number}.\n" for number in range(40))
 
 
 def test_any_filesystem_of_the_protocol_can_be_edited():

@@ -69,6 +69,18 @@ def test_an_overwrite_of_what_is_missing_creates_it(workspace: Workspace):
     assert value == WriteFileResult("a.py", "overwrite", True, 1, 1)
 
 
+def test_an_overwrite_that_leaves_text_out_is_refused(workspace: Workspace):
+    workspace.fs.write("a.py", "one\ntwo\n# ... the rest is unchanged ...\n")
+    content = "ONE\n# ... rest of the code stays the same ...\n"
+    assert workspace.refused(WriteFileParams("a.py", content, "overwrite")) == (
+        "Content has a placeholder instead of text: '# ... rest of the code stays the same ...';"
+        " the file was not replaced. Send the whole content, or change a part of it with edit_file"
+    )
+    kept = "ONE\n# ... the rest is unchanged ...\n"
+    workspace.done(WriteFileParams("a.py", kept, "overwrite"))
+    workspace.done(WriteFileParams("new.py", content))
+
+
 def test_a_long_difference_is_cut_and_says_how_to_see_the_file(workspace: Workspace):
     old = "".join(f"line {number}\n" for number in range(3_000))
     workspace.fs.write("a.txt", old)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from weakincentives.contrib.tools.edit import Grade
 from weakincentives.contrib.tools.requests import GrepMode
 from weakincentives.filesystem import (
+    ChangeKind,
     FileEntry,
     FileStat,
     GlobMatch,
@@ -63,7 +64,7 @@ class FileChange:
     """What became of one file; `path` is where it is now, or was if it is gone."""
 
     path: str
-    kind: str
+    kind: ChangeKind
     source: str | None = None
     size_bytes: int | None = None
 

@@ -1,6 +1,6 @@
 """`apply_patch`: several files changed by one patch, all or none."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -29,9 +29,15 @@ from weakincentives.contrib.tools.patch import PatchError, PlannedChange, plan_p
 from weakincentives.contrib.tools.requests import ApplyPatchParams
 from weakincentives.contrib.tools.results import EditFileResult, FileChange
 from weakincentives.contrib.tools.workbench import Workbench
+from weakincentives.filesystem import ChangeKind
 from weakincentives.prompt import ToolResult
 
-_KINDS = {"add": "added", "update": "modified", "move": "renamed", "delete": "removed"}
+_KINDS: Mapping[str, ChangeKind] = {
+    "add": "added",
+    "update": "modified",
+    "move": "renamed",
+    "delete": "removed",
+}
 _LETTERS = {"added": "A", "modified": "M", "renamed": "R", "removed": "D"}
 # a file that is gone makes room for a directory of its name, so what goes goes first
 _ORDER = ("delete", "move", "update", "add")

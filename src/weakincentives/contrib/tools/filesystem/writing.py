@@ -4,8 +4,11 @@ import base64
 import binascii
 from dataclasses import dataclass
 
+from weakincentives.contrib.tools.edit.pasted import is_placeholder
+from weakincentives.contrib.tools.edit.wording import excerpt
 from weakincentives.contrib.tools.filesystem.refusals import (
     directory_in_the_way,
+    editing_tool,
     explained,
     refuse_long,
     refuse_read_only,
@@ -17,7 +20,8 @@ from weakincentives.contrib.tools.filesystem.showing import (
     message,
     rest_hint,
 )
-from weakincentives.contrib.tools.filesystem.wording import counted, named
+from weakincentives.contrib.tools.filesystem.texts import decoded
+from weakincentives.contrib.tools.filesystem.wording import counted, hint, named
 from weakincentives.contrib.tools.requests import WriteFileParams
 from weakincentives.contrib.tools.results import WriteFileResult
 from weakincentives.contrib.tools.workbench import Workbench
@@ -49,6 +53,8 @@ def write_file(request: WriteFileParams, bench: Workbench) -> ToolResult[WriteFi
     refuse_long(bench, path, len(data) if as_bytes else len(request.content))
     with explained(bench, path):
         before = _before(fs, path, request.mode)
+        if before is not None and request.mode == "overwrite" and not as_bytes:
+            _refuse_placeholders(bench, request.content, before.data or b"")
         if as_bytes:
             fs.write_bytes(path, data, mode=request.mode)
         else:
@@ -70,6 +76,19 @@ def _bytes(request: WriteFileParams) -> bytes:
         return base64.b64decode("".join(request.content.split()), validate=True)
     except (binascii.Error, ValueError) as error:
         raise ToolValidationError(f"Content is not base64: {error}; nothing was written") from None
+
+
+def _refuse_placeholders(bench: Workbench, content: str, old: bytes) -> None:
+    """Refuse content that leaves out what the file has, and says so in a line of its own."""
+    known = {line.strip() for line in decoded(old).split("\n")}
+    for line in content.split("\n"):
+        if line.strip() not in known and is_placeholder(line):
+            tool = editing_tool(bench)
+            raise ToolValidationError(
+                f"Content has a placeholder instead of text: {excerpt(line.strip())}; the file"
+                " was not replaced. Send the whole content"
+                + hint(", or change a part of it with", tool)
+            )
 
 
 def _before(fs: Filesystem, path: str, mode: WriteMode) -> _Before | None:
