@@ -261,7 +261,7 @@ def test_it_always_lists_exactly_the_files_that_are_there(steps: list[tuple[str,
                     files.move(path, other)
                 else:
                     files.restore(kept)
-        except OSError:
+        except (OSError, ValueError):  # a directory cannot move into itself
             pass
         assert [str(file.path) for file in bench.known.files] == _sorted_files(files)
         assert all(
