@@ -21,7 +21,7 @@ from weakincentives.adapters import (
 )
 from weakincentives.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from weakincentives.prompt import Tool, ToolContext, ToolResult
-from weakincentives.runtime import PromptExecuted, PromptRendered, TokenUsage, ToolInvoked
+from weakincentives.runtime import Budget, PromptExecuted, PromptRendered, TokenUsage, ToolInvoked
 from weakincentives.runtime.session import Session
 
 
@@ -331,3 +331,27 @@ def test_an_error_that_ended_no_run_has_no_partial_response():
 def test_options_that_cannot_be_are_refused(wrong: dict[str, int]):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         RunOptions(**wrong)  # pyright: ignore[reportArgumentType]  # numbers are numbers
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_tool_may_run_an_agent_of_its_own_and_is_undone_with_it(fs: Filesystem, fails: bool):
+    inner = ScriptedAdapter([write("inner", "x"), [read("inner"), read("inner")], "inner done"])
+
+    def delegate(params: Answer, *, context: ToolContext) -> ToolResult[str]:
+        response = inner.evaluate(
+            prompt(fs), session=context.session, budget_tracker=context.budget_tracker
+        )
+        result = ToolResult(response.text)
+        return ToolResult.error("not good enough") if fails else result
+
+    adapter = ScriptedAdapter([ToolCall("delegate", {"name": "a", "count": 1}), "done"])
+    session = Session()
+    response = adapter.evaluate(
+        prompt(fs, tools=[Tool("delegate", "Delegate.", delegate)]),
+        session=session,
+        budget=Budget(max_tool_calls=4),
+    )
+    assert fs.exists("inner") is not fails
+    assert response.tool_results[0].text == ("not good enough" if fails else "inner done")
+    assert [each.text for each in inner.requests[-1].messages[-2:]] == ["x", "x"]
+    assert [each.tool for each in session[ToolInvoked].all()][-1] == "delegate"

@@ -27,15 +27,10 @@ from weakincentives.adapters.options import RunOptions
 from weakincentives.adapters.problems import ModelRefusedError, OutputError, StepLimitError
 from weakincentives.adapters.response import PromptResponse, keep_partial
 from weakincentives.adapters.structured import expected_output, repair_request
+from weakincentives.adapters.telling import tell_executed, tell_rendered
 from weakincentives.adapters.watching import OnText
 from weakincentives.prompt import Prompt, RenderedPrompt, ToolContext
-from weakincentives.runtime import (
-    PromptExecuted,
-    PromptRendered,
-    TokenUsage,
-    prompt_span,
-    tell_response,
-)
+from weakincentives.runtime import TokenUsage, prompt_span, tell_response
 from weakincentives.runtime.session import Session
 from weakincentives.serde import SerdeError
 
@@ -103,7 +98,7 @@ class Run(Generic[OutputT]):
         error: BaseException | None = None
         session_id = self._session.session_id
         with prompt_span(self._name, session_id=session_id, text=self._rendered.text) as span:
-            self._tell_rendered()
+            tell_rendered(self._session, self._rendered, adapter=self._model.name)
             try:
                 return self._answer()
             except BaseException as raised:
@@ -112,8 +107,17 @@ class Run(Generic[OutputT]):
                 raise
             finally:
                 tell_response(span, usage=self._usage, model=self._last.model)
-                elapsed = self._options.clock.monotonic() - started
-                self._tell_executed(error, elapsed * 1000)
+                tell_executed(
+                    self._session,
+                    self._rendered,
+                    adapter=self._model.name,
+                    model=self._last.model or self._model.model,
+                    text=self._last.text,
+                    usage=self._usage,
+                    tool_calls=len(self._outcomes),
+                    seconds=self._options.clock.monotonic() - started,
+                    error=error,
+                )
 
     def _answer(self) -> PromptResponse[OutputT]:
         for _ in range(self._options.max_steps):
@@ -214,39 +218,6 @@ class Run(Generic[OutputT]):
             self._steps,
             stop_reason,
             tuple(each for each in self._messages if not isinstance(each, SystemMessage)),
-        )
-
-    def _tell_rendered(self) -> None:
-        rendered = self._rendered
-        self._session.dispatch(
-            PromptRendered(
-                prompt_ns=rendered.ns,
-                prompt_key=rendered.key,
-                prompt_name=rendered.name,
-                text=rendered.text,
-                tools=tuple(tool.name for tool in rendered.tools),
-                adapter=self._model.name,
-                session_id=self._session.session_id,
-            )
-        )
-
-    def _tell_executed(self, error: BaseException | None, duration_ms: float) -> None:
-        rendered = self._rendered
-        self._session.dispatch(
-            PromptExecuted(
-                prompt_ns=rendered.ns,
-                prompt_key=rendered.key,
-                prompt_name=rendered.name,
-                adapter=self._model.name,
-                model=self._last.model or self._model.model,
-                success=error is None,
-                text=self._last.text,
-                error=None if error is None else f"{type(error).__name__}: {error}",
-                usage=self._usage,
-                tool_calls=len(self._outcomes),
-                duration_ms=duration_ms,
-                session_id=self._session.session_id,
-            )
         )
 
 
