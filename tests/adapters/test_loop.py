@@ -20,8 +20,15 @@ from weakincentives.adapters import (
     partial_response,
 )
 from weakincentives.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
-from weakincentives.prompt import Tool, ToolContext, ToolResult
-from weakincentives.runtime import Budget, PromptExecuted, PromptRendered, TokenUsage, ToolInvoked
+from weakincentives.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolResult
+from weakincentives.runtime import (
+    Budget,
+    Deadline,
+    PromptExecuted,
+    PromptRendered,
+    TokenUsage,
+    ToolInvoked,
+)
 from weakincentives.runtime.session import Session
 
 
@@ -288,15 +295,30 @@ def test_tools_see_the_run_that_they_are_part_of():
     fs, session = InMemoryFilesystem(), Session()
     task = prompt(fs, tools=[Tool("look", "Look.", look), WRITE])
     adapter = ScriptedAdapter([ToolCall("look", {"name": "a", "count": 1}, "id-1"), "done"])
-    adapter.evaluate(task, session=session)
+    deadline = Deadline.after(3600)
+    adapter.evaluate(task, session=session, deadline=deadline, budget=Budget(max_tool_calls=1))
     (context,) = seen
+    assert context.deadline is deadline
+    assert context.budget_tracker is not None
+    assert context.budget_tracker.tool_calls == 1
     assert context.filesystem is fs
     assert context.session is session
     assert context.adapter is adapter
     assert context.prompt is task
     assert context.rendered_prompt is not None
     assert context.rendered_prompt.text == task.render().text
+    assert getattr(context.rendered_prompt, "deadline", None) is deadline
     assert context.call_id == "id-1"
+
+
+def test_parameters_are_bound_before_or_given_with_the_run():
+    section = MarkdownSection[Answer](title="Task", template="Find ${count} ${name}.")
+    task = Prompt(ns="tests", key="params", sections=[section])
+    adapter = ScriptedAdapter(["one", "two"])
+    adapter.evaluate(task.bind(Answer("cats", 3)), session=Session())
+    adapter.evaluate(task, Answer("dogs", 2), session=Session())
+    texts = [each.messages[0].text for each in adapter.requests]
+    assert ("Find 3 cats." in texts[0], "Find 2 dogs." in texts[1]) == (True, True)
 
 
 def test_an_interrupt_in_the_model_is_told_and_raised():
