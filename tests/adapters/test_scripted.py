@@ -244,3 +244,16 @@ def test_several_runs_are_one_recording(tmp_path: Path):
     replayed = ScriptedAdapter.from_recording(path)
     texts = [replayed.evaluate(task, session=Session()).text for _ in range(2)]
     assert texts == ["one", "two"]
+
+
+def test_a_recording_adapter_closes_the_one_that_it_records(tmp_path: Path):
+    closed: list[str] = []
+
+    class Connected(ScriptedAdapter):
+        def close(self) -> None:
+            closed.append("connection")
+
+    with RecordingAdapter(Connected(["hi"]), tmp_path / "talk") as adapter:
+        adapter.evaluate(prompt(), session=Session())
+        assert closed == []
+    assert closed == ["connection"]

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from weakincentives.adapters.bounds import Bounds, earliest
 from weakincentives.adapters.cancellation import CancellationToken
@@ -119,3 +119,14 @@ class ProviderAdapter(ABC):
             messages=messages,
             on_text=on_text,
         ).run()
+
+    def close(self) -> None:
+        """Let go of connections; an adapter that holds any does it here."""
+
+    def __enter__(self) -> Self:
+        """Use as a context manager."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()

@@ -77,6 +77,10 @@ class RecordingAdapter(ProviderAdapter):
         self._record(number, replace(step, completion=completion))
         return completion
 
+    def close(self) -> None:
+        """Close the other adapter; the recording is whole already."""
+        self._inner.close()
+
     def _record(self, number: int, step: RecordedStep) -> None:
         with self._lock:
             if number == self._asked:  # else it was given up, and nobody has heard the answer
