@@ -120,7 +120,7 @@ class ProviderAdapter(ABC):
             on_text=on_text,
         ).run()
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 # most adapters hold nothing
         """Let go of connections; an adapter that holds any does it here."""
 
     def __enter__(self) -> Self:
