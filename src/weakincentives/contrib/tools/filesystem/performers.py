@@ -5,7 +5,9 @@ from typing import Any
 
 from weakincentives.contrib.tools.filesystem.editing import edit_file
 from weakincentives.contrib.tools.filesystem.inserting import insert_text
+from weakincentives.contrib.tools.filesystem.listing import ls, stat, workspace
 from weakincentives.contrib.tools.filesystem.moving import mkdir, move
+from weakincentives.contrib.tools.filesystem.outline import tree
 from weakincentives.contrib.tools.filesystem.patching import apply_patch
 from weakincentives.contrib.tools.filesystem.reading import read_file, read_many
 from weakincentives.contrib.tools.filesystem.removing import rm
@@ -14,17 +16,25 @@ from weakincentives.contrib.tools.requests import (
     ApplyPatchParams,
     EditFileParams,
     InsertTextParams,
+    LsParams,
     MkdirParams,
     MoveParams,
     ReadFileParams,
     ReadManyParams,
     RmParams,
+    StatParams,
+    TreeParams,
+    WorkspaceParams,
     WriteFileParams,
 )
 from weakincentives.contrib.tools.workbench import Performer
 
 PERFORMERS: Mapping[type[Any], Performer] = {
+    LsParams: ls,
     ReadFileParams: read_file,
+    StatParams: stat,
+    TreeParams: tree,
+    WorkspaceParams: workspace,
     ReadManyParams: read_many,
     WriteFileParams: write_file,
     EditFileParams: edit_file,

@@ -1,0 +1,105 @@
+"""tree: a directory and what is below it, as far as there is room.
+
+Directories are opened level by level, so that a deep one cannot use up the room of
+all others; those that were not opened say so.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from weakincentives.contrib.tools.filesystem.filters import leaving_out
+from weakincentives.contrib.tools.filesystem.listing import (
+    directory_entries,
+    entry_line,
+    summary,
+)
+from weakincentives.contrib.tools.filesystem.wording import counted, fitted, named, room_in, taken
+from weakincentives.contrib.tools.requests import TreeParams
+from weakincentives.contrib.tools.results import TreeResult
+from weakincentives.contrib.tools.workbench import Workbench
+from weakincentives.filesystem import FileEntry
+from weakincentives.prompt import ToolResult
+
+_CLOSED = frozenset({".git"})  # never opened: nobody wants to read it as a tree
+_MARGIN = 200
+
+
+def tree(request: TreeParams, bench: Workbench) -> ToolResult[TreeResult]:
+    """Return a directory and what is below it, as indented lines.
+
+    Raises:
+        OSError: It is no directory; the text says what it is, or what may have been meant.
+    """
+    path = bench.path(request.path)
+    kept = leaving_out(request.exclude)
+    skip = len(path) + 1 if path else 0
+
+    def is_wanted(entry: FileEntry) -> bool:
+        return kept is None or kept(entry.path[skip:])
+
+    grown = _Grown(bench, is_wanted)
+    top = grown.open(path)
+    if not top:
+        return ToolResult(
+            f"{named(path)} is an empty directory", TreeResult(path or ".", ()), True, True
+        )
+    grown.grow(top)
+    lines = list(grown.lines(path, 0))
+    budget = bench.settings.budget
+    head = f"{named(path)}: {summary(top)}"
+    shown = taken(lines, room_in(budget, len(head) + _MARGIN))
+    truncated = len(shown) < len(lines) or bool(grown.closed)
+    foot = _foot(len(lines) - len(shown), len(grown.closed)) if truncated else ""
+    value = TreeResult(path or ".", tuple(shown), truncated)
+    return ToolResult(fitted([head, *shown], foot, budget), value, True, True)
+
+
+@dataclass(slots=True)
+class _Grown:
+    """Directories that were opened, and those that were not."""
+
+    bench: Workbench
+    is_wanted: Callable[[FileEntry], bool]
+    opened: dict[str, Sequence[FileEntry]] = field(default_factory=dict[str, Sequence[FileEntry]])
+    closed: set[str] = field(default_factory=set[str])
+    count: int = 0
+
+    def open(self, path: str) -> Sequence[FileEntry]:
+        """Return what is in a directory, directories first."""
+        entries, more = directory_entries(self.bench, path)
+        wanted = [entry for entry in entries if self.is_wanted(entry)]
+        wanted.sort(key=lambda entry: (not entry.is_directory, entry.name))
+        room = self.bench.settings.max_entries - self.count
+        if more or len(wanted) > room:
+            self.closed.add(path)
+        self.opened[path] = wanted[:room]
+        self.count += len(self.opened[path])
+        return self.opened[path]
+
+    def grow(self, top: Sequence[FileEntry]) -> None:
+        """Open the directories below, level by level, while there is room."""
+        waiting = deque(entry for entry in top if entry.is_directory)
+        while waiting:
+            entry = waiting.popleft()
+            if entry.name in _CLOSED or self.count >= self.bench.settings.max_entries:
+                self.closed.add(entry.path)
+                continue
+            with suppress(OSError):  # it may be gone, or not to be read
+                waiting += [each for each in self.open(entry.path) if each.is_directory]
+
+    def lines(self, path: str, depth: int) -> Iterator[str]:
+        """Yield the lines of a directory that was opened."""
+        for entry in self.opened[path]:
+            line = "  " * depth + entry_line(self.bench, entry)
+            yield f"{line} ..." if entry.path in self.closed else line
+            if entry.path in self.opened:
+                yield from self.lines(entry.path, depth + 1)
+
+
+def _foot(lines: int, directories: int) -> str:
+    parts = [counted(lines, "line")] if lines else []
+    if directories:
+        parts.append(f"what is in {counted(directories, 'directory', 'directories')} (...)")
+    return f"[truncated: {' and '.join(parts)} left out; ask for a directory below]"

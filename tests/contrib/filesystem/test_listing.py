@@ -1,0 +1,182 @@
+"""ls, stat and tree: what is in a directory, and what is at a path."""
+
+from tests.contrib.filesystem.asking import ask, make_link, refusal
+from weakincentives.contrib.tools.requests import LsParams, StatParams, TreeParams, WorkspaceParams
+from weakincentives.contrib.tools.speech import Speech
+from weakincentives.filesystem import BaseFilesystem, Filesystem, InMemoryFilesystem
+
+
+def test_directories_come_first_and_files_have_sizes(fs: Filesystem):
+    fs.write("src/b.py", "x" * 1_234)
+    fs.write("src/a.py", "")
+    fs.mkdir("src/z")
+    fs.write("src/.env", "x")
+    result = ask(fs, LsParams("src"))
+    assert result.message == (
+        "src: 1 directory, 3 files\nz/\n.env (1 byte)\na.py (0 bytes)\nb.py (1.2 kB)"
+    )
+    assert [each.path for each in result.value.entries] == [
+        "src/z",
+        "src/.env",
+        "src/a.py",
+        "src/b.py",
+    ]
+    assert not result.value.truncated
+
+
+def test_the_top_is_listed_by_any_of_its_names(fs: Filesystem):
+    fs.write("a.py", "")
+    for path in (".", "", "/", "./"):
+        assert ask(fs, LsParams(path)).message == ".: 1 file\na.py (0 bytes)"
+
+
+def test_links_show_where_they_lead(own: BaseFilesystem):
+    own.write("a", "")
+    make_link(own, "b", "../else/where\n")
+    assert ask(own, LsParams()).message == ".: 1 file, 1 link\na (0 bytes)\nb -> ../else/where\\n"
+
+
+def test_names_that_cannot_be_seen_are_escaped(own: BaseFilesystem):
+    make_link(own, "a\u200bb", "x")
+    assert "a\\u200bb -> x" in ask(own, LsParams()).message
+
+
+def test_an_empty_directory_is_said_to_be_empty(fs: Filesystem):
+    fs.mkdir("void")
+    assert ask(fs, LsParams("void")).message == "void is an empty directory"
+
+
+def test_a_file_is_said_to_be_one(fs: Filesystem):
+    fs.write("a.py", "")
+    assert refusal(fs, LsParams("a.py"), NotADirectoryError) == (
+        "'a.py' is a file, not a directory; to read it: read_file with file_path='a.py'"
+    )
+    plain = refusal(fs, LsParams("a.py"), NotADirectoryError, speech=Speech())
+    assert plain == "'a.py' is a file, not a directory"
+
+
+def test_a_missing_directory_is_told_with_what_may_have_been_meant(fs: Filesystem):
+    fs.write("source/a.py", "")
+    assert refusal(fs, LsParams("sources"), FileNotFoundError) == (
+        "No such directory: 'sources'; did you mean 'source'?"
+    )
+
+
+def test_a_link_to_a_directory_is_not_followed_but_explained(own: BaseFilesystem):
+    own.write("src/a.py", "")
+    make_link(own, "link", "src")
+    assert refusal(own, LsParams("link"), PermissionError).endswith("instead: ls with path='src'")
+
+
+def test_a_large_directory_is_cut_with_what_to_do(fs: Filesystem):
+    for number in range(30):
+        fs.write(f"f{number:02}", "")
+    result = ask(fs, LsParams(), max_entries=10)
+    assert result.value.truncated
+    assert len(result.value.entries) == 10
+    head, *_, last, foot = result.message.split("\n")
+    assert head == ".: 30 files"
+    assert last == "f09 (0 bytes)"
+    assert foot == (
+        "[truncated: 10 of 30 entries are shown; find others by name, for example"
+        " glob with pattern='a*']"
+    )
+
+
+def test_a_listing_stays_within_the_budget(fs: Filesystem):
+    for number in range(200):
+        fs.write(f"a-name-that-is-not-short-{number:03}", "")
+    result = ask(fs, LsParams(), max_characters=1_000)
+    assert 5 < len(result.value.entries) < 40
+    assert "[truncated" in result.message
+
+
+# --- stat ---
+
+
+def test_stat_says_what_is_there(own: BaseFilesystem):
+    own.write("a.sh", "x" * 1_500)
+    make_link(own, "b", "a.sh")
+    own.mkdir("c")
+    result = ask(own, StatParams("a.sh"))
+    assert result.message.startswith("a.sh: file\nsize: 1,500 bytes\nmodified: 2")
+    assert result.message.endswith("\npermissions: 644")
+    assert (result.value.size_bytes, result.value.is_file) == (1_500, True)
+    assert ask(own, StatParams("b")).message.startswith("b: symbolic link to 'a.sh'")
+    assert ask(own, StatParams("c")).message.startswith("c: directory")
+
+
+def test_stat_of_nothing_says_what_may_have_been_meant(fs: Filesystem):
+    fs.write("readme.md", "")
+    said = refusal(fs, StatParams("README.md"), FileNotFoundError)
+    assert said == "No such file or directory: 'README.md'; did you mean 'readme.md'?"
+
+
+# --- tree ---
+
+
+def test_a_tree_shows_what_is_below(fs: Filesystem):
+    for path in ("src/app/main.py", "src/app/web/view.py", "src/z.py", "a.md", ".git/HEAD"):
+        fs.write(path, "x")
+    result = ask(fs, TreeParams())
+    assert result.message == (
+        ".: 2 directories, 1 file\n"
+        ".git/ ...\n"
+        "src/\n  app/\n    web/\n      view.py (1 byte)\n    main.py (1 byte)\n  z.py (1 byte)\n"
+        "a.md (1 byte)\n"
+        "[truncated: what is in 1 directory (...) left out; ask for a directory below]"
+    )
+
+
+def test_a_tree_leaves_out_what_it_is_told_to(fs: Filesystem):
+    for path in ("src/a.py", "src/a.pyc", "node_modules/x/y.js", "src/gen/z.py"):
+        fs.write(path, "x")
+    text = ask(fs, TreeParams(exclude=("*.pyc", "node_modules/", "src/gen"))).message
+    assert text == ".: 1 directory\nsrc/\n  a.py (1 byte)"
+    assert (
+        ask(fs, TreeParams("src", exclude=("gen", "*.py*"))).message == "src is an empty directory"
+    )
+
+
+def test_a_large_tree_is_opened_level_by_level(fs: Filesystem):
+    for number in range(20):
+        fs.write(f"deep/below/f{number:02}", "")
+    fs.write("other/file", "")
+    result = ask(fs, TreeParams(), max_entries=5)
+    assert result.value.truncated
+    assert result.message.startswith(
+        ".: 2 directories\ndeep/\n  below/ ...\n    f00 (0 bytes)\n"
+        "other/\n  file (0 bytes)\n[truncated"
+    )
+
+
+def test_a_tree_of_a_file_is_refused(fs: Filesystem):
+    fs.write("a.py", "")
+    assert "is a file" in refusal(fs, TreeParams("a.py"), NotADirectoryError)
+
+
+# --- what is left out ---
+
+
+def test_a_listing_leaves_out_what_it_is_told_to(fs: Filesystem):
+    for path in ("a.py", "a.pyc", "build/x", "src/y"):
+        fs.write(path, "")
+    text = ask(fs, LsParams(exclude=("*.pyc", "build/"))).message
+    assert text == ".: 1 directory, 1 file\nsrc/\na.py (0 bytes)"
+    assert ask(fs, LsParams("src", exclude=("*",))).message == (
+        "src has nothing but what is left out: 1 file"
+    )
+
+
+# --- the workspace ---
+
+
+def test_the_workspace_says_where_it_is(fs: Filesystem):
+    result = ask(fs, WorkspaceParams())
+    assert result.value == fs.root
+    assert result.message.startswith(f"{fs.root}\nOnly what is below it")
+
+
+def test_a_workspace_that_cannot_be_changed_says_so():
+    fs = InMemoryFilesystem(read_only=True)
+    assert ask(fs, WorkspaceParams()).message.endswith("\nIt can be read and not changed.")
