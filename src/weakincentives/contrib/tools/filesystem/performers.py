@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weakincentives.contrib.tools.filesystem.editing import edit_file
+from weakincentives.contrib.tools.filesystem.finding import glob
 from weakincentives.contrib.tools.filesystem.inserting import insert_text
 from weakincentives.contrib.tools.filesystem.listing import ls, stat, workspace
 from weakincentives.contrib.tools.filesystem.moving import mkdir, move
@@ -15,6 +16,7 @@ from weakincentives.contrib.tools.filesystem.writing import write_file
 from weakincentives.contrib.tools.requests import (
     ApplyPatchParams,
     EditFileParams,
+    GlobParams,
     InsertTextParams,
     LsParams,
     MkdirParams,
@@ -32,6 +34,7 @@ from weakincentives.contrib.tools.workbench import Performer
 PERFORMERS: Mapping[type[Any], Performer] = {
     LsParams: ls,
     ReadFileParams: read_file,
+    GlobParams: glob,
     StatParams: stat,
     TreeParams: tree,
     WorkspaceParams: workspace,
