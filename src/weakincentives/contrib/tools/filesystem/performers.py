@@ -12,11 +12,13 @@ from weakincentives.contrib.tools.filesystem.outline import tree
 from weakincentives.contrib.tools.filesystem.patching import apply_patch
 from weakincentives.contrib.tools.filesystem.reading import read_file, read_many
 from weakincentives.contrib.tools.filesystem.removing import rm
+from weakincentives.contrib.tools.filesystem.searching import grep
 from weakincentives.contrib.tools.filesystem.writing import write_file
 from weakincentives.contrib.tools.requests import (
     ApplyPatchParams,
     EditFileParams,
     GlobParams,
+    GrepParams,
     InsertTextParams,
     LsParams,
     MkdirParams,
@@ -35,6 +37,7 @@ PERFORMERS: Mapping[type[Any], Performer] = {
     LsParams: ls,
     ReadFileParams: read_file,
     GlobParams: glob,
+    GrepParams: grep,
     StatParams: stat,
     TreeParams: tree,
     WorkspaceParams: workspace,
