@@ -237,6 +237,21 @@ def test_bytes_around_an_edit_stay(workspace: Workspace, before: bytes, after: b
     assert text.encode()  # what is not text is escaped
 
 
+def test_text_put_into_a_file_of_another_encoding_is_told(workspace: Workspace):
+    workspace.fs.write_bytes("a", "Größe: one\n".encode("latin-1"))
+    assert "UTF-8" not in workspace.done(EditFileParams("a", "one", "two"))
+    outcome = workspace.call(EditFileParams("a", "two", "zwölf"))
+    assert "\nThe file is not UTF-8; what was put in is UTF-8" in outcome.text
+    assert workspace.fs.read_bytes("a").content == b"Gr\xf6\xdfe: zw\xc3\xb6lf\n"
+
+
+@pytest.mark.parametrize("path", ["file/below", "a" * 81, "/".join("d" * 17), "bell\a", "ä"])
+def test_a_dry_run_is_as_strict_as_a_real_one(workspace: Workspace, path: str):
+    workspace.fs.write("file", "")
+    dry = workspace.refused(EditFileParams(path, "", "text", dry_run=True))
+    assert dry == workspace.refused(EditFileParams(path, "", "text"))
+
+
 def test_half_a_character_does_not_become_a_byte():
     fs = InMemoryFilesystem()
     fs.write("a", "one")

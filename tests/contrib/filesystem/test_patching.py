@@ -2,6 +2,7 @@
 
 import errno
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,7 @@ def test_a_patch_that_cannot_be_is_refused(
 ):
     planted(workspace.fs)
     assert said in workspace.refused(request_)
+    assert said in workspace.refused(replace(request_, dry_run=True))
 
 
 def test_what_the_filesystem_refuses_takes_everything_back(tmp_path: Path):

@@ -1,6 +1,8 @@
 """`edit_file`: replace text in a file, and say what was replaced."""
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 
 from weakincentives.contrib.tools.edit import Edit, EditOutcome, apply_edits
 from weakincentives.contrib.tools.filesystem.changing import all_or_none
@@ -8,6 +10,7 @@ from weakincentives.contrib.tools.filesystem.near_names import missing
 from weakincentives.contrib.tools.filesystem.refusals import (
     explained,
     refuse_long,
+    refuse_new,
     refuse_read_only,
     refuse_unstorable,
 )
@@ -29,6 +32,9 @@ from weakincentives.contrib.tools.results import EditFileResult, FileChange
 from weakincentives.contrib.tools.workbench import Workbench
 from weakincentives.errors import ToolValidationError
 from weakincentives.prompt import ToolResult
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_NOT_UTF8 = "The file is not UTF-8; what was put in is UTF-8, and all other bytes are as they were"
 
 
 def edit_file(request: EditFileParams, bench: Workbench) -> ToolResult[EditFileResult]:
@@ -69,14 +75,9 @@ def changed_text(
     if not dry_run:
         refuse_read_only(bench, path)
     with explained(bench, path), all_or_none(bench.filesystem) as changes:
-        old = file_bytes(bench, path)
-        if old is None and not may_create:
-            raise missing(bench, path, what="file")
-        if old is None:
-            bench.new_path(path)  # the rules for new names bind
-        else:
-            refuse_binary(bench, path, old)
-        outcome = change(decoded(old or b""))
+        old = _present(bench, path, may_create=may_create)
+        text = decoded(old or b"")
+        outcome = _noted(text, change(text))
         if not dry_run and old is None:
             changes.create(path, outcome.content)
         elif not dry_run:
@@ -85,6 +86,18 @@ def changed_text(
     head = [_headline(value, noun), overlooked(value.grade), *value.notes]
     text = message(bench, head, value.diff, rest=rest_hint(bench, path, applied=not dry_run))
     return ToolResult(text, value, exclude_value_from_context=True)
+
+
+def _present(bench: Workbench, path: str, *, may_create: bool) -> bytes | None:
+    """Return the bytes of a text that is to be changed; None if it is to be made."""
+    old = file_bytes(bench, path)
+    if old is not None:
+        refuse_binary(bench, path, old)
+    elif may_create:
+        refuse_new(bench, path)
+    else:
+        raise missing(bench, path, what="file")
+    return old
 
 
 def _edits(request: EditFileParams) -> tuple[Edit, ...]:
@@ -109,6 +122,14 @@ def _edits(request: EditFileParams) -> tuple[Edit, ...]:
             "The text to put in place of the old one is not given; send an empty text to remove it"
         )
     return (Edit(request.old_string, request.new_string, request.replace_all),)
+
+
+def _noted(text: str, outcome: EditOutcome) -> EditOutcome:
+    """Return the outcome with a note if a text in another encoding now has UTF-8 in it."""
+    put = "".join(outcome.content[start:end] for start, end in outcome.new_spans)
+    if not _SURROGATE.search(text) or _SURROGATE.sub("", put).isascii():
+        return outcome
+    return replace(outcome, notes=(*outcome.notes, _NOT_UTF8))
 
 
 def _value(path: str, old: bytes | None, outcome: EditOutcome, *, applied: bool) -> EditFileResult:

@@ -1,6 +1,6 @@
 """`apply_patch`: several files changed by one patch, all or none."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -9,6 +9,7 @@ from weakincentives.contrib.tools.filesystem.near_names import near_names
 from weakincentives.contrib.tools.filesystem.refusals import (
     explained,
     refuse_long,
+    refuse_new,
     refuse_read_only,
     refuse_unstorable,
 )
@@ -89,16 +90,19 @@ def _steps(patch: str, bench: Workbench) -> list[_Step]:
         planned = plan_patch(patch, reader, resolve=bench.path)
     except PatchError as error:
         raise _with_near_names(error, bench) from None
-    return [_step(each, bench, read[each.path]) for each in planned]
+    gone = {each.path for each in planned if each.kind in {"delete", "move"}}
+    return [_step(each, bench, read[each.path], gone) for each in planned]
 
 
-def _step(planned: PlannedChange, bench: Workbench, old: bytes | None) -> _Step:
+def _step(
+    planned: PlannedChange, bench: Workbench, old: bytes | None, gone: Collection[str]
+) -> _Step:
     new_path = planned.new_path or planned.path
     if planned.kind == "delete":
         return _Step(planned, new_path, old, None)
     text = planned.content or ""
     new = encoded(text)
-    bench.new_path(new_path)  # the rules for new names bind
+    refuse_new(bench, new_path, gone=gone)
     refuse_long(bench, new_path, len(text) - (0 if old is None else len(decoded(old))))
     if old is not None and old != new:
         refuse_binary(bench, planned.path, old)

@@ -4,7 +4,7 @@ Tools are named as the dialect names them; a hint that needs a tool which is not
 is left out.
 """
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,12 +19,13 @@ from weakincentives.contrib.tools.requests import (
 from weakincentives.contrib.tools.workbench import Workbench
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import (
+    DEFAULT_LIMITS,
     MAX_WRITE_LENGTH,
     LimitExceededError,
     ReadableFilesystem,
     ReadOnlyError,
 )
-from weakincentives.filesystem.paths import parents_of
+from weakincentives.filesystem.paths import check_new, parents_of
 
 
 def directory_in_the_way(bench: Workbench, path: str) -> IsADirectoryError:
@@ -57,6 +58,32 @@ def refuse_unstorable(text: str) -> None:
             "Text holds half of a character (a lone surrogate), which UTF-8 cannot store,"
             f" at character {error.start}"
         ) from None
+
+
+def refuse_new(bench: Workbench, path: str, *, gone: Collection[str] = ()) -> None:
+    """Return if something may be created at a path, so that a dry run is as strict as a real one.
+
+    Args:
+        bench: What it is done with.
+        path: The path.
+        gone: Paths that will be gone by then.
+
+    Raises:
+        ToolValidationError: Its name is not ASCII and must be.
+        InvalidPathError: Its name may not be created.
+        LimitExceededError: It is too deep, or a name too long.
+        NotADirectoryError: A file is where a directory has to be.
+    """
+    bench.new_path(path)
+    fs = bench.filesystem
+    if fs.exists(path):
+        return
+    missing = [each for each in parents_of(path) if each in gone or not fs.exists(each)]
+    limits = fs.limits if isinstance(fs, ReadableFilesystem) else DEFAULT_LIMITS
+    check_new(path, len(missing) + 1, limits)
+    for parent in parents_of(path):
+        if parent not in missing and fs.stat(parent).is_file:
+            raise _file_in_the_way(bench, path)
 
 
 def write_limit(bench: Workbench) -> int:
