@@ -182,7 +182,7 @@ def test_a_signal_and_what_was_left_running_are_told():
     result = ExecResult(("x",), 137, signal="SIGKILL", stopped_processes=2)
     told = played(result).run("x")
     assert told.startswith("exit code 137: SIGKILL ended it")
-    assert "2 processes that it left running were stopped" in told
+    assert "2 processes were stopped: nothing that a command starts runs on" in told
 
 
 def test_long_output_keeps_its_ends_and_says_so(bench: Bench):

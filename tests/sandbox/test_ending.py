@@ -112,6 +112,17 @@ def test_closing_ends_what_runs_in_other_threads(root: Path, mark: Mark):
         assert isinstance(runs.exception(), SandboxUnavailableError)
 
 
+def test_a_handler_of_signals_may_close_what_its_thread_waits_for(
+    sandbox: LocalSandbox, mark: Mark
+):
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: sandbox.close())
+    try:
+        with pytest.raises(SandboxUnavailableError, match="closed"):
+            sandbox.exec(mark.script(f"kill -USR1 {os.getpid()}; exec sleep {{mark}}"))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
 def test_a_host_that_is_killed_takes_its_commands_with_it(root: Path, mark: Mark):
     os.mkfifo(root / "told")
     program = (

@@ -184,6 +184,8 @@ def test_what_cannot_be_passed_on_is_refused(sandbox: LocalSandbox):
     for env in ({"A=B": ""}, {"": "x"}, {"A": "\0"}, {"A\0": ""}):
         with pytest.raises(ValueError, match="ariable"):
             sandbox.exec(["true"], env=env)
+    with pytest.raises(ValueError, match="half a character"):
+        sandbox.exec(["cat"], stdin="\ud800")
     for timeout in (0, -1, float("nan")):
         with pytest.raises(ValueError, match="timeout"):
             sandbox.exec(["true"], timeout=timeout)

@@ -61,9 +61,12 @@ def checked_stdin(stdin: str | bytes | None) -> bytes:
     Raises:
         ValueError: It is text that is no UTF-8.
     """
-    if stdin is None:
-        return b""
-    return stdin.encode() if isinstance(stdin, str) else bytes(stdin)
+    if not isinstance(stdin, str):
+        return stdin or b""
+    try:
+        return stdin.encode()
+    except UnicodeEncodeError:
+        raise ValueError("Input holds half a character, and cannot be UTF-8") from None
 
 
 def check_limits(timeout: float, max_output: int) -> None:

@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from threading import Condition
+from threading import Condition, get_ident
 from types import TracebackType
 from typing import Self
 
@@ -75,7 +75,7 @@ class LocalSandbox:
         self._home = Home()
         self._env = {**self._home.environment(), **given}
         self._changed = Condition()
-        self._running: set[Running] = set()
+        self._running: dict[Running, int] = {}
         self._is_closed = False
 
     @property
@@ -113,11 +113,13 @@ class LocalSandbox:
 
     def close(self) -> None:
         """Stop what is running, and remove the home of the commands; twice is harmless."""
+        me = get_ident()
         with self._changed:
             self._is_closed = True
             for running in self._running:
                 running.stop()
-            self._changed.wait_for(lambda: not self._running)
+            # a handler of signals may be what calls, and then its own thread waits for it
+            self._changed.wait_for(lambda: all(each == me for each in self._running.values()))
         self._home.remove()
         if self._is_owner:
             self._filesystem.close()
@@ -165,11 +167,11 @@ class LocalSandbox:
     def _enter(self, running: Running) -> None:
         with self._changed:
             self._check_open()
-            self._running.add(running)
+            self._running[running] = get_ident()
 
     def _leave(self, running: Running) -> None:
         with self._changed:
-            self._running.discard(running)
+            self._running.pop(running, None)
             self._changed.notify_all()
 
 

@@ -86,5 +86,5 @@ def _left_out(out: Output, err: Output) -> list[str]:
 
 
 def _stopped(count: int) -> str:
-    processes = "1 process" if count == 1 else f"{count} processes"
-    return f"[{processes} that it left running were stopped: nothing runs on after a call]"
+    stopped = "1 process that it left running was" if count == 1 else f"{count} processes were"
+    return f"[{stopped} stopped: nothing that a command starts runs on after the call]"
