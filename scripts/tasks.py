@@ -17,7 +17,7 @@ from scripts.machine import (
 )
 from scripts.steps import ROOT, StepFailedError, hand_over_to, output_of, step
 
-_SOURCES = ("src", "tests", "scripts", "benchmarks")
+_SOURCES = ("src", "tests", "scripts", "benchmarks", "examples")
 
 # what must hold for the wheel where nothing but its dependencies is installed
 _SMOKE = """

@@ -120,18 +120,16 @@ class PromptTemplate(Generic[OutputT]):
             if paths[path] > 1:
                 raise PromptError(f"{place}: two sections have this key")
             _check_section(section, place)
+            if is_workspace(section):
+                workspaces.append(place)
+            if len(workspaces) > 1:
+                raise PromptError(f"{place}: a prompt has one workspace, and {workspaces[0]} is it")
             for tool in section.tools:
                 if tool.name in owners:
                     raise PromptError(
                         f"{place}: tool {tool.name!r} is there already, from {owners[tool.name]}"
                     )
                 owners[tool.name] = place
-            if is_workspace(section):
-                workspaces.append(place)
-        if len(workspaces) > 1:
-            raise PromptError(
-                f"{workspaces[1]}: a prompt has one workspace, and {workspaces[0]} is it"
-            )
 
 
 def _check_section(section: Section[Any], place: str) -> None:

@@ -38,6 +38,13 @@ class HostWorkspaceSection(FilesystemSection):
         super().__init__(title=title, key=key, **options)
 
     @property
+    def filesystem(self) -> HostFilesystem:
+        """The workspace."""
+        made = super().filesystem
+        assert isinstance(made, HostFilesystem)
+        return made
+
+    @property
     def _starts_new(self) -> bool:
         return self._root is None
 

@@ -26,6 +26,13 @@ class VfsToolsSection(FilesystemSection):
         super().__init__(title=title, key=key, **options)
 
     @property
+    def filesystem(self) -> InMemoryFilesystem:
+        """The workspace."""
+        made = super().filesystem
+        assert isinstance(made, InMemoryFilesystem)
+        return made
+
+    @property
     def _starts_new(self) -> bool:
         return True
 

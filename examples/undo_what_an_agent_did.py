@@ -1,0 +1,69 @@
+"""An agent works in a directory of yours, and you take back what you do not like.
+
+Run it anywhere: `python examples/undo_what_an_agent_did.py`. Each call is all or nothing; a
+checkpoint takes files and session back together, whoever changed the files.
+"""
+
+import tempfile
+from pathlib import Path
+
+from weakincentives.adapters import ScriptedAdapter, ToolCall
+from weakincentives.contrib.tools import HostWorkspaceSection
+from weakincentives.filesystem import diff
+from weakincentives.prompt import MarkdownSection, Prompt
+from weakincentives.runtime import ToolInvoked
+from weakincentives.runtime.checkpoints import checkpoint, rollback_to
+from weakincentives.runtime.session import Session
+
+SCRIPT = [
+    # the second edit has no place, so neither is made
+    ToolCall(
+        "edit_file",
+        {
+            "file_path": "settings.ini",
+            "edits": [
+                {"old_string": "debug = on", "new_string": "debug = off"},
+                {"old_string": "colour = on", "new_string": "colour = off"},
+            ],
+        },
+    ),
+    ToolCall("rm", {"path": "data"}),
+    "Debugging is off, and I removed a directory that looked unused.",
+]
+
+
+def main() -> None:
+    """Let the agent work, look at the damage, and take it back."""
+    with tempfile.TemporaryDirectory() as directory:
+        project = Path(directory)
+        (project / "data").mkdir()
+        (project / "data" / "customers.csv").write_text("name\nAda\n")
+        (project / "settings.ini").write_text("[app]\ndebug = on\n")
+
+        session = Session()
+        with HostWorkspaceSection(root=project, session=session) as workspace:
+            files = workspace.filesystem
+            prompt = Prompt(
+                ns="examples/undo",
+                key="tidy",
+                sections=[
+                    MarkdownSection(title="Task", template="Turn debugging off."),
+                    workspace,
+                ],
+            )
+            before = checkpoint(session, files, "before the agent")
+            print(ScriptedAdapter(SCRIPT).evaluate(prompt, session=session).text, "\n")
+            for event in session[ToolInvoked].all():
+                print(f"{event.tool}: {'done' if event.success else 'refused, nothing changed'}")
+
+            snapshot = files.history.list()[-1]
+            for change in diff(files.view(snapshot), files).entries:
+                print(f"{change.kind}: {change.path}")
+
+            rollback_to(session, before, files)
+            print(f"\nBack again: {(project / 'data' / 'customers.csv').read_text()!r}")
+            files.cleanup()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Short names for what people import most; nothing is defined here."""

@@ -1,0 +1,5 @@
+"""Errors of tools."""
+
+from weakincentives.errors import ToolValidationError
+
+__all__ = ["ToolValidationError"]

@@ -1,0 +1,40 @@
+"""The examples are programs that people copy: each runs as it is, and says what it should."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+SAYS = {
+    "vfs_tools_example.py": (
+        "edit_file: docs/guide.md",
+        "-You will recieve a key.\n+You will receive a key.",
+        "docs/guide.md: version 2",
+        "Taken back: You will recieve a key.",
+    ),
+    "undo_what_an_agent_did.py": (
+        "edit_file: refused, nothing changed",
+        "rm: done",
+        "removed: data/customers.csv",
+        r"Back again: 'name\nAda\n'",
+    ),
+    "ask_before_writing.py": (
+        "write_file: refused: secrets.env may not be touched",
+        "edit_file: refused: src/app.py exists and you have not read it",
+        "edit_file: refused: Ports below 1024 need root",
+        "PORT = 8000",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_an_example_runs_and_says_what_it_should(name: str, tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / name], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line for line in SAYS[name] if line not in done.stdout] == []
+    assert list(tmp_path.iterdir()) == []
