@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import pytest
 
+from tests.sandbox.process_trees import TimeIsUpWith
 from weakincentives.adapters import Policy, ToolCall, ToolExecutor
 from weakincentives.adapters.calls import CheckedCall
 from weakincentives.contrib.tools.dialects import DialectName
@@ -371,7 +372,10 @@ def test_what_a_failed_command_has_written_stays(bench: Bench):
 
 
 def test_what_a_command_has_written_before_its_time_was_up_stays(bench: Bench):
-    told = bench.say("Bash", "claude", command="echo 1 > report; sleep 60", timeout=300)
+    assert isinstance(bench.fs, HostFilesystem)
+    clock = TimeIsUpWith(Path(bench.fs.root) / "report")
+    with LocalSandbox(bench.fs, grace=0.1, clock=clock) as sandbox:
+        told = Bench(sandbox).script("echo 1 > .new; mv .new report; echo; sleep 60")
     assert told.startswith("exit code 124: ")
     assert bench.fs.read("report").content == "1\n"
 
