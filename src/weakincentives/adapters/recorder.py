@@ -49,7 +49,7 @@ class RecordingAdapter(ProviderAdapter):
         self.model = inner.model
         self.native_output = inner.native_output
         self._conversation = Conversation()
-        self._data = bytearray()
+        self._data = b""
         self._lock = Lock()
         self._asked = 0
         head = Recording(self.name, self.model, self.native_output)
@@ -87,16 +87,17 @@ class RecordingAdapter(ProviderAdapter):
                 self._write(step)
 
     def _write(self, line: object) -> None:
-        self._data += encode(line) + b"\n"
+        data = self._data + encode(line) + b"\n"
         directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             store_file(
                 directory,
                 self._path.name,
-                lambda target: write_all(target, bytes(self._data)),
+                lambda target: write_all(target, data),
                 permissions=0o600,
                 durable=True,
             )
+            self._data = data
             sync_directory(directory)
         finally:
             os.close(directory)

@@ -73,10 +73,11 @@ def _tool_differences(old: Mapping[str, str], new: Mapping[str, str]) -> Iterato
 
 def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """Return where two messages differ, in few words."""
-    if old["role"] != new["role"]:
-        return f"there was a {old['role']} message, and is a {new['role']} message"
-    whose = f"the result of {old['name']!r}" if "name" in old else f"the {old['role']} message"
-    one, other = old.get("text", ""), new.get("text", "")
+    role = old.get("role", "strange")
+    if role != new["role"]:
+        return f"the role of a message was {role!r}, and is {new['role']!r}"
+    whose = f"the result of {old['name']!r}" if "name" in old else f"the {role} message"
+    one, other = str(old.get("text", "")), str(new.get("text", ""))
     if one == other:
         return f"{whose} has the same text, but is another"
     start = next(
