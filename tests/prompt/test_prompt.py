@@ -189,7 +189,9 @@ def test_the_key_of_a_section_comes_from_its_title():
 
 
 def test_siblings_in_different_places_may_share_a_key():
-    prompt(section("A", children=[section("X")]), section("B", children=[section("X")])).render()
+    made = prompt(section("A", children=[section("X")]), section("B", children=[section("X")]))
+    headings = [line for line in made.render().text.split("\n") if line.startswith("#")]
+    assert headings == ["## 1. A", "### 1.1. X", "## 2. B", "### 2.1. X"]
 
 
 def test_a_prompt_is_made_of_a_template_or_of_sections_but_not_both():

@@ -51,6 +51,9 @@ def test_exactly_the_budget_may_be_used():
     )
     tracker.record(TokenUsage(10, 5))
     tracker.check()
+    tracker.record(TokenUsage(0, 1))
+    with pytest.raises(BudgetExceededError, match="max_output_tokens by 1"):
+        tracker.check()
 
 
 def test_the_error_names_every_limit_and_by_how_much():
