@@ -8,12 +8,13 @@ about the files is never about work that was undone.
 
 import logging
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import NamedTuple
 
 from weakincentives.filesystem import Filesystem, FilesystemEvent
 from weakincentives.filesystem.limits import no_time_limit
+from weakincentives.runtime.interrupts import uninterrupted
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.undo import Undo, snapshot_undo_of, undo_of
 
@@ -48,6 +49,7 @@ class Transaction:
         self._mark = session.mark()
         self._parts: list[_Part] = []
         self._is_unwanted = False
+        self._is_over = False
 
     @property
     def events(self) -> Sequence[FilesystemEvent]:
@@ -83,7 +85,12 @@ class Transaction:
             outer = self._outer._part_of(filesystem)
         if known is None:
             position = 0 if outer is None else outer.position()
-            self._parts.append(_Part(undo_of(filesystem, outside=outside), outer, position))
+            undo = undo_of(filesystem, outside=outside)
+            try:
+                self._parts.append(_Part(undo, outer, position))
+            except BaseException:
+                undo.roll_back()
+                raise
 
     def covers(self, filesystem: Filesystem) -> bool:
         """Return whether what changes in `filesystem` is part of it."""
@@ -114,14 +121,22 @@ class Transaction:
         except BaseException:
             self.take_back()
             raise
+        # where nothing has changed there is nothing to tear, and a shield costs more than the rest
+        with uninterrupted() if events else nullcontext():
+            self._keep(events)
+
+    def _keep(self, events: Sequence[FilesystemEvent]) -> None:
+        """Keep what was done, and tell the session of it."""
         try:
             self._release()
         except BaseException:
             if self._parts:
                 self.take_back()
             else:  # an interruption came too late: everything has been kept
+                self._is_over = True
                 self._tell(events)
             raise
+        self._is_over = True
         self._tell(events)
 
     def _release(self) -> None:
@@ -140,15 +155,25 @@ class Transaction:
             raise interruption
 
     def take_back(self) -> None:
-        """Make files and session what they were before, even if the time is up."""
-        with no_time_limit():
-            while self._parts:
-                undo, outer, position = self._parts[-1]
-                undo.roll_back()
-                self._parts.pop()
-                if outer is not None:
-                    outer.forget_since(position)
-        self.session.restore_mark(self._mark, own=self._shared)
+        """Make files and session what they were before; neither time nor Ctrl-C stops it.
+
+        What is over stays as it is.
+        """
+        if self._is_over:
+            return
+        with uninterrupted():
+            with no_time_limit():
+                while self._parts:
+                    self._take_back_one(*self._parts[-1])
+                    self._parts.pop()
+            self.session.restore_mark(self._mark, own=self._shared)
+            self._is_over = True
+
+    def _take_back_one(self, undo: Undo, outer: Undo | None, position: int) -> None:
+        if undo.is_open:
+            undo.roll_back()
+        if outer is not None:
+            outer.forget_since(position)
 
     def _part_of(self, filesystem: Filesystem) -> Undo | None:
         """Return the latest part that is about `filesystem`."""
@@ -214,18 +239,16 @@ class _Block:
             if self._filesystem is not None:
                 step.join(self._filesystem, outside=self._outside)
         except BaseException:
-            self._leave(failed=True)
+            self.__exit__(BaseException)
             raise
         return step
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._leave(failed=kind is not None)
-
-    def _leave(self, *, failed: bool) -> None:
         try:
-            if failed:
-                self._step.take_back()
-            else:
+            if kind is None:
                 self._step.finish()
         finally:
-            _current.reset(self._token)
+            try:
+                self._step.take_back()  # unless it is over
+            finally:
+                _current.reset(self._token)

@@ -158,7 +158,11 @@ class _ObservedUndo:
         self.snapshot_ref = point.ref if isinstance(point, _SnapshotPoint) else None
         self._point = point
         self._events: list[FilesystemEvent] = []
-        self._stop = filesystem.subscribe(self._events.append)
+        try:
+            self._stop = filesystem.subscribe(self._events.append)
+        except BaseException:
+            point.rollback()
+            raise
 
     @property
     def is_open(self) -> bool:
