@@ -197,7 +197,12 @@ texts = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=
 patterns = st.sampled_from(["*.py", "src/**", "x+", "def .*:"])
 edits = st.builds(TextEdit, texts, texts, st.booleans())
 any_request = st.one_of(
-    st.builds(LsParams, st.sampled_from([".", "src"]), st.sampled_from([(), ("*.pyc",)])),
+    st.builds(
+        LsParams,
+        st.sampled_from([".", "src"]),
+        st.sampled_from([(), ("*.pyc",)]),
+        st.sampled_from([0, 0, 1000]),
+    ),
     st.builds(
         ReadFileParams,
         paths.filter(lambda path: path != "src"),
@@ -459,6 +464,7 @@ def test_a_dialect_does_not_say_what_its_tools_cannot_do(dialect: DialectName, r
         ),
         ("openai", "apply_patch", {"patch": "x"}, ApplyPatchParams("x")),
         ("openai", "read_file", {"file_path": "a", "offset": 3}, ReadFileParams("a", 2)),
+        ("openai", "list_dir", {"dir_path": "a", "offset": 3}, LsParams("a", offset=2)),
         (
             "mcp",
             "read_text_file",
@@ -501,6 +507,7 @@ def test_calls_as_models_make_them_are_understood(
             ReadFileParams("log.txt", 1),
         ),
         ({"command": "view", "path": "log.txt", "view_range": []}, ReadFileParams("log.txt")),
+        ({"command": "view", "path": "src", "view_range": [11, -1]}, LsParams("src", offset=10)),
         ({"command": "view", "path": "gone"}, ReadFileParams("gone")),
         ({"command": "create", "path": "a", "file_text": "b"}, WriteFileParams("a", "b")),
         ({"command": "str_replace", "path": "a", "old_str": "b"}, EditFileParams("a", "b", "")),

@@ -1,8 +1,11 @@
 """ls, stat and tree: what is in a directory, and what is at a path."""
 
+import pytest
+
 from tests.contrib.filesystem.asking import ask, make_link, refusal
 from weakincentives.contrib.tools.requests import LsParams, StatParams, TreeParams, WorkspaceParams
 from weakincentives.contrib.tools.speech import Speech
+from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import BaseFilesystem, Filesystem, InMemoryFilesystem
 
 
@@ -78,9 +81,27 @@ def test_a_large_directory_is_cut_with_what_to_do(fs: Filesystem):
     assert head == ".: 30 files"
     assert last == "f09 (0 bytes)"
     assert foot == (
-        "[truncated: 10 of 30 entries are shown; find others by name, for example"
-        " glob with pattern='a*']"
+        "[truncated: 10 of 30 entries are shown; continue with ls with offset=10; find others by"
+        " name, for example glob with pattern='a*']"
     )
+
+
+def test_the_pages_of_a_listing_are_the_whole_of_it(fs: Filesystem):
+    for number in range(25):
+        fs.write(f"f{number:02}", "")
+    pages = [ask(fs, LsParams(offset=offset), max_entries=10) for offset in (0, 10, 20)]
+    names = [entry.name for page in pages for entry in page.value.entries]
+    assert names == [f"f{number:02}" for number in range(25)]
+    assert [page.value.truncated for page in pages] == [True, True, False]
+    assert "truncated" not in pages[-1].message
+
+
+@pytest.mark.parametrize("offset", [3, 99, -1])
+def test_more_entries_cannot_be_skipped_than_there_are(fs: Filesystem, offset: int):
+    for number in range(3):
+        fs.write(f"f{number}", "")
+    text = refusal(fs, LsParams(offset=offset), ToolValidationError)
+    assert text == f". has 3 entries, and {offset} are to be skipped"
 
 
 def test_a_listing_stays_within_the_budget(fs: Filesystem):

@@ -21,10 +21,12 @@ class LsParams:
     Args:
         path: The directory; "." is the top of the workspace.
         exclude: Patterns of names to leave out, for example "*.pyc".
+        offset: How many entries to skip; counts from 0. For the rest of a long listing.
     """
 
     path: str = "."
     exclude: tuple[str, ...] = ()
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from weakincentives.contrib.tools.dialects.spelling import (
     first_line,
     is_page,
     last_line,
+    lines_before,
     one_edit,
     page,
-    says_only,
 )
 from weakincentives.contrib.tools.requests import (
     EditFileParams,
@@ -39,8 +39,8 @@ class EditorCall:
     Args:
         command: What to do.
         path: The file or directory.
-        view_range: For view: the first and the last line to show, counted from 1; -1 as the
-            last line means to the end.
+        view_range: For view: the first and the last line (of a directory: entry) to show, counted
+            from 1; -1 as the last means to the end.
         file_text: For create: the text of the new file.
         old_str: For str_replace: the text to replace; it must be in the file exactly once.
         new_str: For str_replace: the text to put in its place; nothing if left out.
@@ -78,16 +78,21 @@ View a file before you change it. A change is answered with its diff."""
 
 
 def _view(params: EditorCall, bench: Workbench) -> ReadFileParams | LsParams:
+    first, last = _range(params)
+    if _is_directory(bench, params.path):
+        return LsParams(params.path, offset=lines_before(first))
+    return page(params.path, first, last)
+
+
+def _range(params: EditorCall) -> tuple[int | None, int | None]:
     if not params.view_range:
-        if _is_directory(bench, params.path):
-            return LsParams(params.path)
-        return ReadFileParams(params.path)
+        return None, None
     if len(params.view_range) != 2:
         raise ToolValidationError(
             f"view_range needs the first and the last line: {list(params.view_range)!r}"
         )
     first, last = params.view_range
-    return page(params.path, first, None if last == -1 else last)
+    return first, None if last == -1 else last
 
 
 def _is_directory(bench: Workbench, path: str) -> bool:
@@ -146,8 +151,9 @@ def _needed(params: EditorCall, name: str) -> str:
 
 def _spelled(request: object) -> EditorCall | None:
     match request:
-        case LsParams(path=path) if says_only(request, "path"):
-            return EditorCall("view", path)
+        case LsParams(path=path, exclude=(), offset=offset):
+            lines = (offset + 1, -1) if offset else None
+            return EditorCall("view", path, view_range=lines)
         case ReadFileParams():
             return _spelled_page(request)
         case WriteFileParams(file_path=path, content=text, mode="create", encoding="utf-8"):

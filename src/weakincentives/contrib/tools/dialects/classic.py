@@ -52,7 +52,9 @@ CLASSIC: tuple[Phrase[Any], ...] = (
         description=_LIST,
         params=ListDirectory,
         says=(LsParams,),
-        understand=lambda params, bench: LsParams(str(params.path or "") or "."),
+        understand=lambda params, bench: LsParams(
+            str(params.path or "") or ".", offset=params.offset
+        ),
         spell=say_list,
         aliases={"dir_path": "path"},
         show=show_list,

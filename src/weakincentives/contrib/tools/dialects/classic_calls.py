@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from weakincentives.contrib.tools.dialects.spelling import says_only
 from weakincentives.contrib.tools.projection import VfsFile, VirtualFileSystem, WorkspacePath
 from weakincentives.contrib.tools.requests import (
     LsParams,
@@ -35,9 +34,11 @@ class ListDirectory:
 
     Args:
         path: The directory, relative, without ".."; the top of the workspace if left out.
+        offset: How many entries to skip; counts from 0. For the rest of a long listing.
     """
 
     path: VfsPath | str | None = None
+    offset: int = 0
 
     def __post_init__(self) -> None:
         """Refuse a path that is absolute, not ASCII, or has `..`."""
@@ -135,9 +136,9 @@ def say_read(request: ReadFileParams) -> ReadFile | None:
 
 def say_list(request: LsParams) -> ListDirectory | None:
     """Return the call that lists a directory."""
-    if not says_only(request, "path") or not is_strict(request.path):
+    if request.exclude or not is_strict(request.path):
         return None
-    return ListDirectory(None if request.path == "." else request.path)
+    return ListDirectory(None if request.path == "." else request.path, request.offset)
 
 
 def write(params: WriteFileCall, bench: object) -> WriteFileParams:

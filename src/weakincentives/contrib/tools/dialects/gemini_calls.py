@@ -14,6 +14,7 @@ from weakincentives.contrib.tools.requests import (
     EditFileParams,
     GlobParams,
     GrepParams,
+    LsParams,
     ReadFileParams,
     WriteFileParams,
 )
@@ -145,6 +146,11 @@ def say_read(request: ReadFileParams) -> ReadCall | None:
     if not is_page(request):
         return None
     return ReadCall(request.file_path, first_line(request), last_line(request))
+
+
+def say_list(request: LsParams) -> ListCall | None:
+    """Return the call that lists a directory from its beginning."""
+    return None if request.offset else ListCall(request.path, request.exclude)
 
 
 def say_write(request: WriteFileParams) -> WriteCall | None:

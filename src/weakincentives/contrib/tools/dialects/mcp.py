@@ -71,7 +71,8 @@ _MKDIR = """\
 Make a directory, and those on the way to it; one that exists is fine."""
 
 _LIST = """\
-List a directory: directories first, with a slash, then files. It does not go into directories.
+List a directory: directories first, with a slash, then files with their sizes. It does not go \
+into directories.
 $TreeParams does."""
 
 _SIZES = """\
@@ -85,8 +86,8 @@ _MOVE = """\
 Move or rename a file or directory; what is at the destination is never replaced."""
 
 _SEARCH = """\
-Find files and directories by a pattern of their path: "*.md" finds them in the directory itself, \
-"**/*.md" at any depth. It does not look at what is in files."""
+Find files by a pattern of their path: "*.md" finds them in the directory itself, "**/*.md" at any \
+depth; a pattern that ends in "/" finds directories. It does not look at what is in files."""
 
 _INFO = """\
 Say what is at a path: its kind, size, dates and permissions."""

@@ -55,9 +55,11 @@ class ListCall:
 
     Args:
         dir_path: The directory; "." is the top of the workspace.
+        offset: The entry to begin with, counted from 1.
     """
 
     dir_path: str = "."
+    offset: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,8 @@ Page through a long file with offset and limit."""
 
 _LIST = """\
 List a directory: directories first, then files with their sizes. It does not go into \
-directories."""
+directories.
+1000 entries are shown at a time; offset, which counts from 1, leads to the others."""
 
 _GREP = """\
 Find the files that have a line which a regular expression (RE2) matches, and return their paths.
@@ -153,6 +156,14 @@ def _read(request: ReadFileParams) -> ReadCall | None:
     if not is_page(request):
         return None
     return ReadCall(request.file_path, first_line(request) or 1, request.limit)
+
+
+def _lists(params: ListCall, bench: object) -> LsParams:
+    return LsParams(params.dir_path, offset=lines_before(params.offset))
+
+
+def _list(request: LsParams) -> ListCall | None:
+    return ListCall(request.path, request.offset + 1) if not request.exclude else None
 
 
 def _greps(params: GrepFilesCall, bench: object) -> GrepParams:
@@ -199,8 +210,8 @@ OPENAI: tuple[Phrase[Any], ...] = (
         description=_LIST,
         params=ListCall,
         says=(LsParams,),
-        understand=lambda params, bench: LsParams(params.dir_path),
-        spell=lambda request: ListCall(request.path) if says_only(request, "path") else None,
+        understand=_lists,
+        spell=_list,
         aliases={"path": "dir_path"},
         read_only=True,
         unless=(BashParams,),

@@ -1,6 +1,7 @@
 """ls, stat and the workspace: what is in a directory, what is at a path, and where that is."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from weakincentives.contrib.tools.filesystem.filters import leaving_out
 from weakincentives.contrib.tools.filesystem.near_names import link_refused, missing, present
@@ -22,6 +23,7 @@ from weakincentives.contrib.tools.requests import (
 )
 from weakincentives.contrib.tools.results import LsResult, StatResult
 from weakincentives.contrib.tools.workbench import Workbench
+from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import FileEntry, FileStat
 from weakincentives.filesystem.paths import shown
 from weakincentives.prompt import ToolResult
@@ -39,21 +41,19 @@ def ls(request: LsParams, bench: Workbench) -> ToolResult[LsResult]:
     found, more = directory_entries(bench, path)
     wanted = leaving_out(request.exclude)
     entries = found if wanted is None else [each for each in found if wanted(each.name)]
-    if found and not entries:
-        text = f"{named(path)} has nothing but what is left out: {summary(found)}"
-        return ToolResult(text, LsResult(path or ".", ()), True, True)
+    nothing = _nothing(request, path, found, entries)
+    if nothing:
+        return ToolResult(nothing, LsResult(path or ".", ()), True, True)
     ordered = sorted(entries, key=lambda entry: (not entry.is_directory, entry.name))
     head = f"{named(path)}: {summary(entries)}" + (", and more" if more else "")
-    if not entries:
-        return ToolResult(
-            f"{named(path)} is an empty directory", LsResult(path or ".", ()), True, True
-        )
     budget = bench.settings.budget
-    lines = (entry_line(bench, entry) for entry in ordered[: bench.settings.max_entries])
-    kept = taken(lines, room_in(budget, len(head) + _MARGIN + len(named(path))))
-    truncated = more or len(kept) < len(ordered)
-    foot = _foot(bench, path, len(kept), len(ordered)) if truncated else ""
-    value = LsResult(path or ".", tuple(ordered[: len(kept)]), truncated)
+    page = ordered[request.offset : request.offset + bench.settings.max_entries]
+    lines = (entry_line(bench, entry) for entry in page)
+    kept = taken(lines, room_in(budget, len(head) + _MARGIN + 2 * len(named(path))))
+    end = request.offset + len(kept)
+    truncated = more or end < len(ordered)
+    foot = _foot(bench, replace(request, offset=end), len(kept), len(ordered)) if truncated else ""
+    value = LsResult(path or ".", tuple(page[: len(kept)]), truncated)
     return ToolResult(fitted([head, *kept], foot, budget), value, True, True)
 
 
@@ -167,7 +167,26 @@ def _kind_text(found: FileStat) -> str:
     return "file" if found.is_file else "special file"
 
 
-def _foot(bench: Workbench, path: str, count: int, total: int) -> str:
-    call = bench.speech.call(GlobParams("a*", path or "."))
+def _nothing(
+    request: LsParams, path: str, found: Sequence[FileEntry], entries: Sequence[FileEntry]
+) -> str:
+    """Say why there is nothing to show; empty if there is something.
+
+    Raises:
+        ToolValidationError: More entries are to be skipped than there are.
+    """
+    if request.offset < 0 or (request.offset and request.offset >= len(entries)):
+        raise ToolValidationError(
+            f"{named(path)} has {counted(len(entries), 'entry', 'entries')}, and {request.offset:,}"
+            " are to be skipped"
+        )
+    if found and not entries:
+        return f"{named(path)} has nothing but what is left out: {summary(found)}"
+    return "" if entries else f"{named(path)} is an empty directory"
+
+
+def _foot(bench: Workbench, rest: LsParams, count: int, total: int) -> str:
     text = f"[truncated: {count:,} of {total:,} entries are shown"
+    text += hint("; continue with", bench.speech.call(rest) if rest.offset < total else None)
+    call = bench.speech.call(GlobParams("a*", rest.path))
     return text + hint("; find others by name, for example", call) + "]"

@@ -193,8 +193,10 @@ class _Page:
             at = first.start + len(first.text.encode())
             rest = ReadFileParams(self.source.file.path, offset=at, view="base64")
             note += hint("; the bytes that follow:", self.bench.speech.call(rest))
-        name = self.bench.speech.name(GrepParams)
-        return note + ("" if name is None else f"; {name} shows what is around a match") + "]"
+        speech = self.bench.speech
+        shows_lines = speech.arguments(GrepParams("x")) is not None
+        how = f"; {speech.name(GrepParams)} shows what is around a match" if shows_lines else ""
+        return f"{note}{how}]"
 
 
 def _shortened(row: _Row, over: int) -> _Row:
