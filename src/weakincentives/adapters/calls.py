@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from weakincentives.filesystem import normalize_path
-from weakincentives.prompt import Tool, ToolContext
+from weakincentives.prompt import Tool, ToolAccess, ToolContext
 
 _ONE_PATH = (
     "path",
@@ -29,7 +29,7 @@ class ToolCall:
     call_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CheckedCall:
     """A call whose arguments are valid, about to run; policies look at it.
 
@@ -42,10 +42,15 @@ class CheckedCall:
     params: Any
     context: ToolContext
 
+    @cached_property
+    def access(self) -> ToolAccess | None:
+        """Which files it is about, if the tool says so."""
+        return None if self.tool.access is None else self.tool.access(self.params, self.context)
+
     @property
     def paths(self) -> tuple[str, ...]:
-        """The paths that the arguments name."""
-        return paths_of(self.params)
+        """The paths that it is about, or that the arguments name."""
+        return paths_of(self.params) if self.access is None else self.access.paths
 
 
 def paths_of(params: object) -> tuple[str, ...]:

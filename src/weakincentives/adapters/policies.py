@@ -47,8 +47,9 @@ class ReadBeforeWrite(Policy):
     again, one that was merely touched need not be.
 
     Args:
-        reads: The names of tools whose result shows a file.
-        writes: The names of tools that change a file which they name.
+        reads: The names of tools whose result shows a file, where tools do not say themselves
+            what they read.
+        writes: The names of tools that change a file which they name, likewise.
     """
 
     def __init__(
@@ -65,10 +66,10 @@ class ReadBeforeWrite(Policy):
     def allow(self, call: CheckedCall) -> str | None:
         """Refuse to change a file that was not read, or has changed since."""
         filesystem = call.context.filesystem
-        if call.tool.name not in self._writes or filesystem is None:
+        if filesystem is None:
             return None
         seen = {each.path: each.content_hash for each in call.context.session[FileSeen].all()}
-        for path in call.paths:
+        for path in self._written(call):
             present = _content_hash(filesystem, path)
             if present is None or present == seen.get(path):
                 continue
@@ -82,11 +83,26 @@ class ReadBeforeWrite(Policy):
         filesystem = call.context.filesystem
         if filesystem is None:
             return
-        paths = call.paths if call.tool.name in self._reads else ()
-        for path in dict.fromkeys((*paths, *(changed if call.tool.name in self._writes else ()))):
+        for path in dict.fromkeys((*self._read(call), *self._changed(call, changed))):
             present = _content_hash(filesystem, path)
             if present is not None:
                 self._slice(call.context.session).dispatch(FileSeen(path, present))
+
+    def _read(self, call: CheckedCall) -> tuple[str, ...]:
+        if call.access is not None:
+            return call.access.reads
+        return call.paths if call.tool.name in self._reads else ()
+
+    def _written(self, call: CheckedCall) -> tuple[str, ...]:
+        if call.access is not None:
+            return call.access.writes
+        return call.paths if call.tool.name in self._writes else ()
+
+    def _changed(self, call: CheckedCall, changed: Sequence[str]) -> Sequence[str]:
+        """Return what the model knows because it wrote it."""
+        if call.access is not None:
+            return tuple(path for path in changed if path in call.access.writes)
+        return changed if call.tool.name in self._writes else ()
 
     def _slice(self, session: Session) -> Slice[FileSeen]:
         if session not in self._ready:
@@ -120,11 +136,42 @@ class AllowedPaths(Policy):
 
     def allow(self, call: CheckedCall) -> str | None:
         """Refuse a call that names a path which may not be touched."""
-        return None if call.tool.read_only and not self._reading else self._refusal(call.paths)
+        if self._reading:
+            return self._refusal(self._named(call)) or self._hidden(call)
+        if call.access is not None:
+            return self._refusal(call.access.changes)
+        return None if call.tool.read_only else self._refusal(call.paths)
 
     def review(self, call: CheckedCall, changed: Sequence[str], diff: Diff | None) -> str | None:
         """Refuse what was changed without being named, for example by a patch."""
         return self._refusal(changed)
+
+    def _named(self, call: CheckedCall) -> tuple[str, ...]:
+        """Return the paths to judge: what is looked through, as what is in it would be."""
+        if call.access is None:
+            return call.paths
+        rest = (*call.access.reads, *call.access.changes)
+        return (*rest, *(self._inside(each) for each in call.access.searches))
+
+    def _inside(self, path: str) -> str:
+        below = f"{path}/." if path not in {"", "."} else "."
+        allowed = any(glob_match(below, pattern) for pattern in self._allow)
+        return below if allowed else path
+
+    def _hidden(self, call: CheckedCall) -> str | None:
+        """Refuse to look through a directory that has something in it that may not be seen."""
+        filesystem = call.context.filesystem
+        if call.access is None or filesystem is None:
+            return None
+        for place in call.access.searches:
+            for pattern in self._deny:
+                for found in filesystem.glob(pattern):
+                    if place in {"", "."} or found.path.startswith(f"{place}/"):
+                        return (
+                            f"{place} has something below it that may not be touched:"
+                            f" {found.path}; look through a directory without it"
+                        )
+        return None
 
     def _refusal(self, paths: Sequence[str]) -> str | None:
         for path in paths:

@@ -1,5 +1,6 @@
 """Prompts: what a model is told, and the tools that come with it."""
 
+from weakincentives.prompt.access import ToolAccess
 from weakincentives.prompt.context import (
     PromptProtocol,
     ProviderAdapterProtocol,
@@ -43,6 +44,7 @@ __all__ = [
     "StaleOverride",
     "TextOverride",
     "Tool",
+    "ToolAccess",
     "ToolContext",
     "ToolExample",
     "ToolHandler",

@@ -111,25 +111,30 @@ class PromptTemplate(Generic[OutputT]):
     def _check(self) -> None:
         if not self.sections:
             raise PromptError(f"{self.label}: a prompt needs a section")
+        self._check_workspaces()
         owners: dict[str, str] = {}
         paths: Counter[tuple[str, ...]] = Counter()
-        workspaces: list[str] = []
         for path, section in walk(self.sections):
             place = " > ".join((self.label, *path))
             paths[path] += 1
             if paths[path] > 1:
                 raise PromptError(f"{place}: two sections have this key")
             _check_section(section, place)
-            if is_workspace(section):
-                workspaces.append(place)
-            if len(workspaces) > 1:
-                raise PromptError(f"{place}: a prompt has one workspace, and {workspaces[0]} is it")
             for tool in section.tools:
                 if tool.name in owners:
                     raise PromptError(
                         f"{place}: tool {tool.name!r} is there already, from {owners[tool.name]}"
                     )
                 owners[tool.name] = place
+
+    def _check_workspaces(self) -> None:
+        places = [
+            " > ".join((self.label, *path))
+            for path, section in walk(self.sections)
+            if is_workspace(section)
+        ]
+        if len(places) > 1:
+            raise PromptError(f"{places[1]}: a prompt has one workspace, and {places[0]} is it")
 
 
 def _check_section(section: Section[Any], place: str) -> None:

@@ -1,13 +1,14 @@
 """Tools as data: a name, a description, a handler, and what its parameters look like."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, is_dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar, get_type_hints
 
 from weakincentives.errors import ToolValidationError
+from weakincentives.prompt.access import ToolAccess
 from weakincentives.prompt.aliases import Renaming, renaming
 from weakincentives.prompt.context import ToolContext
 from weakincentives.prompt.problems import PromptError
@@ -64,6 +65,8 @@ class Tool(Generic[P, R]):
             for, in the parameters and in the objects of their lists. The schema does not
             show them. A field that is to be shown by a name that Python does not allow has
             it in its metadata: `field(metadata={"name": "-i"})`.
+        access: Says which files a call is about, for policies; if it does not, fields that
+            are named as paths usually are tell.
     """
 
     name: str
@@ -77,6 +80,7 @@ class Tool(Generic[P, R]):
     accepts_overrides: bool = True
     # a mapping has no hash
     aliases: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
+    access: "Callable[[P, ToolContext], ToolAccess] | None" = None
     _params: type[Any] | None = field(init=False, repr=False, compare=False)
     _renaming: Renaming = field(init=False, repr=False, compare=False)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from weakincentives.contrib.tools.access import access_of
 from weakincentives.contrib.tools.dialects import DIALECTS, DialectName
 from weakincentives.contrib.tools.filesystem import PERFORMERS
 from weakincentives.contrib.tools.speech import Phrase, Speech, speech_of
@@ -13,7 +14,7 @@ from weakincentives.contrib.tools.workbench import (
     ToolSettings,
     workbench_of,
 )
-from weakincentives.prompt import PromptError, Tool, ToolContext, ToolResult
+from weakincentives.prompt import PromptError, Tool, ToolAccess, ToolContext, ToolResult
 
 Binding: TypeAlias = Callable[[ToolContext], ToolContext]
 """Returns the context that a call is to have; a section refuses other sessions here."""
@@ -28,6 +29,13 @@ class _Handler:
     speech: Speech
     performers: Mapping[type[Any], Performer] = field(repr=False)
     binding: Binding | None = None
+
+    def access(self, params: Any, context: ToolContext) -> ToolAccess:
+        """Return which files a call is about."""
+        if context.filesystem is None:
+            return ToolAccess()
+        bench = workbench_of(context, self.settings, self.speech, self.performers)
+        return access_of(self.phrase.understand(params, bench), bench.path)
 
     def __call__(self, params: Any, *, context: ToolContext) -> ToolResult[Any]:
         if self.binding is not None:
@@ -87,6 +95,7 @@ def _tool(handler: _Handler) -> Tool[Any, Any]:
         read_only=phrase.read_only,
         outside=phrase.outside,
         aliases=phrase.aliases,
+        access=handler.access,
     )
 
 

@@ -1,6 +1,6 @@
 """Patches of several files, planned as a whole: V4A and unified diffs."""
 
 from weakincentives.contrib.tools.patch.changes import ChangeKind, PatchError, PlannedChange, Reader
-from weakincentives.contrib.tools.patch.planning import plan_patch
+from weakincentives.contrib.tools.patch.planning import patched_paths, plan_patch
 
-__all__ = ["ChangeKind", "PatchError", "PlannedChange", "Reader", "plan_patch"]
+__all__ = ["ChangeKind", "PatchError", "PlannedChange", "Reader", "patched_paths", "plan_patch"]

@@ -40,6 +40,16 @@ def plan_patch(
         raise PatchError(f"{error}\n{_NOTHING_DONE}", missing=error.missing) from None
 
 
+def patched_paths(text: str) -> tuple[str, ...]:
+    """Return the paths that a patch names, as it spells them, each once.
+
+    Raises:
+        PatchError: It is no patch.
+    """
+    named = ((each.path, each.new_path, each.other_path) for each in _parsed(text))
+    return tuple(dict.fromkeys(path for names in named for path in names if path is not None))
+
+
 def _parsed(text: str) -> tuple[FilePatch, ...]:
     # the first mark decides: either format can hold the other one as text
     for line in text.split("\n"):
