@@ -50,6 +50,8 @@ def _written(request: object) -> tuple[str, ...]:
         case ApplyPatchParams(patch=patch):
             with suppress(PatchError):
                 return patched_paths(patch)
+        case _:
+            pass
     return ()
 
 
@@ -59,7 +61,8 @@ def _others(request: object) -> tuple[str, ...]:
             return (path,)
         case MoveParams():
             return (request.source, request.destination)
-    return ()
+        case _:
+            return ()
 
 
 def _resolved(given: str, resolve: Callable[[str], str]) -> tuple[str, ...]:
