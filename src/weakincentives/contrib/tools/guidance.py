@@ -9,7 +9,8 @@ _PREVIEWED = 20
 
 _TOOLS = f"""\
 - Look around with `$LsParams` before you read or write, one directory at a time.
-- Find files by name with `$GlobParams`, and by what they say with `$GrepParams`.
+- Find files by name with `$GlobParams`.
+- Find files by what they say with `$GrepParams`.
 - Read a file with `$ReadFileParams` before you change it, and work from what it shows now: what \
 you remember may be out of date.
 - Change a part of a file with `$EditFileParams`: quote the text to replace as it is, without line \
