@@ -1,6 +1,7 @@
 """read_file: pages of text, what is said about them, and refusals that help."""
 
 import base64
+import re
 import tracemalloc
 from collections.abc import Iterator
 from typing import Any
@@ -309,8 +310,23 @@ def pages(fs: Filesystem, limit: int | None, budget: int) -> Iterator[ReadFileRe
         result = bench.perform(ReadFileParams("a", offset=offset, limit=limit, view="text"))
         assert len(result.message) <= budget
         assert result.value is not None
+        check_numbers(result.message, result.value)
         yield result.value
         offset = result.value.next_offset
+
+
+def check_numbers(message: str, page: ReadFileResult) -> None:
+    """Check that each line of a page is shown once, with its number and without its end."""
+    if page.total:
+        lines = page.content.removesuffix("\n").split("\n")
+        ends = [line.removesuffix("\r") for line in lines[:-1]]
+        last = lines[-1].removesuffix("\r") if page.content.endswith("\n") else lines[-1]
+        shown = [*ends, last]
+        if page.offset == 0:
+            shown[0] = shown[0].removeprefix("\ufeff")
+        numbered = [f"{number:>6}\t{line}" for number, line in enumerate(shown, page.offset + 1)]
+        cut = re.sub(r" \[\.\.\. [\d,]+ more bytes?\]\n", "\n", message + "\n")
+        assert "\n" + "\n".join(numbered) + "\n" in cut
 
 
 @given(_TEXTS, st.none() | st.integers(1, 20), st.integers(400, 3_000))

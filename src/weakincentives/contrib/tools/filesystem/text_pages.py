@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
 
-from weakincentives.contrib.tools.filesystem.encoding import Encoding
+from weakincentives.contrib.tools.filesystem.encoding import UTF8, Encoding
 from weakincentives.contrib.tools.filesystem.lines import RawLine, line_start, lines_from
 from weakincentives.contrib.tools.filesystem.opened import OpenedFile, Part, past_the_end
 from weakincentives.contrib.tools.filesystem.wording import counted, fitted, hint
@@ -21,6 +21,7 @@ from weakincentives.prompt import ToolResult
 
 _BOM = "\ufeff"
 _UNKNOWN = "\ufffd"
+_END = ord("\n")
 _GUTTER = 8  # characters beside a line: its number, a tab, the line end
 
 
@@ -68,8 +69,11 @@ def show_text(source: TextFile, part: Part, bench: Workbench) -> ToolResult[Read
     file = source.file
     if not file.size:
         return ToolResult(
-            f"{file.name} is empty (0 bytes)", _value(source, part, 0, []), True, True
+            f"{file.name} is empty (0 bytes)", _value(source, part, 0, "", 0), True, True
         )
+    plain = _plain_page(source, part, bench)
+    if plain is not None:
+        return plain
     start, total = _place(source, part.first, bench)
     if part.first >= total:
         last = ReadFileParams(file.path, offset=max(total - DEFAULT_READ_LIMIT, 0))
@@ -79,6 +83,33 @@ def show_text(source: TextFile, part: Part, bench: Workbench) -> ToolResult[Read
     wanted = islice(rows, part.capped(DEFAULT_READ_LIMIT))
     page = _Page(source, part, total, bench)
     return page.result(_filling(wanted, settings.budget))
+
+
+def _plain_page(
+    source: TextFile, part: Part, bench: Workbench
+) -> ToolResult[ReadFileResult] | None:
+    """Return the page if there is nothing to say about its lines: most pages, in one go."""
+    data = source.file.head
+    if source.encoding is not UTF8 or not source.file.whole or b"\r" in data or data[-1] != _END:
+        return None
+    try:
+        lines = data.decode().split("\n")
+    except UnicodeDecodeError:
+        return None
+    total = len(lines) - 1
+    last = min(part.first + part.capped(DEFAULT_READ_LIMIT), total)
+    shown = lines[part.first : last]
+    settings = bench.settings
+    if not shown or len(max(shown, key=len)) > settings.max_line_characters:
+        return None
+    numbered = [f"{number:>6}\t{line}" for number, line in enumerate(shown, part.first + 1)]
+    head = f"{source.file.name}: lines {part.first + 1} to {last} of {total}"
+    more = _Page(source, part, total, bench).more(last)
+    message = "\n".join([head, *numbered, *more])
+    if len(message) > settings.budget:
+        return None
+    value = _value(source, part, total, "\n".join(shown) + "\n", len(shown))
+    return ToolResult(message, value, True, True)
 
 
 def _place(source: TextFile, line: int, bench: Workbench) -> tuple[int, int]:
@@ -145,12 +176,14 @@ class _Page:
         if len(message) > budget:
             rows = [_shortened(rows[0], len(message) - budget)]
             message = fitted([self._message(rows)], "", budget)
-        return ToolResult(message, _value(self.source, self.part, self.total, rows), True, True)
+        content = "".join(row.content for row in rows)
+        value = _value(self.source, self.part, self.total, content, len(rows))
+        return ToolResult(message, value, True, True)
 
     def _message(self, rows: Sequence[_Row]) -> str:
         last = self.part.first + len(rows)
         head = f"{self.source.file.name}: lines {rows[0].number} to {last} of {self.total}"
-        return "\n".join([head, *self._shown(rows), *self._notes(rows), *self._more(last)])
+        return "\n".join([head, *self._shown(rows), *self._notes(rows), *self.more(last)])
 
     def _shown(self, rows: Sequence[_Row]) -> list[str]:
         first = rows[0]
@@ -158,7 +191,8 @@ class _Page:
             rows = [first._replace(text=first.text[1:]), *rows[1:]]
         return [row.shown() for row in rows]
 
-    def _more(self, last: int) -> list[str]:
+    def more(self, last: int) -> list[str]:
+        """Return what is said if lines follow."""
         if last >= self.total:
             return []
         path, view = self.source.file.path, self.source.view
@@ -206,13 +240,13 @@ def _shortened(row: _Row, over: int) -> _Row:
     return row._replace(text=text, content=text + row.content[len(row.text) :], cut=cut)
 
 
-def _value(source: TextFile, part: Part, total: int, rows: Sequence[_Row]) -> ReadFileResult:
-    after = part.first + len(rows)
+def _value(source: TextFile, part: Part, total: int, content: str, shown: int) -> ReadFileResult:
+    after = part.first + shown
     return ReadFileResult(
         path=source.file.path,
-        content="".join(row.content for row in rows),
+        content=content,
         offset=part.first,
-        shown=len(rows),
+        shown=shown,
         total=total,
         next_offset=after if after < total else None,
         size_bytes=source.file.size,
