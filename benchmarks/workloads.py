@@ -21,6 +21,7 @@ from benchmarks import (
     w10_kept,
     w11_redos,
     w12_tool_call,
+    w12s_suite,
 )
 
 MODULES = (
@@ -44,5 +45,6 @@ MODULES = (
     w10_kept,
     w11_redos,
     w12_tool_call,
+    w12s_suite,
 )
 WORKLOADS = {module.WORKLOAD.id: module.WORKLOAD for module in MODULES}
