@@ -41,7 +41,7 @@ QUESTIONS = (
         "     5\tvalue = 321",
         lambda fs: fs.read(PATH),
         at_most(50e-6),
-        repeat=0,
+        repeat=200,
     ),
     Question(
         "ls, a folder of 100",
