@@ -14,6 +14,7 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+_FIRST = frozenset(mark[:1] for mark, _ in _MARKS)
 _CONTROLS = bytes(code for code in range(32) if code not in b"\t\n\r\f\b\x1b") + b"\x7f"
 _FOREIGN = re.compile(rb"[\x80-\xff]")
 _MOST_CONTROLS = 0.02
@@ -47,9 +48,10 @@ def encoding_of(head: bytes, *, whole: bool) -> Encoding:
         head: The beginning.
         whole: There is no more; otherwise a character may be cut off at the end.
     """
-    for mark, name in _MARKS:
-        if head.startswith(mark):
-            return Encoding(name, wide=name != "utf-8-sig")
+    if head[:1] in _FIRST:
+        for mark, name in _MARKS:
+            if head.startswith(mark):
+                return Encoding(name, wide=name != "utf-8-sig")
     sniffed = head[:SNIFFED]
     if b"\0" in sniffed:
         return BINARY

@@ -44,6 +44,7 @@ _KINDS: tuple[tuple[int, bytes, str], ...] = (
     (0, b"MM\0*", "TIFF image"),
     (0, b"\0\0\x01\0", "Windows icon"),
 )
+_FIRST = frozenset({b"\x89", b"G", b"\xff", b"R"})  # how pictures begin
 _START_OF_FRAME = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
@@ -70,6 +71,8 @@ def kind_of_bytes(head: bytes) -> str:
 
 def picture_of(head: bytes) -> Picture | None:
     """Return what the image is that begins so; None if it is none that models can see."""
+    if head[:1] not in _FIRST:
+        return None
     try:
         if head.startswith(b"\x89PNG\r\n\x1a\n"):
             return Picture("PNG", "image/png", *_unpacked(">II", head, 16))

@@ -104,7 +104,7 @@ def _plain_page(
         return None
     numbered = [f"{number:>6}\t{line}" for number, line in enumerate(shown, part.first + 1)]
     head = f"{source.file.name}: lines {part.first + 1} to {last} of {total}"
-    more = _Page(source, part, total, bench).more(last)
+    more = _Page(source, part, total, bench).more(last) if last < total else ()
     message = "\n".join([head, *numbered, *more])
     if len(message) > settings.budget:
         return None
