@@ -61,6 +61,12 @@ def test_a_pattern_may_begin_at_the_root(own: BaseFilesystem):
         assert ask(own, GlobParams(pattern, path)).message.endswith("\nsrc/app.py")
 
 
+def test_the_root_as_a_pattern_means_all_files(own: BaseFilesystem):
+    own.write("src/app.py", "")
+    for pattern in ("/", own.root):
+        assert ask(own, GlobParams(pattern, "src")).message == "1 file matches '**'\nsrc/app.py"
+
+
 def test_links_are_found(own: BaseFilesystem):
     make_link(own, "a.py", "gone")
     assert ask(own, GlobParams("*.py")).message == "1 file matches '*.py'\na.py"

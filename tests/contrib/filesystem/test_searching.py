@@ -145,6 +145,9 @@ def test_of_a_long_line_the_part_around_the_match_is_shown(fs: Filesystem):
         ({"glob": "src/*.py"}, {"src/app.py": 1}),
         ({"glob": "*.{js,md}"}, {"README.md": 1, "web/app.js": 1}),
         ({"glob": "!*.py"}, {"README.md": 1, "web/app.js": 1}),
+        ({"glob": "src/"}, {"src/app.py": 1, "src/lib/tools.py": 2}),
+        ({"glob": "/src/*.py"}, {"src/app.py": 1}),
+        ({"glob": "/src/lib/*.py", "path": "src"}, {"src/lib/tools.py": 2}),
         ({"type": "py"}, {"src/app.py": 1, "src/lib/tools.py": 2}),
         ({"type": "javascript"}, {"web/app.js": 1}),
         ({"type": "py", "glob": "src/*"}, {"src/app.py": 1}),
@@ -162,6 +165,14 @@ def test_filters_choose_the_files(
     files: Filesystem, more: dict[str, object], found: dict[str, int]
 ):
     assert counts(files, **more) == found
+
+
+def test_a_filter_may_begin_with_the_workspace(own: BaseFilesystem):
+    own.write("src/app.py", "foo\n")
+    own.write("app.py", "foo\n")
+    root = own.root.rstrip("/")
+    assert counts(own, glob=f"{root}/src/*.py") == {"src/app.py": 1}
+    assert counts(own, glob=f"{root}/src/*.py", path="src") == {"src/app.py": 1}
 
 
 def test_there_are_types_for_more_than_40_languages():

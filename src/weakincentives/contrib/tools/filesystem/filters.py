@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from weakincentives.contrib.tools.workbench import Workbench
 from weakincentives.filesystem.paths import parents_of
 from weakincentives.filesystem.patterns import Predicate, compile_filter
 
@@ -20,6 +21,23 @@ def leaving_out(patterns: Iterable[str]) -> Predicate | None:
     return lambda path: (
         not any(matches(each) for each in (path, *parents_of(path)) for matches in tests)
     )
+
+
+def below(bench: Workbench, pattern: str, path: str) -> tuple[str, str]:
+    """Return a pattern and the place from which it counts, however the two were given.
+
+    A pattern that begins at the root counts from there, unless it lies below `path`.
+    """
+    root = bench.filesystem.root.rstrip("/")
+    if root and f"{pattern}/".startswith(f"{root}/"):
+        pattern = pattern[len(root) :] or "/"
+    if not pattern.startswith("/"):
+        return pattern, path
+    pattern = pattern.lstrip("/") or "**"
+    if not path:
+        return pattern, path
+    inside = pattern.removeprefix(f"{path}/")
+    return (inside, path) if inside != pattern else (pattern, "")
 
 
 def all_of(tests: Sequence[Predicate]) -> Predicate | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from weakincentives.contrib.tools.filesystem.filters import leaving_out
+from weakincentives.contrib.tools.filesystem.filters import below, leaving_out
 from weakincentives.contrib.tools.filesystem.ignoring import find_files
 from weakincentives.contrib.tools.filesystem.listing import no_directory
 from weakincentives.contrib.tools.filesystem.wording import (
@@ -72,18 +72,7 @@ def head_limit(given: int | None, most: int) -> int:
 
 def _relative(request: GlobParams, bench: Workbench) -> GlobParams:
     """Return the request with a pattern below its path, however the two were given."""
-    path = bench.path(request.path)
-    pattern = request.pattern
-    root = bench.filesystem.root.rstrip("/")
-    if root and pattern.startswith(root + "/"):
-        pattern = pattern[len(root) :]
-    if pattern.startswith("/"):
-        pattern = pattern.lstrip("/") or "**"
-        below = path + "/"
-        if path and pattern.startswith(below):
-            pattern = pattern[len(below) :]
-        else:
-            path = ""
+    pattern, path = below(bench, request.pattern, bench.path(request.path))
     return replace(request, path=path or ".", pattern=pattern)
 
 

@@ -11,7 +11,7 @@ from weakincentives.contrib.tools.filesystem.excerpts import (
     fitting,
 )
 from weakincentives.contrib.tools.filesystem.file_types import globs_of
-from weakincentives.contrib.tools.filesystem.filters import all_of, leaving_out
+from weakincentives.contrib.tools.filesystem.filters import all_of, below, leaving_out
 from weakincentives.contrib.tools.filesystem.finding import head_limit
 from weakincentives.contrib.tools.filesystem.matching import FileHits, Search, Wanted, hits
 from weakincentives.contrib.tools.filesystem.near_names import link_refused, present
@@ -62,7 +62,8 @@ def search_for(request: GrepParams, bench: Workbench) -> Search:
     """
     pattern = re.escape(request.pattern) if request.fixed_string else request.pattern
     compile_regex(pattern, DEFAULT_LIMITS)  # errors speak of the pattern as it was written
-    glob, exclude = request.glob, request.exclude
+    path, exclude = bench.path(request.path), request.exclude
+    glob = None if request.glob is None else _filter(request.glob, path, bench)
     unwanted = [exclude or ""]
     if glob is not None and glob.startswith("!"):
         unwanted.append(glob[1:])
@@ -77,11 +78,19 @@ def search_for(request: GrepParams, bench: Workbench) -> Search:
         glob = glob or names
     return Search(
         pattern=f"(?i){pattern}" if request.ignore_case else pattern,
-        path=bench.path(request.path),
+        path=path,
         glob=glob or None,
         sieve=all_of(sieves),
         ignore=not request.include_ignored,
     )
+
+
+def _filter(glob: str, path: str, bench: Workbench) -> str:
+    """Return a filter as the filesystem takes it; a directory means the files in it."""
+    if glob.startswith("/"):
+        glob, place = below(bench, glob, path)
+        glob = glob if place == path else f"/{glob}"
+    return f"{glob}**" if glob.endswith("/") else glob
 
 
 @dataclass(frozen=True, slots=True)
