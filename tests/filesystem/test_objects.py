@@ -242,7 +242,7 @@ def test_what_is_damaged_is_stored_again_and_then_found(
         with pytest.raises(ObjectError, match="damaged"):
             b"".join(store.chunks(name))
     next_one = store if who == "the same" else ObjectStore(repository / "objects")
-    next_one.refresh()
+    next_one.refresh(closely=True)
     assert not next_one.knows(name)
     assert next_one.read(small)[1] == b"small"  # what is undamaged beside it is still there
     assert put(next_one, large, b"small") == [name, small]

@@ -54,7 +54,7 @@ class Watch:
 
     def look(self, repository: Repository, batch: Batch) -> "Look":
         """Capture the directory, with every new object in `batch`."""
-        repository.objects.refresh()
+        repository.objects.refresh(closely=True)
         epoch = f"{repository.epoch()} {repository.objects.losses}"
         # what was stored may have been removed since
         known = self._known if epoch == self._epoch else None

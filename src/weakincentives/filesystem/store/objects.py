@@ -23,6 +23,7 @@ from weakincentives.filesystem.leftovers import is_temporary
 from weakincentives.filesystem.staging import remove_leftovers
 from weakincentives.filesystem.store.batches import Batch, id_of
 from weakincentives.filesystem.store.deltas import LARGEST, PackError, TooLargeError
+from weakincentives.filesystem.store.inflating import PIECE
 from weakincentives.filesystem.store.loose import loose_stream
 from weakincentives.filesystem.store.packs import Pack, Packed, Stream
 
@@ -128,7 +129,14 @@ class ObjectStore:
             ObjectError: It is missing or damaged; also while its chunks are read.
         """
         place, found = self._opened(object_id)
-        return found._replace(chunks=self._verified(object_id, place, found))
+        if found.size > PIECE:
+            return found._replace(chunks=self._verified(object_id, place, found))
+        with suppress(PackError, OSError):
+            data = b"".join(found.chunks)
+            if id_of(found.kind, data) == object_id:
+                return found._replace(chunks=iter([data]))
+        kind, data = self.read(object_id)
+        return Stream(kind, len(data), iter([data]))
 
     def ids(self) -> Iterator[str]:
         """Yield the id of every object; one that is stored twice comes twice."""
@@ -153,9 +161,11 @@ class ObjectStore:
         known = _nothing if anew else self.knows
         return Batch(self._directory / "pack", known, durable=self._durable)
 
-    def refresh(self) -> None:
-        """Look for packs that have been added or removed."""
+    def refresh(self, *, closely: bool = False) -> None:
+        """Look for packs that have been added or removed; `closely` also for others' writing."""
         with self._refreshing:
+            if closely:
+                self._packs = {n: p for n, p in self._packs.items() if not p.has_changed()}
             self._relist(self._names())
 
     def packs(self) -> dict[str, int]:
@@ -232,20 +242,29 @@ class ObjectStore:
             self._packs, self._trusted, self._damaged = {}, (), {}
 
     def _opened(self, object_id: str) -> "tuple[_Place, Stream]":
-        """Open the first place of an object that can be read; of several, one that is whole."""
+        """Open the first place of an object that can be read.
+
+        A large one is handed on before it is verified, so of several it must be whole.
+        """
         failure: object = None
         for place in self._places(object_id):
             try:
-                if place.is_one_of_several:
-                    for _ in self._verified(object_id, place, place.opened()):
+                found = place.opened()
+                if found.size > PIECE and self._is_in_several(object_id):
+                    for _ in self._verified(object_id, place, found):
                         pass
-                return place, place.opened()
+                    found = place.opened()
+                return place, found
             except (PackError, OSError, ObjectError) as error:
                 failure = _graver(failure, error)
                 self._blame(place, error)
         if isinstance(failure, ObjectError):
             raise failure
         raise _unreadable(object_id, failure)
+
+    def _is_in_several(self, object_id: str) -> bool:
+        key = bytes.fromhex(object_id)
+        return sum(pack.offset_of(key) is not None for pack in self._packs.values()) > 1
 
     def _verified(self, object_id: str, place: "_Place", stream: Stream) -> Iterator[bytes]:
         """Hand on the chunks, the last one when the id is known to be right."""
@@ -332,7 +351,7 @@ class ObjectStore:
             known = self._packs.get(name)
             try:
                 # a damaged pack may have been replaced by a good one of the same name
-                if known is None or known.inode != inode or known.has_changed():
+                if known is None or known.inode != inode:
                     known = Pack(self._pack_file(name, "idx"))
                 packs[name] = known
             except FileNotFoundError:
@@ -396,13 +415,13 @@ class _Place(NamedTuple):
 
     pack: Pack | None
     opened: Callable[[], Stream]
-    is_one_of_several: bool = False
 
 
 def _in_packs(key: bytes, packs: Iterable[Pack]) -> Iterator[_Place]:
-    found = [(pack, offset) for pack in packs if (offset := pack.offset_of(key)) is not None]
-    for pack, offset in found:
-        yield _Place(pack, partial(pack.stream, offset), len(found) > 1)
+    for pack in packs:
+        offset = pack.offset_of(key)
+        if offset is not None:
+            yield _Place(pack, partial(pack.stream, offset))
 
 
 def _whole(stream: Stream) -> tuple[str, bytes]:
