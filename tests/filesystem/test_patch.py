@@ -168,6 +168,9 @@ CASES: dict[str, tuple[Tree, Tree]] = {
 NAMES = [
     b"with blank",
     b" at the edges ",
+    b"directory /with blank /at the end ",
+    b"two of them  / ",
+    b"blank /and caf\xc3\xa9",
     b'with "quotes"',
     b"with 'quotes'",
     b"with\ttab",

@@ -174,7 +174,7 @@ def quoted(name: bytes) -> bytes:
 
 def _header(change: Change, section: Section) -> bytes:
     source = section.before.path if section.before else change.path
-    names = quoted(b"a/" + encoded(source)), quoted(b"b/" + encoded(change.path))
+    names = _header_name(b"a/", source), _header_name(b"b/", change.path)
     lines = [b"diff --git %b %b" % names]
     old, new = section.modes
     if old is None:
@@ -188,6 +188,12 @@ def _header(change: Change, section: Section) -> bytes:
         lines.append(b"rename from " + quoted(encoded(change.source)))
         lines.append(b"rename to " + quoted(encoded(change.path)))
     return b"\n".join(lines) + b"\n"
+
+
+def _header_name(prefix: bytes, path: str) -> bytes:
+    name = quoted(prefix + encoded(path))
+    # where a directory ends with a blank git cannot tell where the first name ends
+    return b'"%b"' % name if " /" in path and not name.startswith(b'"') else name
 
 
 def _labels(section: Section) -> tuple[bytes, bytes]:
