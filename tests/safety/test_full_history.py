@@ -151,6 +151,29 @@ def test_a_store_that_fills_up_keeps_all_and_room_can_be_made(
         assert fs.history.verify() == []
 
 
+def test_the_latest_snapshots_can_be_forgotten_where_no_byte_is_free(light_directory: Path) -> None:
+    path, root = light_directory / "store", light_directory / "workspace"
+    path.mkdir()
+    root.mkdir()
+    choice = random.Random(1)
+    with mounted(path, size="256k") as done, HostFilesystem(root, git_dir=path) as fs:
+        if not done:
+            return
+        kept = [fs.snapshot()]
+        with pytest.raises(SnapshotError):
+            while True:
+                (root / "changes").write_bytes(choice.randbytes(5_000))
+                kept.append(fs.snapshot())
+        fill_up(path)
+        fs.history.forget(*kept[2:])
+        assert list(fs.history.list()) == kept[:2]
+        (path / REST).unlink()
+        fs.history.gc()
+        assert fs.history.verify() == []
+        fs.snapshot()
+        assert len(fs.history.list()) == 3
+
+
 POINTS = ["restore.staged", "restore.decided", "restore.removed", "restore.made", "restore.stored"]
 
 

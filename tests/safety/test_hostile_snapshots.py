@@ -83,7 +83,7 @@ def test_other_objects_are_no_snapshots(stage: Stage) -> None:
 
 @pytest.mark.parametrize(
     "place",
-    ["/dev/null", "", ".", "/", "/proc/self", "/tmp", "relative", "~", "x" * 5_000, "\udcff"],
+    ["/dev/null", "", ".", "/", "/proc/self", "/tmp", "relative", "~", "x" * 5_000, "\udcff", "\0"],
 )
 def test_only_a_store_of_ours_is_looked_into(stage: Stage, place: str) -> None:
     refused(stage, replace(stage.kept["one"], git_dir=place))
@@ -110,7 +110,7 @@ def test_a_store_of_git_is_none_of_ours(stage: Stage, light_directory: Path) -> 
     )
 
 
-@pytest.mark.parametrize("root", ["", ".", "/", "/etc", "x" * 5_000, "~"])
+@pytest.mark.parametrize("root", ["", ".", "/", "/etc", "x" * 5_000, "~", "\0"])
 def test_a_snapshot_of_another_workspace_is_refused(stage: Stage, root: str) -> None:
     with stage.opened() as fs, pytest.raises(SnapshotRestoreError):
         fs.restore(replace(stage.kept["one"], root_path=root))
@@ -120,17 +120,33 @@ def test_a_snapshot_of_another_workspace_is_refused(stage: Stage, root: str) -> 
 @pytest.mark.parametrize("place", ["/dev/null", "/proc/self", "/", "/dev", "/etc/hostname"])
 def test_nothing_is_made_where_something_else_is(light_directory: Path, place: str) -> None:
     before = os.lstat(place)
-    with (
-        pytest.raises((SnapshotError, OSError)),
-        HostFilesystem(light_directory, git_dir=place) as fs,
-    ):
-        fs.snapshot()
+    with HostFilesystem(light_directory, git_dir=place) as fs:
+        for asked in (fs.snapshot, fs.history.list, fs.history.gc):
+            with pytest.raises(SnapshotError, match=r"not made by this package|must not be in"):
+                asked()
+        assert fs.git_dir is None
+        fs.cleanup()
     after = os.lstat(place)
     assert (after.st_mode, after.st_rdev, after.st_ino) == (
         before.st_mode,
         before.st_rdev,
         before.st_ino,
     )
+
+
+@pytest.mark.parametrize("place", ["/etc/hostname/store", "/proc/self/store", "x" * 5_000])
+def test_a_place_where_no_store_can_be_is_no_obstacle_before_it_is_used(
+    light_directory: Path, place: str
+) -> None:
+    with HostFilesystem(light_directory, git_dir=place) as fs:
+        fs.write("a", "works")
+        with pytest.raises(SnapshotError, match="Failed to create snapshot"):
+            fs.snapshot()
+
+
+def test_a_place_that_cannot_be_one_is_a_mistake(light_directory: Path) -> None:
+    with pytest.raises(ValueError, match="git_dir holds a NUL character"):
+        HostFilesystem(light_directory, git_dir="\0")
 
 
 # --- what is in the store ---

@@ -64,6 +64,8 @@ class HostFilesystem(DirectoryFilesystem):
             cross_mounts=cross_mounts,
         )
         place = git_dir if git_dir is not None else _git_dir
+        if place is not None and "\0" in os.fspath(place):
+            raise ValueError(f"git_dir holds a NUL character: {os.fspath(place)!r}")
         self._history = History(
             self._directory,
             os.path.abspath(given),  # noqa: PTH100 # the spelling, links kept

@@ -16,6 +16,8 @@ from weakincentives.filesystem.paths import os_error
 from weakincentives.filesystem.staging import sync_directory
 
 _SIZE = 4096
+# there is none, or it is somebody else's, which is told to who wants to use it
+_NO_STORE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EACCES})
 
 
 class Intent(msgspec.Struct, frozen=True):
@@ -47,8 +49,10 @@ class IntentFile:
             if not stat.S_ISREG(self._path.lstat().st_mode):
                 return None
             data = self._path.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        except OSError as error:
+            if error.errno in _NO_STORE:
+                return None
+            raise
         digest, _, rest = data.partition(b"\n")
         record, _, _ = rest.partition(b"\n")
         if digest != hashlib.sha256(record).hexdigest().encode() or not record:
