@@ -14,6 +14,7 @@ from weakincentives.filesystem.archives.format import (
     ArchiveLimits,
 )
 from weakincentives.filesystem.archives.state import read_archive
+from weakincentives.filesystem.archives.telling import about
 from weakincentives.filesystem.archives.tree import (
     ArchivedFile,
     ArchivedFolder,
@@ -53,7 +54,8 @@ class ArchiveFilesystem(ReadableFilesystem):
         """
         super().__init__(limits=limits)
         self._path = Path(path)
-        state = read_archive(self._path, archive_limits)
+        with about(self._path):
+            state = read_archive(self._path, archive_limits)
         self.manifest = state.manifest
         self._root_node = state.root
         self._last = ("", state.root)  # where something was looked up last

@@ -36,6 +36,7 @@ from weakincentives.filesystem.archives.reuse import (
     EarlierArchive,
     earlier_archive,
 )
+from weakincentives.filesystem.archives.telling import about
 from weakincentives.filesystem.archives.zipwriter import Copy, Stored, ZipWriter, pack
 from weakincentives.filesystem.compression import BEST, Codec
 from weakincentives.filesystem.faults import reached
@@ -78,17 +79,18 @@ def export_archive(
         raise ValueError(f"created_at must have a time zone: {created_at!r}")
     date = (created_at or datetime.now(UTC)).astimezone(UTC).isoformat()
     path.parent.mkdir(parents=True, exist_ok=True)
-    directory = os.open(path.parent, _DIRECTORY)
-    try:
-        _sweep(directory)
-        with earlier_archive(previous, codec) as earlier:
-            export = _Export(fs, earlier, codec, date)
-            store_file(directory, path.name, export.write, durable=True)
-        reached(RENAMED)
-        sync_directory(directory)
-        reached(SYNCED)
-    finally:
-        os.close(directory)
+    with about(path):
+        directory = os.open(path.parent, _DIRECTORY)
+        try:
+            _sweep(directory)
+            with earlier_archive(previous, codec) as earlier:
+                export = _Export(fs, earlier, codec, date)
+                store_file(directory, path.name, export.write, durable=True)
+            reached(RENAMED)
+            sync_directory(directory)
+            reached(SYNCED)
+        finally:
+            os.close(directory)
     return len(export.files)
 
 

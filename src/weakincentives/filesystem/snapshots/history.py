@@ -5,6 +5,7 @@ files, a restore of all or of some paths or an import, becomes a commit first, a
 the directory is rolled to it: so each can be finished after a crash, and undone.
 """
 
+import errno
 import logging
 import os
 from collections.abc import Callable, Generator, Sequence
@@ -15,9 +16,10 @@ from pathlib import Path
 from threading import RLock
 from uuid import uuid4
 
-from weakincentives.errors import SnapshotError, SnapshotRestoreError
+from weakincentives.errors import SnapshotError, SnapshotRestoreError, WinkError
+from weakincentives.filesystem.leftovers import is_hidden
 from weakincentives.filesystem.limits import LimitExceededError
-from weakincentives.filesystem.paths import outermost
+from weakincentives.filesystem.paths import os_error, outermost, shown
 from weakincentives.filesystem.readable import ReadableFilesystem
 from weakincentives.filesystem.rooted import RootedDirectory
 from weakincentives.filesystem.snapshots.intake import store_state
@@ -88,7 +90,8 @@ class History:
         """
         if self._unfinished:
             raise SnapshotRestoreError(
-                "Failed to restore, and to go back: take a snapshot to try again before you go on"
+                f"Failed to restore {self._root!r}, and to go back: take a snapshot to try again"
+                " before you go on"
             )
         self._watch.touch(path)
 
@@ -117,7 +120,7 @@ class History:
             with self._settled() as repository:
                 return self._taken(repository, tag)
         except (OSError, ObjectError, SnapshotError) as error:
-            raise SnapshotError(f"Failed to create snapshot: {error}") from error
+            raise SnapshotError(f"Failed to create snapshot: {self._told(error)}") from error
 
     def restore(
         self,
@@ -150,14 +153,21 @@ class History:
         except (SnapshotRestoreError, LimitExceededError):
             raise
         except (OSError, ObjectError, SnapshotError) as error:
-            raise SnapshotRestoreError(f"Failed to restore {snapshot}: {error}") from error
+            raise SnapshotRestoreError(
+                f"Failed to restore {snapshot}: {self._told(error)}"
+            ) from error
 
     def replace(self, state: ReadableFilesystem, name: str) -> None:
         """Make everything as it is in `state`, which is called `name`."""
-        with self._settled() as repository:
-            before = self._taken(repository, f"before import of {name}")
-            ref = self._stored(repository, state, f"import of {name}")
-            self._roll_to(repository, ref, before, self._view(repository, ref))
+        try:
+            with self._settled() as repository:
+                before = self._taken(repository, f"before import of {name}")
+                ref = self._stored(repository, state, f"import of {name}")
+                self._roll_to(repository, ref, before, self._view(repository, ref))
+        except OSError as error:
+            raise self._told(error) from error
+        except ObjectError as error:
+            raise SnapshotError(f"Failed to import {shown(name)!r}: {error}") from error
 
     def return_to(self, commit: str) -> None:
         """Make everything as a commit of ours says, because a savepoint is rolled back."""
@@ -167,7 +177,9 @@ class History:
                 self._taken(repository, f"before rollback to {commit}")
                 self._apply(repository, commit, self._view(repository, commit))
         except (OSError, ObjectError) as error:
-            raise SnapshotRestoreError(f"Failed to return to {commit}: {error}") from error
+            raise SnapshotRestoreError(
+                f"Failed to return to {commit}: {self._told(error)}"
+            ) from error
 
     def view(self, snapshot: FilesystemSnapshot) -> SnapshotFilesystem:
         """Return the state that `snapshot` keeps, to read and compare."""
@@ -175,7 +187,9 @@ class History:
             try:
                 return self._view(self._opened_for(snapshot), snapshot.commit_ref)
             except (OSError, ObjectError) as error:
-                raise SnapshotRestoreError(f"Failed to restore {snapshot}: {error}") from error
+                raise SnapshotRestoreError(
+                    f"Failed to restore {snapshot}: {self._told(error)}"
+                ) from error
 
     def finish(self) -> None:
         """Finish a restore or an import that was decided and then interrupted."""
@@ -207,6 +221,16 @@ class History:
             if repository is not None:
                 repository.remove()
 
+    def _told(self, error: Exception) -> Exception:
+        """Return the error with a place, if it names none or a name that nobody sees."""
+        if not isinstance(error, OSError) or isinstance(error, WinkError):
+            return error
+        name = "" if error.filename is None else os.fsdecode(error.filename)
+        if name and not name.startswith("/proc/") and not is_hidden(name):
+            return error
+        text = f"{error.strerror or 'Failed'} in the workspace, or in its store {self._place}"
+        return os_error(error.errno or errno.EIO, self._root, text)
+
     @contextmanager
     def _settled(self) -> Generator[Repository, None, None]:
         """Hold the store, with nothing left to finish."""
@@ -226,7 +250,10 @@ class History:
             self._intents.clear()
             return
         if not self._may_recover:
-            raise SnapshotError("An interrupted restore must be finished first: open for writing")
+            raise SnapshotError(
+                "An interrupted restore must be finished first, so open the directory for writing:"
+                f" {self._root!r}"
+            )
         _log.warning("A restore was interrupted, and is finished now: %r", self._root)
         try:
             self._watch.changed_outside()
@@ -236,7 +263,8 @@ class History:
         except (OSError, ObjectError, SnapshotError) as error:
             raise SnapshotRestoreError(
                 f"Failed to restore: an interrupted restore of {str(self._real_root)!r} cannot be"
-                f" finished ({error}); mend that, or open the directory with read_only=True"
+                f" finished ({self._told(error)}); mend that, or open the directory with"
+                " read_only=True"
             ) from error
 
     def _opened(self) -> Repository:
@@ -379,7 +407,7 @@ class History:
         except (OSError, ObjectError, SnapshotError) as error:
             self._unfinished = True
             raise SnapshotRestoreError(
-                f"Failed to restore, and to go back: {error};"
+                f"Failed to restore, and to go back: {self._told(error)};"
                 " the next snapshot or restore goes on with it"
             ) from error
 

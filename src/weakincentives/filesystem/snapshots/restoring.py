@@ -19,7 +19,7 @@ from weakincentives.filesystem.rooted import RootedDirectory
 from weakincentives.filesystem.snapshots.closed import open_up, pinned, set_permissions
 from weakincentives.filesystem.snapshots.mountpoints import MountPoints
 from weakincentives.filesystem.snapshots.planning import RestorePlan
-from weakincentives.filesystem.snapshots.staged import FEW, Staged
+from weakincentives.filesystem.snapshots.staged import FEW, Staged, named
 from weakincentives.filesystem.snapshots.view import SnapshotFilesystem
 from weakincentives.filesystem.store.objects import ObjectStore
 from weakincentives.filesystem.store.trees import DIRECTORY
@@ -114,15 +114,16 @@ class _Restore:
     def apply(self, staged: Staged) -> None:
         for path in self._plan.removed:
             gone = suppress(FileNotFoundError, NotADirectoryError)
-            with gone, self._parent(path) as (parent, name):
+            with gone, named(path), self._parent(path) as (parent, name):
                 staging.remove(parent, name)
             reached("restore.removed")
         for path, _ in self._plan.directories:
-            with self._parent(path) as (parent, name), suppress(FileExistsError):
+            there = suppress(FileExistsError)
+            with named(path), self._parent(path) as (parent, name), there:
                 os.mkdir(name, 0o700, dir_fd=parent)
             reached("restore.made")
         for number, (path, _, _) in enumerate(self._plan.stored):
-            with self._parent(path) as (parent, name):
+            with named(path), self._parent(path) as (parent, name):
                 staged.put(number, (parent, name))
             reached("restore.stored")
         self._opened_up |= staged.opened_up
@@ -161,14 +162,14 @@ class _Restore:
         """Set permissions; a directory after what is in it, because it may close it."""
         modes = dict(self._plan.modes) | dict(self._plan.directories)
         for path in modes:
-            with self._parent(path):
+            with named(path), self._parent(path):
                 pass  # open from here on, until its own turn comes
         for path in self._opened_up:
             entry = self._target.entry(path)
             if path and entry is not None and entry.mode == DIRECTORY:
                 modes[path] = self._target.permissions(path, DIRECTORY)
         for path in sorted(modes, key=lambda path: path.count("/"), reverse=True):
-            with self._reached(path) as (parent, name):
+            with named(path), self._reached(path) as (parent, name):
                 set_permissions(parent, name, modes[path])
             reached("restore.mode")
 

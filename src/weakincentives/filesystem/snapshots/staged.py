@@ -1,19 +1,20 @@
 """Where the new content of a restore waits: out of sight, on the file system that it is for."""
 
 import os
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Self
 
 from weakincentives.filesystem import staging
 from weakincentives.filesystem.leftovers import temporary_name
-from weakincentives.filesystem.paths import join
-from weakincentives.filesystem.rooted import RootedDirectory
+from weakincentives.filesystem.limits import TimeLimitError
+from weakincentives.filesystem.paths import brief, join, shown
+from weakincentives.filesystem.rooted import RootedDirectory, explained
 from weakincentives.filesystem.snapshots.closed import open_up, set_mode
 from weakincentives.filesystem.snapshots.mountpoints import MountPoints
 from weakincentives.filesystem.snapshots.planning import RestorePlan
-from weakincentives.filesystem.store.objects import ObjectStore
+from weakincentives.filesystem.store.objects import ObjectError, ObjectStore
 from weakincentives.filesystem.store.trees import LINK, TreeEntry
 
 FEW = 8
@@ -21,6 +22,19 @@ FEW = 8
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+
+@contextmanager
+def named(path: str) -> Generator[None, None, None]:
+    """Let errors name the path that they are about, and nothing that is hidden."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, TimeLimitError):
+            raise
+        raise explained(error, path) from error
+    except ObjectError as error:
+        raise ObjectError(f"{shown(brief(path))!r} cannot be brought back: {error}") from error
 
 
 class Staged:
@@ -56,8 +70,9 @@ class Staged:
         """Write all content, verified, and bring it to the disk."""
         few = len(plan.stored) <= FEW
         for number, (path, entry, permissions) in enumerate(plan.stored):
-            area = self._area(self._points.home(path))
-            _write(area, str(number), objects, entry, permissions, durable=few)
+            with named(path):
+                area = self._area(self._points.home(path))
+                _write(area, str(number), objects, entry, permissions, durable=few)
             self._waiting.append(area)
         for area in () if few else self._areas.values():
             staging.sync_filesystem(area)

@@ -1,12 +1,15 @@
 """Files that are written out of sight, brought to the disk together, and then named."""
 
 import _thread
+import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
 from weakincentives.filesystem.leftovers import temporary_name
+from weakincentives.filesystem.paths import os_error
 from weakincentives.filesystem.staging import write_all
 
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -19,12 +22,13 @@ class HiddenFile:
         """Write `data` to a new file in `directory`."""
         self._path = directory / temporary_name()
         self._is_named = False
-        self.descriptor = os.open(self._path, _NEW_FILE, 0o600)
-        try:
-            write_all(self.descriptor, data)
-        except BaseException:
-            self.__exit__()
-            raise
+        with _told(directory):
+            self.descriptor = os.open(self._path, _NEW_FILE, 0o600)
+            try:
+                write_all(self.descriptor, data)
+            except BaseException:
+                self.__exit__()
+                raise
 
     def __enter__(self) -> Self:
         """Use as a context manager."""
@@ -40,8 +44,18 @@ class HiddenFile:
 
     def name(self, target: Path) -> None:
         """Give the file its name, in place of what has it."""
-        self._path.rename(target)
+        with _told(target):
+            self._path.rename(target)
         self._is_named = True
+
+
+@contextmanager
+def _told(path: Path) -> Generator[None, None, None]:
+    """Let errors name `path`, and not what nobody sees."""
+    try:
+        yield
+    except OSError as error:
+        raise os_error(error.errno or errno.EIO, str(path), error.strerror or "") from error
 
 
 def sync_files(descriptors: Sequence[int]) -> None:
