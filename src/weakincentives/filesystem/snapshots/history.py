@@ -251,8 +251,7 @@ class History:
             return
         if not self._may_recover:
             raise SnapshotError(
-                "An interrupted restore must be finished first, so open the directory for writing:"
-                f" {self._root!r}"
+                f"An interrupted restore must be finished first: open for writing {self._root!r}"
             )
         _log.warning("A restore was interrupted, and is finished now: %r", self._root)
         try:
