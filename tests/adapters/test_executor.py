@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.adapters.bench import TOOLS, Bench, Many, Note, Write, files
+from tests.adapters.bench import TOOLS, Bench, Many, Note, Write, files, write_many
 from weakincentives.adapters import (
     FileSeen,
     ToolCall,
@@ -20,10 +20,18 @@ from weakincentives.filesystem import (
     FilesystemSnapshot,
     FileWritten,
     HostFilesystem,
+    InMemoryFilesystem,
     ReadableFilesystem,
 )
 from weakincentives.filesystem.testing import MockFilesystem
-from weakincentives.prompt import PromptError, Tool, ToolContext, ToolResult
+from weakincentives.prompt import (
+    MarkdownSection,
+    Prompt,
+    PromptError,
+    Tool,
+    ToolContext,
+    ToolResult,
+)
 from weakincentives.runtime import (
     Budget,
     BudgetExceededError,
@@ -154,6 +162,37 @@ def test_a_tool_that_calls_tools_is_one_transaction(bench: Bench):
     assert bench.state() == ({"a": "", "b": ""}, (Note("a"), Note("b")))
     tools = [each.tool for each in bench.session[ToolInvoked].all()]
     assert tools == ["write_file", "write_file", "outer"] * 2
+
+
+class LateWorkspace(MarkdownSection[Any]):
+    """A section whose files are made when somebody asks."""
+
+    def __init__(self) -> None:
+        self._files: InMemoryFilesystem | None = None
+        super().__init__(title="Late", template="Files.", tools=[Tool("act", "Acts.", self.act)])
+
+    @property
+    def filesystem(self) -> InMemoryFilesystem:
+        if self._files is None:
+            self._files = InMemoryFilesystem()
+            self._files.write("mounted", "old")
+        return self._files
+
+    def act(self, params: Many, *, context: ToolContext) -> ToolResult[str]:
+        self.filesystem.delete("mounted")
+        return write_many(params, context=context)
+
+
+@pytest.mark.parametrize("fail", ["", "result"])
+def test_a_workspace_that_is_made_inside_the_call_is_part_of_it(fail: str):
+    section = LateWorkspace()
+    prompt = Prompt(ns="a", key="b", sections=[section])
+    rendered = prompt.render()
+    executor = ToolExecutor(rendered.tools, context=ToolContext(prompt, rendered, None, Session()))
+    outcome = executor.execute(ToolCall("act", {"paths": ["a"], "fail": fail}))
+    assert outcome.result.success is not bool(fail)
+    found = [each.path for each in section.filesystem.glob("**")]
+    assert found == (["mounted"] if fail else ["a"])
 
 
 # --- calls that only read ---

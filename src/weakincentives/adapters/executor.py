@@ -68,7 +68,8 @@ class ToolExecutor:
 
         Args:
             tools: What a model may call.
-            context: What every handler is given; the call's id is added.
+            context: What every handler is given; the call's id is added, and the workspace of
+                the prompt if it has no filesystem.
             policies: Who may forbid a call, asked in this order.
             max_result_characters: Where the text for the model is cut off.
             clock: Gives seconds, for durations.
@@ -128,7 +129,7 @@ class ToolExecutor:
             return ToolResult.error(self._unknown(call.name))
         try:
             params = run.params = tool.parse(call.arguments)
-            mine = context.for_call(call.call_id, context.filesystem)
+            mine = context.for_call(call.call_id, _workspace(context))
             checked = CheckedCall(call, tool, params, mine)
             with self._limited():
                 return self._permitted(checked, run)
@@ -262,6 +263,13 @@ class _Before:
         if not isinstance(self.filesystem, ReadableFilesystem):
             return None
         return diff(self.filesystem.view(self.snapshot), self.filesystem)
+
+
+def _workspace(context: ToolContext) -> Filesystem | None:
+    """Return the files of a call: a workspace that is made late is there before the handler."""
+    if context.filesystem is not None or context.prompt is None:
+        return context.filesystem
+    return context.prompt.filesystem()
 
 
 def _only_reading(call: CheckedCall) -> ToolResult[Any]:
