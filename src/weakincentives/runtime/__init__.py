@@ -1,4 +1,4 @@
-"""What turns a filesystem into a workspace: events, deadlines, budgets, clocks, tracing."""
+"""What turns a filesystem into a workspace: events, deadlines, budgets, transactions, tracing."""
 
 from weakincentives.runtime.budget import (
     Budget,
@@ -7,6 +7,7 @@ from weakincentives.runtime.budget import (
     Excess,
     TokenUsage,
 )
+from weakincentives.runtime.checkpoints import SessionFile, checkpoint, files_of, rollback_to
 from weakincentives.runtime.clock import SYSTEM_CLOCK, Clock, ManualClock, SystemClock
 from weakincentives.runtime.deadlines import Deadline, DeadlineExceededError
 from weakincentives.runtime.events import (
@@ -43,6 +44,7 @@ from weakincentives.runtime.tracing import (
     start_span,
     use_tracing,
 )
+from weakincentives.runtime.transactions import Transaction, current_transaction, transaction
 
 __all__ = [
     "NO_TRACING",
@@ -66,22 +68,29 @@ __all__ = [
     "PromptExecuted",
     "PromptRendered",
     "PublishResult",
+    "SessionFile",
     "SessionReset",
     "Span",
     "SystemClock",
     "TokenUsage",
     "ToolInvoked",
     "Tracing",
+    "Transaction",
+    "checkpoint",
     "current_tracing",
+    "current_transaction",
+    "files_of",
     "filesystem_span",
     "model_span",
     "prompt_span",
     "restore_snapshot",
+    "rollback_to",
     "start_span",
     "take_snapshot",
     "tell_changes",
     "tell_response",
     "tell_result",
     "tool_span",
+    "transaction",
     "use_tracing",
 ]
