@@ -31,6 +31,7 @@ Everything the operating system has a name for stays builtin. What is ours is a
     │   ├── ProviderError                   no answer                adapters/problems.py
     │   │   ├── ThrottledError, TransientError                       tried again
     │   │   └── InvalidRequestError, AuthenticationError, ContextTooLongError
+    │   ├── UnknownModelError (ValueError), MissingExtraError (ImportError)  adapters/models.py
     │   └── StepLimitError, OutputError, ModelRefusedError, RunCancelledError, ScriptError
     ├── SavepointError (RuntimeError)       ended, or not rolled back filesystem/savepoints.py
     └── SnapshotError (RuntimeError)        no snapshot              errors.py

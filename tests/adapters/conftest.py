@@ -23,3 +23,10 @@ def fs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BaseFilesyste
 @pytest.fixture
 def bench(fs: BaseFilesystem) -> Bench:
     return Bench(fs)
+
+
+@pytest.fixture
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave nothing in the environment that changes a request to a provider."""
+    for name in ("OPENAI_API_KEY", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)

@@ -17,6 +17,7 @@ from weakincentives.adapters.conversation import (
 from weakincentives.adapters.core import ProviderAdapter
 from weakincentives.adapters.events import ModelResponded, RequestRetried
 from weakincentives.adapters.executor import MAX_RESULT_CHARACTERS, ToolExecutor, ToolOutcome
+from weakincentives.adapters.models import MissingExtraError, UnknownModelError, adapter_for
 from weakincentives.adapters.options import RunOptions
 from weakincentives.adapters.policies import (
     AllowedPaths,
@@ -62,6 +63,7 @@ __all__ = [
     "FileSeen",
     "InvalidRequestError",
     "Message",
+    "MissingExtraError",
     "ModelRefusedError",
     "ModelResponded",
     "OutputError",
@@ -90,6 +92,8 @@ __all__ = [
     "ToolMessage",
     "ToolOutcome",
     "TransientError",
+    "UnknownModelError",
     "UserMessage",
+    "adapter_for",
     "partial_response",
 ]

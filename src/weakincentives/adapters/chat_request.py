@@ -1,0 +1,134 @@
+"""A request in the words of the Chat Completions API, which many servers understand."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias, cast
+
+from weakincentives.adapters.calls import ToolCall
+from weakincentives.adapters.conversation import (
+    AssistantMessage,
+    CompletionRequest,
+    Message,
+    OutputFormat,
+    ToolDefinition,
+    ToolMessage,
+)
+from weakincentives.serde import encode
+
+MaxTokensField: TypeAlias = Literal["max_completion_tokens", "max_tokens"]
+"""What a server calls the longest answer: newer models refuse the one, older servers the other."""
+
+RETURNED = ("reasoning_content", "reasoning_details")
+"""What some servers want back with a message that called tools."""
+
+CALL_EXTRAS = "call_extras"
+"""Where the extras of a message have what servers want back with each call, by its id."""
+
+
+def chat_body(
+    request: CompletionRequest,
+    *,
+    max_tokens_field: MaxTokensField,
+    native_output: bool,
+    with_extras: bool,
+) -> dict[str, Any]:
+    """Return what is sent, but for the model.
+
+    Args:
+        request: What the model is asked.
+        max_tokens_field: What the server calls the longest answer.
+        native_output: Whether the server sees to it that the answer is `request.output`.
+        with_extras: Whether the server gets back what only it understands.
+    """
+    body: dict[str, Any] = {
+        "messages": [_message(each, with_extras=with_extras) for each in request.messages]
+    }
+    if request.tools:
+        body["tools"] = [_tool(each) for each in request.tools]
+    if request.output is not None and native_output:
+        body["response_format"] = _format(request.output)
+    if request.max_tokens is not None:
+        body[max_tokens_field] = request.max_tokens
+    if request.temperature is not None:
+        body["temperature"] = request.temperature
+    return body
+
+
+def sendable(text: str) -> str:
+    """Return text that UTF-8 can say: halves of a character are joined, or replaced."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def _message(message: Message, *, with_extras: bool) -> dict[str, Any]:
+    match message:
+        case ToolMessage():
+            content = sendable(message.text)
+            return {"role": "tool", "tool_call_id": message.call_id, "content": content}
+        case AssistantMessage() if message.tool_calls:
+            return _calling(message, message.extras if with_extras else {})
+        case _:
+            return {"role": message.role, "content": sendable(message.text)}
+
+
+def _calling(message: AssistantMessage, extras: Mapping[str, object]) -> dict[str, Any]:
+    by_call = cast("Mapping[str, Mapping[str, Any]]", extras.get(CALL_EXTRAS, {}))
+    return {
+        "role": "assistant",
+        "content": sendable(message.text) or None,
+        "tool_calls": [
+            {
+                "id": call.call_id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": _arguments(call)},
+                **by_call.get(call.call_id, {}),
+            }
+            for call in message.tool_calls
+        ],
+        **{name: extras[name] for name in RETURNED if name in extras},
+    }
+
+
+def _arguments(call: ToolCall) -> str:
+    """Return the arguments as JSON of an object, as it came if it is that.
+
+    Servers that read them to fill in a template refuse the whole conversation otherwise, and
+    what was wrong is told to the model in the answer to the call.
+    """
+    if not isinstance(call.arguments, str):
+        return encode(call.arguments).decode()
+    if not call.arguments.strip():
+        return "{}"
+    try:
+        is_object = isinstance(json.loads(call.arguments), dict)
+    except (ValueError, RecursionError):
+        is_object = False
+    sent = call.arguments if is_object else json.dumps({"invalid_arguments": call.arguments})
+    return sendable(sent)
+
+
+def _tool(tool: ToolDefinition) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.schema}
+    return {"type": "function", "function": function}
+
+
+def _format(output: OutputFormat) -> dict[str, Any]:
+    named = {"name": output.name, "schema": output.schema, "strict": _is_strict(output.schema)}
+    return {"type": "json_schema", "json_schema": named}
+
+
+def _is_strict(schema: object) -> bool:
+    """Return whether a schema is one that can be kept to exactly: nothing in it is optional."""
+    if isinstance(schema, list):
+        return all(_is_strict(each) for each in cast("list[object]", schema))
+    if not isinstance(schema, dict):
+        return True
+    node = cast("dict[str, Any]", schema)
+    if "properties" in node and set(node["properties"]) != set(node.get("required", ())):
+        return False
+    if node.get("type") == "object" and node.get("additionalProperties") is not False:
+        return False
+    return all(_is_strict(each) for each in node.values())

@@ -1,0 +1,276 @@
+"""OpenAI and whatever speaks its Chat Completions API: local servers, routers, other providers.
+
+Needs the extra `openai`. The SDK's own retries are off: a run has its own. Of the environment
+only `OPENAI_API_KEY` is read, and only where no key is given; proxies and certificates are
+those of the machine.
+"""
+
+import json
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing
+from typing import Any, TypeAlias, cast
+
+import httpx2
+from openai import APIConnectionError, APIResponse, APIStatusError, APITimeoutError, OpenAI
+
+from weakincentives.adapters.chat_answer import ChatAnswer
+from weakincentives.adapters.chat_request import MaxTokensField, chat_body
+from weakincentives.adapters.conversation import Completion, CompletionRequest
+from weakincentives.adapters.core import ProviderAdapter
+from weakincentives.adapters.failures import (
+    Endpoint,
+    broken_off,
+    refusal,
+    too_slow,
+    unreachable,
+)
+from weakincentives.adapters.problems import (
+    AuthenticationError,
+    InvalidRequestError,
+    ProviderError,
+)
+from weakincentives.adapters.server_events import event_data
+
+__all__ = ["MaxTokensField", "OpenAIAdapter"]
+
+_Ask: TypeAlias = Callable[..., AbstractContextManager[APIResponse[Any]]]
+
+_URL = "https://api.openai.com/v1"
+_KEY = "OPENAI_API_KEY or api_key"
+_NO_KEY = "none"
+_TIMEOUT = 600.0
+_SHOWN = 200
+_MOST_BYTES = 64 * 1024 * 1024
+
+# what servers refuse, and the argument of the adapter that leaves it out
+_UNKNOWN = "(?=.*(not support|unsupported|recogni[sz]|unknown|not permitted|unexpected))"
+_HINTS = (
+    (f"{_UNKNOWN}(?=.*stream_options)", "give stream_usage=False"),
+    (f"{_UNKNOWN}(?=.*(response_format|json_schema|grammar))", "give native_output=False"),
+    ("(?=.*grammar)(?=.*tools)", "give native_output=False"),
+    ("(?=.*not support tools)", "take a model that can call tools"),
+)
+_MAX_TOKENS = f"{_UNKNOWN}(?=.*max_(completion_)?tokens)"
+_OTHER_FIELD: Mapping[MaxTokensField, MaxTokensField] = {
+    "max_tokens": "max_completion_tokens",
+    "max_completion_tokens": "max_tokens",
+}
+
+
+class OpenAIAdapter(ProviderAdapter):
+    """Asks a model by the Chat Completions API, at OpenAI or at any other `base_url`."""
+
+    name = "openai"
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        native_output: bool = True,
+        stream_usage: bool = True,
+        max_tokens_field: MaxTokensField | None = None,
+    ) -> None:
+        """Ask `model`.
+
+        Args:
+            model: Its name, as the server calls it.
+            api_key: None is what the environment has as `OPENAI_API_KEY`. A server of your own
+                may do without.
+            base_url: Where the API is, as `http://localhost:8080/v1`; None is OpenAI.
+            headers: Sent with every request: what a router, an organization or a project needs.
+            native_output: Have the server see to structured output, by `json_schema`. For
+                servers that cannot, False has the schema told to the model in words.
+            stream_usage: Ask for the tokens that a streamed answer cost; some servers refuse.
+            max_tokens_field: What the server calls the longest answer; None is
+                `max_completion_tokens` at OpenAI, and `max_tokens` elsewhere.
+
+        Raises:
+            AuthenticationError: There is no key, or it cannot be one.
+            InvalidRequestError: `base_url` is no URL.
+        """
+        self.model = model
+        self.native_output = native_output
+        self._stream_usage = stream_usage
+        url = _checked_url(_URL if base_url is None else base_url)
+        self._is_elsewhere = url.host != httpx2.URL(_URL).host
+        self._max_tokens_field: MaxTokensField = max_tokens_field or (
+            "max_tokens" if self._is_elsewhere else "max_completion_tokens"
+        )
+        self._client = _Client(api_key, url, headers or {})
+        shown = str(url.copy_with(userinfo=b""))
+        self._endpoint = Endpoint(self.name, model, shown, _KEY, self._client.api_key)
+        if not self._client.api_key and self._is_elsewhere:
+            self._client.api_key = _NO_KEY
+        _check_key(self._client.api_key)
+
+    def complete(
+        self,
+        request: CompletionRequest,
+        *,
+        on_text: Callable[[str], None] | None = None,
+        timeout: float | None = None,
+    ) -> Completion:
+        """Ask the model once; the answer is streamed if somebody listens.
+
+        Raises:
+            ThrottledError: The provider wants fewer requests.
+            TransientError: It failed, took too long, or was not reached.
+            InvalidRequestError: It refuses the request as it is.
+            AuthenticationError: It does not know us.
+            ContextTooLongError: The conversation is too long for the model.
+        """
+        body = chat_body(
+            request,
+            max_tokens_field=self._max_tokens_field,
+            native_output=self.native_output,
+            with_extras=self._is_elsewhere,
+        )
+        if on_text is not None:
+            body["stream"] = True
+            if self._stream_usage:
+                body["stream_options"] = {"include_usage": True}
+        answer = ChatAnswer()
+        seconds = _TIMEOUT if timeout is None else timeout
+        with closing(self._heard(answer, body, seconds)) as texts:
+            for text in texts:
+                if text and on_text is not None:
+                    on_text(text)
+        if not answer.has_choice:
+            raise broken_off(self._endpoint, "there are no choices in it")
+        return answer.completion()
+
+    def _heard(self, answer: ChatAnswer, body: Mapping[str, Any], seconds: float) -> Generator[str]:
+        """Make the request, put the answer together, and yield its text as it arrives."""
+        ends = time.monotonic() + seconds
+        ask = cast("_Ask", self._client.chat.completions.with_streaming_response.create)
+        try:
+            with ask(model=self.model, timeout=seconds, **body) as response:
+                yield from self._read(answer, response, self._pieces(response, ends, seconds))
+        except (APITimeoutError, httpx2.TimeoutException) as error:
+            raise too_slow(self._endpoint, seconds) from error
+        except APIStatusError as error:
+            raise self._refused(
+                error.body, status=error.status_code, headers=error.response.headers
+            ) from error
+        except (APIConnectionError, httpx2.HTTPError) as error:
+            cause = error.__cause__ or error
+            raise unreachable(self._endpoint, f"{type(cause).__name__}: {cause}") from error
+
+    def _read(
+        self, answer: ChatAnswer, response: APIResponse[Any], pieces: Iterable[bytes]
+    ) -> Iterator[str]:
+        # a server that does not stream answers as a whole
+        if "text/event-stream" not in response.headers.get("content-type", ""):
+            yield answer.add(self._whole(b"".join(pieces).decode("utf-8", "replace")))
+            return
+        for data in event_data(pieces):
+            if data.startswith("[DONE]"):
+                answer.has_ended = True
+                break
+            chunk = _parsed(data)
+            if chunk is None:
+                raise broken_off(self._endpoint, f"it is not JSON: {data!r}")
+            yield answer.add(self._checked(chunk))
+        if not answer.has_ended:
+            raise broken_off(self._endpoint, "the stream ended before the answer did")
+
+    def _whole(self, data: str) -> Mapping[str, Any]:
+        chunk = _parsed(data)
+        if chunk is None:
+            raise InvalidRequestError(
+                f"What answers for {self.name} at {self._endpoint.url} does not speak the Chat"
+                f" Completions API, check base_url: {data[:_SHOWN]!r}",
+                provider=self.name,
+            )
+        return self._checked(chunk)
+
+    def _checked(self, chunk: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what was sent, unless it is a failure that has no status of its own."""
+        if chunk.get("error"):
+            raise self._refused(chunk["error"])
+        return chunk
+
+    def _pieces(self, response: APIResponse[Any], ends: float, seconds: float) -> Iterator[bytes]:
+        """Yield the body while there is time: the client's own time-out is for each piece."""
+        left = _MOST_BYTES
+        for piece in response.iter_bytes():
+            if time.monotonic() > ends:
+                raise too_slow(self._endpoint, seconds)
+            left -= len(piece)
+            if left < 0:
+                raise broken_off(self._endpoint, f"it is longer than {_MOST_BYTES} bytes")
+            yield piece
+
+    def _refused(
+        self,
+        body: object,
+        *,
+        status: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> ProviderError:
+        told = cast("dict[str, Any]", body) if isinstance(body, dict) else {"message": body}
+        said = told.get("message") or told.get("detail") or told
+        code = told.get("code")
+        if status is None and isinstance(code, int) and 400 <= code < 600:
+            status = code
+        other = _OTHER_FIELD[self._max_tokens_field]
+        return refusal(
+            self._endpoint,
+            said if isinstance(said, str) else json.dumps(said),
+            status=status,
+            code=f"{code} {told.get('type')}",
+            headers=headers,
+            hints=(*_HINTS, (_MAX_TOKENS, f"give max_tokens_field={other!r}")),
+        )
+
+
+class _Client(OpenAI):
+    """The SDK's client, which is told by arguments what it would take from the environment."""
+
+    def __init__(self, api_key: str | None, url: httpx2.URL, headers: Mapping[str, str]) -> None:
+        # an admin key of "" keeps the SDK from taking another, and from asking for one
+        super().__init__(api_key=api_key, admin_api_key="", base_url=url, max_retries=0)
+        self.api_key = self.api_key.strip()
+        self.organization = None
+        self.project = None
+        self._custom_headers = dict(headers)
+
+    @property
+    def user_agent(self) -> str:
+        """What the SDK says that it is; it would take the name of this class."""
+        return f"OpenAI/Python {self._version}"
+
+
+def _checked_url(url: str) -> httpx2.URL:
+    try:
+        parsed = httpx2.URL(url)
+    except httpx2.InvalidURL:
+        parsed = httpx2.URL()
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise InvalidRequestError(
+            f"base_url must be a URL such as http://localhost:8080/v1: {url!r}",
+            provider=OpenAIAdapter.name,
+        )
+    return parsed
+
+
+def _check_key(key: str) -> None:
+    if not key:
+        raise AuthenticationError(f"There is no key for openai, give {_KEY}", provider="openai")
+    if not (key.isascii() and key.isprintable()):
+        raise AuthenticationError(
+            f"The key for openai has characters that no key has, check {_KEY}", provider="openai"
+        )
+
+
+def _parsed(data: str) -> Mapping[str, Any] | None:
+    """Return the JSON object that the text is, or None if it is none."""
+    try:
+        said = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", said) if isinstance(said, dict) else None

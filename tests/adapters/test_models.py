@@ -1,0 +1,71 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.adapters.openai_server import REQUEST, says, serving
+from tests.adapters.workers import prompt
+from weakincentives.adapters import (
+    AuthenticationError,
+    MissingExtraError,
+    RecordingAdapter,
+    ScriptedAdapter,
+    UnknownModelError,
+    adapter_for,
+)
+from weakincentives.adapters.models import SOURCES
+from weakincentives.runtime.session import Session
+
+pytestmark = pytest.mark.usefixtures("clean_environment")
+
+
+def test_a_name_says_who_is_asked_for_which_model():
+    with serving(says("hi")) as server:
+        adapter = adapter_for("openai:ft:gpt:x", api_key="sk-1", base_url=server.url)
+        assert adapter.complete(REQUEST).text == "hi"
+    assert (adapter.name, adapter.model) == ("openai", "ft:gpt:x")
+    assert server.last["model"] == "ft:gpt:x"
+    assert server.requests[0].headers["authorization"] == "Bearer sk-1"
+
+
+def test_options_are_the_adapters_own():
+    adapter = adapter_for("openai:m", base_url="http://localhost:1/v1", native_output=False)
+    assert not adapter.native_output
+
+
+def test_a_recording_is_played_back(tmp_path: Path):
+    path = tmp_path / "talk: one.jsonl"
+    RecordingAdapter(ScriptedAdapter(["hello"]), path).evaluate(prompt(), session=Session())
+    assert adapter_for(f"scripted:{path}").evaluate(prompt(), session=Session()).text == "hello"
+
+
+@pytest.mark.parametrize("model", ["gpt-5", "nobody:gpt-5", "openai:", ":gpt-5", "", "OpenAI:x"])
+def test_a_name_without_a_known_prefix_is_told_which_there_are(model: str):
+    with pytest.raises(UnknownModelError, match=r"openai:NAME.* or scripted:PATH") as caught:
+        adapter_for(model)
+    assert repr(model) in str(caught.value)
+
+
+def test_without_a_key_it_is_said_at_once():
+    with pytest.raises(AuthenticationError, match="OPENAI_API_KEY"):
+        adapter_for("openai:gpt-5")
+
+
+@pytest.mark.parametrize("prefix", sorted(SOURCES))
+def test_a_missing_extra_is_named_with_the_command(prefix: str, monkeypatch: pytest.MonkeyPatch):
+    source = SOURCES[prefix]
+    monkeypatch.delitem(sys.modules, source.module, raising=False)
+    monkeypatch.setitem(sys.modules, source.package, None)
+    with pytest.raises(MissingExtraError) as caught:
+        adapter_for(f"{prefix}:m")
+    assert f"pip install 'weakincentives[{source.extra}]'" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_provider_is_imported_before_it_is_asked():
+    packages = [each.package for each in SOURCES.values()]
+    code = f"import sys, weakincentives.adapters; print(sorted({packages} & sys.modules.keys()))"
+    code = code.replace("[", "{", 1).replace("]", "}", 1)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
