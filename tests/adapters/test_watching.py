@@ -1,5 +1,6 @@
 """Requests that never come back: the run ends all the same."""
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,9 @@ from weakincentives.adapters import (
     CompletionRequest,
     ProviderAdapter,
     RecordingAdapter,
+    RetryPolicy,
     RunCancelledError,
+    RunOptions,
     ScriptedAdapter,
     ToolCall,
     TransientError,
@@ -97,7 +100,7 @@ def test_a_signal_handler_may_cancel(silent: Silent):
 
     def send() -> None:
         silent.asked.wait(_PATIENCE)
-        signal.raise_signal(signal.SIGUSR1)
+        os.kill(os.getpid(), signal.SIGUSR1)
 
     thread = Thread(target=send)
     thread.start()
@@ -109,25 +112,29 @@ def test_a_signal_handler_may_cancel(silent: Silent):
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_a_stream_without_end_is_left_and_told_that_nobody_listens():
-    ended = Event()
+class Endless(ProviderAdapter):
+    """Says something for ever."""
 
-    class Endless(ProviderAdapter):
-        def complete(
-            self,
-            request: CompletionRequest,
-            *,
-            on_text: Callable[[str], None] | None = None,
-            timeout: float | None = None,
-        ) -> Completion:
-            assert on_text is not None
-            try:
-                while True:
-                    on_text("and ")
-            finally:
-                ended.set()
+    def __init__(self) -> None:
+        self.ended = Event()
 
-    token, heard = CancellationToken(), list[str]()
+    def complete(
+        self,
+        request: CompletionRequest,
+        *,
+        on_text: Callable[[str], None] | None = None,
+        timeout: float | None = None,
+    ) -> Completion:
+        assert on_text is not None
+        try:
+            while True:
+                on_text("and ")
+        finally:
+            self.ended.set()
+
+
+def test_a_stream_without_end_is_told_that_nobody_listens():
+    token, heard, endless = CancellationToken(), list[str](), Endless()
 
     def listen(text: str) -> None:
         heard.append(text)
@@ -135,9 +142,17 @@ def test_a_stream_without_end_is_left_and_told_that_nobody_listens():
             token.cancel()
 
     with pytest.raises(RunCancelledError):
-        Endless().evaluate(prompt(), session=Session(), cancellation=token, on_text=listen)
-    assert ended.wait(_PATIENCE)
+        endless.evaluate(prompt(), session=Session(), cancellation=token, on_text=listen)
+    assert endless.ended.wait(_PATIENCE)
     assert len(heard) == 100
+
+
+def test_a_stream_without_end_has_no_more_time_than_any_request():
+    endless = Endless()
+    options = RunOptions(request_timeout=0.05, retries=RetryPolicy(max_retries=0))
+    with pytest.raises(TransientError, match="no answer within"):
+        endless.evaluate(prompt(), session=Session(), on_text=str, options=options)
+    assert endless.ended.wait(_PATIENCE)
 
 
 def test_text_is_heard_in_the_thread_of_the_run():

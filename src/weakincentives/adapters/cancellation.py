@@ -1,10 +1,10 @@
 """Cancellation: how anybody, in any thread, ends a run at its next safe moment."""
 
 from collections.abc import Callable
-from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from threading import RLock
 
+from weakincentives.adapters.hearing import heard_within
 from weakincentives.adapters.problems import RunCancelledError
 
 
@@ -52,8 +52,7 @@ class CancellationToken:
         heard: SimpleQueue[None] = SimpleQueue()
         stop = self.subscribe(lambda: heard.put(None))
         try:
-            with suppress(Empty):
-                heard.get(timeout=max(0.0, seconds))
+            next(heard_within(seconds, heard), None)
         finally:
             stop()
 

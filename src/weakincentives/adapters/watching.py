@@ -5,14 +5,14 @@ little now and then is waited for without end. That is why a request is made in 
 of its own. When its time is up it is left to itself: nobody hears what it says any more.
 """
 
-import time
 from collections.abc import Callable
 from contextvars import copy_context
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from threading import Semaphore, Thread
 from typing import Generic, TypeAlias, TypeVar, cast
 
 from weakincentives.adapters.bounds import Bounds
+from weakincentives.adapters.hearing import heard_within
 
 T = TypeVar("T")
 
@@ -111,16 +111,12 @@ class Watched(Generic[T]):
             self._heard.put(_Ended(error=error))
 
     def _wait(self, seconds: float, bounds: Bounds) -> _Ended[T]:
-        ends = time.monotonic() + seconds  # by the real clock: the waiting is real too
-        while True:
-            try:
-                heard = self._heard.get(timeout=max(0.0, ends - time.monotonic()))
-            except Empty:
-                bounds.check("Request")
-                raise NoAnswerError(f"no answer within {seconds:g} s") from None
+        for heard in heard_within(seconds, self._heard):
             if isinstance(heard, _Ended):
                 return heard
             bounds.check("Request")
             if heard is not None and self._text is not None and self._on_text is not None:
                 self._on_text(heard)
                 self._text.go_on()
+        bounds.check("Request")
+        raise NoAnswerError(f"no answer within {seconds:g} s")
