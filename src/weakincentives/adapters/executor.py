@@ -301,8 +301,11 @@ def _handled(call: CheckedCall) -> ToolResult[Any]:
 
 def _changed(step: Transaction) -> tuple[str, ...]:
     """Return the paths that were changed, without directories made on the way to them."""
+    events = step.settle()
+    if not events:
+        return ()
     paths: dict[str, bool] = {}
-    for event in step.settle():
+    for event in events:
         if isinstance(event, EntryMoved):
             paths[event.source] = False
         paths[getattr(event, "path", ".")] = isinstance(event, DirectoryCreated)

@@ -59,8 +59,10 @@ class Transaction:
     @property
     def snapshot_ref(self) -> str | None:
         """The snapshot of the files before, if one was taken."""
-        refs = (part.undo.snapshot_ref for part in self._parts)
-        return next((ref for ref in refs if ref is not None), None)
+        for part in self._parts:
+            if part.undo.snapshot_ref is not None:
+                return part.undo.snapshot_ref
+        return None
 
     def join(self, filesystem: Filesystem, *, outside: bool = False) -> None:
         """Make `filesystem` part of it: what changes there from now on is taken back too.
@@ -177,8 +179,10 @@ class Transaction:
 
     def _part_of(self, filesystem: Filesystem) -> Undo | None:
         """Return the latest part that is about `filesystem`."""
-        undos = (part.undo for part in reversed(self._parts))
-        return next((undo for undo in undos if undo.filesystem is filesystem), None)
+        for part in reversed(self._parts):
+            if part.undo.filesystem is filesystem:
+                return part.undo
+        return None
 
     def _tell(self, events: Sequence[FilesystemEvent]) -> None:
         for event in events:
