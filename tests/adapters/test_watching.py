@@ -151,7 +151,7 @@ def test_a_stream_without_end_has_no_more_time_than_any_request():
     endless = Endless()
     options = RunOptions(request_timeout=0.05, retries=RetryPolicy(max_retries=0))
     with pytest.raises(TransientError, match="no answer within"):
-        endless.evaluate(prompt(), session=Session(), on_text=str, options=options)
+        endless.evaluate(prompt(), session=Session(), on_text=lambda _: None, options=options)
     assert endless.ended.wait(_PATIENCE)
 
 
