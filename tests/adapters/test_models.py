@@ -53,10 +53,15 @@ def test_without_a_key_it_is_said_at_once():
 
 
 @pytest.mark.parametrize("prefix", sorted(SOURCES))
-def test_a_missing_extra_is_named_with_the_command(prefix: str, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_a_missing_extra_is_named_with_the_command(
+    prefix: str, is_alone: bool, monkeypatch: pytest.MonkeyPatch
+):
     source = SOURCES[prefix]
+    missing = [source.package] if is_alone else [source.package, "httpx2"]
     monkeypatch.delitem(sys.modules, source.module, raising=False)
-    monkeypatch.setitem(sys.modules, source.package, None)
+    for package in missing:
+        monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError) as caught:
         adapter_for(f"{prefix}:m")
     assert f"pip install 'weakincentives[{source.extra}]'" in str(caught.value)
@@ -69,3 +74,9 @@ def test_no_provider_is_imported_before_it_is_asked():
     code = code.replace("[", "{", 1).replace("]", "}", 1)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_module_of_ours_that_is_not_there_is_a_bug(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, SOURCES["openai"].module, None)
+    with pytest.raises(ModuleNotFoundError, match=SOURCES["openai"].module):
+        adapter_for("openai:m")
