@@ -28,5 +28,7 @@ def bench(fs: BaseFilesystem) -> Bench:
 @pytest.fixture
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave nothing in the environment that changes a request to a provider."""
-    for name in ("OPENAI_API_KEY", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    for name in ("HTTP_PROXY", "ALL_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)

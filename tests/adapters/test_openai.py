@@ -1,3 +1,4 @@
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -239,3 +240,25 @@ def test_a_refusal_of_the_model_is_not_an_answer():
         refused = adapter.complete(REQUEST)
         assert (refused.text, refused.stop_reason) == ("I will not", "refused")
         assert adapter.complete(REQUEST).stop_reason == "refused"
+
+
+def test_openai_itself_gets_its_own_words_and_nothing_of_others(monkeypatch: pytest.MonkeyPatch):
+    extras = {"reasoning_content": "of another provider"}
+    before = AssistantMessage("", CALLS[:1], extras)
+    request = CompletionRequest((*REQUEST.messages, before), max_tokens=5)
+    with serving(says("ok")) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url.removesuffix("/v1"))
+        adapter = OpenAIAdapter("m", api_key="sk-1", base_url="http://api.openai.com/v1")
+        adapter.complete(request)
+    assert proxy.requests[0].path == "http://api.openai.com/v1/chat/completions"
+    assert proxy.last["max_completion_tokens"] == 5
+    assert "max_tokens" not in proxy.last
+    assert "reasoning_content" not in proxy.last["messages"][1]
+
+
+def test_several_runs_may_ask_at_once():
+    with asked(*[says("a" * 100, *CALLS)] * 8) as (adapter, _), ThreadPoolExecutor(8) as pool:
+        found = list(
+            pool.map(lambda _: adapter.complete(REQUEST, on_text=lambda _: None), range(8))
+        )
+    assert {(each.text, each.tool_calls) for each in found} == {("a" * 100, CALLS)}
