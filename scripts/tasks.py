@@ -131,7 +131,8 @@ def _pytest(tools: Environment, name: str, *arguments: str) -> None:
     # thousands of tests wait for a disk to have what they wrote: memory has it at once
     memory = Path("/dev/shm")
     quick = {"TMPDIR": str(memory)} if "TMPDIR" not in os.environ and memory.is_dir() else {}
-    command = [tools.program("python"), "-m", "pytest", "-n", "2", *arguments]
+    spread = ["-n", "2", "--dist", "loadgroup"]
+    command = [tools.program("python"), "-m", "pytest", *spread, *arguments]
     with step(name):
         printed = output_of(command, environment=quick)
     print(printed.rstrip().rpartition("\n")[2], flush=True)

@@ -12,6 +12,9 @@ from tests.filesystem.mutants.mutant import Mutant
 from tests.filesystem.mutants.table import BROAD, MUTANTS, SOUND, class_name
 from weakincentives.filesystem.testing.suites import CAPABILITY_SUITES, PROTOCOL_SUITES
 
+# one process makes the report, and the others none of their own
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mutants")]
+
 ROOT = Path(__file__).parents[2]
 MODULE = "tests/filesystem/mutants/table.py"
 
@@ -54,14 +57,12 @@ def named(mutant: Mutant) -> str:
     return f"{mutant.backend.__name__}-{mutant.killer}"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=named)
 def test_a_mutant_fails_where_it_should(report: Report, mutant: Mutant):
     tests = report[class_name(mutant)]
     assert tests[mutant.killer] is False
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("sound", SOUND, ids=lambda sound: sound.suite.__name__)
 def test_the_sound_backend_passes_the_same_run(report: Report, sound: Mutant):
     tests = report[class_name(sound)]
@@ -69,7 +70,6 @@ def test_the_sound_backend_passes_the_same_run(report: Report, sound: Mutant):
     assert len(tests) >= 4
 
 
-@pytest.mark.slow
 def test_every_test_of_the_suite_fails_for_some_mutant(report: Report):
     sound = {class_name(each) for each in SOUND}
     every = {test for owner in sound for test in report[owner]}

@@ -7,7 +7,7 @@ a journal or a projection of the workspace.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Literal, TypeAlias
 
@@ -30,7 +30,7 @@ class FileWritten:
     after_hash: str | None = None
     before_size: int | None = None
     after_size: int | None = None
-    encoding: str | None = None
+    encoding: str | None = field(default=None, compare=False)  # a hint, no part of what happened
 
     def __str__(self) -> str:
         """Return the path and what happened to it."""
