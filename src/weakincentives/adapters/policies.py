@@ -117,7 +117,9 @@ class AllowedPaths(Policy):
     Args:
         allow: Patterns of paths that may be touched; none given means all.
         deny: Patterns of paths that may not, whatever `allow` says.
-        access: Whether reading is bound too, or only changes.
+        access: Whether reading is bound too, or only changes. Changes are bound wherever they
+            are; reading is bound by the paths that a call names, and what a search finds
+            below an allowed one is not.
     """
 
     def __init__(
