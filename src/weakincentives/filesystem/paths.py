@@ -6,6 +6,7 @@ root is the empty string. Every other module receives normalized paths only.
 
 import os
 import re
+import sys
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ RESERVED_PREFIX = ".wink-tmp-"
 _MAX_SEGMENT_BYTES = 255  # what the file systems of Linux and macOS store
 _MAX_SHOWN = 1_000  # characters of a path in an error message
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_SHOWN = re.compile(
+    r"\\(?:(?P<plain>[\\nrt])|x(?P<byte>[0-9a-f]{2})|u(?P<short>[0-9a-f]{4})|U(?P<long>[0-9a-f]{8}))"
+)
 _UNSHOWABLE = re.compile("[\\\\\x00-\x1f\x7f]|[^\x00-\x7f]")
 
 
@@ -93,6 +97,11 @@ def shown(path: str) -> str:
     if path.isascii() and path.isprintable() and "\\" not in path:
         return path
     return _UNSHOWABLE.sub(_escaped, path)
+
+
+def unshown(text: str) -> str:
+    """Return the path that `shown` shows so."""
+    return _SHOWN.sub(_unescaped, text)
 
 
 def brief(path: str) -> str:
@@ -200,6 +209,16 @@ def _check_characters(segment: str) -> None:
         raise InvalidPathError(
             f"Path segment is not in Unicode normal form C: {segment!r}, use {normal!r}"
         )
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    plain, byte, short, long = match.group("plain", "byte", "short", "long")
+    if plain:
+        return {"n": "\n", "r": "\r", "t": "\t"}.get(plain, plain)
+    code = int(byte or short or long, 16)
+    if byte and code >= 0x80:
+        code += 0xDC00  # a byte that would not decode
+    return chr(code) if code <= sys.maxunicode else match.group()
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.contrib.filesystem.asking import bench_of, refusal
+from tests.contrib.filesystem.asking import ask, bench_of, make_link, refusal
 from weakincentives.contrib.tools.filesystem.near_names import near_names
-from weakincentives.contrib.tools.requests import ReadFileParams
+from weakincentives.contrib.tools.requests import LsParams, ReadFileParams, StatParams
 from weakincentives.contrib.tools.speech import Speech
-from weakincentives.filesystem import Filesystem
+from weakincentives.filesystem import BaseFilesystem, Filesystem
 
 FILES = (
     "README.md",
@@ -72,3 +72,29 @@ def test_if_nothing_is_near_the_place_to_look_is_said(fs: Filesystem):
 def test_a_name_that_cannot_be_seen_is_escaped(fs: Filesystem):
     said = refusal(fs, ReadFileParams("a\u202eb"), FileNotFoundError)
     assert said.startswith("No such file: 'a\\\\u202eb'")
+
+
+# --- names that are shown escaped ---
+
+ODD = ("a\nb.py", "c\u202ed.py", "e\\f.py", "g\\n.py", "h\x1bi", "j\udcffk", "\U000e0001l")
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_name_is_understood_as_it_is_shown(own: BaseFilesystem, name: str):
+    make_link(own, name, "moved")  # no rules for names bind what is made past the protocol
+    listing = ask(own, LsParams()).message
+    line = next(each for each in listing.split("\n") if each.endswith(" -> moved"))
+    listed = line.removesuffix(" -> moved")
+    for sent in (name, listed, repr(listed)[1:-1]):
+        assert ask(own, StatParams(sent)).value.path == name
+
+
+def test_a_name_that_nobody_shows_so_stays_as_it_is(fs: Filesystem):
+    assert "No such file: 'a" in refusal(fs, ReadFileParams("a\\x00\\u12"), FileNotFoundError)
+
+
+@pytest.mark.parametrize("sent", ["\\x2eenv", "\\u002eenv", "sub\\x2f..\\x2f.env", "\\\\x2eenv"])
+def test_what_need_not_be_escaped_may_not_be(fs: Filesystem, sent: str):
+    fs.write(".env", "secret\n")
+    fs.mkdir("sub")
+    assert "No such file" in refusal(fs, ReadFileParams(sent), FileNotFoundError)

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 from weakincentives.contrib.tools.speech import Speech
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import Filesystem, normalize_path
+from weakincentives.filesystem.paths import shown, unshown
 from weakincentives.prompt import ToolContext, ToolResult
 
 
@@ -67,7 +68,8 @@ class Workbench:
     def path(self, given: str) -> str:
         """Return the path in the workspace that a model means.
 
-        A path that begins with the workspace's own directory means what is below it.
+        A path that begins with the workspace's own directory means what is below it. A name
+        that is shown escaped, because it holds what cannot be seen, may be sent so.
 
         Raises:
             PathEscapeError: It leads out of the workspace.
@@ -75,7 +77,22 @@ class Workbench:
         root = self.filesystem.root.rstrip("/")
         if root and (given == root or given.startswith(root + "/")):
             given = given[len(root) :].lstrip("/")
-        return normalize_path(given)
+        path = normalize_path(given)
+        return self._unescaped(path) if "\\" in path else path
+
+    def _unescaped(self, path: str) -> str:
+        """Return the path that exists and is shown so, or the path itself.
+
+        Only what has to be escaped may be: otherwise a name that a policy forbids could be
+        sent in another form.
+        """
+        if self.filesystem.exists(path):
+            return path
+        for sent in (path, path.replace("\\\\", "\\")):  # in quotes it is escaped twice
+            meant = unshown(sent)
+            if shown(meant) == sent and self.filesystem.exists(meant):
+                return meant
+        return path
 
     def new_path(self, given: str) -> str:
         """Return the path of something that may be created.
