@@ -54,17 +54,28 @@ def test_a_pattern_may_begin_at_the_root(own: BaseFilesystem):
     own.write("lib/app.py", "")
     root = own.root.rstrip("/")
     for pattern, path in (
+        ("/src/*.py", "."),
+        ("/src/*.py", "src"),
         (f"{root}/src/*.py", "."),
-        ("/src/*.py", "lib"),
         (f"{root}/src/*.py", "src"),
+        (f"{root}/src/", "src"),
     ):
         assert ask(own, GlobParams(pattern, path)).message.endswith("\nsrc/app.py")
+
+
+def test_a_pattern_from_the_root_does_not_lead_out_of_the_place_to_look_in(fs: Filesystem):
+    fs.write("src/app.py", "")
+    fs.write("srcs/app.py", "")
+    assert refusal(fs, GlobParams("/srcs/*.py", "src"), ToolValidationError) == (
+        "Pattern begins at the top of the workspace and leads out of 'src': '/srcs/*.py';"
+        " look in '.', or begin it at the directory"
+    )
 
 
 def test_the_root_as_a_pattern_means_all_files(own: BaseFilesystem):
     own.write("src/app.py", "")
     for pattern in ("/", own.root):
-        assert ask(own, GlobParams(pattern, "src")).message == "1 file matches '**'\nsrc/app.py"
+        assert ask(own, GlobParams(pattern)).message == "1 file matches '**'\nsrc/app.py"
 
 
 def test_links_are_found(own: BaseFilesystem):
@@ -136,6 +147,11 @@ def test_a_directory_is_said_to_be_one(files: Filesystem):
         "No files match 'src'; 'src' is a directory;"
         " for the files in it: glob with pattern='src/**'"
     )
+
+
+def test_a_name_in_another_case_is_said(files: Filesystem):
+    said = ask(files, GlobParams("SRC/App.*")).message
+    assert said == "No files match 'SRC/App.*'; case matters: there is 'src/app.py'"
 
 
 # --- too many ---

@@ -2,9 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 
+from weakincentives.contrib.tools.filesystem.wording import named
 from weakincentives.contrib.tools.workbench import Workbench
+from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem.paths import parents_of
 from weakincentives.filesystem.patterns import Predicate, compile_filter
+
+_SHOWN = 200
 
 
 def leaving_out(patterns: Iterable[str]) -> Predicate | None:
@@ -23,21 +27,24 @@ def leaving_out(patterns: Iterable[str]) -> Predicate | None:
     )
 
 
-def below(bench: Workbench, pattern: str, path: str) -> tuple[str, str]:
-    """Return a pattern and the place from which it counts, however the two were given.
+def below(bench: Workbench, pattern: str, path: str) -> str:
+    """Return a pattern as it counts from `path`; it may have been given from the root.
 
-    A pattern that begins at the root counts from there, unless it lies below `path`.
+    Raises:
+        ToolValidationError: It begins at the root and leads elsewhere.
     """
     root = bench.filesystem.root.rstrip("/")
     if root and f"{pattern}/".startswith(f"{root}/"):
         pattern = pattern[len(root) :] or "/"
     if not pattern.startswith("/"):
-        return pattern, path
-    pattern = pattern.lstrip("/") or "**"
-    if not path:
-        return pattern, path
-    inside = pattern.removeprefix(f"{path}/")
-    return (inside, path) if inside != pattern else (pattern, "")
+        return pattern
+    inside = pattern.strip("/") if pattern.strip("/") == path else pattern.lstrip("/")
+    if path and not f"{inside}/".startswith(f"{path}/"):
+        raise ToolValidationError(
+            f"Pattern begins at the top of the workspace and leads out of {named(path)!r}:"
+            f" {pattern[:_SHOWN]!r}; look in '.', or begin it at the directory"
+        )
+    return inside[len(path) :].lstrip("/") or "**"
 
 
 def all_of(tests: Sequence[Predicate]) -> Predicate | None:

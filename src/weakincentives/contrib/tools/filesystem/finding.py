@@ -8,6 +8,7 @@ from dataclasses import replace
 from weakincentives.contrib.tools.filesystem.filters import below, leaving_out
 from weakincentives.contrib.tools.filesystem.ignoring import find_files
 from weakincentives.contrib.tools.filesystem.listing import no_directory
+from weakincentives.contrib.tools.filesystem.near_names import in_any_case
 from weakincentives.contrib.tools.filesystem.wording import (
     counted,
     fitted,
@@ -72,7 +73,8 @@ def head_limit(given: int | None, most: int) -> int:
 
 def _relative(request: GlobParams, bench: Workbench) -> GlobParams:
     """Return the request with a pattern below its path, however the two were given."""
-    pattern, path = below(bench, request.pattern, bench.path(request.path))
+    path = bench.path(request.path)
+    pattern = below(bench, request.pattern, path)
     return replace(request, path=path or ".", pattern=pattern)
 
 
@@ -118,6 +120,10 @@ def _reasons(request: GlobParams, bench: Workbench) -> Iterator[str]:
         found = _matches(other, bench)
         if found:
             yield _meant(found, bench.speech.call(other) or repr(other.pattern))
+    if "[" not in request.pattern:
+        found = _matches(replace(request, pattern=in_any_case(request.pattern)), bench)
+        if found:
+            yield f"; case matters: there is {shown(found[0].path)!r}"
     yield from _left_out(request, bench)
     if not request.pattern.endswith("/"):
         found = _matches(replace(request, pattern=request.pattern + "/"), bench)

@@ -127,7 +127,7 @@ def _elsewhere(bench: Workbench, path: str) -> list[str]:
     name = path.rpartition("/")[2]
     if not name or len(name) > _MAX_NAME:
         return []
-    pattern = "**/" + "".join(map(_in_any_case, name))
+    pattern = "**/" + in_any_case(_MAGIC.sub(r"\\\g<0>", name))
     matches = find_files(bench.filesystem, pattern, path="", ignore=True)
     paths = [each.path for each in matches if each.path != path]
     return sorted(paths, key=lambda each: -_shared_end(each, path))[:_MOST]
@@ -139,8 +139,12 @@ def _shared_end(one: str, other: str) -> int:
     return sum(1 for _ in takewhile(lambda pair: _form(pair[0]) == _form(pair[1]), pairs))
 
 
-def _in_any_case(character: str) -> str:
+def in_any_case(pattern: str) -> str:
+    """Return a glob that takes upper and lower case for the same."""
+    return "".join(map(_both_cases, pattern))
+
+
+def _both_cases(character: str) -> str:
     lower, upper = character.lower(), character.upper()
-    if lower != upper and len(lower) == len(upper) == 1:
-        return f"[{lower}{upper}]"
-    return _MAGIC.sub(r"\\\g<0>", character)
+    alone = lower == upper or len(lower) + len(upper) > 2
+    return character if alone else f"[{lower}{upper}]"

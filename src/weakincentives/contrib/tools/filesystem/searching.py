@@ -88,8 +88,8 @@ def search_for(request: GrepParams, bench: Workbench) -> Search:
 def _filter(glob: str, path: str, bench: Workbench) -> str:
     """Return a filter as the filesystem takes it; a directory means the files in it."""
     if glob.startswith("/"):
-        glob, place = below(bench, glob, path)
-        glob = glob if place == path else f"/{glob}"
+        slash = "" if path or glob.endswith("/") else "/"  # "/a" is "a" at the top only
+        glob = slash + below(bench, glob, path)
     return f"{glob}**" if glob.endswith("/") else glob
 
 
