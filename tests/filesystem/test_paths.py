@@ -13,7 +13,7 @@ from weakincentives.filesystem import (
     normalize_path,
     validate_path,
 )
-from weakincentives.filesystem.paths import parents_of, shown
+from weakincentives.filesystem.paths import parents_of, shown, unshown
 
 
 @pytest.mark.parametrize(
@@ -169,3 +169,8 @@ def test_a_strict_path_refuses_what_is_absolute_relative_or_not_ascii(path: str)
 def test_a_strict_path_is_bounded() -> None:
     with pytest.raises(LimitExceededError, match="Path depth exceeds"):
         VfsPath(("a",) * 17)
+
+
+@given(st.text(st.characters() | st.sampled_from("\\nxu0\n\x1b\udcff\u202e"), min_size=1))
+def test_what_is_shown_can_be_read_back(path: str) -> None:
+    assert unshown(shown(path)) == path
