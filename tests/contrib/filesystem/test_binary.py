@@ -77,7 +77,7 @@ def test_a_hex_page_begins_where_it_was_asked_to(fs: Filesystem):
 def test_bytes_past_the_end_are_refused(fs: Filesystem):
     fs.write("a.txt", "0123")
     said = refusal(fs, ReadFileParams("a.txt", offset=4, view="hex"), ToolValidationError)
-    assert said.startswith("'a.txt' has 4 bytes, and 4 are to be skipped")
+    assert said.startswith("There is no byte 4: 'a.txt' has 4 bytes; use read_file")
 
 
 def test_what_is_not_text_can_be_asked_for_as_text(fs: Filesystem):

@@ -92,7 +92,7 @@ def test_a_part_that_cannot_be_is_refused(fs: Filesystem, part: dict[str, Any], 
 def test_a_page_past_the_end_is_told_how_long_the_file_is(fs: Filesystem):
     fs.write("a.txt", "1\n2\n3\n")
     assert refusal(fs, ReadFileParams("a.txt", offset=3), ToolValidationError) == (
-        "'a.txt' has 3 lines, and 3 are to be skipped; use read_file with file_path='a.txt'"
+        "There is no line 4: 'a.txt' has 3 lines; use read_file with file_path='a.txt'"
     )
 
 

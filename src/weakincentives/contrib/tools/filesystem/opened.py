@@ -88,8 +88,9 @@ def past_the_end(
     file: OpenedFile, bench: Workbench, part: Part, total: int, noun: str, request: ReadFileParams
 ) -> ToolValidationError:
     """Return the error for a page that begins after the last line."""
-    has = f"{file.name!r} has {counted(total, noun)}, and {part.first:,} are to be skipped"
-    return ToolValidationError(has + hint("; use", bench.speech.call(request)))
+    wanted = part.first if noun == "byte" else part.first + 1  # as they are shown
+    text = f"There is no {noun} {wanted:,}: {file.name!r} has {counted(total, noun)}"
+    return ToolValidationError(text + hint("; use", bench.speech.call(request)))
 
 
 def _explained(bench: Workbench, path: str, error: OSError) -> OSError:
