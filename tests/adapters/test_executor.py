@@ -146,6 +146,19 @@ def test_a_handler_must_return_a_result(bench: Bench):
     assert not bench.fs.exists("a")
 
 
+class Special(ToolResult[str]):
+    """A result of another kind."""
+
+
+def test_a_result_may_be_of_a_kind_of_its_own(bench: Bench):
+    def special(params: None, *, context: ToolContext) -> ToolResult[str]:
+        return Special("done")
+
+    assert bench.executor(Tool("special", "Special.", special)).execute(
+        ToolCall("special")
+    ).result == Special("done")
+
+
 def test_a_tool_that_calls_tools_is_one_transaction(bench: Bench):
     def outer(params: Many, *, context: ToolContext) -> ToolResult[str]:
         for path in params.paths:
