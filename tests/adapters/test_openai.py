@@ -18,6 +18,7 @@ from weakincentives.adapters import (
     UserMessage,
 )
 from weakincentives.adapters.openai import OpenAIAdapter
+from weakincentives.prompt import Media
 from weakincentives.runtime import TokenUsage
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
@@ -262,3 +263,26 @@ def test_several_runs_may_ask_at_once():
             pool.map(lambda _: adapter.complete(REQUEST, on_text=lambda _: None), range(8))
         )
     assert {(each.text, each.tool_calls) for each in found} == {("a" * 100, CALLS)}
+
+
+def test_pictures_are_shown_after_the_results_of_their_message():
+    request = CompletionRequest(
+        (
+            UserMessage("look"),
+            AssistantMessage("", CALLS),
+            ToolMessage("call_1", "read", "a picture", media=(Media("image/png", b"PNG"),)),
+            ToolMessage("call_2", "list", "text"),
+            UserMessage("and now?"),
+        )
+    )
+    with asked(says("ok"), says("ok"), pictures=True) as (adapter, server):
+        adapter.complete(request)
+    roles = [each["role"] for each in server.last["messages"]]
+    assert roles == ["user", "assistant", "tool", "tool", "user", "user"]
+    assert server.last["messages"][4]["content"] == [
+        {"type": "text", "text": "From read, call_1:"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,UE5H"}},
+    ]
+    with asked(says("ok")) as (adapter, server):
+        adapter.complete(request)
+    assert "image_url" not in str(server.last)

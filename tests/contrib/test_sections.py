@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from weakincentives.adapters import ToolCall, ToolExecutor, ToolOutcome
+from weakincentives.adapters import (
+    ScriptedAdapter,
+    ToolCall,
+    ToolExecutor,
+    ToolMessage,
+    ToolOutcome,
+)
 from weakincentives.contrib.tools import (
     ClaudeAgentWorkspaceSection,
     FilesystemSection,
@@ -23,7 +29,14 @@ from weakincentives.filesystem import (
     LimitExceededError,
     PathEscapeError,
 )
-from weakincentives.prompt import MarkdownSection, Prompt, PromptError, PromptTemplate, ToolContext
+from weakincentives.prompt import (
+    MarkdownSection,
+    Media,
+    Prompt,
+    PromptError,
+    PromptTemplate,
+    ToolContext,
+)
 from weakincentives.runtime import InProcessEventBus, ToolInvoked
 from weakincentives.runtime.session import Session, select_latest
 
@@ -314,3 +327,18 @@ def test_named_archives_go_back_and_forth(make: Make, tmp_path: Path):
 def test_an_unknown_dialect_is_refused(make: Make):
     with pytest.raises(PromptError, match="Dialect must be one of"):
         make(dialect="klingon")
+
+
+def test_a_picture_that_is_read_reaches_the_model():
+    # one pixel
+    png = (
+        b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\1\0\0\0\1\x08\2\0\0\0\x90wS\xde\0\0\0\0IEND\xaeB`\x82"
+    )
+    section = VfsToolsSection()
+    section.filesystem.write_bytes("dot.png", png)
+    adapter = ScriptedAdapter([ToolCall("read_file", {"file_path": "dot.png"}), "a dot"])
+    adapter.evaluate(Prompt(ns="a", key="b", sections=[section]), session=Session())
+    result = adapter.requests[-1].messages[-1]
+    assert isinstance(result, ToolMessage)
+    assert "1 x 1" in result.text
+    assert result.media == (Media("image/png", png),)

@@ -1,7 +1,8 @@
 """A request in the words of the Chat Completions API, which many servers understand."""
 
 import json
-from collections.abc import Mapping
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
 from weakincentives.adapters.calls import ToolCall
@@ -13,6 +14,7 @@ from weakincentives.adapters.conversation import (
     ToolDefinition,
     ToolMessage,
 )
+from weakincentives.prompt import Media
 from weakincentives.serde import encode
 
 MaxTokensField: TypeAlias = Literal["max_completion_tokens", "max_tokens"]
@@ -31,6 +33,7 @@ def chat_body(
     max_tokens_field: MaxTokensField,
     native_output: bool,
     with_extras: bool,
+    with_pictures: bool,
 ) -> dict[str, Any]:
     """Return what is sent, but for the model.
 
@@ -39,9 +42,11 @@ def chat_body(
         max_tokens_field: What the server calls the longest answer.
         native_output: Whether the server sees to it that the answer is `request.output`.
         with_extras: Whether the server gets back what only it understands.
+        with_pictures: Whether the model can see.
     """
+    messages = [_message(each, with_extras=with_extras) for each in request.messages]
     body: dict[str, Any] = {
-        "messages": [_message(each, with_extras=with_extras) for each in request.messages]
+        "messages": _with_pictures(request.messages, messages) if with_pictures else messages
     }
     if request.tools:
         body["tools"] = [_tool(each) for each in request.tools]
@@ -72,6 +77,32 @@ def _message(message: Message, *, with_extras: bool) -> dict[str, Any]:
             return _calling(message, message.extras if with_extras else {})
         case _:
             return {"role": message.role, "content": sendable(message.text)}
+
+
+def _with_pictures(
+    messages: Sequence[Message], sent: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return what is sent, with the pictures of results after the results of their message.
+
+    A result can be text alone in this API, and nothing may come between results.
+    """
+    made: list[dict[str, Any]] = []
+    waiting: list[dict[str, Any]] = []
+    for message, body in zip(messages, sent, strict=True):
+        if waiting and not isinstance(message, ToolMessage):
+            made.append({"role": "user", "content": waiting})
+            waiting = []
+        made.append(body)
+        if isinstance(message, ToolMessage) and message.media:
+            waiting += [{"type": "text", "text": f"From {message.name}, {message.call_id}:"}]
+            waiting += [_picture(each) for each in message.media]
+    return [*made, {"role": "user", "content": waiting}] if waiting else made
+
+
+def _picture(media: Media) -> dict[str, Any]:
+    data = b64encode(media.data).decode()
+    url = f"data:{media.media_type};base64,{data}"
+    return {"type": "image_url", "image_url": {"url": url}}
 
 
 def _calling(message: AssistantMessage, extras: Mapping[str, object]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from weakincentives.adapters.calls import ToolCall
+from weakincentives.prompt import Media
 from weakincentives.runtime import TokenUsage
 
 StopReason: TypeAlias = Literal["end", "tool_calls", "length", "refused", "paused", "other"]
@@ -50,6 +51,8 @@ class ToolMessage:
     name: str
     text: str
     success: bool = True
+    media: tuple[Media, ...] = ()
+    """Pictures, for models that can see."""
     role: Literal["tool"] = field(default="tool", init=False)
 
 

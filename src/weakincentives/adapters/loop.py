@@ -167,7 +167,13 @@ class Run(Generic[OutputT]):
                 self._outcomes.append(outcome)
                 call = outcome.call
                 self._messages.append(
-                    ToolMessage(call.call_id, call.name, outcome.text, outcome.result.success)
+                    ToolMessage(
+                        call.call_id,
+                        call.name,
+                        outcome.text,
+                        outcome.result.success,
+                        outcome.result.media,
+                    )
                 )
                 answered += 1
         finally:

@@ -73,6 +73,7 @@ class OpenAIAdapter(ProviderAdapter):
         native_output: bool = True,
         stream_usage: bool = True,
         max_tokens_field: MaxTokensField | None = None,
+        pictures: bool | None = None,
     ) -> None:
         """Ask `model`.
 
@@ -87,6 +88,8 @@ class OpenAIAdapter(ProviderAdapter):
             stream_usage: Ask for the tokens that a streamed answer cost; some servers refuse.
             max_tokens_field: What the server calls the longest answer; None is
                 `max_completion_tokens` at OpenAI, and `max_tokens` elsewhere.
+            pictures: Show the model the pictures that tools return; None does at OpenAI only, since
+                a server whose model cannot see refuses the whole conversation.
 
         Raises:
             AuthenticationError: There is no key, or it cannot be one.
@@ -100,6 +103,7 @@ class OpenAIAdapter(ProviderAdapter):
         self._max_tokens_field: MaxTokensField = max_tokens_field or (
             "max_tokens" if self._is_elsewhere else "max_completion_tokens"
         )
+        self._pictures = not self._is_elsewhere if pictures is None else pictures
         self._client = _Client(api_key, url, headers or {})
         shown = str(url.copy_with(userinfo=b""))
         self._endpoint = Endpoint(self.name, model, shown, _KEY, self._client.api_key)
@@ -128,6 +132,7 @@ class OpenAIAdapter(ProviderAdapter):
             max_tokens_field=self._max_tokens_field,
             native_output=self.native_output,
             with_extras=self._is_elsewhere,
+            with_pictures=self._pictures,
         )
         if on_text is not None:
             body["stream"] = True

@@ -21,13 +21,14 @@ from weakincentives.prompt.overrides import (
 from weakincentives.prompt.problems import PromptError
 from weakincentives.prompt.prompt import Prompt, PromptTemplate
 from weakincentives.prompt.rendering import RenderedPrompt
-from weakincentives.prompt.result import Renderable, ToolResult
+from weakincentives.prompt.result import Media, Renderable, ToolResult
 from weakincentives.prompt.section import Section, WorkspaceSection
 from weakincentives.prompt.tool import Tool, ToolExample, ToolHandler
 
 __all__ = [
     "LocalPromptOverridesStore",
     "MarkdownSection",
+    "Media",
     "Prompt",
     "PromptDescriptor",
     "PromptError",

@@ -18,6 +18,14 @@ class Renderable(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Media:
+    """Something to look at; it is handed to models that can."""
+
+    media_type: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class ToolResult(Generic[R]):
     """What a tool call came to.
 
@@ -26,12 +34,14 @@ class ToolResult(Generic[R]):
         value: What the call produced, for programs; None if it failed.
         success: Whether it did what was asked. If not, whatever it changed is undone.
         exclude_value_from_context: Keep the value from the model; the message says enough.
+        media: Pictures that the model is shown beside the text, if it can see.
     """
 
     message: str
     value: R | None = None
     success: bool = True
     exclude_value_from_context: bool = False
+    media: tuple[Media, ...] = ()
 
     @classmethod
     def ok(cls, value: R, message: str = "") -> "ToolResult[R]":

@@ -13,14 +13,7 @@ from weakincentives.filesystem import (
     Kind,
     WriteMode,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Media:
-    """Something to look at or listen to; adapters hand it to models that can."""
-
-    media_type: str
-    data: bytes
+from weakincentives.prompt import Media
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from weakincentives.contrib.tools.filesystem.opened import OpenedFile
 from weakincentives.contrib.tools.filesystem.wording import fitted, hint, size_text
 from weakincentives.contrib.tools.requests import ReadFileParams
-from weakincentives.contrib.tools.results import Media, ReadFileResult
+from weakincentives.contrib.tools.results import ReadFileResult
 from weakincentives.contrib.tools.workbench import Workbench
-from weakincentives.prompt import ToolResult
+from weakincentives.prompt import Media, ToolResult
 
 _KINDS: tuple[tuple[int, bytes, str], ...] = (
     (0, b"%PDF-", "PDF document"),
@@ -111,7 +111,8 @@ def show_picture(
         encoding="binary",
         media=media,
     )
-    return ToolResult(fitted(parts, "", bench.settings.budget), value, True, True)
+    text = fitted(parts, "", bench.settings.budget)
+    return ToolResult(text, value, True, True, () if media is None else (media,))
 
 
 def _unpacked(form: str, head: bytes, at: int) -> tuple[int, int]:
