@@ -26,6 +26,8 @@ Everything the operating system has a name for stays builtin. What is ours is a
     ├── SerdeError (ValueError)             no such data             serde/problems.py
     ├── EditError (ValueError)              no clear place to edit   contrib/tools/edit/edits.py
     ├── PatchError (ValueError)             no clear place to patch  contrib/tools/patch/changes.py
+    ├── CopyError (ValueError)              no working copy          contrib/review/records.py
+    ├── ConflictError (RuntimeError)        changed on both sides    contrib/review/conflicts.py
     ├── ToolValidationError (ValueError)    a wrong call             errors.py
     ├── AdapterError (RuntimeError)         a run did not end well   adapters/problems.py
     │   ├── ProviderError                   no answer                adapters/problems.py

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from tests.filesystem.trees_on_disk import State, difference, state_of
 from tests.safety.places import temporary, temporary_names
+from weakincentives.contrib.review.exact import ExactFilesystem
 from weakincentives.filesystem import (
     BaseFilesystem,
     HostFilesystem,
@@ -555,3 +556,15 @@ def test_a_lock_is_free_after_an_interrupt() -> None:
     with pytest.raises(KeyboardInterrupt), lock:
         pass
     assert not lock._turn._is_owned()  # pyright: ignore[reportAttributeAccessIssue] # not in the stubs
+
+
+def test_permissions_of_a_directory_are_taken_back_with_what_was_made_in_it(root: Path) -> None:
+    (root / "closed").mkdir(0o555)
+    before = state_of(root)
+    with ExactFilesystem(root) as fs:
+        savepoint = fs.savepoint()
+        fs.set_permissions("closed", 0o700)
+        fs.write("closed/new", "x")
+        fs.set_permissions("closed", 0o500)
+        savepoint.rollback()
+    assert state_of(root) == before

@@ -23,7 +23,7 @@ from weakincentives.filesystem import staging
 from weakincentives.filesystem.base import BaseFilesystem
 from weakincentives.filesystem.hostfile import HostFile, LineIndexes, identity_of
 from weakincentives.filesystem.journals.journal import Journal
-from weakincentives.filesystem.journals.undoing import Undo
+from weakincentives.filesystem.journals.undoing import Undo, set_mode
 from weakincentives.filesystem.leftovers import is_hidden, is_temporary, temporary_name
 from weakincentives.filesystem.limits import Limits, check_time
 from weakincentives.filesystem.paths import (
@@ -238,6 +238,12 @@ class DirectoryFilesystem(BaseFilesystem):
     def _make_link(self, path: str, target: str) -> None:
         with self._changing(path) as (parent, name):
             staging.make_link(parent, name, target)
+
+    def _set_permissions(self, path: str, permissions: int) -> None:
+        """Set all permission bits of a file or directory; a savepoint takes that back."""
+        with self._changing(path, keep=False) as place:
+            self._journal.keep_mode(path, place)
+            set_mode(place, permissions)
 
     def _remove(self, path: str) -> None:
         with self._changing(path, keep=False) as (parent, name):

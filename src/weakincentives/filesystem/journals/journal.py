@@ -130,6 +130,11 @@ class Journal:
         if level is not None and not level.covers(path) and self._kept(path, place):
             level.cover(path)
 
+    def keep_mode(self, path: str, place: Place) -> None:
+        """Keep the permissions of what is at `path`, which are about to change."""
+        if self._level() is not None:
+            self._opened().add(Record("mode", path, stat.S_IMODE(_status(place).st_mode)))
+
     def retract(self, path: str) -> None:
         """Take back that nothing was at `path`: somebody else has just put something there."""
         kept = self._place

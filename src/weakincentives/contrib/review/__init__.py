@@ -1,0 +1,17 @@
+"""Work on a copy of a directory, and bring back what was changed: all of it or nothing."""
+
+from weakincentives.contrib.review.conflicts import Conflict, ConflictError
+from weakincentives.contrib.review.copying import working_copy
+from weakincentives.contrib.review.records import CopyError, WorkingCopy, open_copy
+from weakincentives.contrib.review.review import Applied, Review
+
+__all__ = [
+    "Applied",
+    "Conflict",
+    "ConflictError",
+    "CopyError",
+    "Review",
+    "WorkingCopy",
+    "open_copy",
+    "working_copy",
+]

@@ -1,0 +1,147 @@
+"""A working copy and the record of it on the disk, so that another process can go on."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from weakincentives.contrib.review.exact import ExactFilesystem
+from weakincentives.errors import WinkError
+from weakincentives.filesystem import FilesystemSnapshot, HostMount, SkippedEntry
+from weakincentives.filesystem.mounts.request import MountFilter
+from weakincentives.filesystem.staging import store_file, write_all
+from weakincentives.serde import SerdeError, decode, encode
+
+_RECORD = "review.json"
+_VERSION = 1
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class CopyError(WinkError, ValueError):
+    """What is there is no working copy, or none can be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """What was applied once: the state of the copy then, and the paths of the original."""
+
+    after: FilesystemSnapshot
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRecord:
+    """What has to be known about a copy besides its files."""
+
+    original: str
+    base: FilesystemSnapshot
+    exclude: tuple[str, ...] = ()
+    skipped: tuple[SkippedEntry, ...] = ()
+    outward: tuple[str, ...] = ()
+    applied: tuple[Application, ...] = ()
+    version: int = _VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class WorkingCopy:
+    """A copy of a directory to work on; nothing that is done in it reaches the original."""
+
+    original: Path
+    """The directory that was copied."""
+    place: Path
+    """Holds the copy, its history and the record; `open_copy` takes it."""
+    base: FilesystemSnapshot
+    """The state of the copy when it was made."""
+    exclude: tuple[str, ...] = ()
+    """The globs of what was left out."""
+    skipped: tuple[SkippedEntry, ...] = ()
+    """What could not be copied, and why; sorted."""
+    outward: tuple[str, ...] = ()
+    """The links in the copy that lead out of it, to the original for instance; sorted."""
+
+    @property
+    def root(self) -> Path:
+        """The directory to work in."""
+        return workspace_in(self.place)
+
+    @property
+    def git_dir(self) -> Path:
+        """Where the snapshots of the copy are; a filesystem that uses it need not begin anew."""
+        return history_in(self.place)
+
+    def __str__(self) -> str:
+        """Return where it is, and of what."""
+        return f"{self.root} (a copy of {self.original})"
+
+
+def open_copy(place: str | os.PathLike[str]) -> WorkingCopy:
+    """Return the working copy that was made at `place`, by whichever process.
+
+    Raises:
+        CopyError: None is there, or its record is damaged.
+    """
+    found = Path(place).absolute()
+    record = read_record(found)
+    if not workspace_in(found).is_dir():
+        raise CopyError(f"Working copy has no files any more: {str(found)!r}")
+    return WorkingCopy(
+        original=Path(record.original),
+        place=found,
+        base=record.base,
+        exclude=record.exclude,
+        skipped=record.skipped,
+        outward=record.outward,
+    )
+
+
+def workspace_in(place: Path) -> Path:
+    """Return where the files of a copy are."""
+    return place / "workspace"
+
+
+def history_in(place: Path) -> Path:
+    """Return where the snapshots of a copy are."""
+    return place / "history"
+
+
+def opened(copy: WorkingCopy) -> ExactFilesystem:
+    """Open the files of a copy."""
+    return ExactFilesystem(copy.root, git_dir=copy.git_dir)
+
+
+def exclusion(globs: tuple[str, ...]) -> MountFilter:
+    """Return the filter that leaves out what one of `globs` matches."""
+    return MountFilter(HostMount(".", exclude_glob=globs))
+
+
+def read_record(place: Path) -> CopyRecord:
+    """Return the record of the copy at `place`.
+
+    Raises:
+        CopyError: There is none, or it is damaged.
+    """
+    try:
+        record = decode((place / _RECORD).read_bytes(), CopyRecord)
+    except OSError:
+        raise CopyError(f"No working copy is at {str(place)!r}") from None
+    except SerdeError as error:
+        raise CopyError(f"Record of the working copy is damaged: {error}") from error
+    if record.version != _VERSION:
+        raise CopyError(f"Record of the working copy has version {record.version}, not {_VERSION}")
+    return record
+
+
+def write_record(place: Path, record: CopyRecord) -> None:
+    """Make `record` the record of the copy at `place`, in one step."""
+    data = encode(record)
+    directory = os.open(place, _DIRECTORY)
+    try:
+        store_file(
+            directory,
+            _RECORD,
+            lambda target: write_all(target, data),
+            permissions=0o600,
+            durable=True,
+        )
+        os.fsync(directory)
+    finally:
+        os.close(directory)
