@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from weakincentives.contrib.tools.speech import Speech
 from weakincentives.errors import ToolValidationError
-from weakincentives.filesystem import Filesystem, normalize_path
+from weakincentives.filesystem import Filesystem, PathEscapeError, normalize_path
 from weakincentives.filesystem.paths import shown, unshown
 from weakincentives.prompt import ToolContext, ToolResult
 
@@ -77,7 +77,12 @@ class Workbench:
         root = self.filesystem.root.rstrip("/")
         if root and (given == root or given.startswith(root + "/")):
             given = given[len(root) :].lstrip("/")
-        path = normalize_path(given)
+        try:
+            path = normalize_path(given)
+        except PathEscapeError as error:
+            raise PathEscapeError(
+                f"{error}; paths are relative to the top of the workspace"
+            ) from None
         return self._unescaped(path) if "\\" in path else path
 
     def _unescaped(self, path: str) -> str:
