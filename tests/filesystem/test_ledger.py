@@ -9,7 +9,7 @@ import pytest
 
 from tests.filesystem.forks import KILLED, ends, in_a_child, is_killed_at
 from weakincentives.errors import SnapshotError
-from weakincentives.filesystem import FilesystemSnapshot, HostFilesystem
+from weakincentives.filesystem import FilesystemSnapshot, HostFilesystem, InMemoryFilesystem
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .*fork:DeprecationWarning")
 
@@ -226,3 +226,43 @@ def test_a_closed_filesystem_cleans_up(root: Path, tmp_path: Path) -> None:
     fs.cleanup()
     fs.cleanup()
     assert not (tmp_path / "store").exists()
+
+
+# --- what cannot be used ---
+
+
+def test_a_store_that_cannot_be_used_is_told_as_such(fs: HostFilesystem, tmp_path: Path) -> None:
+    fs.snapshot()
+    (tmp_path / "store" / "wink.lock").unlink()
+    (tmp_path / "store" / "wink.lock").mkdir()
+    for asked in (fs.history.gc, fs.history.verify, lambda: fs.history.prune(keep=0)):
+        with pytest.raises(SnapshotError, match=r"store cannot be used.*wink.lock"):
+            asked()
+    with pytest.raises(SnapshotError, match=r"Failed to remove snapshots.*wink.lock"):
+        fs.cleanup()
+
+
+def test_a_workspace_that_was_removed_is_not_taken_for_an_empty_one(
+    fs: HostFilesystem, root: Path
+) -> None:
+    fs.write("a", "1")
+    kept = fs.snapshot()
+    fs.delete("a")
+    root.rmdir()
+    with pytest.raises(
+        SnapshotError, match="Failed to create snapshot: Directory has been removed"
+    ):
+        fs.snapshot()
+    with pytest.raises(SnapshotError, match=r"Failed to restore.*Directory has been removed"):
+        fs.restore(kept)
+    root.mkdir()
+    with again(fs) as next_one:
+        next_one.restore(kept)
+        assert next_one.read("a").content == "1"
+
+
+def test_a_snapshot_of_a_workspace_in_memory_is_unknown(fs: HostFilesystem) -> None:
+    kept = InMemoryFilesystem().snapshot()
+    for force in (False, True):
+        with pytest.raises(SnapshotError, match="Unknown snapshot"):
+            fs.restore(kept, force=force)

@@ -209,17 +209,30 @@ class History:
                 self._repository = None
 
     def cleanup(self) -> None:
-        """Remove the store if it is ours and nobody else uses it."""
+        """Remove the store if it is ours and nobody else uses it.
+
+        Raises:
+            SnapshotError: It is ours, and cannot be removed.
+        """
         with self._lock:
             repository = self._repository
-            if repository is None and self._place.exists() and not self._is_inside(self._place):
-                with suppress(SnapshotError):  # what is there is not ours, and stays
-                    repository = Repository.create(self._place, root=self._real_root)
-            self._using.close()
-            self._repository = None
-            self._watch.forget()
-            if repository is not None:
-                repository.remove()
+            try:
+                if repository is None:
+                    repository = self._unused()
+                self._using.close()
+                self._repository = None
+                self._watch.forget()
+                if repository is not None:
+                    repository.remove()
+            except OSError as error:
+                raise SnapshotError(f"Failed to remove snapshots: {self._told(error)}") from error
+
+    def _unused(self) -> Repository | None:
+        """Return the store that is there, without using it; None if what is there is not ours."""
+        if self._place.exists() and not self._is_inside(self._place):
+            with suppress(SnapshotError):
+                return Repository.create(self._place, root=self._real_root)
+        return None
 
     def _told(self, error: Exception) -> Exception:
         """Return the error with a place, if it names none or a name that nobody sees."""
@@ -292,6 +305,12 @@ class History:
         if self._closed:
             raise SnapshotError(f"Filesystem is closed: {self._root!r}")
 
+    def _refuse_removed(self) -> None:
+        if not os.fstat(self._directory.descriptor).st_nlink:
+            raise SnapshotError(
+                f"Directory has been removed, so make it again and open it anew: {self._root!r}"
+            )
+
     def _refuse_inside(self, place: Path) -> None:
         if self._is_inside(place):
             raise SnapshotError(
@@ -316,12 +335,13 @@ class History:
             is_ours = Path(snapshot.root_path).resolve() == self._real_root
         except (OSError, ValueError):
             is_ours = False
-        if not force and not is_ours:
+        if snapshot.git_dir is not None and not force and not is_ours:
             raise SnapshotRestoreError(
                 f"Failed to restore {snapshot}: it is of another workspace; force=True does it"
             )
 
     def _taken(self, repository: Repository, tag: str | None) -> FilesystemSnapshot:
+        self._refuse_removed()
         with repository.objects.batch() as batch:
             capture = self._watch.look(repository, batch)
             snapshot = self._committed(repository, capture.tree, tag, batch)

@@ -1,14 +1,25 @@
 """The list of the snapshots that are kept of a directory, and what becomes of it."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from uuid import UUID
 
-from weakincentives.errors import SnapshotError
+from weakincentives.errors import SnapshotError, WinkError
 from weakincentives.filesystem.store.repository import Repository, StoreSize
 from weakincentives.filesystem.store.verifying import SnapshotProblem
 from weakincentives.filesystem.types import FilesystemSnapshot
+
+
+@contextmanager
+def _told() -> Generator[None, None, None]:
+    """Let a store that fails be told from a workspace that does."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, WinkError):
+            raise
+        raise SnapshotError(f"Snapshot store cannot be used: {error}") from error
 
 
 class SnapshotHistory:
@@ -28,11 +39,13 @@ class SnapshotHistory:
         self._root = root
         self._needed = needed
 
+    @_told()
     def list(self) -> Sequence[FilesystemSnapshot]:
         """Return all snapshots, the oldest first."""
         store = self._store()
         return [] if store is None else list(self._found(store))
 
+    @_told()
     def prune(
         self, *, keep: int | None = None, before: datetime | None = None
     ) -> Sequence[FilesystemSnapshot]:
@@ -69,6 +82,7 @@ class SnapshotHistory:
                 store.prune([str(each.snapshot_id) for each in gone])
         return gone
 
+    @_told()
     def forget(self, *snapshots: FilesystemSnapshot | UUID | str) -> None:
         """Forget these snapshots; those that are not there are none the less forgotten.
 
@@ -96,6 +110,7 @@ class SnapshotHistory:
                     )
             store.prune(ids)
 
+    @_told()
     def gc(self) -> None:
         """Free the space of what was forgotten.
 
@@ -107,11 +122,13 @@ class SnapshotHistory:
         if store is not None:
             store.gc()
 
+    @_told()
     def verify(self) -> Sequence[SnapshotProblem]:
         """Read everything that is kept; return what is missing or damaged."""
         store = self._store()
         return [] if store is None else store.verify()
 
+    @_told()
     def size(self) -> StoreSize:
         """Return how much is kept."""
         store = self._store()
