@@ -11,17 +11,6 @@ from weakincentives.filesystem.store.verifying import SnapshotProblem
 from weakincentives.filesystem.types import FilesystemSnapshot
 
 
-@contextmanager
-def _told() -> Generator[None, None, None]:
-    """Let a store that fails be told from a workspace that does."""
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, WinkError):
-            raise
-        raise SnapshotError(f"Snapshot store cannot be used: {error}") from error
-
-
 class SnapshotHistory:
     """The snapshots of one directory, whoever took them."""
 
@@ -39,13 +28,11 @@ class SnapshotHistory:
         self._root = root
         self._needed = needed
 
-    @_told()
     def list(self) -> Sequence[FilesystemSnapshot]:
         """Return all snapshots, the oldest first."""
-        store = self._store()
-        return [] if store is None else list(self._found(store))
+        with self._opened() as store:
+            return [] if store is None else list(self._found(store))
 
-    @_told()
     def prune(
         self, *, keep: int | None = None, before: datetime | None = None
     ) -> Sequence[FilesystemSnapshot]:
@@ -67,22 +54,19 @@ class SnapshotHistory:
             raise ValueError(f"keep must not be negative: {keep}")
         if before is not None and before.tzinfo is None:
             raise ValueError(f"before must have a time zone: {before!r}")
-        store = self._store()
-        if store is None:
-            return []
-        with store.locked():
-            found, needed = list(self._found(store)), self._needed()
-            old = found[: max(0, len(found) - (keep or 0))]
-            gone = [
-                each
-                for each in old
-                if (before is None or each.created_at < before) and each.commit_ref not in needed
-            ]
-            if gone:
-                store.prune([str(each.snapshot_id) for each in gone])
-        return gone
+        with self._opened() as store:
+            if store is None:
+                return []
+            with store.locked():
+                found, needed = list(self._found(store)), self._needed()
+                old = found[: max(0, len(found) - (keep or 0))]
+                if before is not None:
+                    old = [each for each in old if each.created_at < before]
+                gone = [each for each in old if each.commit_ref not in needed]
+                if gone:
+                    store.prune([str(each.snapshot_id) for each in gone])
+            return gone
 
-    @_told()
     def forget(self, *snapshots: FilesystemSnapshot | UUID | str) -> None:
         """Forget these snapshots; those that are not there are none the less forgotten.
 
@@ -93,24 +77,17 @@ class SnapshotHistory:
             SnapshotError: A savepoint or an interrupted restore has to go back to one of
                 them; nothing was forgotten.
         """
-        store = self._store()
-        if store is None or not snapshots:
-            return
         ids = {
             str(each.snapshot_id if isinstance(each, FilesystemSnapshot) else each)
             for each in snapshots
         }
-        with store.locked():
-            needed = self._needed()
-            for each in self._found(store) if needed else ():
-                if str(each.snapshot_id) in ids and each.commit_ref in needed:
-                    raise SnapshotError(
-                        "Snapshot is needed to roll back a savepoint, or to finish a restore:"
-                        f" {str(each.snapshot_id)!r}"
-                    )
-            store.prune(ids)
+        with self._opened() as store:
+            if store is None or not ids:
+                return
+            with store.locked():
+                self._refuse_needed(store, ids)
+                store.prune(ids)
 
-    @_told()
     def gc(self) -> None:
         """Free the space of what was forgotten.
 
@@ -118,21 +95,38 @@ class SnapshotHistory:
             SnapshotError: The store is damaged; nothing has been removed. The message says
                 which snapshots to forget, and then it works.
         """
-        store = self._store()
-        if store is not None:
-            store.gc()
+        with self._opened() as store:
+            if store is not None:
+                store.gc()
 
-    @_told()
     def verify(self) -> Sequence[SnapshotProblem]:
         """Read everything that is kept; return what is missing or damaged."""
-        store = self._store()
-        return [] if store is None else store.verify()
+        with self._opened() as store:
+            return [] if store is None else store.verify()
 
-    @_told()
     def size(self) -> StoreSize:
         """Return how much is kept."""
-        store = self._store()
-        return StoreSize(0, 0, 0, 0) if store is None else store.size()
+        with self._opened() as store:
+            return StoreSize(0, 0, 0, 0) if store is None else store.size()
+
+    @contextmanager
+    def _opened(self) -> Generator[Repository | None, None, None]:
+        """Use the store; one that fails is told from a workspace that does."""
+        try:
+            yield self._store()
+        except OSError as error:
+            if isinstance(error, WinkError):
+                raise
+            raise SnapshotError(f"Snapshot store cannot be used: {error}") from error
+
+    def _refuse_needed(self, store: Repository, ids: Collection[str]) -> None:
+        needed = self._needed()
+        for each in self._found(store) if needed else ():
+            if str(each.snapshot_id) in ids and each.commit_ref in needed:
+                raise SnapshotError(
+                    "Snapshot is needed to roll back a savepoint, or to finish a restore:"
+                    f" {str(each.snapshot_id)!r}"
+                )
 
     def _found(self, store: Repository) -> Iterator[FilesystemSnapshot]:
         for commit in store.commits():
