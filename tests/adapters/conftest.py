@@ -28,7 +28,6 @@ def bench(fs: BaseFilesystem) -> Bench:
 @pytest.fixture
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave nothing in the environment that changes a request to a provider."""
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    for name in ("HTTP_PROXY", "ALL_PROXY", "NO_PROXY"):
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)

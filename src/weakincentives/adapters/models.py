@@ -40,6 +40,12 @@ class AdapterSource:
 
 
 SOURCES: Mapping[str, AdapterSource] = {
+    "anthropic": AdapterSource(
+        "weakincentives.adapters.anthropic",
+        "AnthropicAdapter",
+        package="anthropic",
+        extra="anthropic",
+    ),
     "openai": AdapterSource(
         "weakincentives.adapters.openai", "OpenAIAdapter", package="openai", extra="openai"
     ),

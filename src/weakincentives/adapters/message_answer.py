@@ -1,0 +1,182 @@
+"""An answer in the words of Anthropic's Messages API, whole or in pieces."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from weakincentives.adapters import wire
+from weakincentives.adapters.calls import ToolCall
+from weakincentives.adapters.chat_request import sendable
+from weakincentives.adapters.conversation import Completion, StopReason
+from weakincentives.adapters.message_request import CONTENT
+from weakincentives.runtime import TokenUsage
+
+_STOP_REASONS: Mapping[str, StopReason] = {
+    "end_turn": "end",
+    "stop_sequence": "end",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "pause_turn": "paused",
+    "refusal": "refused",
+}
+# where the pieces of a block go, by the kind of the piece: its kind of block, and its field
+_PIECES: Mapping[str, tuple[str, str, str]] = {
+    "text_delta": ("text", "text", "text"),
+    "thinking_delta": ("thinking", "thinking", "thinking"),
+    "signature_delta": ("thinking", "signature", "signature"),
+    "input_json_delta": ("tool_use", "partial_json", "input"),
+}
+
+
+@dataclass(slots=True)
+class _Block:
+    """A block of an answer as it arrives."""
+
+    start: dict[str, Any]
+    pieces: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+
+    @property
+    def type(self) -> str:
+        return wire.text(self.start.get("type"))
+
+    @property
+    def text(self) -> str:
+        return self._joined("text") if self.type == "text" else ""
+
+    def add(self, delta: Mapping[str, Any]) -> str:
+        """Take in a piece, and return what text is new."""
+        kind = wire.text(delta.get("type"))
+        if kind == "citations_delta":
+            cited = wire.items(self.start.get("citations"))
+            self.start["citations"] = [*cited, delta.get("citation")]
+        if kind not in _PIECES:
+            return ""
+        _, source, target = _PIECES[kind]
+        piece = wire.text(delta.get(source))
+        self.pieces.setdefault(target, []).append(piece)
+        return piece if kind == "text_delta" else ""
+
+    def call(self, *, is_cut: bool) -> ToolCall:
+        """Return the tool call that it is; arguments that were cut off are no JSON."""
+        given = self._joined("input")
+        if not given:
+            given = json.dumps(self.start.get("input") or {}, ensure_ascii=False)
+            given = given.removesuffix("}") if is_cut else given
+        name, call_id = (wire.text(self.start.get(each)) for each in ("name", "id"))
+        return ToolCall(name, sendable(given), call_id)
+
+    def kept(self) -> dict[str, Any]:
+        """Return what goes back with the message; of a tool call not what the call says."""
+        if self.type == "tool_use":
+            return {
+                name: each for name, each in self.start.items() if name not in ("input", "name")
+            }
+        told = {name: self._joined(name) for name in self.pieces}
+        return self.start | told | ({"text": sendable(self.text)} if self.type == "text" else {})
+
+    def _joined(self, name: str) -> str:
+        return wire.text(self.start.get(name)) + "".join(self.pieces.get(name, ()))
+
+
+class MessageAnswer:
+    """An answer that is put together from what a server sends."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.has_content = False
+        """Whether there is an answer at all."""
+        self.has_ended = False
+        """Whether the server said that this is all."""
+        self._blocks: dict[object, _Block] = {}
+        self._stop = ""
+        self._explanation = ""
+        self._usage: dict[str, int] = {}
+        self._model = ""
+        self._response_id = ""
+
+    def add(self, event: Mapping[str, Any]) -> str:
+        """Take in what was sent, a whole answer or a piece, and return what text is new."""
+        match event.get("type"):
+            case "message":
+                return self._whole(event)
+            case "message_start":
+                return self._whole(wire.mapping(event.get("message")))
+            case "content_block_start":
+                return self._begin(event.get("index"), wire.mapping(event.get("content_block")))
+            case "content_block_delta":
+                return self._continue(event.get("index"), wire.mapping(event.get("delta")))
+            case "message_delta":
+                self._end(wire.mapping(event.get("delta")), event.get("usage"))
+            case "message_stop":
+                self.has_ended = True
+            case _:
+                pass  # pings, and what comes to be sent one day
+        return ""
+
+    def completion(self) -> Completion:
+        """Return what the model answered."""
+        blocks = list(self._blocks.values())
+        is_cut = _STOP_REASONS.get(self._stop) == "length"
+        calls = tuple(
+            each.call(is_cut=is_cut and each is blocks[-1])
+            for each in blocks
+            if each.type == "tool_use"
+        )
+        said = "".join(sendable(each.text) for each in blocks)
+        return Completion(
+            said or self._explanation,
+            calls,
+            self._token_usage(),
+            self._stop_reason(bool(calls)),
+            {} if _is_plain(blocks) else {CONTENT: [each.kept() for each in blocks]},
+            self._model or None,
+            self._response_id or None,
+        )
+
+    def _whole(self, message: Mapping[str, Any]) -> str:
+        self.has_content = self.has_content or isinstance(message.get("content"), list)
+        self._model = wire.text(message.get("model"))
+        self._response_id = wire.text(message.get("id"))
+        content = enumerate(wire.items(message.get("content")))
+        text = "".join([self._begin(index, wire.mapping(each)) for index, each in content])
+        self._end(message, message.get("usage"))
+        return text
+
+    def _begin(self, index: object, block: Mapping[str, Any]) -> str:
+        self.has_content = True
+        self._blocks[index] = _Block(dict(block))
+        return self._blocks[index].text
+
+    def _continue(self, index: object, delta: Mapping[str, Any]) -> str:
+        self.has_content = True
+        kind = _PIECES.get(wire.text(delta.get("type")), ("text",))[0]
+        return self._blocks.setdefault(index, _Block({"type": kind})).add(delta)
+
+    def _end(self, message: Mapping[str, Any], usage: object) -> None:
+        self._stop = wire.text(message.get("stop_reason")) or self._stop
+        self.has_ended = self.has_ended or bool(self._stop)
+        details = wire.mapping(message.get("stop_details"))
+        self._explanation = wire.text(details.get("explanation")) or self._explanation
+        # each tells the sum so far, and not all tell everything
+        told = wire.mapping(usage).items()
+        self._usage |= {name: wire.count(each) for name, each in told if isinstance(each, int)}
+
+    def _stop_reason(self, has_calls: bool) -> StopReason:
+        if not self._stop:
+            return "tool_calls" if has_calls else "end"
+        return _STOP_REASONS.get(self._stop, "other")
+
+    def _token_usage(self) -> TokenUsage:
+        """Return what the answer cost; the API counts apart what was cached."""
+        cached = self._usage.get("cache_read_input_tokens", 0)
+        stored = self._usage.get("cache_creation_input_tokens", 0)
+        told, said = (self._usage.get(f"{each}_tokens", 0) for each in ("input", "output"))
+        return TokenUsage(told + cached + stored, said, cached)
+
+
+def _is_plain(blocks: Sequence[_Block]) -> bool:
+    """Return whether text and calls say everything: at most one text, and calls after it."""
+    kinds = [each.type for each in blocks]
+    return kinds[:1] in ([], ["text"], ["tool_use"]) and set(kinds[1:]) <= {"tool_use"}
