@@ -7,10 +7,8 @@ go into one pack, which becomes visible in one step.
 
 import hashlib
 import logging
-import os
 import re
 import shutil
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -19,18 +17,14 @@ from typing import NamedTuple
 
 from weakincentives.errors import WinkError
 from weakincentives.filesystem.faults import reached
-from weakincentives.filesystem.leftovers import is_temporary
-from weakincentives.filesystem.staging import remove_leftovers
 from weakincentives.filesystem.store.batches import Batch, id_of
 from weakincentives.filesystem.store.deltas import LARGEST, PackError, TooLargeError
 from weakincentives.filesystem.store.inflating import PIECE
 from weakincentives.filesystem.store.loose import loose_stream
 from weakincentives.filesystem.store.packs import Pack, Packed, Stream
+from weakincentives.filesystem.store.packset import PackSet
 
 _ID = re.compile(r"[0-9a-f]{40}")
-_PACK_FILE = re.compile(r"(pack-[0-9a-f]{40})\.([a-z]+)")
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_ATTEMPTS = 10
 _WHOLE = 16 * 1024 * 1024  # larger objects are copied in chunks
 _SMALL_PACK = 16 * 1024 * 1024  # larger packs are not merged
 _MAX_SMALL_PACKS = 64
@@ -59,11 +53,12 @@ class ObjectStore:
         """Use the objects in `directory`; `durable` brings new ones to the disk at once."""
         self._directory = directory
         self._durable = durable
-        self.losses = 0  # how often objects were found to be gone that had been here
-        self._packs: dict[str, Pack] = {}
-        self._trusted: tuple[Pack, ...] = ()
-        self._damaged: dict[str, PackError] = {}
-        self._refreshing = threading.Lock()
+        self._packs = PackSet(directory / "pack")
+
+    @property
+    def losses(self) -> int:
+        """How often objects were found to be gone that had been here."""
+        return self._packs.losses
 
     def __contains__(self, object_id: str) -> bool:
         """Return whether the object is here; its content is not looked at."""
@@ -76,9 +71,7 @@ class ObjectStore:
 
     def knows(self, object_id: str) -> bool:
         """Return whether the object is in a pack that has been met already and is undamaged."""
-        key = bytes.fromhex(object_id)
-        packs = self._trusted
-        return bool(packs) and any(pack.offset_of(key) is not None for pack in packs)
+        return self._packs.knows(bytes.fromhex(object_id))
 
     def read(self, object_id: str) -> tuple[str, bytes]:
         """Return kind and content of an object, verified against its id.
@@ -141,7 +134,7 @@ class ObjectStore:
     def ids(self) -> Iterator[str]:
         """Yield the id of every object; one that is stored twice comes twice."""
         self.refresh()
-        for pack in self._packs.values():
+        for pack in self._packs.all.values():
             yield from pack
         for directory in self._loose_directories():
             for path in sorted(directory.iterdir()):
@@ -154,29 +147,23 @@ class ObjectStore:
         Objects that are here are not written again, unless all are to be written
         `anew`. What killed writers left is removed.
         """
-        with self._refreshing:
-            names = self._names()
-            self._sweep(names)
-            self._relist(names)
+        self._packs.sweep()
         known = _nothing if anew else self.knows
         return Batch(self._directory / "pack", known, durable=self._durable)
 
     def refresh(self, *, closely: bool = False) -> None:
         """Look for packs that have been added or removed; `closely` also for others' writing."""
-        with self._refreshing:
-            if closely:
-                self._packs = {n: p for n, p in self._packs.items() if not p.has_changed()}
-            self._relist(self._names())
+        self._packs.refresh(closely=closely)
 
     def packs(self) -> dict[str, int]:
         """Return the packs by name, with their sizes in bytes."""
         self.refresh()
-        return {name: pack.size_bytes for name, pack in self._packs.items()}
+        return {name: pack.size_bytes for name, pack in self._packs.all.items()}
 
     def damaged_packs(self) -> dict[str, PackError]:
         """Return the packs that cannot be opened, and why."""
         self.refresh()
-        return dict(self._damaged)
+        return dict(self._packs.damaged)
 
     def merge_small_packs(self) -> None:
         """Put the small packs into one, if there are many of them.
@@ -187,12 +174,12 @@ class ObjectStore:
         Raises:
             ObjectError: An object in them is damaged; nothing is changed.
         """
-        if len(self._packs) < _MAX_SMALL_PACKS:
+        if len(self._packs.all) < _MAX_SMALL_PACKS:
             return  # without looking: this is asked after every snapshot
         self.refresh()
         small = sorted(
             (pack.size_bytes, name)
-            for name, pack in self._packs.items()
+            for name, pack in self._packs.all.items()
             if pack.size_bytes < _SMALL_PACK and not pack.is_suspect
         )
         if len(small) <= _MAX_SMALL_PACKS:
@@ -204,7 +191,7 @@ class ObjectStore:
                 break
             chosen.append(name)
             total += size
-        self.rewrite([each for name in chosen for each in self._packs[name]], chosen)
+        self.rewrite([each for name in chosen for each in self._packs.all[name]], chosen)
 
     def rewrite(self, object_ids: Iterable[str], replaced: Collection[str]) -> None:
         """Put objects into one new pack, then remove the packs `replaced`.
@@ -220,15 +207,16 @@ class ObjectStore:
         useless = {
             name
             for name in replaced
-            if name in self._packs and object_ids.keys().isdisjoint(self._packs[name])
+            if (pack := self._packs.all.get(name)) is not None
+            and object_ids.keys().isdisjoint(pack)
         }
-        self._remove_packs(useless)
+        self._packs.remove(useless)
         with self.batch(anew=True) as batch:
             for object_id in object_ids:
                 self._copy(object_id, batch)
             written = batch.finish()
         reached("objects.rewritten")
-        self._remove_packs(set(replaced) - useless - {written})
+        self._packs.remove(set(replaced) - useless - {written})
 
     def remove_loose(self) -> None:
         """Remove what is not in a pack."""
@@ -238,8 +226,7 @@ class ObjectStore:
 
     def close(self) -> None:
         """Let go of the packs; what is being read elsewhere stays readable."""
-        with self._refreshing:
-            self._packs, self._trusted, self._damaged = {}, (), {}
+        self._packs.close()
 
     def _opened(self, object_id: str) -> "tuple[_Place, Stream]":
         """Open the first place of an object that can be read.
@@ -264,7 +251,7 @@ class ObjectStore:
 
     def _is_in_several(self, object_id: str) -> bool:
         key = bytes.fromhex(object_id)
-        return sum(pack.offset_of(key) is not None for pack in self._packs.values()) > 1
+        return sum(pack.offset_of(key) is not None for pack in self._packs.all.values()) > 1
 
     def _verified(self, object_id: str, place: "_Place", stream: Stream) -> Iterator[bytes]:
         """Hand on the chunks, the last one when the id is known to be right."""
@@ -291,22 +278,20 @@ class ObjectStore:
         if pack is None or pack.is_suspect or isinstance(failure, TooLargeError):
             return
         _log.warning("Pack is damaged, so what is needed of it is stored again: %s", failure)
-        pack.distrust()
-        with self._refreshing:
-            self._trusted = tuple(each for each in self._trusted if each is not pack)
-            self.losses += 1
+        self._packs.distrust(pack)
 
     def _places(self, object_id: str) -> "Iterator[_Place]":
         """Yield where an object may be read: the likeliest place first, damaged packs last."""
         if not is_object_id(object_id):
             return
         key = bytes.fromhex(object_id)
-        known = self._trusted
+        known = self._packs.trusted
         yield from _in_packs(key, known)
         self.refresh()
-        yield from _in_packs(key, [pack for pack in self._trusted if pack not in known])
+        yield from _in_packs(key, [pack for pack in self._packs.trusted if pack not in known])
         yield _Place(None, partial(loose_stream, self._loose(object_id)))
-        yield from _in_packs(key, [pack for pack in self._packs.values() if pack.is_suspect])
+        suspects = [pack for pack in self._packs.all.values() if pack.is_suspect]
+        yield from _in_packs(key, suspects)
 
     def _copy(self, object_id: str, batch: Batch) -> None:
         packed = self._packed(object_id)
@@ -325,83 +310,13 @@ class ObjectStore:
     def _packed(self, object_id: str) -> Packed | None:
         """Return an object that can be taken over as it is; most can."""
         key = bytes.fromhex(object_id)
-        for pack in self._packs.values():
+        for pack in self._packs.all.values():
             offset = pack.offset_of(key)
             if offset is not None:
                 packed = pack.packed(offset)
                 if packed is not None and id_of(packed.kind, packed.content) == object_id:
                     return packed
         return None
-
-    def _relist(self, names: dict[str, int]) -> None:
-        for _ in range(_ATTEMPTS):
-            if self._listed(names):
-                return
-            names = self._names()
-
-    def _listed(self, names: dict[str, int]) -> bool:
-        """Open the packs that are there; False if one has gone in the meantime."""
-        packs: dict[str, Pack] = {}
-        damaged: dict[str, PackError] = {}
-        complete = True
-        for name in sorted(n.removesuffix(".idx") for n in names if n.endswith(".idx")):
-            inode = names.get(f"{name}.pack")
-            if inode is None:
-                continue
-            known = self._packs.get(name)
-            try:
-                # a damaged pack may have been replaced by a good one of the same name
-                if known is None or known.inode != inode:
-                    known = Pack(self._pack_file(name, "idx"))
-                packs[name] = known
-            except FileNotFoundError:
-                complete = False
-            except PackError as error:
-                damaged[name] = error
-        before, self._packs, self._damaged = self._trusted, packs, damaged
-        self._trusted = tuple(pack for pack in packs.values() if not pack.is_suspect)
-        vanished = [pack for pack in before if pack not in self._trusted]
-        if complete and not all(self.knows(each) for pack in vanished for each in pack):
-            self.losses += 1
-        return complete
-
-    def _sweep(self, names: dict[str, int]) -> None:
-        """Remove what killed writers left: hidden files, and parts of a pack without the pack."""
-        hidden = list(filter(is_temporary, names))
-        if hidden:
-            directory = os.open(self._directory / "pack", _DIRECTORY)
-            try:
-                remove_leftovers(directory, hidden)
-            finally:
-                os.close(directory)
-        for match in filter(None, map(_PACK_FILE.fullmatch, names)):
-            if f"{match[1]}.pack" not in names and match[2] != "keep":
-                (self._directory / "pack" / match[0]).unlink(missing_ok=True)
-
-    def _remove_packs(self, names: Collection[str]) -> None:
-        """Remove packs, except those that a person wants to keep."""
-        files = [match for match in map(_PACK_FILE.fullmatch, self._names()) if match]
-        kept = {match[1] for match in files if match[2] == "keep"}
-        # it would name packs that are gone; git does without
-        (self._directory / "pack" / "multi-pack-index").unlink(missing_ok=True)
-        for name in set(names) - kept:
-            # git and we read a pack only where both files are, and git never writes an
-            # index before its pack: an index alone is known to be a leftover
-            self._pack_file(name, "pack").unlink(missing_ok=True)
-            reached("objects.removed")
-            for match in files:
-                if match[1] == name:
-                    (self._directory / "pack" / match[0]).unlink(missing_ok=True)
-        self.refresh()
-
-    def _names(self) -> dict[str, int]:
-        """Return the names in the directory of packs, with their inodes."""
-        with suppress(FileNotFoundError), os.scandir(self._directory / "pack") as entries:
-            return {entry.name: entry.inode() for entry in entries}
-        return {}
-
-    def _pack_file(self, name: str, kind: str) -> Path:
-        return self._directory / "pack" / f"{name}.{kind}"
 
     def _loose(self, object_id: str) -> Path:
         return self._directory / object_id[:2] / object_id[2:]
