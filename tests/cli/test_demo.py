@@ -6,15 +6,26 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 from xml.etree import ElementTree
 
 import pytest
 
-from weakincentives.cli.demo_story import PROJECT, Step, Story, StoryError
+from weakincentives.adapters import ScriptError, ToolCall
+from weakincentives.cli import demo_agent
+from weakincentives.cli.demo_script import ATTEMPT, SCRIPT, Act
+from weakincentives.cli.demo_steps import Step, StoryError
+from weakincentives.cli.demo_story import PROJECT, told_steps, tree_hash
+from weakincentives.cli.demo_view import show
+from weakincentives.cli.main import COMMANDS, main
+from weakincentives.contrib.tools import VirtualFileSystem
+from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem
+from weakincentives.runtime import ToolInvoked
+from weakincentives.runtime.session import load_dump
 
 ROOT = Path(__file__).parents[2]
 
-_STEPS = ["mount", "test", "grep", "read", "write", "test again", "events", "attacks", "tree"]
+_STEPS = ["copy", "explore", "test", "mistake", "rollback", "fix", "attacks", "diff", "dump"]
 
 
 def wink(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -27,110 +38,233 @@ def wink(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
-@pytest.fixture
-def steps(tmp_path: Path) -> dict[str, Step]:
-    return {step.name: step for step in Story(tmp_path).steps()}
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as exit_:
+        main(["demo", *arguments])
+    assert exit_.value.code == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    return said.err
 
 
-def test_the_steps_come_in_order_as_one_json_object_each():
-    done = wink("--json")
+def play(place: Path) -> dict[str, Step]:
+    (place / "project").mkdir()
+    with told_steps(place / "project", store=place / "store", dump=place / "dump") as steps:
+        return {step.name: step for step in steps}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("demo")
+
+
+@pytest.fixture(scope="module")
+def steps(place: Path) -> dict[str, Step]:
+    return play(place)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("kept") / "new" / "place"
+
+
+@pytest.fixture(scope="module")
+def shown(kept: Path) -> str:
+    done = wink("--keep", str(kept), FORCE_COLOR="", NO_COLOR="")
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def calls_of(step: Step) -> list[dict[str, Any]]:
+    return cast("list[dict[str, Any]]", step.facts["calls"])
+
+
+def test_the_steps_come_in_order_as_json_and_nothing_is_left_behind(tmp_path: Path):
+    done = wink("--json", TMPDIR=str(tmp_path))
     told = [json.loads(line) for line in done.stdout.splitlines()]
     assert [step["step"] for step in told] == _STEPS
-    assert all(step["title"] and step["call"] for step in told)
+    assert all(step["title"] and step["call"] and step["seconds"] >= 0 for step in told)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_the_bug_is_real_and_the_repair_too(steps: dict[str, Step]):
-    assert steps["test"].facts["exit_code"] == 1
-    assert "AssertionError: 999 != 1000" in str(steps["test"].facts["output"])
-    assert steps["test again"].facts["exit_code"] == 0
-
-
-def test_the_search_finds_the_line_with_the_bug_and_no_other(steps: dict[str, Step]):
-    assert steps["grep"].facts["matches"] == [
-        "bills/split.py:8:     return [total // people] * people"
-    ]
-
-
-def test_each_attack_is_refused_in_its_own_words(steps: dict[str, Step]):
-    refused = steps["attacks"].facts["refused"]
-    assert isinstance(refused, list)
-    assert [each["error"] for each in refused] == [
-        "PathEscapeError",
-        "PermissionError",
-        "LimitExceededError",
-        "InvalidRegexError",
-    ]
-    assert "escapes root" in refused[0]["message"]
-    assert "/etc/passwd" in refused[1]["message"]
-
-
-def test_the_attacks_leave_nothing_in_the_workspace(steps: dict[str, Step], tmp_path: Path):
-    names = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")}
-    shipped = {
-        path.relative_to(PROJECT).as_posix()
-        for path in PROJECT.rglob("*")
-        if "__pycache__" not in path.parts
-    }
-    assert names == shipped | {"docs", "docs/changes.md"}
-
-
-def test_the_shipped_project_is_not_changed_by_its_repair(steps: dict[str, Step], tmp_path: Path):
-    assert "total // people" in (PROJECT / "bills/split.py").read_text()
-    assert "total // people" not in (tmp_path / "bills/split.py").read_text()
-
-
-def test_workspaces_that_disagree_end_the_story(tmp_path: Path):
-    (tmp_path / "only-here.txt").touch()
-    with pytest.raises(StoryError, match="different answers"):
-        list(Story(tmp_path).steps())
-
-
-def test_a_pipe_gets_plain_text_that_names_every_step(steps: dict[str, Step]):
-    done = wink(FORCE_COLOR="", NO_COLOR="")
-    assert "\x1b" not in done.stdout
-    assert all(step.title in done.stdout for step in steps.values())
-
-
-def test_colour_is_for_terminals_and_no_color_turns_it_off():
-    assert "\x1b[" in wink(FORCE_COLOR="1", TERM="xterm-256color", NO_COLOR="").stdout
-    assert "\x1b[" not in wink(FORCE_COLOR="1", TERM="xterm-256color", NO_COLOR="1").stdout
-
-
-def test_no_line_is_wider_than_a_terminal_shows():
-    assert max(map(len, wink().stdout.splitlines())) <= 96
-
-
-def test_nothing_is_left_behind(tmp_path: Path):
-    assert wink(TMPDIR=str(tmp_path)).returncode == 0
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_repaired_project_can_be_kept(tmp_path: Path):
-    kept = tmp_path / "new" / "place"
-    assert str(kept) in wink("--keep", str(kept)).stdout.replace("\n", "")
+def test_the_bug_is_real_and_the_repair_too(steps: dict[str, Step]):
+    assert steps["test"].facts["exit_codes"] == [1]
+    assert "AssertionError: 999 != 1000" in calls_of(steps["test"])[-1]["answer"]
+    assert steps["fix"].facts["exit_codes"] == [0]
+    assert "Ran 4 tests" in calls_of(steps["fix"])[-1]["answer"]
+
+
+def test_the_mistake_changes_files_past_the_tools_and_breaks_a_test(steps: dict[str, Step]):
+    spoilt, tested = calls_of(steps["mistake"])
+    assert {"bills/money.py", "bills/split.py", "bills/receipt.py.bak"} <= set(spoilt["paths"])
+    assert "ERROR: test_the_receipt_names_everybody" in tested["answer"]
+
+
+def test_the_rollback_brings_back_the_tree_of_before(steps: dict[str, Step]):
+    facts = steps["rollback"].facts
+    assert facts["before"] == facts["now"] != facts["broken"]
+
+
+def test_whatever_it_must_not_do_is_refused_or_stopped(steps: dict[str, Step]):
+    outside, everything, by_halves, endless = calls_of(steps["attacks"])
+    assert not (outside["success"] or everything["success"] or by_halves["success"])
+    assert "escapes root" in outside["answer"]
+    assert "None of the 2 edits was applied" in by_halves["answer"]
+    assert "ran out of time" in endless["answer"]
+
+
+def test_only_the_repair_is_left_in_the_project(steps: dict[str, Step], place: Path):
+    left = files_below(place / "project")
+    shipped = files_below(PROJECT)
+    assert {path for path in left if left[path] != shipped.get(path)} == {
+        "bills/split.py",
+        "test_bills.py",
+    }
+    assert left.keys() == shipped.keys()
+    assert steps["diff"].facts["files"] == ["bills/split.py", "test_bills.py"]
+
+
+def test_the_patch_turns_the_shipped_project_into_the_repaired_one(
+    steps: dict[str, Step], place: Path, tmp_path: Path
+):
+    for name, content in files_below(PROJECT).items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    patch = str(steps["diff"].facts["patch"])
+    subprocess.run(["git", "apply"], cwd=tmp_path, input=patch, text=True, check=True)
+    assert files_below(tmp_path) == files_below(place / "project")
+
+
+def test_the_dump_holds_the_files_and_every_call(steps: dict[str, Step], place: Path):
+    memory = InMemoryFilesystem()
+    loaded = load_dump(place / "dump" / "demo.jsonl", [VirtualFileSystem], filesystem=memory)
+    with HostFilesystem(place / "project") as project:
+        assert tree_hash(memory) == tree_hash(project) == steps["dump"].facts["tree"]
+    told = [call for step in steps.values() if "calls" in step.facts for call in calls_of(step)]
+    kept = loaded.session[ToolInvoked].all()
+    assert [(call.tool, call.success) for call in kept] == [
+        (call["tool"], call["success"]) for call in told
+    ]
+
+
+def test_a_tree_hash_sees_permissions_links_and_empty_directories(tmp_path: Path):
+    (tmp_path / "file").write_text("same")
+    with HostFilesystem(tmp_path) as files:
+        hashes = {tree_hash(files)}
+        (tmp_path / "file").chmod(0o755)
+        hashes.add(tree_hash(files))
+        (tmp_path / "empty").mkdir()
+        hashes.add(tree_hash(files))
+        (tmp_path / "link").symlink_to("file")
+        hashes.add(tree_hash(files))
+    assert len(hashes) == 4
+
+
+def test_a_call_that_comes_out_differently_ends_the_story(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    other = ToolCall("read_file", {"file_path": "not there"}, "test-1")
+    tests = ToolCall("ls", {}, "test-2")
+    monkeypatch.setattr(demo_agent, "SCRIPT", (SCRIPT[0], [other, tests], *SCRIPT[2:]))
+    with pytest.raises(StoryError, match="A call came out differently: read_file"):
+        play(tmp_path)
+
+
+def test_a_run_that_fails_ends_the_story_with_its_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(demo_agent, "SCRIPT", SCRIPT[:1])
+    with pytest.raises(ScriptError, match="The script has 1 step"):
+        play(tmp_path)
+
+
+def test_a_run_that_answers_too_early_ends_the_story(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(demo_agent, "SCRIPT", (SCRIPT[0], "I am done."))
+    with pytest.raises(StoryError, match="before its step 'test'"):
+        play(tmp_path)
+
+
+def test_who_stops_watching_stops_the_agent(tmp_path: Path):
+    (tmp_path / "project").mkdir()
+    with told_steps(tmp_path / "project", store=tmp_path / "s", dump=tmp_path / "d") as steps:
+        assert [next(steps).name for _ in range(2)] == ["copy", "explore"]
+    assert not (tmp_path / "d").exists()
+
+
+def test_a_pipe_gets_plain_text_that_names_every_step(shown: str, steps: dict[str, Step]):
+    assert "\x1b" not in shown
+    assert all(step.title in shown for step in steps.values())
+
+
+def test_what_the_agent_calls_is_shown_without_its_long_arguments(shown: str):
+    acts: list[Act] = [act for turn in ATTEMPT.turns for act in turn.acts]
+    assert all(f"> {act}\n" in shown for act in acts)
+    assert 'edit_file(file_path="bills/split.py", old_string=..., new_string=...)' in shown
+
+
+def test_no_line_is_wider_than_a_terminal_shows_nor_ends_in_blanks(shown: str):
+    assert max(map(len, shown.splitlines())) <= 96
+    assert [line for line in shown.splitlines() if line != line.rstrip()] == []
+
+
+def test_it_ends_with_commands_that_are_there(shown: str):
+    ending = shown.partition("What to try next:")[2]
+    assert "python -m unittest" in ending
+    assert set(re.findall(r"wink (\w+)", ending)) == {"doctor", "run"} & COMMANDS.keys()
+
+
+def test_colour_is_for_terminals_and_no_color_turns_it_off(
+    steps: dict[str, Step], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for off in ("", "1"):
+        monkeypatch.setenv("NO_COLOR", off)
+        show(steps.values(), keep=None, svg=None)
+        assert ("\x1b[" in capsys.readouterr().out) is not bool(off)
+
+
+def test_a_narrow_terminal_gets_narrow_lines(
+    steps: dict[str, Step], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    for name, value in {"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "40"}.items():
+        monkeypatch.setenv(name, value)
+    show(steps.values(), keep=None, svg=None)
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 40
+
+
+def test_the_repaired_project_and_the_session_can_be_kept(shown: str, kept: Path):
+    assert str(kept) in shown.replace("\n", "")
     tested = subprocess.run([sys.executable, "-B", "-m", "unittest"], cwd=kept, check=False)
     assert tested.returncode == 0
+    assert {path.name for path in (kept / "session").iterdir()} >= {"demo.jsonl", "demo.fs.zip"}
 
 
-def test_a_directory_with_files_in_it_is_not_used(tmp_path: Path):
+def test_a_directory_with_files_in_it_is_not_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     (tmp_path / "mine.txt").write_text("mine")
-    done = wink("--keep", str(tmp_path))
-    assert done.returncode == 2
-    assert re.fullmatch(r"wink: --keep needs a new or empty directory, .*\n", done.stderr)
+    said = refusal(capsys, "--keep", str(tmp_path))
+    assert re.fullmatch(r"wink: --keep needs a new or empty directory, .*\n", said)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_a_picture_of_data_is_refused_in_one_line(tmp_path: Path):
-    done = wink("--json", "--svg", str(tmp_path / "x.svg"))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "wink: --json shows nothing to save; use --svg without it\n"
+def test_a_picture_of_data_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    said = refusal(capsys, "--json", "--svg", str(tmp_path / "x.svg"))
+    assert said == "wink: --json shows nothing to save; use --svg without it\n"
 
 
-def test_the_picture_shows_every_step(tmp_path: Path, steps: dict[str, Step]):
-    picture = tmp_path / "demo.svg"
-    wink("--svg", str(picture), NO_COLOR="")
-    assert_shows(picture, steps)
+def test_the_picture_shows_every_step(
+    tmp_path: Path, steps: dict[str, Step], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("NO_COLOR", "")
+    show(steps.values(), keep=None, svg=tmp_path / "demo.svg")
+    assert_shows(tmp_path / "demo.svg", steps)
 
 
 def test_the_picture_in_the_documents_shows_the_demo_of_today(steps: dict[str, Step]):
@@ -142,3 +276,11 @@ def assert_shows(picture: Path, steps: dict[str, Step]) -> None:
     assert [step.title for step in steps.values() if step.title not in words] == []
     assert picture.stat().st_size < 300_000
     assert "cdnjs" not in picture.read_text()
+
+
+def files_below(directory: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(directory).as_posix(): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }

@@ -1,306 +1,286 @@
-"""The story of `wink demo`: a bug is found and fixed in two workspaces, and attacks fail.
+"""The story of `wink demo`: an agent fixes a bug, after a mistake that is taken back.
 
-Every step calls the library and tells what came back. Each call is made on the memory
-workspace and on the host workspace, and the story ends if their answers differ.
+Only the model's part is written down. Every step is done with the library and tells what
+came of it; the story ends if that is not what it claims.
 """
 
-import difflib
 import hashlib
-import subprocess
-import sys
+import os
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal, TypeAlias, TypeVar
 
+from weakincentives.cli.demo_agent import Agent, Calls
+from weakincentives.cli.demo_script import (
+    ATTEMPT,
+    MISCHIEF,
+    PYTHON,
+    SECOND_ATTEMPT,
+    Act,
+    Part,
+    Turn,
+)
+from weakincentives.cli.demo_steps import Line, Look, Step, StoryError, diff_lines, line, said
+from weakincentives.contrib.tools import VirtualFileSystem
+from weakincentives.contrib.tools.sections import FilesystemSection
+from weakincentives.contrib.tools.shell import shell_performers
 from weakincentives.filesystem import (
-    MAX_WRITE_LENGTH,
-    BaseFilesystem,
-    FilesystemEvent,
-    FileWritten,
+    Filesystem,
     HostFilesystem,
     HostMount,
     InMemoryFilesystem,
+    diff,
 )
+from weakincentives.prompt import MarkdownSection, Prompt
+from weakincentives.runtime import ToolInvoked, checkpoint, files_of, rollback_to
+from weakincentives.runtime.session import Session, Snapshot, dump_session_tree, load_session
+from weakincentives.sandbox import LocalSandbox
 
 PROJECT = Path(__file__).parent / "demo_project"
 
-Look: TypeAlias = Literal["plain", "quiet", "call", "good", "bad", "added", "removed"]
-T = TypeVar("T")
-
-_FILE = "bills/split.py"
-_SUSPECT = r"total\s*//"
-_BUG = "    return [total // people] * people\n"
-_FIX = """\
-    share, left = divmod(total, people)
-    return [share + 1] * left + [share] * (people - left)
-"""
-_NOTE = "# Changes\n\n- Cents that do not divide are handed out, one each.\n"
-_HOSTILE = r"^(a+)+$"
-_TRAP = "trap.txt"
-_TRAP_LENGTH = 40_000
+_EXIT_CODE = re.compile(r"exit code (\d+)")
+_SHORT_HASH = 16
 
 
-class StoryError(RuntimeError):
-    """The workspace did not do what the story says it does."""
+@contextmanager
+def told_steps(
+    project: Path, *, store: Path, dump: Path
+) -> Generator[Generator[Step, None, None], None, None]:
+    """Give the steps of the story; what it runs has ended when the block ends.
 
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of output in pieces, each with its look; `lead` is a column to the left of it."""
-
-    pieces: tuple[tuple[str, Look], ...]
-    lead: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One thing that was done: how it was called, what to show, and the facts as data."""
-
-    name: str
-    title: str
-    call: str
-    lines: tuple[Line, ...]
-    facts: Mapping[str, object] = field(default_factory=dict[str, object])
+    Args:
+        project: Where the agent works: a directory that is empty.
+        store: Where snapshots go.
+        dump: Where the session is dumped.
+    """
+    environment = {
+        "PATH": os.pathsep.join((str(PYTHON.parent), *os.get_exec_path())),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    with (
+        HostFilesystem(project, git_dir=store) as files,
+        LocalSandbox(files, env=environment) as sandbox,
+        closing(Story(files, sandbox, dump).steps()) as steps,
+    ):
+        yield steps
 
 
 class Story:
-    """The steps, played on a workspace in memory and one in `directory`."""
+    """The steps, played in a workspace on the disk."""
 
-    def __init__(self, directory: Path) -> None:
-        """Open both workspaces; `directory` exists and is empty."""
-        self._directory = directory
-        self._memory = InMemoryFilesystem()
-        self._host = HostFilesystem(directory)
-        self._journals: tuple[list[FilesystemEvent], list[FilesystemEvent]] = ([], [])
+    def __init__(self, files: HostFilesystem, sandbox: LocalSandbox, dump: Path) -> None:
+        """Play in a workspace that is empty; the session is dumped to `dump`."""
+        self._files = files
+        self._sandbox = sandbox
+        self._dump = dump
+        self._session = Session(tags={"session_id": "demo"})
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Generator[Step, None, None]:
         """Play the story, one step at a time.
 
         Raises:
             StoryError: Something came out differently from what is told.
         """
-        with self._memory, self._host:
-            yield self._copy_in()
-            yield self._run_test("test", "Run its test, on the disk", "FAILED")
-            yield self._search()
-            yield self._read()
-            yield self._edit()
-            yield self._run_test("test again", "Run the test again", "OK")
-            yield self._record()
-            yield self._attack()
-            yield self._compare()
+        yield self._copy_in()
+        with self._workspace() as workspace:
+            task = MarkdownSection[None](title="Task", template=ATTEMPT.asked)
+            prompt = Prompt[None](ns="wink", key="demo", name="demo", sections=[task, workspace])
+            agent = Agent(prompt, self._session)
+            before = checkpoint(self._session, self._files, "before the agent")
+            untouched = tree_hash(self._files)
+            answer = yield from _played(agent, ATTEMPT)
+            yield self._take_back(answer, before, untouched)
+            yield from _played(agent, SECOND_ATTEMPT)
+            repaired = tree_hash(self._files)
+            yield from _played(agent, MISCHIEF)
+            _check_same("Refused calls have changed something", repaired, tree_hash(self._files))
+            yield self._difference(before)
+            yield self._save(prompt, repaired)
 
     def _copy_in(self) -> Step:
-        mount = HostMount(".", exclude_glob=("*.pyc",))
-        report = self._both(lambda fs: fs.hydrate_from_host(mount, allowed_roots=[PROJECT]))
-        for fs, journal in zip((self._memory, self._host), self._journals, strict=True):
-            fs.subscribe(journal.append)
-        entries = self._both(lambda fs: fs.list())
-        names = [str(entry) for entry in entries]
-        size = f"{report.file_count} files, {report.total_bytes:,} bytes, into memory and onto disk"
-        return Step(
-            "mount",
-            "Copy a project in",
-            'fs.hydrate_from_host(HostMount("."), allowed_roots=[project])',
-            (Line((("   ".join(names), "plain"), (f"   ({size})", "quiet"))),),
-            {"files": report.file_count, "bytes": report.total_bytes, "listing": names},
-        )
-
-    def _run_test(self, name: str, title: str, wanted: str) -> Step:
-        command = [sys.executable, "-I", "-B", "-m", "unittest"]
-        done = subprocess.run(
-            command, cwd=self._directory, capture_output=True, text=True, check=False, timeout=60
-        )
-        told = done.stderr.strip().splitlines()
-        if not told or not told[-1].startswith(wanted):
-            raise StoryError(f"The project's test did not end with {wanted!r}: {done.stderr!r}")
-        reasons = [line for line in told if line.startswith(("FAIL:", "AssertionError"))]
-        look: Look = "good" if done.returncode == 0 else "bad"
-        lines = [_line(line.partition(" (")[0]) for line in reasons]
-        return Step(
-            name,
-            title,
-            "python -m unittest",
-            (*lines, _line(told[-1], look)),
-            {"exit_code": done.returncode, "output": [*reasons, told[-1]]},
-        )
-
-    def _search(self) -> Step:
-        found = self._both(lambda fs: fs.grep(_SUSPECT, glob="*.py"))
-        lines = [
-            Line(
-                (
-                    (f"{match.path}:{match.line_number}: ", "quiet"),
-                    (match.line_content[: match.match_start].lstrip(), "plain"),
-                    (match.line_content[match.match_start : match.match_end], "bad"),
-                    (match.line_content[match.match_end :], "plain"),
-                )
-            )
-            for match in found
-        ]
-        return Step(
-            "grep",
-            "Find what loses a cent",
-            f'fs.grep(r"{_SUSPECT}", glob="*.py")',
-            tuple(lines),
-            {"matches": [str(match) for match in found]},
-        )
-
-    def _read(self) -> Step:
-        page = self._both(lambda fs: fs.read(_FILE, offset=5, limit=3))
-        numbered = enumerate(page.content.splitlines(), start=page.offset + 1)
-        lines = [Line(((f"{number:>3}  ", "quiet"), (text, "plain"))) for number, text in numbered]
-        return Step(
-            "read",
-            "Read a page, not the file",
-            f'fs.read("{_FILE}", offset=5, limit=3)',
-            tuple(lines),
-            {"path": page.path, "offset": page.offset, "total_lines": page.total_lines},
-        )
-
-    def _edit(self) -> Step:
-        before = self._both(lambda fs: fs.read(_FILE).content)
-        after = before.replace(_BUG, _FIX)
-        self._both(lambda fs: fs.write(_FILE, after))
-        self._both(lambda fs: fs.write("docs/changes.md", _NOTE, mode="create"))
-        diff = list(
-            difflib.unified_diff(
-                before.splitlines(), after.splitlines(), _FILE, _FILE, "", "", 1, ""
-            )
-        )
-        return Step(
-            "write",
-            "Change it in one step",
-            f'fs.write("{_FILE}", text)',
-            (
-                *(_line(line, _diff_look(line)) for line in diff[2:]),
-                _line('and a note with fs.write("docs/changes.md", note, mode="create")', "quiet"),
-            ),
-            {"path": _FILE, "diff": diff},
-        )
-
-    def _record(self) -> Step:
-        told, other = self._journals
-        if told != other:
-            raise StoryError(f"Memory and host told different events: {told!r}, {other!r}")
-        return Step(
-            "events",
-            "See what was recorded",
-            "fs.subscribe(journal.append)",
-            tuple(_line(_event_text(event)) for event in told),
-            {"events": [_event_text(event) for event in told]},
-        )
-
-    def _attack(self) -> Step:
-        (self._directory / "notes").symlink_to("/etc/passwd")
-        refused = [
-            ('read("../../etc/passwd")', self._refusal(lambda fs: fs.read("../../etc/passwd"))),
-            ('read("notes")  # a link', _error_of(lambda: self._host.read("notes"))),
-            ('write("big", 48_001 * "x")', self._refusal(_write_too_much)),
-            (r'grep(r"(a)\1")', self._refusal(lambda fs: fs.grep(r"(a)\1"))),
-        ]
-        self._host.delete("notes")
-        seconds, answered = self._hostile_search()
-        lines = [_refused(call, error) for call, error in refused]
-        facts = [
-            {"call": call, "error": type(e).__name__, "message": str(e)} for call, e in refused
-        ]
-        return Step(
-            "attacks",
-            "Try what a model may try",
-            "# each is refused, or bounded",
-            (*lines, answered),
-            {"refused": facts, "hostile_pattern_seconds": round(seconds, 4)},
-        )
-
-    def _hostile_search(self) -> tuple[float, Line]:
-        """Search for what would keep a backtracking engine busy for ever."""
-        self._both(lambda fs: fs.write(_TRAP, "a" * _TRAP_LENGTH + "!\n"))
         started = time.perf_counter()
-        found = self._both(lambda fs: fs.grep(_HOSTILE, path=_TRAP))
-        seconds = time.perf_counter() - started
-        self._both(lambda fs: fs.delete(_TRAP))
-        told = f"answered in {seconds * 1000:.1f} ms, backtracking takes for ever"
-        return seconds, _verdict(f'grep(r"{_HOSTILE}")', told, f"{len(found)} matches", "good")
-
-    def _compare(self) -> Step:
-        digest = self._both(_tree_hash)
-        lines = [
-            Line(((f"{name:<8}", "quiet"), (digest, "plain"), ("  same", "good")))
-            for name in ("memory", "host")
-        ]
+        mount = HostMount(".", exclude_glob=("*.pyc",))
+        report = self._files.hydrate_from_host(mount, allowed_roots=[PROJECT])
+        size = f"{report.file_count} files, {report.total_bytes:,} bytes"
         return Step(
-            "tree",
-            "Compare the two workspaces",
-            "SHA-256 over every path and content",
-            tuple(lines),
-            {"memory": digest, "host": digest},
+            "copy",
+            "A project with a bug is copied",
+            "files.hydrate_from_host(mount, allowed_roots=roots)",
+            time.perf_counter() - started,
+            (line(size),),
+            {"files": report.file_count, "bytes": report.total_bytes},
+            is_ours=True,
         )
 
-    def _both(self, call: Callable[[BaseFilesystem], T]) -> T:
-        """Return what both workspaces answer."""
-        answer, other = call(self._memory), call(self._host)
-        if answer != other:
-            raise StoryError(f"Memory and host gave different answers: {answer!r}, {other!r}")
-        return answer
+    def _workspace(self) -> FilesystemSection:
+        return FilesystemSection(
+            filesystem=self._files, session=self._session, more=shell_performers(self._sandbox)
+        )
 
-    def _refusal(self, call: Callable[[BaseFilesystem], object]) -> Exception:
-        """Return the error with which both workspaces refuse."""
-        answer, other = (_error_of(lambda fs=fs: call(fs)) for fs in (self._memory, self._host))
-        if repr(answer) != repr(other):
-            raise StoryError(f"Memory and host refused differently: {answer!r}, {other!r}")
-        return answer
+    def _take_back(self, answer: str, before: Snapshot, untouched: str) -> Step:
+        broken = tree_hash(self._files)
+        started = time.perf_counter()
+        rollback_to(self._session, before, self._files)
+        seconds = time.perf_counter() - started
+        now = tree_hash(self._files)
+        _check_same("The mistake was not taken back", untouched, now)
+        if broken == untouched:
+            raise StoryError("The mistake changed nothing")
+        return Step(
+            "rollback",
+            "The mistake is taken back",
+            "rollback_to(session, before, files)",
+            seconds,
+            (
+                said("agent", answer),
+                Line((("tree before the agent   ", "quiet"), (_cut(untouched), "plain"))),
+                Line((("tree after its mistake  ", "quiet"), (_cut(broken), "bad"))),
+                Line(
+                    (("tree now                ", "quiet"), (_cut(now), "good"), ("  same", "good"))
+                ),
+            ),
+            {"said": answer, "before": untouched, "broken": broken, "now": now},
+            is_ours=True,
+        )
+
+    def _difference(self, before: Snapshot) -> Step:
+        started = time.perf_counter()
+        kept = files_of(before)
+        if kept is None:
+            raise StoryError("The checkpoint has no files")
+        changes = diff(self._files.view(kept), self._files)
+        patch = changes.patch(context=1)
+        return Step(
+            "diff",
+            "What changed in all",
+            "diff(files.view(before), files).patch()",
+            time.perf_counter() - started,
+            (*diff_lines(patch.splitlines()), line(str(changes.statistics), "quiet")),
+            {"patch": patch, "files": [each.path for each in changes.entries]},
+            is_ours=True,
+        )
+
+    def _save(self, prompt: Prompt[None], repaired: str) -> Step:
+        started = time.perf_counter()
+        path = dump_session_tree(self._session, self._dump, prompt.filesystem())
+        if path is None:
+            raise StoryError("There was nothing to dump")
+        with InMemoryFilesystem() as memory:
+            loaded = load_session(path, types=[VirtualFileSystem], filesystem=memory)
+            _check_same("The dump holds other files", repaired, tree_hash(memory))
+        seconds = time.perf_counter() - started
+        calls = len(loaded[ToolInvoked].all())
+        names = [path.name, path.with_suffix(".fs.zip").name]
+        sizes = [f"{name} ({(path.parent / name).stat().st_size:,} bytes)" for name in names]
+        return Step(
+            "dump",
+            "The session is saved",
+            "dump_session_tree(session, directory, files)",
+            seconds,
+            (
+                line(" and ".join(sizes)),
+                Line(
+                    (
+                        (f"loaded into memory, with {calls} tool calls: tree ", "quiet"),
+                        (_cut(repaired), "plain"),
+                        ("  same", "good"),
+                    )
+                ),
+            ),
+            {"directory": str(self._dump), "names": names, "tool_calls": calls, "tree": repaired},
+            is_ours=True,
+        )
 
 
-def _error_of(call: Callable[[], object]) -> Exception:
-    try:
-        answer = call()
-    except (OSError, ValueError) as error:
-        return error
-    raise StoryError(f"An attack was not refused: {answer!r}")
+def _played(agent: Agent, part: Part) -> Generator[Step, None, str]:
+    """Yield the turns of a part as steps, and return the answer."""
+    asked: tuple[Line, ...] = (said("you", part.asked),)
+    with closing(agent.work(part)) as work:
+        try:
+            while True:
+                step = _step(*next(work))
+                yield replace(step, lines=asked + step.lines)
+                asked = ()
+        except StopIteration as end:
+            return end.value
 
 
-def _write_too_much(fs: BaseFilesystem) -> object:
-    return fs.write("big", (MAX_WRITE_LENGTH + 1) * "x")
+def tree_hash(files: Filesystem) -> str:
+    """Return one SHA-256 over everything: paths, kinds, permissions, bytes, targets of links."""
+    found: list[str] = []
+    pending = ["."]
+    while pending:
+        for entry in files.list(pending.pop()):
+            stat = files.stat(entry.path)
+            content = stat.link_target or stat.content_hash
+            found.append(repr((entry.path, entry.kind, stat.permissions, content)))
+            if entry.is_directory:
+                pending.append(entry.path)
+    return hashlib.sha256("\n".join(sorted(found)).encode()).hexdigest()
 
 
-def _tree_hash(fs: BaseFilesystem) -> str:
-    digest = hashlib.sha256()
-    for match in fs.glob("**"):
-        digest.update(f"{match.path}\0{fs.content_hash(match.path)}\n".encode())
-    return digest.hexdigest()
-
-
-def _refused(call: str, error: Exception) -> Line:
-    # the number that the operating system gives an error tells a reader nothing
-    sentence = str(error).partition("] ")[2] if isinstance(error, OSError) and error.errno else ""
-    return _verdict(call, sentence or str(error), type(error).__name__, "bad")
-
-
-def _verdict(call: str, text: str, word: str, look: Look) -> Line:
-    return Line(((word, look), (f": {text}", "plain")), lead=f"{call:<28}")
-
-
-def _event_text(event: FilesystemEvent) -> str:
-    if not isinstance(event, FileWritten):
-        return str(event)
-    before = (
-        f"{event.before_size} bytes, {_short(event.before_hash)} -> " if event.before_hash else ""
+def _step(turn: Turn, calls: Calls) -> Step:
+    done = list(zip(turn.acts, calls, strict=True))
+    codes = [_checked(act, call) for act, call in done]
+    lines = [each for act, call in done for each in _told(act, call)]
+    words = (said("agent", turn.says),) if turn.says else ()
+    return Step(
+        turn.name,
+        turn.title,
+        "; ".join(map(str, turn.acts)),
+        sum(each.duration_ms for each in calls) / 1000,
+        (*words, *lines),
+        {
+            "said": turn.says,
+            "exit_codes": [each for each in codes if each is not None],
+            "calls": [_facts(each) for each in calls],
+        },
     )
-    return f"{event}: {before}{event.after_size} bytes, {_short(event.after_hash)}"
 
 
-def _short(digest: str | None) -> str:
-    return digest[:8] if digest else "-"
+def _checked(act: Act, call: ToolInvoked) -> int | None:
+    """Return the exit code of a command, if the call ended as the story tells."""
+    found = _EXIT_CODE.match(call.result_message)
+    code = None if found is None else int(found[1])
+    if (call.success, code) != (not act.is_refused, act.exit_code):
+        raise StoryError(f"A call came out differently: {act}: {call.result_message!r}")
+    return code
 
 
-def _diff_look(line: str) -> Look:
-    if line.startswith(("---", "+++", "@@")):
-        return "quiet"
-    return "added" if line.startswith("+") else "removed" if line.startswith("-") else "plain"
+def _facts(call: ToolInvoked) -> dict[str, object]:
+    return {
+        "tool": call.tool,
+        "arguments": call.params,
+        "success": call.success,
+        "seconds": round(call.duration_ms / 1000, 4),
+        "paths": list(call.paths),
+        "answer": call.result_message,
+    }
 
 
-def _line(text: str, look: Look = "plain") -> Line:
-    return Line(((text, look),))
+def _told(act: Act, call: ToolInvoked) -> Iterator[Line]:
+    yield Line(((str(act), "call"),), lead="> ")
+    verdict = "" if call.success else "refused: "
+    for text in act.excerpt(call.result_message.splitlines()):
+        yield Line(((verdict, "bad"), (text, _look(text))), lead="  ")
+        verdict = ""
+    if call.success and call.tool == "shell_execute" and call.paths:
+        yield Line((("changed: ", "quiet"), (", ".join(call.paths), "plain")), lead="  ")
+
+
+def _look(text: str) -> Look:
+    if text.startswith("FAILED") or "ran out of time" in text:
+        return "bad"
+    return "good" if text == "OK" else "plain"
+
+
+def _cut(digest: str) -> str:
+    return digest[:_SHORT_HASH]
+
+
+def _check_same(fault: str, wanted: str, found: str) -> None:
+    if wanted != found:
+        raise StoryError(f"{fault}: tree {found!r} instead of {wanted!r}")

@@ -1,0 +1,118 @@
+"""How `wink demo` looks: on a terminal, in a pipe and as a picture."""
+
+import os
+import re
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from weakincentives.cli.demo_steps import SESSION, Line, Look, Step
+from weakincentives.cli.main import COMMANDS
+
+_WIDTH = 96
+_MARGIN = 3
+_COLUMN = 34
+_GAP = 2
+_STYLES: dict[Look, str] = {
+    "plain": "",
+    "quiet": "dim",
+    "call": "cyan",
+    "said": "italic",
+    "good": "bold green",
+    "bad": "bold red",
+    "added": "green",
+    "removed": "red",
+}
+_OPENING = (
+    "An agent fixes a bug. Its model is a script, so there is no key and no network; the loop,"
+    " the tools, the files, the commands and their answers are real."
+)
+
+
+def show(steps: Iterable[Step], *, keep: Path | None, svg: Path | None) -> None:
+    """Print the steps as they come; save a picture of it if `svg` says where."""
+    console = _console(is_recorded=svg is not None)
+    started = time.perf_counter()
+    _print_text(console, Text(_OPENING, "dim"))
+    for number, step in enumerate(steps, start=1):
+        _print_step(console, number, step)
+    console.print()
+    _print_ending(console, time.perf_counter() - started, keep)
+    if svg:
+        svg.write_text(_picture(console), encoding="utf-8")
+
+
+def _console(*, is_recorded: bool) -> Console:
+    console = Console(
+        record=is_recorded,
+        color_system=None if os.environ.get("NO_COLOR") else "auto",
+        highlight=False,
+        emoji=False,
+        markup=False,
+    )
+    is_fixed = is_recorded or not console.is_terminal
+    console.width = _WIDTH if is_fixed else min(console.width, _WIDTH)
+    return console
+
+
+def _print_step(console: Console, number: int, step: Step) -> None:
+    head = Text.assemble((f"{number:<{_MARGIN}}", "bold cyan"), (step.title, "bold"))
+    took = _duration(step.seconds)
+    room = console.width - head.cell_len - len(took)
+    if step.is_ours and room > len(step.call) + _GAP * 2:
+        head.append(" " * _GAP + step.call, "cyan")
+        room -= _GAP + len(step.call)
+    console.print()
+    console.print(Text.assemble(head, (" " * room + took if room > 0 else "", "dim")))
+    for line in step.lines:
+        _print_line(console, line)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{max(seconds * 1000, 1):.0f} ms"
+
+
+def _print_line(console: Console, line: Line) -> None:
+    text = Text.assemble(*((text, _STYLES[look]) for text, look in line.pieces))
+    _print_text(console, text, " " * _MARGIN + line.lead)
+
+
+def _print_text(console: Console, text: Text, lead: str = "") -> None:
+    """Print a text below its own beginning, to the right of `lead`."""
+    for row in text.wrap(console, max(console.width - len(lead), 1)):
+        shown = Text.assemble((lead, "cyan"), row)
+        shown.rstrip()
+        console.print(shown)
+        lead = " " * len(lead)
+
+
+def _print_ending(console: Console, seconds: float, keep: Path | None) -> None:
+    place = "the temporary directory with project and session is removed"
+    if keep is not None:
+        place = f"the repaired project is in {str(keep)!r}, its session in {str(keep / SESSION)!r}"
+    _print_text(console, Text.assemble((f"Done in {seconds:.1f} s: ", "bold"), place))
+    console.print("What to try next:")
+    for told, command in _next(keep):
+        _print_line(console, Line(((f"{told:<{_COLUMN}}", "quiet"), (command, "call"))))
+
+
+def _next(keep: Path | None) -> Iterable[tuple[str, str]]:
+    """Yield what to try, and how; only commands that are there."""
+    if keep is None:
+        yield "keep the project and the session", "wink demo --keep DIR"
+    else:
+        yield "run its tests there", "python -m unittest"
+    if "doctor" in COMMANDS:
+        yield "see what a model needs", "wink doctor"
+    if "run" in COMMANDS:
+        yield "do the same with a model", 'wink run "fix the failing test" --model openai:MODEL'
+
+
+def _picture(console: Console) -> str:
+    drawn = console.export_svg(title="wink demo")
+    # a picture must not fetch fonts from the network; it says monospace besides
+    drawn = re.sub(r"@font-face \{.*?\}", "", drawn, flags=re.DOTALL)
+    return "".join(line.rstrip() + "\n" for line in drawn.splitlines() if line.strip())
