@@ -35,6 +35,10 @@ COMMANDS: Mapping[str, CommandSource] = {
     "demo": CommandSource(
         "weakincentives.cli.demo", "Watch a workspace at work on a small project."
     ),
+    "review": CommandSource(
+        "weakincentives.cli.review", "Decide later about the changes of a run."
+    ),
+    "run": CommandSource("weakincentives.cli.run", "Let a model work on a copy, then decide."),
 }
 
 

@@ -1,0 +1,270 @@
+"""What becomes of changes in a working copy: a person decides, or options have decided.
+
+The original is touched by `apply` and `undo` alone. Whatever goes wrong, the copy stays.
+"""
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import click
+
+from weakincentives.cli.diff_view import show_diff
+from weakincentives.cli.quantities import counted
+from weakincentives.cli.terminal import is_terminal, plain
+from weakincentives.contrib.review import Conflict, ConflictError, Review
+from weakincentives.errors import WinkError
+from weakincentives.filesystem.paths import shown
+
+Action: TypeAlias = Literal["apply", "patch", "discard", "keep", "ask"]
+Result: TypeAlias = Literal[
+    "nothing", "applied", "applied-partly", "patched", "discarded", "kept", "conflict", "failed"
+]
+
+DONE, FAILED, WAITING, CONFLICT = 0, 1, 3, 4
+
+_CODES: dict[Result, int] = {
+    "kept": WAITING,
+    "applied-partly": WAITING,
+    "conflict": CONFLICT,
+    "failed": FAILED,
+}
+_NOT_DONE: frozenset[Result] = frozenset({"conflict", "failed"})
+_QUESTION = "[a]pply{but}, save as [p]atch, [v]iew again, [k]eep for later, [d]iscard"
+_MAX_WITHHELD = 5
+_GIT = ".git"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is to be done with the changes; `patch` is where they are saved."""
+
+    action: Action = "ask"
+    patch: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What was done with the changes."""
+
+    result: Result
+    facts: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def exit_code(self) -> int:
+        """What a script is told."""
+        return _CODES.get(self.result, DONE)
+
+
+def can_ask() -> bool:
+    """Say whether there is a person to ask."""
+    return all(map(is_terminal, (sys.stdin, sys.stdout, sys.stderr)))
+
+
+def facts_of(review: Review, conflicts: Sequence[Conflict]) -> dict[str, Any]:
+    """Return what was changed, as data."""
+    changes = review.diff
+    numbers = changes.statistics
+    return {
+        "changes": [
+            {
+                "path": change.path,
+                "kind": change.kind,
+                "source": change.source,
+                "insertions": count.insertions,
+                "deletions": count.deletions,
+                "binary": count.is_binary,
+            }
+            for change, count in zip(changes.entries, changes.line_counts, strict=True)
+        ],
+        "files_changed": numbers.files_changed,
+        "insertions": numbers.insertions,
+        "deletions": numbers.deletions,
+        "conflicts": [
+            {
+                "path": each.path,
+                "in_copy": each.in_copy,
+                "in_original": each.in_original,
+            }
+            for each in conflicts
+        ],
+        "withheld": [change.path for change in review.withheld],
+    }
+
+
+class Decision:
+    """The changes of one review on their way to being settled."""
+
+    def __init__(self, review: Review, *, is_silent: bool = False, shows_all: bool = True) -> None:
+        """Decide about `review`.
+
+        Args:
+            review: The changes.
+            is_silent: Say nothing in words.
+            shows_all: Show the changes even where there is nothing to be asked about them.
+        """
+        self._review = review
+        self._is_silent = is_silent
+        self._shows_all = shows_all
+
+    def settle(self, wish: Wish) -> Settled:
+        """Show the changes, find out what is wanted, and do it."""
+        if not self._review.diff:
+            facts = facts_of(self._review, ())
+            self._tell_withheld()
+            self._review.discard()
+            self._say("Nothing was changed.")
+            return Settled("nothing", facts)
+        conflicts = self._review.conflicts()
+        facts = facts_of(self._review, conflicts)
+        if not self._is_silent:
+            self._show(conflicts, in_full=self._shows_all or wish.action == "ask")
+        if wish.action == "ask":
+            result = self._asked() if can_ask() and not self._is_silent else self._keep()
+        else:
+            result = self._done(wish.action, wish.patch, ())
+            if result in _NOT_DONE:
+                self._keep()
+        return Settled(result, facts)
+
+    def _show(self, conflicts: Sequence[Conflict], *, in_full: bool) -> None:
+        if in_full:
+            show_diff(self._review.diff)
+        self._say(plain(str(self._review.diff)))
+        self._tell_withheld()
+        self._tell_conflicts(conflicts)
+
+    def _asked(self) -> Result:
+        """Ask until something was done; no answer at all keeps the copy."""
+        while True:
+            conflicts = self._review.conflicts()
+            but = f" all but {len(conflicts)} in conflict" if conflicts else ""
+            try:
+                answer = click.prompt(
+                    _QUESTION.format(but=but), prompt_suffix=": ", err=True, show_default=False
+                )
+                result = self._chosen(answer.strip().lower()[:1], conflicts)
+            except click.Abort:
+                self._say("")
+                return self._keep()
+            if result is not None and result not in _NOT_DONE:
+                return result
+
+    def _chosen(self, letter: str, conflicts: Sequence[Conflict]) -> Result | None:
+        match letter:
+            case "a":
+                return self._done("apply", None, conflicts)
+            case "p":
+                name = click.prompt("Save as", default="wink.patch", err=True)
+                return self._done("patch", Path(name).expanduser(), ())
+            case "v":
+                show_diff(self._review.diff)
+            case "k":
+                return self._keep()
+            case "d":
+                return self._done("discard", None, ())
+            case _:
+                self._say("Answer with a letter: a, p, v, k or d.")
+        return None
+
+    def _done(self, action: Action, patch: Path | None, leave_out: Sequence[Conflict]) -> Result:
+        """Do what is wanted; an error is told, and the copy stays."""
+        try:
+            match action:
+                case "apply":
+                    return self._apply(leave_out)
+                case "patch":
+                    return self._save(patch)
+                case "discard":
+                    self._review.discard()
+                    self._say("Discarded; the original is as it was.")
+                    return "discarded"
+                case _:
+                    return self._keep()
+        except ConflictError as error:
+            self._tell_conflicts(error.conflicts)
+            self._say("Nothing was applied.")
+            return "conflict"
+        except (WinkError, OSError, ValueError) as error:
+            self._say(f"wink: {' '.join(str(error).split())}")
+            return "failed"
+
+    def _apply(self, leave_out: Sequence[Conflict]) -> Result:
+        original = self._review.copy.original
+        if not leave_out:
+            applied = self._review.apply()
+            self._say(f"Applied to {original}: {counted(len(applied.paths), 'path')} changed.")
+            self._say(f"To take it back: {self._command('--undo')}")
+            return "applied"
+        avoided = {each.path for each in leave_out}
+        paths = _beside(
+            [each.path for each in self._review.diff.entries]
+            + [each.source for each in self._review.diff.entries if each.source],
+            avoided,
+        )
+        if not paths:
+            self._say("All of it is in conflict: nothing was applied.")
+            return "conflict"
+        applied = self._review.apply(paths)
+        self._say(f"Applied to {original}: {counted(len(applied.paths), 'path')} changed.")
+        self._keep()
+        return "applied-partly"
+
+    def _save(self, patch: Path | None) -> Result:
+        assert patch is not None
+        if patch.exists():
+            raise FileExistsError(f"There is a file already: {str(patch)!r}; give another name")
+        saved = self._review.save_patch(patch)
+        self._review.discard()
+        self._say(f"Saved; to apply it: git apply {shlex.quote(str(saved))}")
+        return "patched"
+
+    def _keep(self) -> Result:
+        self._say(f"The changes wait in {self._review.copy.root}; the original is as it was.")
+        for option, use in (
+            ("--apply", "to apply them"),
+            ("--patch FILE", "to save them as a patch"),
+            ("--discard", "to remove them"),
+        ):
+            self._say(f"  {self._command(option)}  {use}")
+        return "kept"
+
+    def _command(self, option: str) -> str:
+        return f"wink review {shlex.quote(str(self._review.copy.place))} {option}"
+
+    def _tell_withheld(self) -> None:
+        paths = [each.path for each in self._review.withheld if not _is_index(each.path)]
+        inside = [path for path in paths if _GIT in path.split("/")]
+        others = [path for path in paths if path not in inside]
+        if inside:
+            self._say(f"Not offered: {counted(len(inside), 'change')} inside of {_GIT}")
+        if others:
+            names = ", ".join(map(shown, others[:_MAX_WITHHELD]))
+            more = " and more" if len(others) > _MAX_WITHHELD else ""
+            self._say(f"Not offered: {names}{more}")
+
+    def _tell_conflicts(self, conflicts: Sequence[Conflict]) -> None:
+        for each in conflicts:
+            self._say(f"conflict: {plain(str(each))}")
+
+    def _say(self, sentence: str) -> None:
+        if not self._is_silent:
+            click.echo(sentence, err=True)
+
+
+def _is_index(path: str) -> bool:
+    """Say whether it is what git writes anew whenever somebody looks."""
+    return path == f"{_GIT}/index" or path.endswith(f"/{_GIT}/index")
+
+
+def _beside(paths: Sequence[str], avoided: set[str]) -> list[str]:
+    """Return the paths that have nothing to do with those to be avoided, above or below."""
+    return sorted(
+        path
+        for path in set(paths)
+        if not any(f"{each}/".startswith(f"{path}/") for each in avoided)
+        and not any(f"{path}/".startswith(f"{each}/") for each in avoided)
+    )

@@ -1,0 +1,80 @@
+"""Which model a run asks, and where its key comes from."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from weakincentives.adapters import (
+    AuthenticationError,
+    ProviderAdapter,
+    RecordingAdapter,
+    adapter_for,
+)
+from weakincentives.cli.config import AUTO, ConfigError, Settings
+from weakincentives.cli.run_script import scripted
+from weakincentives.contrib.tools.dialects import DialectName, dialect_for
+
+KEY_VARIABLES: Mapping[str, str] = {
+    "openai": "OPENAI_API_KEY",
+    "anthropic": "ANTHROPIC_API_KEY",
+}
+"""Where each provider's own client looks for a key."""
+
+_SCRIPTED = "scripted"
+
+
+def model_of(
+    settings: Settings, environment: Mapping[str, str], record: Path | None = None
+) -> ProviderAdapter:
+    """Return what asks the model that the settings name, and records it if told to.
+
+    Raises:
+        ConfigError: No model is named, or its key is missing.
+        AdapterError: The model is not known, or something for it is not installed.
+        FileExistsError: The recording would replace a file.
+    """
+    name = settings["model"]
+    if name is None:
+        raise ConfigError(
+            "No model is given; say --model openai:MODEL or set WINK_MODEL;"
+            " without a key: wink demo"
+        )
+    adapter = _adapter(name, settings, environment)
+    if record is None:
+        return adapter
+    if record.exists():
+        adapter.close()
+        raise ConfigError(f"There is a file already: {str(record)!r}; give --record another name")
+    return RecordingAdapter(adapter, record)
+
+
+def dialect_of(settings: Settings, adapter: ProviderAdapter) -> DialectName:
+    """Return the dialect that the settings name, or the one that the model knows best."""
+    named = settings["dialect"]
+    if named is None or named == AUTO:
+        return dialect_for(f"{adapter.name}:{adapter.model}")
+    return named
+
+
+def _adapter(name: str, settings: Settings, environment: Mapping[str, str]) -> ProviderAdapter:
+    provider, _, rest = name.partition(":")
+    if provider == _SCRIPTED and rest:
+        return scripted(Path(rest).expanduser())
+    key = _key(settings["api_key_env"], environment)
+    try:
+        return adapter_for(name, api_key=key, base_url=settings["base_url"])
+    except AuthenticationError as error:
+        variable = KEY_VARIABLES.get(provider)
+        if key is not None or variable is None or environment.get(variable):
+            raise
+        raise ConfigError(
+            f"No key for {provider}; set {variable}, or name another variable with --api-key-env;"
+            " without a key: wink demo"
+        ) from error
+
+
+def _key(variable: str | None, environment: Mapping[str, str]) -> str | None:
+    if variable is None:
+        return None
+    if not environment.get(variable):
+        raise ConfigError(f"The environment has no {variable!r}; set it to the key of the model")
+    return environment[variable]

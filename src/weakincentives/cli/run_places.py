@@ -1,0 +1,56 @@
+"""Where a run works and where it leaves things: the original, its copy, the dump."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from weakincentives.cli.config import ConfigError
+from weakincentives.cli.run_view import View
+from weakincentives.contrib.review import CopyError, WorkingCopy, open_copy, working_copy
+from weakincentives.filesystem import LimitExceededError
+
+
+def workspace_at(place: Path) -> Path:
+    """Return the directory that a run is about.
+
+    Raises:
+        ConfigError: There is none, or it is the copy of another run.
+    """
+    found = Path(os.path.realpath(place.expanduser()))
+    if not found.is_dir():
+        fact = "is not a directory" if found.exists() else "does not exist"
+        raise ConfigError(f"The workspace {fact}: {str(place)!r}; give --workspace a directory")
+    for each in (found, *found.parents):
+        try:
+            other = open_copy(each)
+        except (CopyError, OSError):
+            continue
+        raise ConfigError(
+            f"The workspace is in the copy of another run: {str(place)!r};"
+            f" wink review {other.place} decides about that one"
+        )
+    return found
+
+
+def copy_of(original: Path, exclude: Sequence[str], view: View) -> WorkingCopy:
+    """Return a copy of the directory to work in, and show how far it has come meanwhile.
+
+    Raises:
+        ConfigError: The directory is too large.
+        CopyError: There is no place for it.
+    """
+    try:
+        with view.copying() as progress:
+            return working_copy(original, exclude=exclude, progress=progress)
+    except LimitExceededError as error:
+        fact = str(error).partition(";")[0]
+        raise ConfigError(f"{fact}; leave something out with --exclude") from error
+
+
+def dump_place(given: str | None, environment: Mapping[str, str]) -> Path:
+    """Return where dumps go: where the settings say, or with the other state of the user."""
+    if given is not None:
+        return Path(given).expanduser().absolute()
+    state = environment.get("XDG_STATE_HOME", "")
+    home = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    return home / "wink" / "dumps"

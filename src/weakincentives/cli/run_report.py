@@ -1,0 +1,114 @@
+"""What is said of a run at its beginning and at its end."""
+
+import click
+
+from weakincentives.adapters import ProviderAdapter
+from weakincentives.cli.deciding import FAILED, Decision, Settled, Wish
+from weakincentives.cli.quantities import brief_time, clock, counted
+from weakincentives.cli.run_job import Outcome, Plan
+from weakincentives.cli.run_view import View
+from weakincentives.cli.terminal import plain
+from weakincentives.contrib.review import Review, WorkingCopy
+
+_SIGNAL_BASE = 128
+_GONE = frozenset({"nothing", "patched", "discarded"})
+
+
+def tell_beginning(view: View, copy: WorkingCopy, adapter: ProviderAdapter, plan: Plan) -> None:
+    """Say what is about to be done, and where."""
+    facts = {
+        "task": plan.task,
+        "workspace": str(copy.original),
+        "copy": str(copy.place),
+        "model": f"{adapter.name}:{adapter.model}",
+        "dialect": plan.dialect,
+        "sandbox": "local" if plan.has_shell else "none",
+        "max_tokens": plan.max_tokens,
+        "deadline_seconds": plan.seconds,
+        "skipped": [each.path for each in copy.skipped],
+        "outward_links": list(copy.outward),
+    }
+    bounds = "" if plan.seconds is None else f", at most {clock(plan.seconds)}"
+    sentence = f"{adapter.name}:{adapter.model} works in a copy of {copy.original}{bounds}"
+    view.told("started", facts, plain(sentence))
+    if copy.outward and plan.has_shell:
+        names = ", ".join(copy.outward[:3])
+        view.told("warning", {"links": list(copy.outward)}, f"links lead out of the copy: {names}")
+
+
+class Report:
+    """The end of a run: what it came to, and what becomes of its changes."""
+
+    def __init__(self, view: View, copy: WorkingCopy, *, is_silent: bool) -> None:
+        """Report on work in `copy`; `is_silent` says nothing in words."""
+        self._view = view
+        self._copy = copy
+        self._is_silent = is_silent
+
+    def finish(self, outcome: Outcome, wish: Wish) -> int:
+        """Say how it ended, settle the changes, and return the exit code."""
+        self._tell_outcome(outcome)
+        if outcome.status != "done" and wish.action == "apply":
+            self._say("The run did not come to its end, so nothing is applied unasked.")
+            wish = Wish("keep")
+        with Review(self._copy) as review:
+            settled = Decision(review, is_silent=self._is_silent).settle(wish)
+        code = _exit_code(outcome, settled)
+        self._view.told("finished", self._facts(outcome, settled, wish, code))
+        return code
+
+    def _tell_outcome(self, outcome: Outcome) -> None:
+        if outcome.answer.strip():
+            self._say(f"\n{plain(outcome.answer.strip())}\n")
+        self._say(
+            f"{counted(outcome.steps, 'step')}, {counted(outcome.tool_calls, 'tool call')},"
+            f" {counted(outcome.usage.total_tokens, 'token')}, {brief_time(outcome.seconds * 1000)}"
+        )
+        if outcome.dump is not None:
+            self._say(f"Session and files are in {outcome.dump} and {_archive(outcome)}")
+        if outcome.dump_error is not None:
+            self._say(f"wink: no dump was written: {outcome.dump_error}")
+        if outcome.status == "cancelled":
+            self._say("Interrupted; what was done so far:")
+        elif outcome.error is not None:
+            advice = f"; {outcome.advice}" if outcome.advice else ""
+            self._say(f"wink: {outcome.error}{advice}; what was done so far is kept")
+
+    def _facts(
+        self, outcome: Outcome, settled: Settled, wish: Wish, code: int
+    ) -> dict[str, object]:
+        return {
+            "status": outcome.status,
+            "result": settled.result,
+            "exit_code": code,
+            "answer": outcome.answer,
+            "error": outcome.error,
+            "advice": outcome.advice,
+            "steps": outcome.steps,
+            "tool_calls": outcome.tool_calls,
+            "input_tokens": outcome.usage.input_tokens,
+            "output_tokens": outcome.usage.output_tokens,
+            "seconds": round(outcome.seconds, 3),
+            "session_id": outcome.session_id,
+            "dump": None if outcome.dump is None else str(outcome.dump),
+            "dump_error": outcome.dump_error,
+            "workspace": str(self._copy.original),
+            "copy": None if settled.result in _GONE else str(self._copy.place),
+            "patch": str(wish.patch) if settled.result == "patched" else None,
+            **settled.facts,
+        }
+
+    def _say(self, sentence: str) -> None:
+        if not self._is_silent:
+            click.echo(sentence, err=True)
+
+
+def _archive(outcome: Outcome) -> str:
+    assert outcome.dump is not None
+    return outcome.dump.with_suffix(".fs.zip").name
+
+
+def _exit_code(outcome: Outcome, settled: Settled) -> int:
+    if outcome.status == "done":
+        return settled.exit_code
+    return FAILED if outcome.signal is None else _SIGNAL_BASE + outcome.signal

@@ -1,0 +1,42 @@
+"""What may be written to a terminal: colour where it is wanted, control characters never.
+
+File names, files and what a model says are strangers' text. An escape sequence in them
+could hide lines of a diff from the person who is to decide about it.
+"""
+
+import os
+import re
+from typing import IO, Any
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+
+
+def wants_colour(stream: IO[Any]) -> bool:
+    """Say whether a stream is to have colour: a terminal, unless `NO_COLOR` is set."""
+    return is_terminal(stream) and not os.environ.get("NO_COLOR")
+
+
+def is_terminal(stream: IO[Any] | None) -> bool:
+    """Say whether a person reads or writes there."""
+    try:
+        return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+    except ValueError:  # closed
+        return False
+
+
+def plain(text: str) -> str:
+    """Return a text without what a terminal would obey or hide; line ends and tabs stay."""
+    return _CONTROL.sub(lambda found: _visible(found[0]), text)
+
+
+def one_line(text: str, width: int) -> str:
+    """Return the first words of a text, so many characters at most."""
+    joined = plain(" ".join(text.split()))
+    return joined if len(joined) <= width else f"{joined[: max(0, width - 3)]}..."
+
+
+def _visible(character: str) -> str:
+    number = ord(character)
+    if number < 0x20:
+        return f"^{chr(number + 64)}"
+    return f"<{number:02x}>" if number < 0x100 else f"<U+{number:04X}>"

@@ -1,0 +1,116 @@
+"""Settings of a run: a file, the environment, options, and who wins."""
+
+from pathlib import Path
+
+import pytest
+
+from weakincentives.cli.config import KEYS, ConfigError, Settings, load_settings, unknown_variables
+
+
+def settings(
+    workspace: Path,
+    text: str | None = None,
+    *,
+    environment: dict[str, str] | None = None,
+    **options: object,
+) -> Settings:
+    if text is not None:
+        (workspace / "wink.toml").write_text(text)
+    return load_settings(workspace, environment=environment or {}, options=options)
+
+
+def test_the_file_gives_way_to_the_environment_and_that_to_options(tmp_path: Path):
+    text = 'model = "openai:file"\nmax_steps = 5\ndeadline = "10m"\n'
+    environment = {"WINK_MODEL": "openai:environment", "WINK_MAX_STEPS": "6"}
+    found = settings(tmp_path, text, environment=environment, model="openai:option", dialect=None)
+    assert [found[key] for key in ("model", "max_steps", "deadline", "dialect")] == [
+        "openai:option",
+        6,
+        600,
+        None,
+    ]
+    assert found.given["model"].source == "--model"
+    assert found.given["max_steps"].source == "WINK_MAX_STEPS"
+    assert found.given["deadline"].source == str(tmp_path / "wink.toml")
+
+
+def test_keys_may_stand_in_a_table_called_run(tmp_path: Path):
+    found = settings(tmp_path, 'model = "openai:a"\n[run]\nmodel = "openai:b"\nmax_tokens = "2k"\n')
+    assert (found["model"], found["max_tokens"]) == ("openai:b", 2000)
+
+
+def test_an_unknown_key_is_an_error_that_says_which_was_meant(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"unknown key 'modle'; did you mean 'model'\?"):
+        settings(tmp_path, 'modle = "openai:a"')
+    with pytest.raises(ConfigError, match="'max-tokens'; did you mean 'max_tokens'"):
+        settings(tmp_path, "[run]\nmax-tokens = 5")
+    with pytest.raises(ConfigError, match="unknown key 'xyzzy'; there are model, "):
+        settings(tmp_path, "xyzzy = 1")
+
+
+@pytest.mark.parametrize("key", sorted(KEYS))
+def test_a_value_of_the_wrong_kind_is_refused_where_it_stands(key: str, tmp_path: Path):
+    (tmp_path / "mine.toml").write_text(f"{key} = false\n")
+    with pytest.raises(ConfigError, match=f"mine.toml: {key} must be"):
+        load_settings(tmp_path, file=str(tmp_path / "mine.toml"), environment={}, options={})
+
+
+def test_a_wrong_value_is_refused_even_where_another_would_win(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"WINK_DEADLINE must be a time like .*: 'soon'"):
+        settings(tmp_path, environment={"WINK_DEADLINE": "soon"}, deadline="5m")
+    with pytest.raises(ConfigError, match=r"--dialect must be one of .* did you mean 'claude'"):
+        settings(tmp_path, dialect="cluade")
+
+
+def test_an_empty_variable_is_none(tmp_path: Path):
+    assert settings(tmp_path, environment={"WINK_MODEL": ""})["model"] is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'sandbox = "local"',
+        'api_key_env = "AWS_SECRET_ACCESS_KEY"',
+        'base_url = "https://evil.example/v1"',
+        'base_url = "http://127.0.0.1.evil.example/v1"',
+        'base_url = "http://localhost@evil.example/v1"',
+        'base_url = "http://["',
+        'dump = "/somewhere"',
+    ],
+)
+def test_a_workspace_cannot_decide_what_runs_or_where_a_key_goes(line: str, tmp_path: Path):
+    key = line.partition(" ")[0]
+    with pytest.raises(ConfigError, match=f"{key} is for you to say"):
+        settings(tmp_path, line)
+    named = load_settings(tmp_path, file=str(tmp_path / "wink.toml"), environment={}, options={})
+    assert named[key]
+
+
+def test_a_workspace_may_name_a_server_on_this_machine(tmp_path: Path):
+    found = settings(tmp_path, 'base_url = "http://localhost:8080/v1"')
+    assert found["base_url"] == "http://localhost:8080/v1"
+
+
+def test_a_file_that_was_named_must_be_there(tmp_path: Path):
+    missing = str(tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match=r"none.toml cannot be read: No such file"):
+        load_settings(tmp_path, file=missing, environment={}, options={})
+    with pytest.raises(ConfigError, match=r"none.toml cannot be read"):
+        load_settings(tmp_path, environment={"WINK_CONFIG": missing}, options={})
+    assert load_settings(tmp_path, environment={}, options={}) == Settings({})
+
+
+def test_what_is_not_toml_says_where_it_breaks(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"wink.toml is not TOML: .*line 1"):
+        settings(tmp_path, "model = \nmax_steps = 1")
+
+
+def test_globs_are_a_list_or_a_text_with_commas(tmp_path: Path):
+    assert settings(tmp_path, 'exclude = ["a", "b"]')["exclude"] == ("a", "b")
+    found = settings(tmp_path, environment={"WINK_EXCLUDE": "x, y"}, exclude=())
+    assert found["exclude"] == ("x", "y")
+
+
+def test_variables_that_nothing_reads_are_found():
+    environment = {"WINK_MODLE": "x", "WINK_MODEL": "y", "WINK_TRACEBACK": "1", "OTHER": "z"}
+    assert list(unknown_variables(environment)) == [("WINK_MODLE", "WINK_MODEL")]

@@ -1,0 +1,104 @@
+"""`wink review`: what a run left in its copy, decided later."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.workplace import CALC, FIXED, Done, Script, Wink, edit, on_terminal, write
+
+Copies = Callable[[], list[Path]]
+
+
+@pytest.fixture
+def place(wink: Wink, project: Path, script: Script, copies: Copies) -> Path:
+    """Return the copy of a run whose changes wait."""
+    model = script(edit(), write("new.txt"), "Done.")
+    assert wink("run", "fix", "--workspace", project, "--model", model).code == 3
+    return copies()[0]
+
+
+def ended(done: Done) -> tuple[object, str]:
+    return done.code, done.last["result"]
+
+
+def test_changes_are_applied_and_taken_back(wink: Wink, project: Path, place: Path):
+    done = wink("review", place, "--apply")
+    assert (done.code, done.out) == (0, "")
+    assert (project / "calc.py").read_text() == FIXED
+    assert wink("review", place, "--undo").code == 0
+    assert (project / "calc.py").read_text() == CALC
+    assert not (project / "new.txt").exists()
+
+
+def test_without_a_wish_the_patch_is_printed_and_the_changes_still_wait(
+    wink: Wink, project: Path, place: Path
+):
+    done = wink("review", place)
+    assert done.code == 3
+    assert done.out.startswith("diff --git a/calc.py b/calc.py\n")
+    assert (project / "calc.py").read_text() == CALC
+
+
+def test_a_person_is_asked(project: Path, place: Path):
+    done = on_terminal("review", place, answers="v\na\n")
+    assert done.code == 0
+    assert done.out.count("diff --git a/calc.py") == 2
+    assert (project / "calc.py").read_text() == FIXED
+
+
+def test_json_tells_what_was_done(wink: Wink, place: Path, tmp_path: Path):
+    assert ended(wink("review", place, "--json")) == (3, "kept")
+    assert ended(wink("review", place, "--json", "--apply")) == (0, "applied")
+    assert ended(wink("review", place, "--json", "--undo")) == (0, "undone")
+    done = wink("review", place, "--json", "--patch", tmp_path / "x.patch")
+    assert ended(done) == (0, "patched")
+    assert [each["path"] for each in done.last["changes"]] == ["calc.py", "new.txt"]
+    assert wink("review", place).code == 1
+
+
+def test_a_conflict_stays_a_conflict(wink: Wink, project: Path, place: Path):
+    (project / "calc.py").write_text("mine\n")
+    assert wink("review", place, "--apply").code == 4
+    done = wink("review", place, "--json", "--apply")
+    assert ended(done) == (4, "conflict")
+    assert [each["path"] for each in done.last["conflicts"]] == ["calc.py"]
+    assert (project / "calc.py").read_text() == "mine\n"
+    assert not (project / "new.txt").exists()
+
+
+def test_what_was_changed_since_is_not_taken_back(wink: Wink, project: Path, place: Path):
+    wink("review", place, "--apply")
+    (project / "calc.py").write_text("mine\n")
+    done = wink("review", place, "--undo")
+    assert (done.code, done.err.count("\n")) == (4, 1)
+    assert "calc.py" in done.err
+    assert ended(wink("review", place, "--undo", "--json")) == (4, "conflict")
+    assert (project / "new.txt").exists()
+
+
+def test_copies_are_listed_and_removed(wink: Wink, project: Path, place: Path, copies: Copies):
+    assert wink("review").out == f"{place}  a copy of {project}\n"
+    assert wink("review", "--json").events == [{"place": str(place), "original": str(project)}]
+    assert wink("review", place, "--discard").code == 0
+    assert (copies(), wink("review").out) == ([], "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("nowhere",), 1, "No working copy is at"),
+        (("--apply",), 2, "PLACE is missing"),
+        (("x", "--undo", "--apply"), 2, "--undo goes alone"),
+        (("x", "--patch", "a/b/c"), 2, "No directory for the patch"),
+    ],
+)
+def test_misuse_is_one_line(arguments: tuple[str, ...], code: int, says: str, wink: Wink):
+    done = wink("review", *arguments)
+    assert (done.code, done.err.count("\n")) == (code, 1)
+    assert says in done.err
+
+
+def test_undo_before_anything_was_applied_says_so(wink: Wink, place: Path):
+    done = wink("review", place, "--undo")
+    assert (done.code, "Nothing was applied" in done.err) == (1, True)

@@ -1,0 +1,387 @@
+"""`wink run`: a task, a copy, a diff, and a person who decides."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.workplace import CALC, FIXED, Script, Wink, edit, shell, write
+from weakincentives.contrib.tools import VirtualFileSystem
+from weakincentives.filesystem import InMemoryFilesystem
+from weakincentives.runtime import PromptExecuted, PromptRendered, ToolInvoked
+from weakincentives.runtime.session import load_session
+
+Copies = Callable[[], list[Path]]
+
+
+def run(wink: Wink, project: Path, model: str, *options: str | Path):
+    return wink("run", "fix the mean", "--workspace", project, "--model", model, *options)
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in root.rglob("*")
+        if path.is_file()
+    }
+
+
+# --- what becomes of the changes ---
+
+
+def test_without_a_person_the_changes_wait_in_the_copy(
+    wink: Wink, project: Path, script: Script, copies: Copies
+):
+    before = tree(project)
+    done = run(wink, project, script(edit(), "Divided by the number of items."))
+    assert done.code == 3
+    assert tree(project) == before
+    [copy] = copies()
+    assert (copy / "workspace" / "calc.py").read_text() == FIXED
+    for option in ("--apply", "--patch FILE", "--discard"):
+        assert f"wink review {copy} {option}" in done.err
+    assert "Divided by the number of items." in done.err
+
+
+def test_what_a_pipe_gets_is_a_patch_that_git_takes(wink: Wink, project: Path, script: Script):
+    done = run(wink, project, script(edit(), write("new.txt"), "Done."))
+    subprocess.run(["git", "apply"], input=done.out, text=True, cwd=project, check=True)
+    assert (project / "calc.py").read_text() == FIXED
+    assert (project / "new.txt").read_text() == "new\n"
+
+
+def test_apply_changes_what_was_changed_and_nothing_else(
+    wink: Wink, project: Path, script: Script, copies: Copies
+):
+    before = tree(project)
+    done = run(wink, project, script(edit(), write("docs/more.md"), "Done."), "--apply")
+    assert done.code == 0
+    assert tree(project) == {**before, "calc.py": FIXED.encode(), "docs/more.md": b"new\n"}
+    [copy] = copies()
+    assert f"To take it back: wink review {copy} --undo" in done.err
+
+
+def test_discard_leaves_nothing(wink: Wink, project: Path, script: Script, copies: Copies):
+    before = tree(project)
+    assert run(wink, project, script(edit(), "Done."), "--discard").code == 0
+    assert (tree(project), copies()) == (before, [])
+
+
+def test_a_patch_is_saved_and_the_copy_goes(
+    wink: Wink, project: Path, script: Script, copies: Copies, tmp_path: Path
+):
+    patch = tmp_path / "fix.patch"
+    assert run(wink, project, script(edit(), "Done."), "--patch", patch).code == 0
+    assert copies() == []
+    subprocess.run(["git", "apply", str(patch)], cwd=project, check=True)
+    assert (project / "calc.py").read_text() == FIXED
+
+
+def test_a_file_in_the_place_of_the_patch_is_refused_before_any_work(
+    wink: Wink, project: Path, script: Script, tmp_path: Path
+):
+    patch = tmp_path / "fix.patch"
+    patch.write_text("mine")
+    done = run(wink, project, script(edit(), "Done."), "--patch", patch)
+    assert (done.code, patch.read_text()) == (2, "mine")
+    assert "There is a file already" in done.err
+
+
+def test_a_conflict_is_shown_and_nothing_is_overwritten(
+    wink: Wink, project: Path, script: Script, copies: Copies
+):
+    person = f"echo '# mine' >> {project}/calc.py"
+    steps = script(edit(), write("new.txt"), shell("sh", "-c", person), "Done.")
+    done = run(wink, project, steps, "--apply", "--sandbox", "local")
+    assert done.code == 4
+    assert "conflict: calc.py: modified in the copy, modified in the original" in done.err
+    assert (project / "calc.py").read_text() == f"{CALC}# mine\n"
+    assert not (project / "new.txt").exists()
+    assert len(copies()) == 1
+
+
+def test_a_run_that_changes_nothing_leaves_nothing(
+    wink: Wink, project: Path, script: Script, copies: Copies
+):
+    done = run(wink, project, script("There is nothing to do."))
+    assert (done.code, done.out, copies()) == (0, "", [])
+    assert "Nothing was changed." in done.err
+
+
+# --- how a run ends ---
+
+
+def test_a_run_that_fails_keeps_what_was_done_and_applies_nothing(
+    wink: Wink, project: Path, script: Script, copies: Copies
+):
+    done = run(wink, project, script(edit()), "--apply")
+    assert done.code == 1
+    assert "wink: The script has 1 steps" in done.err
+    assert (project / "calc.py").read_text() == CALC
+    assert (copies()[0] / "workspace" / "calc.py").read_text() == FIXED
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("--max-tokens", "100", "Budget exceeded: .*; allow more with --max-tokens"),
+        ("--max-steps", "1", "no answer in 1 steps .*; allow more with --max-steps"),
+        ("--deadline", "0.000001s", "deadline .*; allow more with --deadline"),
+    ],
+)
+def test_bounds_end_a_run_with_one_line_that_says_which_to_raise(
+    option: str, value: str, says: str, wink: Wink, project: Path, script: Script
+):
+    usage = {"input_tokens": 90, "output_tokens": 20}
+    step = {"tool_calls": [edit()], "stop_reason": "tool_calls", "usage": usage}
+    done = run(wink, project, script(step, write("x"), "Done."), option, value)
+    assert done.code == 1
+    [line] = [each for each in done.err.splitlines() if each.startswith("wink:")]
+    assert re.search(says, line), line
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_command_that_runs_and_the_diff_so_far_is_offered(
+    number: signal.Signals,
+    code: int,
+    wink: Wink,
+    project: Path,
+    script: Script,
+    copies: Copies,
+):
+    interrupt = f"echo half > half.txt; kill -{number.name[3:]} {os.getpid()}; sleep 60"
+    steps = script(edit(), shell("sh", "-c", interrupt), "Done.")
+    done = run(wink, project, steps, "--sandbox", "local")
+    assert done.code == code
+    assert "Interrupted; what was done so far:" in done.err
+    assert "+    return sum(numbers) / len(numbers)" in done.out
+    assert not (copies()[0] / "workspace" / "half.txt").exists()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+# --- what is told ---
+
+
+def test_json_is_one_object_per_line_and_ends_with_the_whole(
+    wink: Wink, project: Path, script: Script, copies: Copies
+):
+    step = {"tool_calls": [edit()], "usage": {"input_tokens": 90, "output_tokens": 10}}
+    done = run(wink, project, script(step, "Done."), "--json")
+    assert done.code == 3
+    assert done.err == ""
+    assert [each["event"] for each in done.events] == [
+        "started",
+        "step",
+        "tool",
+        "step",
+        "finished",
+    ]
+    tool = done.events[2]
+    assert (tool["tool"], tool["paths"], tool["success"]) == ("edit_file", ["calc.py"], True)
+    last = done.last
+    assert (last["status"], last["result"], last["exit_code"]) == ("done", "kept", 3)
+    assert (last["steps"], last["input_tokens"], last["answer"]) == (2, 90, "Done.")
+    assert [(each["path"], each["kind"]) for each in last["changes"]] == [("calc.py", "modified")]
+    assert last["copy"] == str(copies()[0])
+
+
+def test_json_tells_how_a_run_failed(wink: Wink, project: Path, script: Script):
+    done = run(wink, project, script(edit()), "--json", "--discard")
+    assert (done.last["status"], done.last["result"], done.last["copy"]) == (
+        "failed",
+        "discarded",
+        None,
+    )
+    assert "The script has 1 steps" in done.last["error"]
+
+
+def test_lines_tell_each_call_with_its_path_and_why_one_failed(
+    wink: Wink, project: Path, script: Script
+):
+    done = run(wink, project, script(edit("not there"), edit(), "Done."), "--discard")
+    assert "failed edit_file  calc.py" in done.err
+    assert "Text to replace was not found" in done.err
+    assert "2 tool calls" in done.err
+    assert "\x1b" not in done.err
+
+
+def test_quiet_says_nothing_while_it_goes_on(wink: Wink, project: Path, script: Script):
+    done = run(wink, project, script(edit(), "Done."), "--discard", "--quiet")
+    assert "edit_file" not in done.err
+    assert "modified calc.py (+1, -1)" in done.err
+
+
+def test_what_a_model_says_cannot_move_the_cursor(wink: Wink, project: Path, script: Script):
+    done = run(wink, project, script("\x1b[2JAll is \x07well."))
+    assert "^[[2JAll is ^Gwell." in done.err
+
+
+# --- the dump ---
+
+
+def test_the_dump_has_the_session_and_the_files(
+    wink: Wink, project: Path, script: Script, tmp_path: Path
+):
+    done = run(wink, project, script(edit(), "Done."), "--discard", "--dump", tmp_path / "dumps")
+    [path] = (tmp_path / "dumps").glob("*.jsonl")
+    assert path.with_suffix(".fs.zip").exists()
+    assert str(path) in done.err
+    files = InMemoryFilesystem()
+    types = [VirtualFileSystem, ToolInvoked, PromptRendered, PromptExecuted]
+    session = load_session(path, types, filesystem=files)
+    assert [each.tool for each in session[ToolInvoked].all()] == ["edit_file"]
+    assert files.read("calc.py").content == FIXED
+
+
+def test_dumps_go_with_the_state_of_the_user_unless_told_otherwise(
+    wink: Wink, project: Path, script: Script, tmp_path: Path
+):
+    run(wink, project, script("Done."))
+    dumps = tmp_path / "places" / "state" / "wink" / "dumps"
+    assert len(list(dumps.glob("*.jsonl"))) == 1
+    run(wink, project, script("Done."), "--no-dump")
+    assert len(list(dumps.glob("*.jsonl"))) == 1
+
+
+def test_a_dump_that_cannot_be_written_costs_nobody_the_work(
+    wink: Wink, project: Path, script: Script, tmp_path: Path
+):
+    (tmp_path / "file").touch()
+    done = run(wink, project, script(edit(), "Done."), "--apply", "--dump", tmp_path / "file" / "x")
+    assert done.code == 0
+    assert "wink: no dump was written: " in done.err
+    assert (project / "calc.py").read_text() == FIXED
+
+
+# --- recordings and scripts ---
+
+
+def test_a_recording_is_played_back(wink: Wink, project: Path, script: Script, tmp_path: Path):
+    record = tmp_path / "talk.jsonl"
+    run(wink, project, script(edit(), "Done."), "--discard", "--record", record)
+    done = run(wink, project, f"scripted:{record}", "--apply")
+    assert done.code == 0
+    assert (project / "calc.py").read_text() == FIXED
+    again = run(wink, project, f"scripted:{record}", "--record", record)
+    assert (again.code, "There is a file already" in again.err) == (2, True)
+
+
+def test_a_script_may_have_a_step_in_each_line(wink: Wink, project: Path, tmp_path: Path):
+    lines = [json.dumps(each) for each in (edit(), [write("a"), write("b")], "Done.")]
+    (tmp_path / "steps.jsonl").write_text("\n".join(lines) + "\n")
+    done = run(wink, project, f"scripted:{tmp_path}/steps.jsonl", "--json")
+    assert [each["path"] for each in done.last["changes"]] == ["a", "b", "calc.py"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "The script is not JSON"),
+        ('[{"nonsense": 1}]', "Step 1 of the script"),
+        ('["a", 5]', "Step 2 of the script"),
+        (None, "The script cannot be read: No such file or directory"),
+    ],
+)
+def test_a_script_that_makes_no_sense_is_one_line(
+    text: str | None, says: str, wink: Wink, project: Path, tmp_path: Path, copies: Copies
+):
+    path = tmp_path / "bad.json"
+    if text is not None:
+        path.write_text(text)
+    done = run(wink, project, f"scripted:{path}")
+    assert (done.code, copies()) == (1, [])
+    assert done.err.startswith(f"wink: {says}")
+    assert done.err.count("\n") == 1
+
+
+# --- errors before anything is done ---
+
+
+def misuse(wink: Wink, *arguments: str | Path) -> str:
+    done = wink("run", *arguments)
+    assert done.code in {1, 2}
+    assert done.out == ""
+    assert done.err.startswith("wink: ")
+    assert done.err.count("\n") == 1
+    return done.err
+
+
+def test_no_model_says_how_to_give_one(wink: Wink, project: Path):
+    assert misuse(wink, "x", "--workspace", project) == (
+        "wink: No model is given; say --model openai:MODEL or set WINK_MODEL;"
+        " without a key: wink demo\n"
+    )
+
+
+def test_an_unknown_model_says_which_there_are(wink: Wink, project: Path):
+    assert "openai:NAME" in misuse(wink, "x", "--workspace", project, "--model", "gpt-5")
+
+
+def test_a_missing_key_says_which_variable_to_set(wink: Wink, project: Path):
+    said = misuse(wink, "x", "--workspace", project, "--model", "openai:gpt-5")
+    assert "No key for openai; set OPENAI_API_KEY" in said
+    options = ("--workspace", project, "--model", "openai:gpt-5", "--api-key-env", "MY_KEY")
+    assert "The environment has no 'MY_KEY'" in misuse(wink, "x", *options)
+
+
+def test_a_workspace_must_be_a_directory_and_no_copy_of_ours(
+    wink: Wink, project: Path, script: Script, copies: Copies
+):
+    model = script(edit(), "Done.")
+    assert "does not exist: " in misuse(wink, "x", "--workspace", project / "none")
+    assert "is not a directory: " in misuse(wink, "x", "--workspace", project / "calc.py")
+    run(wink, project, model)
+    inside = copies()[0] / "workspace" / "docs"
+    said = misuse(wink, "x", "--workspace", inside, "--model", model)
+    assert f"wink review {copies()[0]}" in said
+
+
+def test_a_deadline_must_be_a_time(wink: Wink, project: Path):
+    said = misuse(wink, "x", "--workspace", project, "--deadline", "soon")
+    assert "--deadline must be a time like 90s, 10m or 1h30m: 'soon'" in said
+
+
+def test_an_empty_task_is_refused(wink: Wink, project: Path, script: Script):
+    assert "The task is empty" in misuse(
+        wink, " ", "--workspace", project, "--model", script("Done.")
+    )
+
+
+def test_two_wishes_are_one_too_many(wink: Wink, project: Path):
+    assert "exclude each other" in misuse(wink, "x", "--apply", "--discard")
+
+
+# --- settings ---
+
+
+def test_the_settings_of_the_workspace_are_used(wink: Wink, project: Path, script: Script):
+    (project / "wink.toml").write_text(f'model = "{script(edit(), "Done.")}"\nmax_steps = 1\n')
+    done = wink("run", "x", "--workspace", project)
+    assert "no answer in 1 steps" in done.err
+
+
+def test_excluded_files_are_not_copied(wink: Wink, project: Path, script: Script):
+    listing = {"name": "ls", "arguments": {}}
+    done = run(wink, project, script(listing, "Done."), "--exclude", "docs", "--json")
+    assert "calc.py" in done.events[2]["message"]
+    assert "docs" not in done.events[2]["message"]
+
+
+def test_the_dialect_is_the_one_that_is_asked_for(wink: Wink, project: Path, script: Script):
+    call = {"name": "Write", "arguments": {"file_path": "a.txt", "content": "x\n"}}
+    done = run(wink, project, script(call, "Done."), "--dialect", "claude", "--json")
+    assert done.events[0]["dialect"] == "claude"
+    assert [each["path"] for each in done.last["changes"]] == ["a.txt"]
+
+
+def test_commands_run_only_where_they_are_asked_for(wink: Wink, project: Path, script: Script):
+    steps = script(shell("sh", "-c", "echo hi > said.txt"), "Done.")
+    done = run(wink, project, steps, "--json")
+    assert (done.events[2]["success"], done.last["changes"]) == (False, [])
+    done = run(wink, project, steps, "--json", "--sandbox", "local")
+    assert [each["path"] for each in done.last["changes"]] == ["said.txt"]

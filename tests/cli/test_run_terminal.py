@@ -1,0 +1,70 @@
+"""`wink run` on a terminal: a person sees the diff, and is asked."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.workplace import CALC, FIXED, Script, edit, on_terminal, shell, write
+
+Copies = Callable[[], list[Path]]
+
+pytestmark = pytest.mark.usefixtures("own_places")
+
+
+def test_the_diff_is_shown_in_colour_and_applied_when_the_person_says_so(
+    project: Path, script: Script
+):
+    hostile = write("evil.txt", "\x1b[2J\x1b]0;title\x07safe\n")
+    model = script({"text": "I look.", "tool_calls": [edit(), hostile]}, "Done.")
+    done = on_terminal("run", "fix", "--workspace", project, "--model", model, answers="a\n")
+    assert done.code == 0
+    assert (project / "calc.py").read_text() == FIXED
+    assert "\x1b[32m+    return sum(numbers) / len(numbers)" in done.out
+    assert "I look." in done.out
+    assert "tokens · 0:0" in done.out  # the line that lives
+    assert "+^[[2J^[]0;title^Gsafe" in done.out
+    assert "\x1b[2J" not in done.out
+
+
+def test_no_answer_at_all_keeps_the_copy_and_a_narrow_terminal_gets_lines_that_fit(
+    project: Path, script: Script, copies: Copies
+):
+    model = script(edit(), write("a-rather-long-name-for-a-file.txt"), "Done.")
+    arguments = ("run", "fix", "--workspace", project, "--model", model)
+    done = on_terminal(*arguments, answers="x\n\x04", size=(40, 40), NO_COLOR="1")
+    assert done.code == 3
+    assert "Answer with a letter" in done.out
+    assert f"wink review {copies()[0]} --apply" in done.out
+    assert (project / "calc.py").read_text() == CALC
+    [line] = [each for each in done.out.splitlines() if "write_file  " in each]
+    assert len(line.rpartition("\x1b[2K")[2].rstrip()) <= 40
+
+
+def test_what_is_in_conflict_can_be_left_out(project: Path, script: Script, copies: Copies):
+    person = f"echo '# mine' >> {project}/calc.py"
+    model = script(edit(), write("docs/new.md"), shell("sh", "-c", person), "Done.")
+    arguments = ("run", "fix", "--workspace", project, "--model", model, "--sandbox", "local")
+    done = on_terminal(*arguments, answers="a\n", NO_COLOR="1")
+    assert done.code == 3
+    assert "conflict: calc.py" in done.out
+    assert "[a]pply all but 1 in conflict" in done.out
+    assert (project / "docs" / "new.md").read_text() == "new\n"
+    assert (project / "calc.py").read_text() == f"{CALC}# mine\n"
+    assert len(copies()) == 1
+    assert "\x1b[32m" not in done.out
+
+
+def test_a_long_diff_goes_through_the_pager_and_a_patch_is_saved(
+    project: Path, script: Script, tmp_path: Path
+):
+    paged, patch = tmp_path / "paged", tmp_path / "mine.patch"
+    model = script(write("long.txt", "".join(f"line {each}\n" for each in range(99))), "Done.")
+    done = on_terminal(
+        *("run", "x", "--workspace", project, "--model", model),
+        answers=f"p\n{patch}\n",
+        PAGER=f"tee {paged}",
+    )
+    assert done.code == 0
+    assert "+line 98" in paged.read_text()
+    assert "+line 98\n" in patch.read_text()

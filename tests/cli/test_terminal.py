@@ -1,0 +1,24 @@
+"""Strangers' text on a terminal: seen, never obeyed."""
+
+import pytest
+
+from weakincentives.cli.terminal import one_line, plain
+
+
+def test_control_characters_are_shown_and_not_obeyed():
+    assert plain("a\x1b[2Jb\x07\r\n\tc") == "a^[[2Jb^G^M\n\tc"
+    assert plain("\x7f\x9b31m") == "<7f><9b>31m"
+
+
+@pytest.mark.parametrize("character", ["\u202e", "\u2066", "\u200b", "\ufeff"])
+def test_characters_that_turn_or_hide_text_are_shown(character: str):
+    assert plain(f"a{character}b") == f"a<U+{ord(character):04X}>b"
+
+
+def test_other_text_stays_as_it_is():
+    assert plain("Grüße, 你好 🙂") == "Grüße, 你好 🙂"
+
+
+def test_a_line_is_cut_off_where_there_is_no_room():
+    assert one_line("one\n two   three", 40) == "one two three"
+    assert one_line("one two three", 10) == "one two..."
