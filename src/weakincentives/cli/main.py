@@ -32,8 +32,14 @@ class CommandSource:
 
 
 COMMANDS: Mapping[str, CommandSource] = {
+    "completion": CommandSource(
+        "weakincentives.cli.completion", "Print the script that completes wink in a shell."
+    ),
     "demo": CommandSource(
         "weakincentives.cli.demo", "Watch a workspace at work on a small project."
+    ),
+    "doctor": CommandSource(
+        "weakincentives.cli.doctor", "Say what is installed, what is missing, how to get it."
     ),
     "review": CommandSource(
         "weakincentives.cli.review", "Decide later about the changes of a run."

@@ -1,0 +1,204 @@
+"""`wink doctor`: what is installed, what is missing, and the command that gets it."""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import click
+
+from weakincentives import __version__
+from weakincentives.cli.config import (
+    FILE_NAME,
+    KEYS,
+    ConfigError,
+    load_settings,
+    unknown_variables,
+)
+from weakincentives.cli.installed import PROJECT, Requirement, requirements, version_of
+from weakincentives.cli.terminal import plain, wants_colour
+
+State: TypeAlias = Literal["ok", "absent", "problem"]
+
+_KEYS = {"OPENAI_API_KEY": "openai", "ANTHROPIC_API_KEY": "anthropic"}
+_PYTHON = (3, 11)
+_LEAST_SPACE = 500 * 1024**2
+_MARKS: dict[State, tuple[str, str]] = {
+    "ok": ("ok", "green"),
+    "absent": ("--", "yellow"),
+    "problem": ("!!", "red"),
+}
+_TITLES = {
+    "core": "Needed",
+    "extras": "Extras, each for one thing",
+    "programs": "Programs, none of them needed",
+    "keys": "Keys, never shown",
+    "settings": "Settings",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at; `fix` is what to do about it, a command if there is one."""
+
+    group: str
+    name: str
+    state: State
+    detail: str
+    fix: str | None = None
+
+
+@click.command(epilog="Exit code 1 if something that is needed is missing or wrong.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "--workspace",
+    type=click.Path(path_type=Path),
+    default=Path(),
+    help="Whose wink.toml to look at; the current directory if omitted.",
+)
+@click.option("--config", metavar="FILE", help="Look at this file instead of wink.toml.")
+def command(as_json: bool, workspace: Path, config: str | None) -> None:
+    """Say what is installed, what is missing and how to get it."""
+    checks = list(_checks(workspace, config))
+    is_well = all(check.state != "problem" for check in checks)
+    if as_json:
+        told = {"ok": is_well, "version": __version__, "checks": [asdict(each) for each in checks]}
+        click.echo(json.dumps(told))
+    else:
+        _show(checks)
+    if not is_well:
+        raise click.exceptions.Exit(1)
+
+
+def _checks(workspace: Path, config: str | None) -> Iterator[Check]:
+    yield _python()
+    yield from _packages()
+    yield _temporary_space()
+    yield from map(_key, _KEYS)
+    yield from _programs()
+    yield from _settings(workspace, config)
+
+
+def _python() -> Check:
+    version = platform.python_version()
+    if sys.version_info[:2] < _PYTHON:
+        wanted = ".".join(map(str, _PYTHON))
+        return Check("core", "Python", "problem", version, f"use Python {wanted} or later")
+    return Check("core", "Python", "ok", version)
+
+
+def _packages() -> Iterator[Check]:
+    how = "" if version_of(PROJECT) else ", from a source tree"
+    yield Check("core", PROJECT, "ok", f"{__version__}{how}")
+    for extra, group in groupby(requirements(), key=lambda each: each.extra):
+        if extra is None:
+            yield from map(_needed, group)
+        else:
+            yield _extra(extra, list(group))
+
+
+def _needed(requirement: Requirement) -> Check:
+    if requirement.is_met:
+        return Check("core", requirement.name, "ok", str(requirement.found))
+    fix = f"pip install --upgrade {PROJECT}"
+    return Check("core", requirement.name, "problem", str(requirement), fix)
+
+
+def _extra(extra: str, group: list[Requirement]) -> Check:
+    detail = ", ".join(map(str, group))
+    if all(each.is_met for each in group):
+        return Check("extras", extra, "ok", detail)
+    return Check("extras", extra, "absent", detail, f"pip install '{PROJECT}[{extra}]'")
+
+
+def _programs() -> Iterator[Check]:
+    for name, use, fix in (
+        ("git", "takes the patches of wink run --patch", "install git with your package manager"),
+        ("podman", "containers, which wink does not use yet", None),
+    ):
+        found = shutil.which(name)
+        if found is None:
+            yield Check("programs", name, "absent", f"not found: {use}", fix)
+        else:
+            yield Check("programs", name, "ok", _version(found))
+
+
+def _version(program: str) -> str:
+    try:
+        done = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=5, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return f"{program}, which says no version"
+    told = done.stdout.strip().splitlines()
+    return told[0] if told else program
+
+
+def _key(variable: str) -> Check:
+    if os.environ.get(variable):
+        return Check("keys", variable, "ok", "set")
+    return Check(
+        "keys", variable, "absent", "not set", f"export {variable}=... for {_KEYS[variable]}:MODEL"
+    )
+
+
+def _temporary_space() -> Check:
+    try:
+        place = tempfile.gettempdir()
+        with tempfile.TemporaryFile(dir=place):
+            free = shutil.disk_usage(place).free
+    except OSError as error:
+        return Check("core", "temporary space", "problem", str(error), "set TMPDIR to a directory")
+    detail = f"{free / 1024**3:.1f} GiB free in {place}"
+    if free < _LEAST_SPACE:
+        fix = "make room, or set TMPDIR to a directory with more"
+        return Check("core", "temporary space", "problem", detail, fix)
+    return Check("core", "temporary space", "ok", detail)
+
+
+def _settings(workspace: Path, config: str | None) -> Iterator[Check]:
+    try:
+        settings = load_settings(workspace, file=config, environment=os.environ, options={})
+    except ConfigError as error:
+        yield Check("settings", FILE_NAME, "problem", str(error), "correct it")
+        return
+    for key in KEYS:
+        if key in settings.given:
+            found = settings.given[key]
+            yield Check("settings", key, "ok", f"{found.value} ({found.source})")
+    if settings["model"] is None:
+        yield Check("settings", "model", "absent", "none", "export WINK_MODEL=openai:MODEL")
+    named = settings["api_key_env"]
+    if named and named not in _KEYS and not os.environ.get(named):
+        yield Check("keys", named, "absent", "not set", f"export {named}=...")
+    for name, meant in unknown_variables(os.environ):
+        hint = f"did you mean {meant}?" if meant else None
+        yield Check("settings", name, "absent", "nothing reads this variable", hint)
+
+
+def _show(checks: Iterable[Check]) -> None:
+    colour = wants_colour(sys.stdout)
+    by_group = {title: [each for each in checks if each.group == title] for title in _TITLES}
+    for group, found in by_group.items():
+        if not found:
+            continue
+        click.echo(click.style(_TITLES[group], bold=True), color=colour)
+        width = max(len(each.name) for each in found)
+        for each in found:
+            mark, look = _MARKS[each.state]
+            line = f"{each.name:<{width}}  {plain(each.detail)}"
+            click.echo(f"  {click.style(mark, fg=look)}  {line}", color=colour)
+            if each.fix:
+                click.echo(f"        {' ' * width}{each.fix}", color=colour)
+    if any(each.state == "problem" for each in checks):
+        click.echo("\nWhat is marked !! is to be put right.", color=colour)
+    else:
+        click.echo("\nNothing that is needed is missing.", color=colour)

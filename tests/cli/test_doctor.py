@@ -1,0 +1,108 @@
+"""`wink doctor`: what there is, what there is not, and what to do about it."""
+
+import tempfile
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from tests.cli.workplace import Wink
+from weakincentives.cli import installed
+from weakincentives.cli.installed import Requirement, requirements
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def checks(wink: Wink, *options: str) -> dict[str, dict[str, str]]:
+    done = wink("doctor", "--json", *options)
+    return {each["name"]: each for each in done.last["checks"]}
+
+
+def test_what_is_needed_is_there(wink: Wink):
+    done = wink("doctor")
+    assert done.code == 0
+    assert "Nothing that is needed is missing." in done.out
+    assert wink("doctor", "--json").last["ok"] is True
+
+
+def test_a_missing_extra_comes_with_the_command_that_gets_it(
+    wink: Wink, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(installed, "version_of", lambda name: None if name == "isal" else "99")
+    found = checks(wink)["fast"]
+    assert (found["state"], found["detail"]) == ("absent", "isal is not installed")
+    assert found["fix"] == "pip install 'weakincentives[fast]'"
+
+
+def test_a_missing_package_that_is_needed_is_a_problem(wink: Wink, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(installed, "version_of", lambda name: None if name == "msgspec" else "99")
+    done = wink("doctor")
+    assert done.code == 1
+    assert "msgspec is not installed" in done.out
+    assert checks(wink)["msgspec"]["fix"] == "pip install --upgrade weakincentives"
+
+
+def test_a_package_that_is_too_old_is_told():
+    old = Requirement("openai", "openai", "3.1", "3.0.9")
+    assert not old.is_met
+    assert str(old) == "openai 3.0.9 is older than 3.1"
+    assert Requirement("openai", "openai", "3", "3.0.0").is_met
+    assert Requirement("openai", "openai", "3", "2.9").is_met is False
+
+
+def test_requirements_are_those_of_the_metadata_where_it_is_installed(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    lines = ["click>=8.2", "openai>=3; extra == 'openai'", "ruff>=0.12; extra == 'dev'"]
+    monkeypatch.setattr(metadata, "requires", lambda _: lines)
+    assert [(each.name, each.extra, each.least) for each in requirements()] == [
+        ("click", None, "8.2"),
+        ("openai", "openai", "3"),
+    ]
+
+
+def test_an_engine_that_is_absent_is_said_and_is_no_failure(
+    wink: Wink, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert wink("doctor").code == 0
+    assert {checks(wink)[name]["state"] for name in ("podman", "git")} == {"absent"}
+
+
+def test_a_key_is_never_shown(wink: Wink, monkeypatch: pytest.MonkeyPatch):
+    assert checks(wink)["OPENAI_API_KEY"]["state"] == "absent"
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    done = wink("doctor")
+    assert "very-secret" not in done.out + done.err
+    assert checks(wink)["OPENAI_API_KEY"]["detail"] == "set"
+
+
+def test_settings_are_shown_with_where_they_come_from(
+    wink: Wink, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    (tmp_path / "wink.toml").write_text('deadline = "10m"\n')
+    monkeypatch.setenv("WINK_MODEL", "openai:gpt-5")
+    monkeypatch.setenv("WINK_MODLE", "x")
+    found = checks(wink)
+    assert found["model"]["detail"] == "openai:gpt-5 (WINK_MODEL)"
+    assert found["deadline"]["detail"] == "600.0 (wink.toml)"
+    assert found["WINK_MODLE"]["fix"] == "did you mean WINK_MODEL?"
+
+
+def test_wrong_settings_are_a_problem(wink: Wink, tmp_path: Path):
+    (tmp_path / "wink.toml").write_text("modle = 1\n")
+    done = wink("doctor")
+    assert done.code == 1
+    assert "did you mean 'model'?" in done.out
+
+
+def test_a_temporary_directory_that_is_not_there_is_a_problem(
+    wink: Wink, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    with monkeypatch.context() as patched:
+        patched.setattr(tempfile, "gettempdir", lambda: str(tmp_path / "none"))
+        found = checks(wink)["temporary space"]
+    assert (found["state"], found["fix"]) == ("problem", "set TMPDIR to a directory")
