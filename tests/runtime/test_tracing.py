@@ -414,6 +414,7 @@ import importlib, pkgutil, sys, weakincentives
 from weakincentives.runtime import tool_span
 
 left_out = {"weakincentives.__main__", "weakincentives.runtime.otel"}
+left_out.add("weakincentives.adapters.anthropic")  # Anthropic's package looks for it by itself
 for module in pkgutil.walk_packages(weakincentives.__path__, "weakincentives."):
     if module.name not in left_out and ".testing" not in module.name:
         importlib.import_module(module.name)
