@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any, cast
 from xml.etree import ElementTree
@@ -189,9 +190,11 @@ def test_a_run_that_answers_too_early_ends_the_story(
 
 def test_who_stops_watching_stops_the_agent(tmp_path: Path):
     (tmp_path / "project").mkdir()
+    before = set(threading.enumerate())
     with told_steps(tmp_path / "project", store=tmp_path / "s", dump=tmp_path / "d") as steps:
         assert [next(steps).name for _ in range(2)] == ["copy", "explore"]
-    assert not (tmp_path / "d").exists()
+        assert set(threading.enumerate()) > before
+    assert set(threading.enumerate()) <= before
 
 
 def test_a_pipe_gets_plain_text_that_names_every_step(shown: str, steps: dict[str, Step]):
