@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 from xml.etree import ElementTree
 
+import click
 import pytest
 
 from weakincentives.adapters import ScriptError, ToolCall
@@ -18,7 +20,8 @@ from weakincentives.cli.demo_script import ATTEMPT, SCRIPT, Act
 from weakincentives.cli.demo_steps import Step, StoryError
 from weakincentives.cli.demo_story import PROJECT, told_steps, tree_hash
 from weakincentives.cli.demo_view import show
-from weakincentives.cli.main import COMMANDS, main
+from weakincentives.cli.main import main
+from weakincentives.cli.main import wink as wink_group
 from weakincentives.contrib.tools import VirtualFileSystem
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem
 from weakincentives.runtime import ToolInvoked
@@ -213,10 +216,17 @@ def test_no_line_is_wider_than_a_terminal_shows_nor_ends_in_blanks(shown: str):
     assert [line for line in shown.splitlines() if line != line.rstrip()] == []
 
 
-def test_it_ends_with_commands_that_are_there(shown: str):
+def test_it_ends_with_commands_that_can_be_given_like_that(shown: str):
     ending = shown.partition("What to try next:")[2]
     assert "python -m unittest" in ending
-    assert set(re.findall(r"wink (\w+)", ending)) == {"doctor", "run"} & COMMANDS.keys()
+    named = [shlex.split(line.partition("wink ")[2]) for line in ending.splitlines()]
+    commands = {words[0]: words[1:] for words in named if words}
+    assert set(commands) == {"doctor", "run"}
+    with click.Context(wink_group) as context:
+        for name, arguments in commands.items():
+            found = wink_group.get_command(context, name)
+            assert found is not None
+            found.make_context(name, arguments)  # parsed, not run
 
 
 def test_colour_is_for_terminals_and_no_color_turns_it_off(

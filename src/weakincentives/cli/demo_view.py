@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.text import Text
 
 from weakincentives.cli.demo_steps import SESSION, Line, Look, Step
-from weakincentives.cli.main import COMMANDS
 
 _WIDTH = 96
 _MARGIN = 3
@@ -100,15 +99,13 @@ def _print_ending(console: Console, seconds: float, keep: Path | None) -> None:
 
 
 def _next(keep: Path | None) -> Iterable[tuple[str, str]]:
-    """Yield what to try, and how; only commands that are there."""
+    """Yield what to try, and how."""
     if keep is None:
         yield "keep the project and the session", "wink demo --keep DIR"
     else:
         yield "run its tests there", "python -m unittest"
-    if "doctor" in COMMANDS:
-        yield "see what a model needs", "wink doctor"
-    if "run" in COMMANDS:
-        yield "do the same with a model", 'wink run "fix the failing test" --model openai:MODEL'
+    yield "see what a model needs", "wink doctor"
+    yield "do the same with a model", 'wink run "fix the failing test" --model openai:MODEL'
 
 
 def _picture(console: Console) -> str:
