@@ -31,7 +31,7 @@ assert files("weakincentives").joinpath("py.typed").is_file()
 
 
 def demo(_: Sequence[str]) -> None:
-    """Watch a workspace at work on a small project."""
+    """Watch an agent fix a bug in a small project."""
     with step("set-up"):
         # apart from .venv: whoever only watches needs none of the development tools
         alone = environment(".venv-demo", running_interpreter(), ["--editable", "."])

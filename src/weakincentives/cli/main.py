@@ -36,7 +36,7 @@ COMMANDS: Mapping[str, CommandSource] = {
         "weakincentives.cli.completion", "Print the script that completes wink in a shell."
     ),
     "demo": CommandSource(
-        "weakincentives.cli.demo", "Watch a workspace at work on a small project."
+        "weakincentives.cli.demo", "Watch an agent fix a bug in a small project."
     ),
     "doctor": CommandSource(
         "weakincentives.cli.doctor", "Say what is installed, what is missing, how to get it."
