@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.workplace import CALC, FIXED, Done, Script, Wink, edit, on_terminal, write
+from weakincentives.contrib.review import working_copy
 
 Copies = Callable[[], list[Path]]
 
@@ -102,3 +103,14 @@ def test_misuse_is_one_line(arguments: tuple[str, ...], code: int, says: str, wi
 def test_undo_before_anything_was_applied_says_so(wink: Wink, place: Path):
     done = wink("review", place, "--undo")
     assert (done.code, "Nothing was applied" in done.err) == (1, True)
+
+
+def test_looking_at_a_copy_without_changes_does_not_remove_it(
+    wink: Wink, project: Path, own_places: None
+):
+    copy = working_copy(project)
+    done = wink("review", copy.place)
+    assert (done.code, "Nothing was changed." in done.err) == (0, True)
+    assert copy.root.exists()
+    wink("review", copy.place, "--discard")
+    assert not copy.place.exists()

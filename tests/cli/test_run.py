@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -385,3 +386,47 @@ def test_commands_run_only_where_they_are_asked_for(wink: Wink, project: Path, s
     assert (done.events[2]["success"], done.last["changes"]) == (False, [])
     done = run(wink, project, steps, "--json", "--sandbox", "local")
     assert [each["path"] for each in done.last["changes"]] == ["said.txt"]
+
+
+def test_what_cannot_be_copied_is_told(wink: Wink, project: Path, script: Script):
+    os.mkfifo(project / "pipe")
+    (project / "out").symlink_to("/etc/hostname")
+    done = run(wink, project, script("Done."), "--sandbox", "local")
+    assert "not copied: pipe: not a regular file" in done.err
+    assert "links that lead out of it: out" in done.err
+    started = run(wink, project, script("Done."), "--json").events[0]
+    assert (started["skipped"], started["outward_links"]) == (["pipe"], ["out"])
+
+
+def test_what_happens_inside_of_git_is_not_offered(wink: Wink, project: Path, script: Script):
+    (project / ".git").mkdir()
+    (project / ".git" / "index").write_text("1")
+    steps = script(shell("sh", "-c", "echo 2 > .git/index; echo x > .git/HEAD"), "Done.")
+    done = run(wink, project, steps, "--sandbox", "local", "--apply")
+    assert "Not offered: 1 change inside of .git" in done.err
+    assert (project / ".git" / "index").read_text() == "1"
+
+
+def test_a_reader_that_leaves_ends_the_run_and_costs_no_work(
+    project: Path, script: Script, own_places: None, copies: Copies
+):
+    model = script(edit(), *[shell("sh", "-c", "sleep 0.01")] * 50, "Done.")
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "weakincentives", "run", "x", "--json"),
+            *("--workspace", project, "--model", model, "--sandbox", "local"),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    for line in process.stdout:
+        if json.loads(line)["event"] == "tool":
+            break
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert process.wait() == 1
+    assert (copies()[0] / "workspace" / "calc.py").read_text() == FIXED

@@ -98,30 +98,32 @@ def facts_of(review: Review, conflicts: Sequence[Conflict]) -> dict[str, Any]:
 class Decision:
     """The changes of one review on their way to being settled."""
 
-    def __init__(self, review: Review, *, is_silent: bool = False, shows_all: bool = True) -> None:
+    def __init__(self, review: Review, *, is_silent: bool = False, is_end: bool = True) -> None:
         """Decide about `review`.
 
         Args:
             review: The changes.
             is_silent: Say nothing in words.
-            shows_all: Show the changes even where there is nothing to be asked about them.
+            is_end: The work has just ended: the changes are shown even where nothing is
+                asked about them, and a copy without changes goes.
         """
         self._review = review
         self._is_silent = is_silent
-        self._shows_all = shows_all
+        self._is_end = is_end
 
     def settle(self, wish: Wish) -> Settled:
         """Show the changes, find out what is wanted, and do it."""
         if not self._review.diff:
             facts = facts_of(self._review, ())
             self._tell_withheld()
-            self._review.discard()
             self._say("Nothing was changed.")
+            if self._is_end or wish.action == "discard":
+                self._review.discard()
             return Settled("nothing", facts)
         conflicts = self._review.conflicts()
         facts = facts_of(self._review, conflicts)
         if not self._is_silent:
-            self._show(conflicts, in_full=self._shows_all or wish.action == "ask")
+            self._show(conflicts, in_full=self._is_end or wish.action == "ask")
         if wish.action == "ask":
             result = self._asked() if can_ask() and not self._is_silent else self._keep()
         else:
@@ -197,7 +199,7 @@ class Decision:
         if not leave_out:
             applied = self._review.apply()
             self._say(f"Applied to {original}: {counted(len(applied.paths), 'path')} changed.")
-            self._say(f"To take it back: {self._command('--undo')}")
+            self._say(f"To take it back: {self._command('--undo')}  (--discard removes the copy)")
             return "applied"
         avoided = {each.path for each in leave_out}
         paths = _beside(

@@ -48,7 +48,7 @@ def command(
 
 
 def _decide(review: Review, wish: Wish, *, as_json: bool) -> int:
-    settled = Decision(review, is_silent=as_json, shows_all=False).settle(wish)
+    settled = Decision(review, is_silent=as_json, is_end=False).settle(wish)
     if as_json:
         _tell(review, settled.result, **settled.facts)
     return settled.exit_code

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from weakincentives.adapters import ModelResponded
+from weakincentives.adapters import ModelResponded, RequestRetried
 from weakincentives.cli.quantities import brief_time, clock, counted
 from weakincentives.cli.terminal import one_line, plain
 from weakincentives.filesystem import (
@@ -58,6 +58,11 @@ class Progress:
         self.tokens += event.usage.total_tokens
         names = ", ".join(dict.fromkeys(event.tool_calls))
         self.activity = f"running {plain(names)}" if names else "done"
+
+    def retried(self, _: RequestRetried) -> None:
+        """Take note that an answer is waited for anew; what had arrived of it is void."""
+        self.characters = 0
+        self.activity = "waiting to ask again"
 
     def called(self, _: ToolInvoked) -> None:
         """Take note of a tool call."""

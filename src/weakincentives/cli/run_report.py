@@ -1,5 +1,7 @@
 """What is said of a run at its beginning and at its end."""
 
+from collections.abc import Iterator
+
 import click
 
 from weakincentives.adapters import ProviderAdapter
@@ -9,8 +11,10 @@ from weakincentives.cli.run_job import Outcome, Plan
 from weakincentives.cli.run_view import View
 from weakincentives.cli.terminal import plain
 from weakincentives.contrib.review import Review, WorkingCopy
+from weakincentives.filesystem.paths import shown
 
 _SIGNAL_BASE = 128
+_MAX_NAMES = 5
 _GONE = frozenset({"nothing", "patched", "discarded"})
 
 
@@ -28,12 +32,20 @@ def tell_beginning(view: View, copy: WorkingCopy, adapter: ProviderAdapter, plan
         "skipped": [each.path for each in copy.skipped],
         "outward_links": list(copy.outward),
     }
+    view.told("started", facts, plain("\n".join(_beginning(copy, adapter, plan))))
+
+
+def _beginning(copy: WorkingCopy, adapter: ProviderAdapter, plan: Plan) -> Iterator[str]:
     bounds = "" if plan.seconds is None else f", at most {clock(plan.seconds)}"
-    sentence = f"{adapter.name}:{adapter.model} works in a copy of {copy.original}{bounds}"
-    view.told("started", facts, plain(sentence))
+    yield f"{adapter.name}:{adapter.model} works in a copy of {copy.original}{bounds}"
+    for each in copy.skipped[:_MAX_NAMES]:
+        yield f"  not copied: {each}"
+    more = len(copy.skipped) - _MAX_NAMES
+    if more > 0:
+        yield f"  not copied: {more} more"
     if copy.outward and plan.has_shell:
-        names = ", ".join(copy.outward[:3])
-        view.told("warning", {"links": list(copy.outward)}, f"links lead out of the copy: {names}")
+        # a command that writes through one changes what is outside
+        yield f"  links that lead out of it: {', '.join(map(shown, copy.outward[:_MAX_NAMES]))}"
 
 
 class Report:

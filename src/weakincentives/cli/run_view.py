@@ -60,6 +60,7 @@ def _following(
     stops += [
         bus.subscribe(ModelResponded, progress.answered),
         bus.subscribe(ToolInvoked, progress.called),
+        bus.subscribe(RequestRetried, progress.retried),
         bus.subscribe(ModelResponded, answered),
         bus.subscribe(ToolInvoked, called),
         bus.subscribe(RequestRetried, retried),

@@ -1,0 +1,70 @@
+"""`wink run` with a provider: a server on this machine that speaks its API."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.adapters.openai_server import Server, fails, says, serving
+from tests.cli.workplace import FIXED, Wink
+from weakincentives.adapters import ToolCall
+
+PATCH = """\
+*** Begin Patch
+*** Update File: calc.py
+@@
+-    return sum(numbers) / (len(numbers) + 1)
++    return sum(numbers) / len(numbers)
+*** End Patch
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
+def configure(project: Path, server: Server) -> None:
+    (project / "wink.toml").write_text(f'model = "openai:gpt-test"\nbase_url = "{server.url}"\n')
+
+
+def test_a_model_behind_a_server_of_ones_own_works_in_the_dialect_that_it_knows(
+    wink: Wink, project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("MY_KEY", "sk-mine")
+    call = ToolCall("apply_patch", {"input": PATCH}, "call_1")
+    with serving(says("", call), says("Divided by the number of items.")) as server:
+        configure(project, server)
+        options = ("--workspace", project, "--api-key-env", "MY_KEY", "--apply")
+        done = wink("run", "fix the mean", *options)
+    assert done.code == 0, done.err
+    assert (project / "calc.py").read_text() == FIXED
+    asked = server.requests[0]
+    assert asked.headers["authorization"] == "Bearer sk-mine"
+    roles = [(each["role"], each["content"]) for each in asked.body["messages"]]
+    assert roles[-1] == ("user", "fix the mean")
+    assert roles[0][0] == "system"
+    assert "54 tokens" in done.err
+
+
+def test_a_refused_key_is_one_line_and_is_not_shown(
+    wink: Wink, project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-wrong-one")
+    with serving(fails(401, "Incorrect API key provided")) as server:
+        configure(project, server)
+        done = wink("run", "fix", "--workspace", project)
+    assert done.code == 1
+    [line] = [each for each in done.err.splitlines() if each.startswith("wink:")]
+    assert "key" in line
+    assert "sk-wrong-one" not in done.err + done.out
+
+
+def test_a_provider_that_is_busy_is_asked_again(wink: Wink, project: Path):
+    busy = fails(429, "slow down", **{"retry-after": "0"})
+    with serving(busy, says("Nothing to do.")) as server:
+        configure(project, server)
+        done = wink("run", "fix", "--workspace", project, "--json")
+    assert [each["event"] for each in done.events] == ["started", "retry", "step", "finished"]
+    assert done.code == 0
