@@ -91,13 +91,11 @@ class EntryMoved:
 class StateReplaced:
     """Everything was replaced at once, by a snapshot or an archive; anything may differ.
 
-    After a rollback everything is as it was when a savepoint was made. `rewritten` are the
-    files that have other bytes than before, or may have; None where that is not known.
+    After a rollback everything is as it was when a savepoint was made.
     """
 
     reason: Literal["restore", "import", "rollback"]
     reference: str
-    rewritten: frozenset[str] | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         """Return what happened."""

@@ -28,7 +28,6 @@ from weakincentives.filesystem.nodes import (
     NodeContent,
     find,
     put,
-    rewritten,
     tree_of,
 )
 from weakincentives.filesystem.paths import os_error, outermost, parent_of, parents_of
@@ -232,11 +231,10 @@ class InMemoryFilesystem(BaseFilesystem):
                 self._place_node(parent, _emptied(find(kept, parent), self._edition, now), now)
         self._place_node(path, node, now)
 
-    def _replace_all(self, state: ReadableFilesystem, name: str) -> list[str]:
+    def _replace_all(self, state: ReadableFilesystem, name: str) -> None:
         root = tree_of(State(state), self._edition, self._clock())
         self._quota.check(root.size, root.count - 1)
-        before, self._root_node = self._root_node, root
-        return rewritten(before, root) if self._listeners else []
+        self._root_node = root
 
     def _kept_root(self, snapshot: FilesystemSnapshot) -> DirectoryNode:
         kept = self._kept.get(snapshot.snapshot_id)

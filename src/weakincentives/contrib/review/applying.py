@@ -15,7 +15,6 @@ from weakincentives.contrib.review.conflicts import (
 from weakincentives.contrib.review.exact import ExactFilesystem
 from weakincentives.contrib.review.records import CopyError
 from weakincentives.filesystem import FileStat
-from weakincentives.filesystem.paths import parent_of
 from weakincentives.filesystem.states import State
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -24,10 +23,8 @@ _OPEN = 0o700
 
 
 @contextmanager
-def original_of(path: Path, *, looking: bool = False) -> Generator[ExactFilesystem, None, None]:
+def original_of(path: Path) -> Generator[ExactFilesystem, None, None]:
     """Open the original to change it; what somebody left half-applied is taken back.
-
-    Several may be `looking` at the same time.
 
     Raises:
         CopyError: Somebody else is changing it in the same way.
@@ -35,8 +32,7 @@ def original_of(path: Path, *, looking: bool = False) -> Generator[ExactFilesyst
     descriptor = os.open(path, _DIRECTORY)
     try:
         try:
-            kind = fcntl.LOCK_SH if looking else fcntl.LOCK_EX
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise CopyError(f"Somebody else is applying changes to {str(path)!r}") from None
         with ExactFilesystem(path, durable=True) as original:
@@ -54,15 +50,18 @@ def apply_steps(original: ExactFilesystem, steps: Sequence[Step], source: State)
     Raises:
         ConflictError: Somebody has changed a path meanwhile; nothing was applied.
     """
-    changed = [each for each in steps if not _is_kept(each)]
+    kept = [each for each in steps if is_directory(each.now) and is_directory(each.wanted)]
+    others = [each for each in steps if each not in kept]
+    work = _Work(original, source)
     with original.savepoint():
-        work = _Work(original, source)
-        work.open_up(steps)
-        for step in reversed(changed):  # what is in a directory goes before it
+        for step in steps:
+            work.open_up(step)
+        for step in reversed(others):  # what is in a directory goes before it
             work.clear(step)
-        for step in changed:
+        for step in others:
             work.make(step)
-        work.close(steps)
+        for step in reversed(steps):
+            work.close(step)
 
 
 class _Work:
@@ -72,17 +71,12 @@ class _Work:
         self._original = original
         self._now = State(original)
         self._source = source
-        self._closing: dict[str, int] = {}
 
-    def open_up(self, steps: Sequence[Step]) -> None:
-        """Let closed directories be written to until all is done."""
-        wanted = {parent_of(step.path) for step in steps}
-        wanted |= {step.path for step in steps if is_directory(step.now)}
-        for path in sorted(wanted - {""}):
-            found = self._now.lookup(path)
-            if is_directory(found) and found.permissions & _OPEN != _OPEN:
-                self._original.set_permissions(path, found.permissions | _OPEN)
-                self._closing[path] = found.permissions
+    def open_up(self, step: Step) -> None:
+        """Let a directory be written to until its own turn comes."""
+        if is_directory(step.now) and step.now.permissions & _OPEN != _OPEN:
+            self._check(step, step.now)
+            self._original.set_permissions(step.path, step.now.permissions | _OPEN)
 
     def clear(self, step: Step) -> None:
         """Remove what cannot be replaced in one step, or is not wanted any more."""
@@ -96,29 +90,19 @@ class _Work:
     def make(self, step: Step) -> None:
         """Put what is wanted."""
         if step.wanted is not None:
-            expected = step.now if _is_replaced(step) else None
-            self._check(step, expected)
-            self._original.put(step.wanted, self._source, is_new=expected is None)
+            self._check(step, step.now if _is_replaced(step) else None)
+            self._original.put(step.wanted, self._source)
 
-    def close(self, steps: Sequence[Step]) -> None:
-        """Give directories the permissions that are wanted, or that they had."""
-        gone = {step.path for step in steps if not is_directory(step.wanted)}
-        wanted = {step.path: step.wanted for step in steps}
-        modes = {path: mode for path, mode in self._closing.items() if path not in gone}
-        modes |= {path: each.permissions for path, each in wanted.items() if is_directory(each)}
-        for path in sorted(modes, reverse=True):
-            self._original.set_permissions(path, modes[path])
+    def close(self, step: Step) -> None:
+        """Give a directory the permissions that are wanted."""
+        if is_directory(step.wanted):
+            self._original.set_permissions(step.path, step.wanted.permissions)
 
     def _check(self, step: Step, expected: FileStat | None) -> None:
         """Raise ConflictError unless the path is what it was when it was compared."""
         found = self._now.lookup(step.path)
         if found != expected and not (is_directory(found) and is_directory(expected)):
             raise _meanwhile(step)
-
-
-def _is_kept(step: Step) -> bool:
-    """Return whether a directory stays, and gets other permissions."""
-    return is_directory(step.now) and is_directory(step.wanted)
 
 
 def _is_replaced(step: Step) -> bool:

@@ -1,7 +1,6 @@
 """Making a working copy: every file, link, directory and permission as it is."""
 
 import os
-import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -33,11 +32,8 @@ from weakincentives.filesystem.states import State
 MAX_FILES = 200_000
 MAX_BYTES = 4 * 1024**3
 
-_GIT = ".git"
-_GIT_FILE = re.compile(rb"gitdir:\s*(.*?)\s*\Z", re.DOTALL)
-_CONFIGS = ("config", "config.worktree")
-_WORKTREE = re.compile(rb"^[^#;\n]*\bworktree\s*=\s*\"?/", re.MULTILINE | re.IGNORECASE)
-_MAX_GIT_FILE = 1024 * 1024
+_GIT_FILE = b"gitdir:"
+_MAX_GIT_FILE = 4096
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -131,7 +127,7 @@ class _Scan:
             if found.kind == "special":
                 self.skip(found.path, "not a regular file")
             elif self._leads_to_another_repository(found):
-                self.skip(found.path, "git would change the original by it")
+                self.skip(found.path, "git would change the repository of the original")
             else:
                 self._take(found)
                 if found.is_directory:
@@ -153,24 +149,18 @@ class _Scan:
         )
 
     def _leads_to_another_repository(self, found: FileStat) -> bool:
-        """Return whether git would find the repository or the files of the original by it."""
-        *above, name = found.path.split("/")
-        if found.link_target is not None:
-            return name == _GIT and _leads_out(found.path, found.link_target)
-        if not found.is_file or found.size_bytes > _MAX_GIT_FILE:
+        """Return whether it is the file `.git` of a worktree, whose repository is elsewhere."""
+        is_small = found.is_file and found.size_bytes <= _MAX_GIT_FILE
+        if not is_small or found.path.rpartition("/")[2] != ".git":
             return False
-        if name == _GIT:
-            beginning = _GIT_FILE.match(self._content(found.path))
-            return beginning is not None and _leads_out(found.path, os.fsdecode(beginning[1]))
-        is_config = name in _CONFIGS and _GIT in above
-        return is_config and _WORKTREE.search(self._content(found.path)) is not None
-
-    def _content(self, path: str) -> bytes:
         try:
-            with self.source.open(path) as content:
-                return content.read(0, _MAX_GIT_FILE)
+            with self.source.open(found.path) as content:
+                data = content.read(0, _MAX_GIT_FILE)
         except OSError:
-            return b""  # whoever copies it says why
+            return False  # whoever copies it says why
+        if not data.startswith(_GIT_FILE):
+            return False
+        return _leads_out(found.path, os.fsdecode(data[len(_GIT_FILE) :].strip()))
 
 
 def _leads_out(path: str, target: str) -> bool:

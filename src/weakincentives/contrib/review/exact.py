@@ -14,14 +14,11 @@ _OPEN = 0o700
 class ExactFilesystem(HostFilesystem):
     """A host directory; names, sizes and permissions of what is put into it are not bound."""
 
-    def put(self, found: FileStat, source: State, *, is_new: bool = False) -> None:
+    def put(self, found: FileStat, source: State) -> None:
         """Make a file, link or directory what `found` is in `source`; its parent is there.
 
         A directory is open to its owner until `set_permissions` closes it. A file or link
-        takes the place of another, unless it `is_new`.
-
-        Raises:
-            FileExistsError: It `is_new`, and somebody has just put something there.
+        takes the place of another.
         """
         with self._lock:
             if found.is_directory:
@@ -30,7 +27,7 @@ class ExactFilesystem(HostFilesystem):
             elif found.link_target is not None:
                 self._make_link(found.path, found.link_target)
             else:
-                self._put_file(found, source, is_new)
+                self._put_file(found, source)
 
     def take_away(self, path: str) -> None:
         """Remove what is at `path`."""
@@ -42,14 +39,10 @@ class ExactFilesystem(HostFilesystem):
         with self._lock:
             self._set_permissions(path, permissions)
 
-    def _put_file(self, found: FileStat, source: State, is_new: bool) -> None:
+    def _put_file(self, found: FileStat, source: State) -> None:
         plain = found.permissions & _PLAIN_BITS
         with source.open(found.path) as content:
-            if content.size <= _PIECE:
-                data = content.read(0, content.size)
-                self._store(found.path, data, permissions=plain, exclusive=is_new)
-            else:
-                self._store_pieces(found.path, _pieces(content), permissions=plain)
+            self._store_pieces(found.path, _pieces(content), permissions=plain)
         if plain != found.permissions:
             self._set_permissions(found.path, found.permissions)
 

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,9 +18,7 @@ from weakincentives.contrib.review.conflicts import (
 )
 from weakincentives.contrib.review.copying import remove_place
 from weakincentives.contrib.review.exact import ExactFilesystem
-from weakincentives.contrib.review.merging import Merge
 from weakincentives.contrib.review.parts import PartialFilesystem
-from weakincentives.contrib.review.planning import Way
 from weakincentives.contrib.review.records import (
     Application,
     WorkingCopy,
@@ -47,14 +44,9 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What was brought into the original, or taken back."""
+    """What was brought into the original, or taken back: the paths that changed there."""
 
     paths: tuple[str, ...]
-    """What has changed in the original, sorted."""
-    merged: tuple[str, ...] = ()
-    """The files that have got what both sides changed."""
-    standing: tuple[str, ...] = ()
-    """Directories that should have gone, and hold something that was not reviewed."""
 
     def __str__(self) -> str:
         """Return how many there are."""
@@ -74,7 +66,6 @@ class Review:
         self.copy = copy
         self._with_git = with_git
         self._filter = exclusion(copy.exclude)
-        self._skipped = {each.path for each in copy.skipped}
         self._files: ExactFilesystem | None = opened(copy)
 
     @cached_property
@@ -94,46 +85,31 @@ class Review:
 
     def conflicts(self, paths: Sequence[str] | None = None) -> tuple[Conflict, ...]:
         """Return what was changed on both sides, at and below `paths`; the original is read."""
-        way = self._way(paths)
-        with original_of(self.copy.original, looking=True) as original:
-            return way.conflicts(original, way.plan(original))
+        with original_of(self.copy.original) as original:
+            return tuple(self._plan(original, self._forward(paths)).conflicts)
 
-    def merges(self, paths: Sequence[str] | None = None) -> tuple[Merge, ...]:
-        """Return the files in which both changes go together, as `merge` would make them."""
-        way = self._way(paths)
-        with original_of(self.copy.original, looking=True) as original:
-            return tuple(way.merges(original, way.plan(original)))
-
-    def apply(self, paths: Sequence[str] | None = None, *, merge: bool = False) -> Applied:
+    def apply(self, paths: Sequence[str] | None = None) -> Applied:
         """Bring the changes into the original, or those at and below `paths`: all or none.
 
         Only what was changed in the copy is touched. What the original has already is
-        left as it is. With `merge`, a text file that was changed on both sides in
-        different places gets both changes.
+        left as it is.
 
         Raises:
             ConflictError: Something was changed on both sides; the original is as it was.
             ValueError: Nothing was changed at one of the paths.
         """
-        way = self._way(paths)
+        changes = self._forward(paths)
         with original_of(self.copy.original) as original:
-            plan = way.plan(original)
-            merges = way.merges(original, plan) if merge else []
-            if merges:
-                way = way.merged(merges)
-                plan = way.plan(original)
+            plan = self._plan(original, changes)
             if plan.conflicts:
-                raise ConflictError(way.conflicts(original, plan))
-            if not plan.steps:
-                return _applied(plan, merges)
-            self._remember(plan.steps, merges)
+                raise ConflictError(plan.conflicts)
+            self._remember(plan.steps)
             try:
-                apply_steps(original, plan.steps, State(way.after))
+                apply_steps(original, plan.steps, changes.after)
             except (Exception, KeyboardInterrupt):
-                with suppress(OSError):  # `undo` passes over what was never applied
-                    self._forget()
+                self._forget()
                 raise
-        return _applied(plan, merges)
+        return _applied(plan.steps)
 
     def undo(self) -> Applied:
         """Take back what was applied last; what was changed before and since stays.
@@ -142,36 +118,30 @@ class Review:
             ConflictError: What was applied has been changed since; nothing was taken back.
             ValueError: Nothing was applied.
         """
-        while applied := read_record(self.copy.place).applied:
-            way = self._way_of(applied[-1]).back()
-            with original_of(self.copy.original) as original:
-                plan = way.plan(original)
-                if plan.conflicts:
-                    raise ConflictError(plan.conflicts)
-                apply_steps(original, plan.steps, State(way.after))
-            self._forget()
-            if plan.steps:  # else a process was killed before it had applied anything
-                return _applied(plan, ())
-        raise ValueError(f"Nothing was applied to {str(self.copy.original)!r}")
+        applied = read_record(self.copy.place).applied
+        if not applied:
+            raise ValueError(f"Nothing was applied to {str(self.copy.original)!r}")
+        changes = self._backward(applied[-1])
+        with original_of(self.copy.original) as original:
+            plan = self._plan(original, changes)
+            if plan.conflicts:
+                raise ConflictError(plan.conflicts)
+            apply_steps(original, plan.steps, changes.after)
+        self._forget()
+        return _applied(plan.steps)
 
-    def save_patch(
-        self, path: str | os.PathLike[str], *, paths: Sequence[str] | None = None
-    ) -> Path:
-        """Write the difference, or what is at and below `paths`, as a patch for `git apply`.
+    def save_patch(self, path: str | os.PathLike[str]) -> Path:
+        """Write the difference as a patch that `git apply` takes, in one step.
 
         Raises:
             ValueError: Nothing was changed.
         """
-        shown = self.diff
-        if paths is not None:
-            wanted = {each.path for each in selected(self._changes, paths)}
-            shown = self._compared(renames=False).only(lambda each: each.path in wanted)
-        if not shown:
+        if not self.diff:
             raise ValueError("Nothing was changed, so there is no patch to save")
         target = Path(path).absolute()
 
         def fill(descriptor: int) -> None:
-            for chunk in shown.patch_chunks():
+            for chunk in self.diff.patch_chunks():
                 write_all(descriptor, chunk)
 
         directory = os.open(target.parent, _DIRECTORY)
@@ -242,25 +212,24 @@ class Review:
     def _view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem:
         return self._opened.view(snapshot)
 
-    def _is_reviewed(self, path: str) -> bool:
-        return not self._hides(path) and path not in self._skipped
+    def _forward(self, paths: Sequence[str] | None) -> "_Way":
+        before, after = self._view(self.copy.base), self._view(self._after)
+        return _Way(selected(self._changes, paths), State(before), State(after))
 
-    def _way(self, paths: Sequence[str] | None) -> Way:
-        changes = selected(self._changes, paths)
-        sides = self._view(self.copy.base), self._view(self._after)
-        return Way(changes, *sides, self._is_reviewed)
-
-    def _way_of(self, applied: Application) -> Way:
-        sides = self._view(self.copy.base), self._view(applied.after)
+    def _backward(self, applied: Application) -> "_Way":
+        before, after = self._view(applied.after), self._view(self.copy.base)
         wanted = set(applied.paths)
-        changes = [each for each in diff(*sides, renames=False).entries if each.path in wanted]
-        return Way(changes, *sides, self._is_reviewed).merged(applied.merges)
+        found = diff(before, after, renames=False).entries
+        chosen = [each for each in found if each.path in wanted]
+        return _Way(chosen, State(before), State(after))
 
-    def _remember(self, steps: Sequence[Step], merges: Sequence[Merge]) -> None:
+    def _plan(self, original: ExactFilesystem, way: "_Way") -> Plan:
+        return Plan(way.changes, State(original), way.before, way.after)
+
+    def _remember(self, steps: Sequence[Step]) -> None:
         """Take note of what is about to be applied; by content `undo` finds out if it was."""
         record = read_record(self.copy.place)
-        paths = tuple(step.path for step in steps)
-        application = Application(self._after, paths, tuple(merges))
+        application = Application(self._after, tuple(step.path for step in steps))
         write_record(self.copy.place, replace(record, applied=(*record.applied, application)))
 
     def _forget(self) -> None:
@@ -268,13 +237,18 @@ class Review:
         write_record(self.copy.place, replace(record, applied=record.applied[:-1]))
 
 
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """Changes that lead from one state to another."""
+
+    changes: Sequence[Change]
+    before: State
+    after: State
+
+
 def _is_special(change: Change) -> bool:
     return any(side.kind == "special" for side in change.sides)
 
 
-def _applied(plan: Plan, merges: Sequence[Merge]) -> Applied:
-    return Applied(
-        paths=tuple(step.path for step in plan.steps),
-        merged=tuple(each.path for each in merges),
-        standing=tuple(plan.standing),
-    )
+def _applied(steps: Sequence[Step]) -> Applied:
+    return Applied(tuple(sorted(step.path for step in steps)))

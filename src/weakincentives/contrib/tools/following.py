@@ -1,6 +1,6 @@
 """Keeping what a session knows about its files in step with the files."""
 
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -57,9 +57,9 @@ class FileFollower:
             stop()
         self._stops.clear()
 
-    def _scanned(self, rewritten: Set[str] | None) -> VirtualFileSystem:
+    def _scanned(self) -> VirtualFileSystem:
         known = self._session[VirtualFileSystem].latest() or VirtualFileSystem()
-        return scan(self._filesystem, known, self._root_path, self._now(), rewritten)
+        return scan(self._filesystem, known, self._root_path, self._now())
 
     def _now(self) -> datetime:
         return self._clock.now()
@@ -87,6 +87,6 @@ class FileFollower:
         if around is None or not around.covers(self._filesystem):
             self._session.dispatch(event)
 
-    def _replaced(self, event: StateReplaced) -> None:
+    def _replaced(self, _: StateReplaced) -> None:
         if self._is_ours():
-            self._session[VirtualFileSystem].seed(self._scanned(event.rewritten))
+            self._session[VirtualFileSystem].seed(self._scanned())
