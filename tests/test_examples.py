@@ -27,6 +27,16 @@ SAYS = {
         "edit_file: refused: Ports below 1024 need root",
         "PORT = 8000",
     ),
+    **dict.fromkeys(
+        ("langchain_agent.py", "openai_agents_agent.py", "pydantic_ai_agent.py"),
+        (
+            "edit_file: error: Text to replace was not found: '9090'",
+            "read_file: success: app.py: lines 1 to 1 of 1",
+            "The port is 8000 now.",
+            "-PORT = 8080\n+PORT = 8000\n",
+            "+- the port is 8000\n",
+        ),
+    ),
 }
 
 

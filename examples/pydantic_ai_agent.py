@@ -1,0 +1,53 @@
+"""An agent of Pydantic AI works in a workspace, and you look at what it did.
+
+Run it anywhere: `python examples/pydantic_ai_agent.py`, with `weakincentives[pydantic-ai]`
+installed. A function stands in for the model; put `"openai:gpt-5"` or any other in its place
+and nothing else changes.
+"""
+
+from typing import Any
+
+from pydantic_ai import Agent, ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from weakincentives.contrib.integrations import Toolbox
+from weakincentives.contrib.integrations.pydantic_ai import WorkspaceToolset
+from weakincentives.filesystem import InMemoryFilesystem, diff
+from weakincentives.runtime import ToolInvoked
+
+CALLS: list[tuple[str, dict[str, Any]]] = [
+    ("edit_file", {"file_path": "app.py", "old_string": "9090", "new_string": "8000"}),
+    ("edit_file", {"file_path": "app.py", "old_string": "8080", "new_string": "8000"}),
+    ("write_file", {"file_path": "CHANGES.md", "content": "- the port is 8000\n"}),
+    ("read_file", {"file_path": "app.py"}),
+]
+
+
+def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    """Say what the model says: a call at a time, then the answer."""
+    said = sum(isinstance(each, ModelResponse) for each in messages)
+    if said == len(CALLS):
+        return ModelResponse([TextPart("The port is 8000 now.")])
+    name, args = CALLS[said]
+    return ModelResponse([ToolCallPart(name, args)])
+
+
+def main() -> None:
+    """Run the agent and show its work."""
+    files = InMemoryFilesystem()
+    files.write("app.py", "PORT = 8080\n")
+    before = files.snapshot()
+
+    toolbox = Toolbox(filesystem=files)
+    agent = Agent(FunctionModel(answer), toolsets=[WorkspaceToolset(toolbox)])
+    done = agent.run_sync("Serve on port 8000.")
+
+    for call in toolbox.session[ToolInvoked].all():
+        verdict = "success" if call.success else "error"
+        print(f"{call.tool}: {verdict}: {call.result_message.splitlines()[0]}")
+    print(f"\n{done.output}\n")
+    print(diff(files.view(before), files).patch())
+
+
+if __name__ == "__main__":
+    main()
