@@ -22,7 +22,8 @@ def test_the_diff_is_shown_in_colour_and_applied_when_the_person_says_so(
     assert (project / "calc.py").read_text() == FIXED
     assert "\x1b[32m+    return sum(numbers) / len(numbers)" in done.out
     assert "I look." in done.out
-    assert "tokens · 0:0" in done.out  # the line that lives
+    assert " · step 2 · " in done.out  # the line that lives
+    assert "\nindex " not in done.out
     assert "+^[[2J^[]0;title^Gsafe" in done.out
     assert "\x1b[2J" not in done.out
 

@@ -13,7 +13,6 @@ from weakincentives.filesystem import Diff
 
 _HEAD = (
     "diff --git ",
-    "index ",
     "--- ",
     "+++ ",
     "new file",
@@ -22,6 +21,7 @@ _HEAD = (
     "new mode",
 )
 _MORE_HEAD = ("rename ", "similarity ", "# wink:")
+_OBJECTS = "index "
 _BINARY = "GIT binary patch"
 _DATA = re.compile(r"[A-Za-z][0-9A-Za-z!#$%&()*+;<=>?@^_`{|}~-]*|(literal|delta) \d+|")
 _PROMPT_LINES = 4
@@ -57,10 +57,10 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
 
 
 def _readable(lines: Iterable[str]) -> Iterator[str]:
-    """Leave out the data of binary files."""
+    """Leave out what only git reads: the names of objects, and the data of binary files."""
     is_data = False
     for line in lines:
-        if is_data and _DATA.fullmatch(line):
+        if line.startswith(_OBJECTS) or (is_data and _DATA.fullmatch(line)):
             continue
         is_data = line == _BINARY
         yield "Binary file" if is_data else line

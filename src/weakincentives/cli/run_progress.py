@@ -87,12 +87,9 @@ class Progress:
         if self.max_tokens is not None:
             tokens += f" of {self.max_tokens:,}"
         took = self.elapsed()
-        left = "" if self.seconds is None else f" · {clock(self.seconds - took)} left"
+        time = clock(took) if self.seconds is None else f"{clock(self.seconds - took)} left"
         touched = counted(len(self.touched), "file touched", "files touched")
-        return (
-            f"{self.activity} · step {max(1, self.steps)} · {touched} · {tokens} tokens"
-            f" · {clock(took)}{left}"
-        )
+        return f"{time} · step {max(1, self.steps)} · {self.activity} · {touched} · {tokens} tokens"
 
 
 def target_of(event: ToolInvoked, width: int) -> str:

@@ -77,7 +77,7 @@ class Report:
             f" {counted(outcome.usage.total_tokens, 'token')}, {brief_time(outcome.seconds * 1000)}"
         )
         if outcome.dump is not None:
-            self._say(f"Session and files are in {outcome.dump} and {_archive(outcome)}")
+            self._say(f"Dump of session and files: {outcome.dump}, and .fs.zip beside it")
         if outcome.dump_error is not None:
             self._say(f"wink: no dump was written: {outcome.dump_error}")
         if outcome.status == "cancelled":
@@ -113,11 +113,6 @@ class Report:
     def _say(self, sentence: str) -> None:
         if not self._is_silent:
             click.echo(sentence, err=True)
-
-
-def _archive(outcome: Outcome) -> str:
-    assert outcome.dump is not None
-    return outcome.dump.with_suffix(".fs.zip").name
 
 
 def _exit_code(outcome: Outcome, settled: Settled) -> int:
