@@ -302,7 +302,8 @@ def test_others_go_on_writing_while_it_reads(bench: Bench):
     assert bench.fs.read("a").content == "by another thread"
 
 
-def test_a_failed_one_takes_back_its_own_notes_and_no_others(bench: Bench):
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_failed_one_takes_back_its_own_notes_and_no_others(bench: Bench, read_only: bool):
     def fail(params: None, *, context: ToolContext) -> ToolResult[str]:
         other = Thread(target=lambda: context.session[FileSeen].append(FileSeen("a", "hash")))
         other.start()
@@ -310,7 +311,7 @@ def test_a_failed_one_takes_back_its_own_notes_and_no_others(bench: Bench):
         context.session[Note].append(Note("mine"))
         return ToolResult.error("failed")
 
-    run(Tool("fail", "Reads.", fail, read_only=True), bench.fs, bench.session)
+    run(Tool("fail", "Fails.", fail, read_only=read_only), bench.fs, bench.session)
     assert bench.session[FileSeen].all() == (FileSeen("a", "hash"),)
     assert bench.session[Note].all() == ()
 

@@ -161,7 +161,8 @@ class ToolExecutor:
         session, filesystem = call.context.session, call.context.filesystem
         if call.tool.read_only:
             return _only_reading(call), ()
-        with transaction(session, filesystem, outside=call.tool.outside) as step:
+        # shared: what a call on another thread made known meanwhile is not this one's to take back
+        with transaction(session, filesystem, outside=call.tool.outside, shared=True) as step:
             before = self._state_before(filesystem)
             result = _handled(call)
             run.snapshot_ref = step.snapshot_ref
