@@ -231,6 +231,9 @@ def test_sessions_on_one_bus_know_only_their_own_files():
 def test_one_that_is_closed_follows_no_more(bench: Bench):
     bench.follower.close()
     bench.files.write("a", "1")
+    other = InMemoryFilesystem()
+    with transaction(bench.session, other):
+        other.write("b", "1")
     assert bench.versions() == {}
 
 

@@ -36,9 +36,12 @@ class FileFollower:
         self._filesystem = filesystem
         self._root_path = root_path
         self._clock = clock
+        self._is_closed = False
         self._stops: list[Callable[[], None]] = []
+        is_new = session[VirtualFileSystem].latest() is None  # then installing it fills it
         session.install(VirtualFileSystem, initial=self.first_look, reducers=self._reducers())
-        session[VirtualFileSystem].seed(self.first_look())
+        if not is_new:
+            session[VirtualFileSystem].seed(self.first_look())
         self._stops.append(session.bus.subscribe(StateReplaced, self._replaced))
         if isinstance(filesystem, ObservableFilesystem):
             self._stops.append(filesystem.subscribe(self._changed))
@@ -53,6 +56,7 @@ class FileFollower:
 
     def close(self) -> None:
         """Follow no more; the slice stays as it is."""
+        self._is_closed = True
         for stop in self._stops:
             stop()
         self._stops.clear()
@@ -79,6 +83,8 @@ class FileFollower:
         return reducer
 
     def _is_ours(self) -> bool:
+        if self._is_closed:
+            return False
         return publishing_session() in {None, self._session.session_id}
 
     def _changed(self, event: FilesystemEvent) -> None:
