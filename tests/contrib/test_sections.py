@@ -1,5 +1,6 @@
 """Sections that bring a workspace."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -223,6 +224,49 @@ def test_a_reset_leaves_a_directory_of_the_users_alone(project: Path):
         assert known(session) == dict.fromkeys(
             ("docs/guide.md", "docs/logo.png", "main.py", "new.txt"), 1
         )
+
+
+def test_a_workspace_that_could_not_be_filled_again_refuses_calls(make: Make, project: Path):
+    session = Session()
+    section = make(
+        session=session,
+        mounts=(HostMount(str(project / "main.py"), mount_path="main.py"),),
+        allowed_host_roots=(project,),
+    )
+    (project / "main.py").rename(project / "away.py")
+    session.reset()
+    outcome = call(section, session, "ls", {})
+    assert not outcome.result.success
+    assert "could not be filled again" in outcome.text
+    assert "does not exist: 'main.py'" in outcome.text
+    assert section.mount_reports == ()
+    (project / "away.py").rename(project / "main.py")
+    session.reset()
+    assert call(section, session, "read_file", {"file_path": "main.py"}).result.success
+
+
+def test_a_temporary_directory_that_was_taken_away_is_made_again_at_a_reset():
+    session = Session()
+    with HostWorkspaceSection(session=session) as section:
+        shutil.rmtree(section.filesystem.root)
+        session.reset()
+        arguments: dict[str, object] = {"file_path": "a.txt", "content": "one"}
+        assert call(section, session, "write_file", arguments).result.success
+        assert Path(section.filesystem.root, "a.txt").read_text() == "one"
+        assert known(session) == {"a.txt": 1}
+
+
+def test_a_temporary_directory_that_is_read_only_has_what_is_mounted(project: Path):
+    session = Session()
+    with HostWorkspaceSection(
+        session=session,
+        read_only=True,
+        mounts=(HostMount(str(project / "main.py"), mount_path="main.py"),),
+        allowed_host_roots=(project,),
+    ) as section:
+        session.reset()
+        assert known(session) == {"main.py": 1}
+        assert not call(section, session, "rm", {"path": "main.py"}).result.success
 
 
 def test_another_session_is_refused_and_an_unbound_section_serves_any(make: Make):

@@ -1,6 +1,7 @@
 """Sections that bring a workspace: its files, its tools, and what a model is told about them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -96,6 +97,7 @@ class FilesystemSection(MarkdownSection[None]):
         self._follower: FileFollower | None = None
         self._manager: SnapshotManager | None = None
         self._reports: tuple[MountReport, ...] = ()
+        self._unfilled: Exception | None = None
         self._stop: Callable[[], None] | None = None
         made = self._make_tools() if tools is None else tuple(tools)
         if session is not None or mounts:
@@ -168,7 +170,7 @@ class FilesystemSection(MarkdownSection[None]):
             self._follower.close()
             self._follower = None
         backend, self._backend = self._backend, None
-        self._manager = None
+        self._manager = self._unfilled = None
         if backend is not None and backend is not self._given:
             self._discard(backend)
 
@@ -189,6 +191,14 @@ class FilesystemSection(MarkdownSection[None]):
     def _starts_new(self) -> bool:
         """Whether nothing but mounts is there at the beginning, and a reset begins anew."""
         return False
+
+    def _is_gone(self, backend: Filesystem) -> bool:
+        """Whether what `_create_backend` made was taken away, and has to be made again."""
+        return False
+
+    def _filling(self, backend: Filesystem) -> AbstractContextManager[Filesystem]:
+        """Return what mounts are copied to, and files removed from, at a reset."""
+        return nullcontext(backend)
 
     def _make_tools(self) -> tuple[Tool[Any, Any], ...]:
         return filesystem_tools(
@@ -237,20 +247,38 @@ class FilesystemSection(MarkdownSection[None]):
     def _mount(self, backend: Filesystem) -> None:
         if not self._mounts:
             return
-        if not isinstance(backend, BaseFilesystem):
-            raise TypeError(f"A {type(backend).__name__} has no mounts")
-        self._reports = backend.hydrate_all_from_host(self._mounts, allowed_roots=self._roots)
+        with self._filling(backend) as files:
+            if not isinstance(files, BaseFilesystem):
+                raise TypeError(f"A {type(files).__name__} has no mounts")
+            self._reports = files.hydrate_all_from_host(self._mounts, allowed_roots=self._roots)
 
     def _start_over(self, event: SessionReset) -> None:
         session, backend = self._session, self._backend
         if session is None or backend is None or event.session_id != session.session_id:
             return
-        if self._starts_new:
-            for entry in backend.list("."):
-                backend.delete(entry.path, recursive=entry.is_directory)
+        if self._is_gone(backend):
+            self.close()
+            self._begin()
+            return
+        try:
+            if self._starts_new:
+                self._refill(backend)
+        finally:
+            if self._follower is not None:
+                self._follower.start_over()
+
+    def _refill(self, backend: Filesystem) -> None:
+        """Make the workspace what it was at the beginning."""
+        self._reports = ()
+        try:
+            with self._filling(backend) as files:
+                for entry in files.list("."):
+                    files.delete(entry.path, recursive=entry.is_directory)
             self._mount(backend)
-        if self._follower is not None:
-            self._follower.start_over()
+        except Exception as error:
+            self._unfilled = error
+            raise
+        self._unfilled = None
 
     def _bound(self, context: ToolContext) -> ToolContext:
         """Return the context of a call, if it is ours."""
@@ -258,6 +286,11 @@ class FilesystemSection(MarkdownSection[None]):
             raise ToolValidationError(
                 f"{self.title} belongs to another session: {self._session!r}; use a clone of the"
                 " section for this one"
+            )
+        if self._unfilled is not None:
+            raise ToolValidationError(
+                f"{self.title} could not be filled again when the session was reset:"
+                f" {self._unfilled}; nothing can be done in it until a reset succeeds"
             )
         if context.filesystem is not None:
             return context

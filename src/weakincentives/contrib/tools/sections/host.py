@@ -3,6 +3,8 @@
 import os
 import shutil
 import tempfile
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 from weakincentives.contrib.tools.guidance import native_guidance
@@ -17,7 +19,7 @@ class HostWorkspaceSection(FilesystemSection):
     Args:
         root: The directory. Omitted, a temporary one is made, emptied and filled again when
             the session is reset, and removed by `close`.
-        read_only: Refuse to write.
+        read_only: Refuse to write; a temporary directory has only what is mounted.
         limits: What the filesystem allows.
     """
 
@@ -47,6 +49,15 @@ class HostWorkspaceSection(FilesystemSection):
     @property
     def _starts_new(self) -> bool:
         return self._root is None
+
+    def _is_gone(self, backend: Filesystem) -> bool:
+        # temporary directories are swept by others too
+        return self._root is None and not Path(backend.root).is_dir()
+
+    def _filling(self, backend: Filesystem) -> AbstractContextManager[Filesystem]:
+        if not self._read_only or self._root is not None:
+            return nullcontext(backend)
+        return HostFilesystem(backend.root, limits=self._limits)
 
     def _create_backend(self) -> Filesystem:
         root = self._root or tempfile.mkdtemp(prefix="wink-workspace-")
