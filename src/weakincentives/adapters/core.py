@@ -15,7 +15,7 @@ from weakincentives.adapters.conversation import (
 from weakincentives.adapters.loop import Run
 from weakincentives.adapters.options import RunOptions
 from weakincentives.adapters.response import PromptResponse
-from weakincentives.prompt import Prompt
+from weakincentives.prompt import Prompt, RenderedPrompt
 from weakincentives.runtime import Budget, BudgetTracker, Deadline
 from weakincentives.runtime.session import Session
 
@@ -109,13 +109,35 @@ class ProviderAdapter(ABC):
             raise ValueError("messages must not have a system message: the prompt is it")
         tracker = BudgetTracker(budget) if budget is not None else budget_tracker
         ends = earliest(deadline, None if tracker is None else tracker.budget.deadline)
-        return Run(
-            self,
+        return self._work(
             prompt,
             prompt.render(*params, deadline=ends),
             session=session,
             bounds=Bounds(cancellation or CancellationToken(), ends, tracker),
             options=options or RunOptions(),
+            messages=messages,
+            on_text=on_text,
+        )
+
+    def _work(
+        self,
+        prompt: Prompt[OutputT],
+        rendered: RenderedPrompt[OutputT],
+        *,
+        session: Session,
+        bounds: Bounds,
+        options: RunOptions,
+        messages: Sequence[Message],
+        on_text: Callable[[str], None] | None,
+    ) -> PromptResponse[OutputT]:
+        """Work on a rendered prompt; who has a loop of its own does it here."""
+        return Run(
+            self,
+            prompt,
+            rendered,
+            session=session,
+            bounds=bounds,
+            options=options,
             messages=messages,
             on_text=on_text,
         ).run()
