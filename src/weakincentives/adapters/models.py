@@ -46,6 +46,12 @@ SOURCES: Mapping[str, AdapterSource] = {
         package="anthropic",
         extra="anthropic",
     ),
+    "claude-agent": AdapterSource(
+        "weakincentives.adapters.claude_agent",
+        "ClaudeAgentAdapter",
+        package="claude_agent_sdk",
+        extra="claude-agent-sdk",
+    ),
     "openai": AdapterSource(
         "weakincentives.adapters.openai", "OpenAIAdapter", package="openai", extra="openai"
     ),

@@ -1,0 +1,59 @@
+"""What it means that Claude Code ended without an answer."""
+
+from claude_agent_sdk import ClaudeSDKError, CLINotFoundError, ResultMessage
+
+from weakincentives.adapters.failures import Endpoint, broken_off, refusal, unreachable
+from weakincentives.adapters.problems import (
+    AdapterError,
+    AuthenticationError,
+    InvalidRequestError,
+    OutputError,
+    StepLimitError,
+)
+
+_NO_KEY = ("not logged in", "/login", "invalid api key")
+_UNREACHABLE = ("econn", "connection refused", "connection dropped", "unable to connect")
+
+
+def failure_of(error: BaseException | None, endpoint: Endpoint, complaints: str) -> BaseException:
+    """Return the error that the end of the process is.
+
+    Args:
+        error: What the SDK raised.
+        endpoint: Who was asked.
+        complaints: What the process wrote to its standard error.
+    """
+    if isinstance(error, CLINotFoundError | PermissionError | FileNotFoundError):
+        return InvalidRequestError(
+            f"Claude Code cannot be started, install the extra again: {error}",
+            provider=endpoint.provider,
+        )
+    if error is None or isinstance(error, ClaudeSDKError | OSError | TimeoutError):
+        said = complaints or ("it said nothing" if error is None else str(error))
+        made = broken_off(endpoint, f"Claude Code ended: {said}")
+        made.__cause__ = error
+        return made
+    return error
+
+
+def failure_of_result(
+    result: ResultMessage, endpoint: Endpoint, *, steps: int, calls: int
+) -> AdapterError:
+    """Return the error that a result is."""
+    said = result.result or "; ".join(result.errors or ()) or result.subtype
+    if result.subtype == "error_max_turns":
+        return StepLimitError(
+            f"The model came to no answer in {steps} steps and {calls} tool calls: raise"
+            " max_steps, or make the task smaller"
+        )
+    if result.subtype == "error_max_structured_output_retries":
+        return OutputError(f"The answer is not what the prompt asks for: {said}")
+    lower = said.lower()
+    if result.api_error_status is None and any(each in lower for each in _NO_KEY):
+        return AuthenticationError(
+            f"{endpoint.provider} does not accept the key, check {endpoint.key}: {said!r}",
+            provider=endpoint.provider,
+        )
+    if result.api_error_status is None and any(each in lower for each in _UNREACHABLE):
+        return unreachable(endpoint, said)
+    return refusal(endpoint, said, status=result.api_error_status)
