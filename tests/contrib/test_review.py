@@ -1,13 +1,14 @@
-"""Work on a copy, and bring it back: what was asked for, and never what others have changed."""
+"""Work on a copy, and bring it back: what was asked for, all of it or nothing."""
 
 import os
-import subprocess
+import shutil
 from pathlib import Path
 
 import pytest
 
+from tests.contrib.review_places import change_everything, changes, git
 from tests.filesystem.forks import KILLED, ends, in_a_child
-from tests.filesystem.trees_on_disk import State, state_of
+from tests.filesystem.trees_on_disk import state_of
 from weakincentives.contrib.review import (
     ConflictError,
     CopyError,
@@ -16,163 +17,7 @@ from weakincentives.contrib.review import (
     open_copy,
     working_copy,
 )
-from weakincentives.filesystem import HostFilesystem, LimitExceededError, MountProgress
-
-
-@pytest.fixture
-def original(tmp_path: Path) -> Path:
-    root = tmp_path / "original"
-    for name, text in {
-        "README.md": "# Project\n",
-        "src/app.py": "one\ntwo\nthree\n",
-        "src/tool.py": "tool\n",
-        ".gitignore": "*.log\n",
-        "debug.log": "ignored\n",
-        "old/a": "a\n",
-        "old/b": "b\n",
-    }.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    (root / "empty").mkdir(0o700)
-    (root / "latest").symlink_to("src")
-    (root / "run").write_bytes(b"\0binary")
-    (root / "run").chmod(0o755)
-    return root
-
-
-@pytest.fixture
-def copy(original: Path, tmp_path: Path) -> WorkingCopy:
-    return working_copy(original, place=tmp_path / "place")
-
-
-def change_everything(root: Path) -> None:
-    """Do what an agent could do to the original of the tests."""
-    (root / "src/app.py").write_text("one\n2\nthree\n")
-    (root / "src/tool.py").rename(root / "src/tools.py")
-    (root / "run").write_bytes(b"\0other\xff")
-    (root / "debug.log").unlink()
-    (root / "README.md").chmod(0o600)
-    (root / "latest").unlink()
-    (root / "latest").symlink_to("/nowhere")
-    for name in ("old/a", "old/b"):
-        (root / name).unlink()
-    (root / "old").rmdir()
-    (root / "old").write_text("a file now\n")
-    (root / "empty").chmod(0o755)
-    (root / "new/deep").mkdir(parents=True)
-    (root / "new/deep/file").write_text("new\n")
-    (root / "new").chmod(0o750)
-    (root / "new/deep/link").symlink_to("file")
-    (root / os.fsdecode(b"\xff\n")).write_bytes(b"odd")
-
-
-def git(root: Path, *arguments: str | Path) -> str:
-    command = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org", *arguments]
-    return subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
-
-
-# --- the copy ---
-
-
-def test_the_copy_is_exact(original: Path, copy: WorkingCopy) -> None:
-    assert state_of(copy.root) == state_of(original)
-
-
-def test_nothing_touches_the_original_before_it_is_applied(
-    original: Path, copy: WorkingCopy
-) -> None:
-    before = stats_of(original)
-    change_everything(copy.root)
-    with Review(copy) as review:
-        assert review.diff.patch()
-        assert review.conflicts() == ()
-    assert stats_of(original) == before
-
-
-def stats_of(root: Path) -> dict[str, tuple[int, ...]]:
-    found = {str(path): path.lstat() for path in (root, *root.rglob("*"))}
-    return {name: (each.st_ino, each.st_mtime_ns, each.st_mode) for name, each in found.items()}
-
-
-def test_what_is_excluded_is_not_copied(original: Path, tmp_path: Path) -> None:
-    (original / "src/node_modules").mkdir()
-    (original / "src/node_modules/x.js").write_text("")
-    copy = working_copy(original, place=tmp_path / "place", exclude=["*.log", "node_modules"])
-    assert not (copy.root / "debug.log").exists()
-    assert not (copy.root / "src/node_modules").exists()
-    assert (copy.root / "src/app.py").exists()
-
-
-def test_what_an_agent_does_where_nothing_was_copied_is_withheld(
-    original: Path, tmp_path: Path
-) -> None:
-    copy = working_copy(original, place=tmp_path / "place", exclude=["old"])
-    (copy.root / "old").mkdir()
-    (copy.root / "old/a").write_text("by the agent")
-    (copy.root / "src/app.py").write_text("changed")
-    with Review(copy) as review:
-        assert [change.path for change in review.withheld] == ["old", "old/a"]
-        assert review.apply().paths == ("src/app.py",)
-    assert (original / "old/a").read_text() == "a\n"
-
-
-def test_progress_is_told_from_nothing_to_all(original: Path, tmp_path: Path) -> None:
-    told: list[MountProgress] = []
-    working_copy(original, place=tmp_path / "place", progress=told.append)
-    assert told[0].done_files == 0
-    assert told[-1].done_files == told[-1].total_files
-    assert told[-1].done_bytes == told[-1].total_bytes > 0
-
-
-def test_a_directory_that_is_too_large_is_refused(original: Path, tmp_path: Path) -> None:
-    with pytest.raises(LimitExceededError, match="too large to copy, more than 3 files"):
-        working_copy(original, place=tmp_path / "place", max_files=3)
-    with pytest.raises(LimitExceededError, match="or raise max_bytes"):
-        working_copy(original, place=tmp_path / "place", max_bytes=10)
-    assert not (tmp_path / "place").exists()
-
-
-def test_a_copy_that_fails_leaves_nothing(original: Path, tmp_path: Path) -> None:
-    def stop(_: MountProgress) -> None:
-        raise InterruptedError
-
-    with pytest.raises(InterruptedError):
-        working_copy(original, place=tmp_path / "place", progress=stop)
-    assert not (tmp_path / "place").exists()
-
-
-def test_a_copy_inside_of_the_original_is_refused(original: Path) -> None:
-    before = state_of(original)
-    with pytest.raises(CopyError, match="must not be in the original"):
-        working_copy(original, place=original / "inner")
-    assert state_of(original) == before
-
-
-def test_a_place_that_is_in_use_is_refused(original: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine").write_text("precious")
-    with pytest.raises(CopyError, match="not empty"):
-        working_copy(original, place=tmp_path)
-    assert (tmp_path / "mine").read_text() == "precious"
-
-
-@pytest.mark.parametrize("name", ["missing", "original/README.md"])
-def test_an_original_that_is_no_directory_is_refused(
-    original: Path, tmp_path: Path, name: str
-) -> None:
-    with pytest.raises((FileNotFoundError, NotADirectoryError)):
-        working_copy(tmp_path / name, place=tmp_path / "place")
-
-
-def test_pipes_are_skipped_and_links_to_outside_reported(original: Path, tmp_path: Path) -> None:
-    os.mkfifo(original / "pipe")
-    (original / "away").symlink_to("/etc")
-    (original / "up").symlink_to("../elsewhere")
-    copy = working_copy(original, place=tmp_path / "place")
-    assert [str(each) for each in copy.skipped] == ["pipe: not a regular file"]
-    assert copy.outward == ("away", "up")
-
-
-# --- the review ---
+from weakincentives.filesystem import HostFilesystem
 
 
 def test_everything_that_was_changed_is_applied(original: Path, copy: WorkingCopy) -> None:
@@ -207,127 +52,6 @@ def test_what_others_changed_elsewhere_stays(original: Path, copy: WorkingCopy) 
     assert (original / "src/app.py").read_text() == "by the agent"
     assert (original / "src/tool.py").read_text() == "by a person"
     assert (original / "src/more.py").read_text() == "by a person"
-
-
-def both_modified(copy: Path, original: Path) -> None:
-    (copy / "src/app.py").write_text("agent")
-    (original / "src/app.py").write_text("person")
-
-
-def modified_and_removed(copy: Path, original: Path) -> None:
-    (copy / "src/app.py").write_text("agent")
-    (original / "src/app.py").unlink()
-
-
-def removed_and_modified(copy: Path, original: Path) -> None:
-    (copy / "src/app.py").unlink()
-    (original / "src/app.py").write_text("person")
-
-
-def both_added(copy: Path, original: Path) -> None:
-    (copy / "src/new.py").write_text("agent")
-    (original / "src/new.py").write_text("person")
-
-
-def file_and_directory(copy: Path, original: Path) -> None:
-    (copy / "new").write_text("agent")
-    (original / "new").mkdir()
-
-
-def added_below_what_became_a_file(copy: Path, original: Path) -> None:
-    (copy / "empty/x").write_text("agent")
-    (original / "empty").rmdir()
-    (original / "empty").write_text("person")
-
-
-def added_below_what_became_a_link(copy: Path, original: Path) -> None:
-    (copy / "empty/x").write_text("agent")
-    (original / "empty").rmdir()
-    (original / "empty").symlink_to("src")
-
-
-def added_below_what_was_removed(copy: Path, original: Path) -> None:
-    (copy / "empty/x").write_text("agent")
-    (original / "empty").rmdir()
-
-
-def removed_directory_with_something_new(copy: Path, original: Path) -> None:
-    for name in ("a", "b"):
-        (copy / "old" / name).unlink()
-    (copy / "old").rmdir()
-    (original / "old/c").write_text("person")
-
-
-def replaced_directory_with_something_new(copy: Path, original: Path) -> None:
-    for name in ("a", "b"):
-        (copy / "old" / name).unlink()
-    (copy / "old").rmdir()
-    (copy / "old").write_text("agent")
-    (original / "old/c").mkdir()
-
-
-def both_changed_permissions(copy: Path, original: Path) -> None:
-    (copy / "run").chmod(0o700)
-    (original / "run").chmod(0o711)
-
-
-def both_changed_links(copy: Path, original: Path) -> None:
-    for root, target in ((copy, "a"), (original, "b")):
-        (root / "latest").unlink()
-        (root / "latest").symlink_to(target)
-
-
-CONFLICTS = [
-    both_modified,
-    modified_and_removed,
-    removed_and_modified,
-    both_added,
-    file_and_directory,
-    added_below_what_became_a_file,
-    added_below_what_became_a_link,
-    added_below_what_was_removed,
-    removed_directory_with_something_new,
-    replaced_directory_with_something_new,
-    both_changed_permissions,
-    both_changed_links,
-]
-
-
-@pytest.mark.parametrize("changed", CONFLICTS)
-def test_what_both_changed_is_never_overwritten(
-    original: Path, copy: WorkingCopy, changed: object
-) -> None:
-    assert callable(changed)
-    changed(copy.root, original)
-    (copy.root / "README.md").write_text("by the agent")
-    before = state_of(original)
-    with Review(copy) as review:
-        conflicts = review.conflicts()
-        assert len(conflicts) == 1
-        with pytest.raises(ConflictError, match="Nothing was applied") as refusal:
-            review.apply()
-        assert refusal.value.conflicts == conflicts
-        assert state_of(original) == before
-        assert review.apply(["README.md"]).paths == ("README.md",)
-    assert changes(before, state_of(original)) == {b"README.md"}
-
-
-def changes(before: State, after: State) -> set[bytes]:
-    return {path for path in before.keys() | after if before.get(path) != after.get(path)}
-
-
-def test_what_both_made_the_same_is_no_conflict(original: Path, copy: WorkingCopy) -> None:
-    for root in (original, copy.root):
-        (root / "src/app.py").write_text("the same")
-        (root / "old/a").unlink()
-        (root / "made").mkdir()
-    (original / "made").chmod(0o700)
-    (original / "made/mine").write_text("by a person")
-    (copy.root / "made/yours").write_text("by the agent")
-    with Review(copy) as review:
-        assert review.apply().paths == ("made/yours",)
-        assert review.apply().paths == ()
-    assert (original / "made").stat().st_mode & 0o777 == 0o700
 
 
 def test_some_paths_bring_the_directories_that_they_need(original: Path, copy: WorkingCopy) -> None:
@@ -521,3 +245,55 @@ def test_what_a_savepoint_left_half_done_is_not_copied(original: Path, tmp_path:
     assert state_of(original) != before
     copy = working_copy(original, place=tmp_path / "place")
     assert state_of(copy.root) == before
+
+
+# --- what is not reviewed stays ---
+
+
+def test_a_nested_repository_stays_with_the_directory_above_it(
+    original: Path, tmp_path: Path
+) -> None:
+    (original / "vendor/lib/.git").mkdir(parents=True)
+    (original / "vendor/lib/.git/HEAD").write_text("ref: refs/heads/main\n")
+    (original / "vendor/lib/code.py").write_text("code\n")
+    copy = working_copy(original, place=tmp_path / "place")
+    shutil.rmtree(copy.root / "vendor")
+    with Review(copy) as review:
+        applied = review.apply()
+        assert applied.paths == ("vendor/lib/code.py",)
+        assert applied.standing == ("vendor", "vendor/lib")
+        review.undo()
+    assert (original / "vendor/lib/.git/HEAD").exists()
+    assert (original / "vendor/lib/code.py").read_text() == "code\n"
+
+
+def test_what_was_never_copied_is_not_removed_with_its_directory(
+    original: Path, tmp_path: Path
+) -> None:
+    (original / "old/cache").mkdir()
+    os.mkfifo(original / "old/pipe")
+    copy = working_copy(original, place=tmp_path / "place", exclude=["cache"])
+    shutil.rmtree(copy.root / "old")
+    with Review(copy) as review:
+        assert review.apply().standing == ("old",)
+    assert sorted(each.name for each in (original / "old").iterdir()) == ["cache", "pipe"]
+
+
+def test_a_directory_that_stays_cannot_become_a_file(original: Path, tmp_path: Path) -> None:
+    (original / "old/cache").mkdir()
+    copy = working_copy(original, place=tmp_path / "place", exclude=["cache"])
+    shutil.rmtree(copy.root / "old")
+    (copy.root / "old").write_text("a file now\n")
+    with Review(copy) as review, pytest.raises(ConflictError, match="old/cache is there"):
+        review.apply()
+
+
+def test_a_pipe_of_the_agent_is_withheld(original: Path, copy: WorkingCopy) -> None:
+    os.mkfifo(copy.root / "pipe")
+    (copy.root / "old/a").unlink()
+    os.mkfifo(copy.root / "old/a")
+    with Review(copy) as review:
+        assert [each.path for each in review.withheld] == ["old/a", "pipe"]
+        assert review.apply().paths == ("old/a",)
+    assert not (original / "old/a").exists()
+    assert not (original / "pipe").exists()

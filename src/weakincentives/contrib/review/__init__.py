@@ -2,6 +2,8 @@
 
 from weakincentives.contrib.review.conflicts import Conflict, ConflictError
 from weakincentives.contrib.review.copying import working_copy
+from weakincentives.contrib.review.merging import Merge
+from weakincentives.contrib.review.parts import Version
 from weakincentives.contrib.review.records import CopyError, WorkingCopy, open_copy
 from weakincentives.contrib.review.review import Applied, Review
 
@@ -10,7 +12,9 @@ __all__ = [
     "Conflict",
     "ConflictError",
     "CopyError",
+    "Merge",
     "Review",
+    "Version",
     "WorkingCopy",
     "open_copy",
     "working_copy",

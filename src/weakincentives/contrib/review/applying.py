@@ -1,6 +1,7 @@
 """Changes brought into the original: all of them or none, whatever happens meanwhile."""
 
 import fcntl
+import logging
 import os
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -15,30 +16,40 @@ from weakincentives.contrib.review.conflicts import (
 from weakincentives.contrib.review.exact import ExactFilesystem
 from weakincentives.contrib.review.records import CopyError
 from weakincentives.filesystem import FileStat
+from weakincentives.filesystem.paths import parent_of
 from weakincentives.filesystem.states import State
 
+_log = logging.getLogger(__name__)
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _OWNER_WRITES = 0o200
 _OPEN = 0o700
 
 
 @contextmanager
-def original_of(path: Path) -> Generator[ExactFilesystem, None, None]:
+def original_of(path: Path, *, looking: bool = False) -> Generator[ExactFilesystem, None, None]:
     """Open the original to change it; what somebody left half-applied is taken back.
+
+    Several may be `looking` at the same time.
 
     Raises:
         CopyError: Somebody else is changing it in the same way.
     """
     descriptor = os.open(path, _DIRECTORY)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise CopyError(f"Somebody else is applying changes to {str(path)!r}") from None
+        _lock(descriptor, path, looking)
         with ExactFilesystem(path, durable=True) as original:
             yield original
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int, path: Path, looking: bool) -> None:
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if looking else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise CopyError(f"Somebody else is applying changes to {str(path)!r}") from None
+    except OSError as error:
+        _log.info("No locks on the file system of %r: %s", str(path), error)
 
 
 def apply_steps(original: ExactFilesystem, steps: Sequence[Step], source: State) -> None:
@@ -50,18 +61,15 @@ def apply_steps(original: ExactFilesystem, steps: Sequence[Step], source: State)
     Raises:
         ConflictError: Somebody has changed a path meanwhile; nothing was applied.
     """
-    kept = [each for each in steps if is_directory(each.now) and is_directory(each.wanted)]
-    others = [each for each in steps if each not in kept]
-    work = _Work(original, source)
+    changed = [each for each in steps if not _is_kept(each)]
     with original.savepoint():
-        for step in steps:
-            work.open_up(step)
-        for step in reversed(others):  # what is in a directory goes before it
+        work = _Work(original, source)
+        work.open_up(steps)
+        for step in reversed(changed):  # what is in a directory goes before it
             work.clear(step)
-        for step in others:
+        for step in changed:
             work.make(step)
-        for step in reversed(steps):
-            work.close(step)
+        work.close(steps)
 
 
 class _Work:
@@ -71,12 +79,17 @@ class _Work:
         self._original = original
         self._now = State(original)
         self._source = source
+        self._closing: dict[str, int] = {}
 
-    def open_up(self, step: Step) -> None:
-        """Let a directory be written to until its own turn comes."""
-        if is_directory(step.now) and step.now.permissions & _OPEN != _OPEN:
-            self._check(step, step.now)
-            self._original.set_permissions(step.path, step.now.permissions | _OPEN)
+    def open_up(self, steps: Sequence[Step]) -> None:
+        """Let closed directories be written to until all is done."""
+        wanted = {parent_of(step.path) for step in steps}
+        wanted |= {step.path for step in steps if is_directory(step.now)}
+        for path in sorted(wanted - {""}):
+            found = self._now.lookup(path)
+            if is_directory(found) and found.permissions & _OPEN != _OPEN:
+                self._original.set_permissions(path, found.permissions | _OPEN)
+                self._closing[path] = found.permissions
 
     def clear(self, step: Step) -> None:
         """Remove what cannot be replaced in one step, or is not wanted any more."""
@@ -90,13 +103,18 @@ class _Work:
     def make(self, step: Step) -> None:
         """Put what is wanted."""
         if step.wanted is not None:
-            self._check(step, step.now if _is_replaced(step) else None)
-            self._original.put(step.wanted, self._source)
+            expected = step.now if _is_replaced(step) else None
+            self._check(step, expected)
+            self._original.put(step.wanted, self._source, is_new=expected is None)
 
-    def close(self, step: Step) -> None:
-        """Give a directory the permissions that are wanted."""
-        if is_directory(step.wanted):
-            self._original.set_permissions(step.path, step.wanted.permissions)
+    def close(self, steps: Sequence[Step]) -> None:
+        """Give directories the permissions that are wanted, or that they had."""
+        gone = {step.path for step in steps if not is_directory(step.wanted)}
+        wanted = {step.path: step.wanted for step in steps}
+        modes = {path: mode for path, mode in self._closing.items() if path not in gone}
+        modes |= {path: each.permissions for path, each in wanted.items() if is_directory(each)}
+        for path in sorted(modes, reverse=True):
+            self._original.set_permissions(path, modes[path])
 
     def _check(self, step: Step, expected: FileStat | None) -> None:
         """Raise ConflictError unless the path is what it was when it was compared."""
@@ -105,14 +123,20 @@ class _Work:
             raise _meanwhile(step)
 
 
+def _is_kept(step: Step) -> bool:
+    """Return whether a directory stays, and gets other permissions."""
+    return is_directory(step.now) and is_directory(step.wanted)
+
+
 def _is_replaced(step: Step) -> bool:
     """Return whether a file or link takes the place of another in one step."""
     if step.now is None or step.wanted is None:
         return False
     if step.now.is_directory or step.wanted.is_directory:
         return False
-    # a file that is closed to its owner cannot be written over
-    return step.now.is_symlink or bool(step.now.permissions & _OWNER_WRITES)
+    # a file that is closed to its owner cannot be written over, unless by root
+    may_write = step.now.permissions & _OWNER_WRITES or os.geteuid() == 0
+    return step.now.is_symlink or bool(may_write)
 
 
 def _meanwhile(step: Step) -> ConflictError:

@@ -4,7 +4,7 @@ States are compared by content and never by time. A change can be made if the or
 still has there what the copy began with, and need not be if it has the new already.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
@@ -27,10 +27,14 @@ class Conflict:
     """What happened to it in the copy."""
     in_original: str
     """What happened to it, or to what is above or below it, in the original."""
+    can_merge: bool = False
+    """Whether the two changes are in different places of a text, and go together."""
 
     def __str__(self) -> str:
         """Return the path and both sides."""
-        return f"{shown(self.path)}: {self.in_copy} in the copy, {self.in_original} in the original"
+        tail = ", in different places" if self.can_merge else ""
+        facts = f"{self.in_copy} in the copy, {self.in_original} in the original"
+        return f"{shown(self.path)}: {facts}{tail}"
 
 
 class ConflictError(WinkError, RuntimeError):
@@ -59,27 +63,41 @@ class Plan:
     """What has to be done in the original, and what stands against it."""
 
     def __init__(
-        self, changes: Sequence[Change], original: State, before: State, after: State
+        self,
+        changes: Sequence[Change],
+        original: State,
+        sides: tuple[State, State],
+        is_reviewed: Callable[[str], bool],
     ) -> None:
-        """Look at the `original` for `changes`, which lead from `before` to `after`."""
+        """Look at the `original` for `changes`, which lead from one of the `sides` to the other.
+
+        What is not reviewed stays in the original, and with it the directories above it.
+        """
         self._original = original
-        self._before = before
-        self._after = after
+        self._before, self._after = sides
+        self._is_reviewed = is_reviewed
         self._made = {each.path for each in changes if is_directory(each.after)}
         self._gone = {each.path for each in changes if each.after is None}
         self.steps: list[Step] = []
         self.conflicts: list[Conflict] = []
-        for change in changes:
+        self.standing: list[str] = []
+        for change in reversed(changes):  # what is in a directory comes before it
             check_time("Review")
-            self._look_at(change)
+            self._look_at(change, self._original.lookup(change.path))
+        for found in (self.steps, self.conflicts, self.standing):
+            found.reverse()
 
-    def _look_at(self, change: Change) -> None:
-        now = self._original.lookup(change.path)
-        found = next(self._obstacles(change, now), None)
+    def _look_at(self, change: Change, now: FileStat | None) -> None:
+        if self._is_done(change, now):
+            return
+        step = Step(change.path, now, change.after, change)
+        found = self._above(change) or self._at(change, now)
         if found is not None:
             self.conflicts.append(found)
-        elif not self._is_done(change, now):
-            self.steps.append(Step(change.path, now, change.after, change))
+        elif is_directory(now) and not is_directory(change.after):
+            self._leave(step)
+        else:
+            self.steps.append(step)
 
     def _is_done(self, change: Change, now: FileStat | None) -> bool:
         """Return whether the original has the new state already."""
@@ -87,37 +105,35 @@ class Plan:
             return True  # made on both sides; whose permissions it has does not matter
         return same(self._original, now, self._after, change.after)
 
-    def _obstacles(self, change: Change, now: FileStat | None) -> Iterator[Conflict]:
-        """Yield what stands against a change: at the path itself, above it or below it."""
-        if self._is_done(change, now):
-            return
-        if change.after is not None:
-            yield from self._above(change)
-        if not same(self._original, now, self._before, change.before):
-            yield conflict_of(change, _happened(change.before, now))
-        elif is_directory(now) and not is_directory(change.after):
-            yield from self._below(change)
+    def _at(self, change: Change, now: FileStat | None) -> Conflict | None:
+        if same(self._original, now, self._before, change.before):
+            return None
+        return conflict_of(change, _happened(change.before, now))
 
-    def _above(self, change: Change) -> Iterator[Conflict]:
-        for parent in parents_of(change.path):
+    def _above(self, change: Change) -> Conflict | None:
+        for parent in parents_of(change.path) if change.after is not None else ():
             found = self._original.lookup(parent)
             if parent not in self._made and not is_directory(found):
                 became = "was removed" if found is None else f"became a {found.kind}"
-                yield conflict_of(change, f"{shown(parent)} {became}")
-                return
+                return conflict_of(change, f"{shown(parent)} {became}")
+        return None
 
-    def _below(self, change: Change) -> Iterator[Conflict]:
-        """Yield what is in a directory that goes, and nobody knew of."""
+    def _leave(self, step: Step) -> None:
+        """Let a directory go, unless something is in it that the copy never had."""
         try:
-            names = self._original.children(change.path)
+            left = [join(step.path, name) for name in self._original.children(step.path)]
         except OSError as error:
-            yield conflict_of(change, f"not readable ({error.strerror})")
+            self.conflicts.append(conflict_of(step.change, f"not readable ({error.strerror})"))
             return
-        for name in sorted(names):
-            path = join(change.path, name)
-            if path not in self._gone:
-                yield conflict_of(change, f"{shown(path)} is there, which the copy never had,")
-                return
+        left = sorted(path for path in left if path not in self._gone or path in self.standing)
+        ours = [path for path in left if path not in self.standing and self._is_reviewed(path)]
+        if ours or (left and step.wanted is not None):
+            fact = f"{shown((ours or left)[0])} is there, which the copy never had,"
+            self.conflicts.append(conflict_of(step.change, fact))
+        elif left:
+            self.standing.append(step.path)
+        else:
+            self.steps.append(step)
 
 
 def selected(changes: Sequence[Change], paths: Sequence[str] | None) -> list[Change]:

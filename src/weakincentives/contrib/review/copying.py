@@ -1,6 +1,7 @@
 """Making a working copy: every file, link, directory and permission as it is."""
 
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -32,8 +33,11 @@ from weakincentives.filesystem.states import State
 MAX_FILES = 200_000
 MAX_BYTES = 4 * 1024**3
 
-_GIT_FILE = b"gitdir:"
-_MAX_GIT_FILE = 4096
+_GIT = ".git"
+_GIT_FILE = re.compile(rb"gitdir:\s*(.*?)\s*\Z", re.DOTALL)
+_CONFIGS = ("config", "config.worktree")
+_WORKTREE = re.compile(rb"^[^#;\n]*\bworktree\s*=\s*\"?/", re.MULTILINE | re.IGNORECASE)
+_MAX_GIT_FILE = 1024 * 1024
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -67,6 +71,8 @@ def working_copy(
         LimitExceededError: The original is too large.
     """
     source = Path(os.path.realpath(original))
+    if isinstance(exclude, str):
+        raise TypeError(f"exclude must be a sequence of globs, not one: {exclude!r}")
     globs = tuple(exclude)
     with HostFilesystem(source) as files:
         scan = _Scan(State(files), globs, max_files, max_bytes, source)
@@ -127,7 +133,7 @@ class _Scan:
             if found.kind == "special":
                 self.skip(found.path, "not a regular file")
             elif self._leads_to_another_repository(found):
-                self.skip(found.path, "git would change the repository of the original")
+                self.skip(found.path, "git would change the original by it")
             else:
                 self._take(found)
                 if found.is_directory:
@@ -149,18 +155,24 @@ class _Scan:
         )
 
     def _leads_to_another_repository(self, found: FileStat) -> bool:
-        """Return whether it is the file `.git` of a worktree, whose repository is elsewhere."""
-        is_small = found.is_file and found.size_bytes <= _MAX_GIT_FILE
-        if not is_small or found.path.rpartition("/")[2] != ".git":
+        """Return whether git would find the repository or the files of the original by it."""
+        *above, name = found.path.split("/")
+        if found.link_target is not None:
+            return name == _GIT and _leads_out(found.path, found.link_target)
+        if not found.is_file or found.size_bytes > _MAX_GIT_FILE:
             return False
+        if name == _GIT:
+            beginning = _GIT_FILE.match(self._content(found.path))
+            return beginning is not None and _leads_out(found.path, os.fsdecode(beginning[1]))
+        is_config = name in _CONFIGS and _GIT in above
+        return is_config and _WORKTREE.search(self._content(found.path)) is not None
+
+    def _content(self, path: str) -> bytes:
         try:
-            with self.source.open(found.path) as content:
-                data = content.read(0, _MAX_GIT_FILE)
+            with self.source.open(path) as content:
+                return content.read(0, _MAX_GIT_FILE)
         except OSError:
-            return False  # whoever copies it says why
-        if not data.startswith(_GIT_FILE):
-            return False
-        return _leads_out(found.path, os.fsdecode(data[len(_GIT_FILE) :].strip()))
+            return b""  # whoever copies it says why
 
 
 def _leads_out(path: str, target: str) -> bool:
@@ -194,6 +206,8 @@ def _fill(target: ExactFilesystem, scan: _Scan, meter: Meter) -> None:
     for found in scan.entries:  # a directory comes before what is in it
         try:
             target.put(found, scan.source)
+            if found.is_file and found.modified_at is not None:
+                target.set_time(found.path, found.modified_at)
         except OSError as error:
             if not (is_passed_over(error) or isinstance(error, IsADirectoryError)):
                 raise

@@ -1,6 +1,8 @@
 """A directory of the host that takes over what another state has, exactly as it is."""
 
+import os
 from collections.abc import Iterator
+from datetime import datetime
 
 from weakincentives.filesystem import FileStat, HostFilesystem
 from weakincentives.filesystem.states import State
@@ -14,11 +16,14 @@ _OPEN = 0o700
 class ExactFilesystem(HostFilesystem):
     """A host directory; names, sizes and permissions of what is put into it are not bound."""
 
-    def put(self, found: FileStat, source: State) -> None:
+    def put(self, found: FileStat, source: State, *, is_new: bool = False) -> None:
         """Make a file, link or directory what `found` is in `source`; its parent is there.
 
         A directory is open to its owner until `set_permissions` closes it. A file or link
-        takes the place of another.
+        takes the place of another, unless it `is_new`.
+
+        Raises:
+            FileExistsError: It `is_new`, and somebody has just put something there.
         """
         with self._lock:
             if found.is_directory:
@@ -27,7 +32,13 @@ class ExactFilesystem(HostFilesystem):
             elif found.link_target is not None:
                 self._make_link(found.path, found.link_target)
             else:
-                self._put_file(found, source)
+                self._put_file(found, source, is_new)
+
+    def set_time(self, path: str, when: datetime) -> None:
+        """Set when a file was changed last."""
+        with self._lock, self._changing(path, keep=False) as (parent, name):
+            seconds = when.timestamp()
+            os.utime(name, (seconds, seconds), dir_fd=parent, follow_symlinks=False)
 
     def take_away(self, path: str) -> None:
         """Remove what is at `path`."""
@@ -39,10 +50,14 @@ class ExactFilesystem(HostFilesystem):
         with self._lock:
             self._set_permissions(path, permissions)
 
-    def _put_file(self, found: FileStat, source: State) -> None:
+    def _put_file(self, found: FileStat, source: State, is_new: bool) -> None:
         plain = found.permissions & _PLAIN_BITS
         with source.open(found.path) as content:
-            self._store_pieces(found.path, _pieces(content), permissions=plain)
+            if content.size <= _PIECE:
+                data = content.read(0, content.size)
+                self._store(found.path, data, permissions=plain, exclusive=is_new)
+            else:
+                self._store_pieces(found.path, _pieces(content), permissions=plain)
         if plain != found.permissions:
             self._set_permissions(found.path, found.permissions)
 

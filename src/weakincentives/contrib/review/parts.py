@@ -1,10 +1,30 @@
-"""A part of a state: what is hidden is not there."""
+"""A state as a review sees it: some of it is hidden, and some files are others."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from weakincentives.filesystem import Children, Content, FileStat, ReadableFilesystem
+from weakincentives.filesystem import (
+    BytesContent,
+    Children,
+    Content,
+    FileStat,
+    ReadableFilesystem,
+)
 from weakincentives.filesystem.paths import join
 from weakincentives.filesystem.states import State
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A file as it is on one side."""
+
+    content: bytes
+    permissions: int
+
+    def stat(self, path: str) -> FileStat:
+        """Return its metadata."""
+        size = len(self.content)
+        return FileStat(path, True, False, size_bytes=size, permissions=self.permissions)
 
 
 class PartialFilesystem(ReadableFilesystem):
@@ -39,3 +59,23 @@ class PartialFilesystem(ReadableFilesystem):
     def _blob_id(self, path: str) -> str | None:
         found = self._lookup(path)
         return None if found is None else self._whole.known_id(found)
+
+
+class ReplacedFilesystem(PartialFilesystem):
+    """A state in which some files are others."""
+
+    def __init__(self, whole: ReadableFilesystem, replaced: Mapping[str, Version]) -> None:
+        """Show `replaced` where `whole` has other files."""
+        super().__init__(whole, lambda path: False)
+        self._replaced = replaced
+
+    def _lookup(self, path: str) -> FileStat | None:
+        other = self._replaced.get(path)
+        return super()._lookup(path) if other is None else other.stat(path)
+
+    def _open(self, path: str) -> Content:
+        other = self._replaced.get(path)
+        return super()._open(path) if other is None else BytesContent(other.content)
+
+    def _blob_id(self, path: str) -> str | None:
+        return None if path in self._replaced else super()._blob_id(path)

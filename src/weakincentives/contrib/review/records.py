@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weakincentives.contrib.review.exact import ExactFilesystem
+from weakincentives.contrib.review.merging import Merge
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import FilesystemSnapshot, HostMount, SkippedEntry
 from weakincentives.filesystem.mounts.request import MountFilter
@@ -26,6 +27,7 @@ class Application:
 
     after: FilesystemSnapshot
     paths: tuple[str, ...]
+    merges: tuple[Merge, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +19,9 @@ from weakincentives.contrib.review.conflicts import (
 )
 from weakincentives.contrib.review.copying import remove_place
 from weakincentives.contrib.review.exact import ExactFilesystem
+from weakincentives.contrib.review.merging import Merge
 from weakincentives.contrib.review.parts import PartialFilesystem
+from weakincentives.contrib.review.planning import Way
 from weakincentives.contrib.review.records import (
     Application,
     WorkingCopy,
@@ -44,9 +47,14 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What was brought into the original, or taken back: the paths that changed there."""
+    """What was brought into the original, or taken back."""
 
     paths: tuple[str, ...]
+    """What has changed in the original, sorted."""
+    merged: tuple[str, ...] = ()
+    """The files that have got what both sides changed."""
+    standing: tuple[str, ...] = ()
+    """Directories that should have gone, and hold something that was not reviewed."""
 
     def __str__(self) -> str:
         """Return how many there are."""
@@ -66,6 +74,7 @@ class Review:
         self.copy = copy
         self._with_git = with_git
         self._filter = exclusion(copy.exclude)
+        self._skipped = {each.path for each in copy.skipped}
         self._files: ExactFilesystem | None = opened(copy)
 
     @cached_property
@@ -85,31 +94,46 @@ class Review:
 
     def conflicts(self, paths: Sequence[str] | None = None) -> tuple[Conflict, ...]:
         """Return what was changed on both sides, at and below `paths`; the original is read."""
-        with original_of(self.copy.original) as original:
-            return tuple(self._plan(original, self._forward(paths)).conflicts)
+        way = self._way(paths)
+        with original_of(self.copy.original, looking=True) as original:
+            return way.conflicts(original, way.plan(original))
 
-    def apply(self, paths: Sequence[str] | None = None) -> Applied:
+    def merges(self, paths: Sequence[str] | None = None) -> tuple[Merge, ...]:
+        """Return the files in which both changes go together, as `merge` would make them."""
+        way = self._way(paths)
+        with original_of(self.copy.original, looking=True) as original:
+            return tuple(way.merges(original, way.plan(original)))
+
+    def apply(self, paths: Sequence[str] | None = None, *, merge: bool = False) -> Applied:
         """Bring the changes into the original, or those at and below `paths`: all or none.
 
         Only what was changed in the copy is touched. What the original has already is
-        left as it is.
+        left as it is. With `merge`, a text file that was changed on both sides in
+        different places gets both changes.
 
         Raises:
             ConflictError: Something was changed on both sides; the original is as it was.
             ValueError: Nothing was changed at one of the paths.
         """
-        changes = self._forward(paths)
+        way = self._way(paths)
         with original_of(self.copy.original) as original:
-            plan = self._plan(original, changes)
+            plan = way.plan(original)
+            merges = way.merges(original, plan) if merge else []
+            if merges:
+                way = way.merged(merges)
+                plan = way.plan(original)
             if plan.conflicts:
-                raise ConflictError(plan.conflicts)
-            self._remember(plan.steps)
+                raise ConflictError(way.conflicts(original, plan))
+            if not plan.steps:
+                return _applied(plan, merges)
+            self._remember(plan.steps, merges)
             try:
-                apply_steps(original, plan.steps, changes.after)
+                apply_steps(original, plan.steps, State(way.after))
             except (Exception, KeyboardInterrupt):
-                self._forget()
+                with suppress(OSError):  # `undo` passes over what was never applied
+                    self._forget()
                 raise
-        return _applied(plan.steps)
+        return _applied(plan, merges)
 
     def undo(self) -> Applied:
         """Take back what was applied last; what was changed before and since stays.
@@ -118,30 +142,36 @@ class Review:
             ConflictError: What was applied has been changed since; nothing was taken back.
             ValueError: Nothing was applied.
         """
-        applied = read_record(self.copy.place).applied
-        if not applied:
-            raise ValueError(f"Nothing was applied to {str(self.copy.original)!r}")
-        changes = self._backward(applied[-1])
-        with original_of(self.copy.original) as original:
-            plan = self._plan(original, changes)
-            if plan.conflicts:
-                raise ConflictError(plan.conflicts)
-            apply_steps(original, plan.steps, changes.after)
-        self._forget()
-        return _applied(plan.steps)
+        while applied := read_record(self.copy.place).applied:
+            way = self._way_of(applied[-1]).back()
+            with original_of(self.copy.original) as original:
+                plan = way.plan(original)
+                if plan.conflicts:
+                    raise ConflictError(plan.conflicts)
+                apply_steps(original, plan.steps, State(way.after))
+            self._forget()
+            if plan.steps:  # else a process was killed before it had applied anything
+                return _applied(plan, ())
+        raise ValueError(f"Nothing was applied to {str(self.copy.original)!r}")
 
-    def save_patch(self, path: str | os.PathLike[str]) -> Path:
-        """Write the difference as a patch that `git apply` takes, in one step.
+    def save_patch(
+        self, path: str | os.PathLike[str], *, paths: Sequence[str] | None = None
+    ) -> Path:
+        """Write the difference, or what is at and below `paths`, as a patch for `git apply`.
 
         Raises:
             ValueError: Nothing was changed.
         """
-        if not self.diff:
+        shown = self.diff
+        if paths is not None:
+            wanted = {each.path for each in selected(self._changes, paths)}
+            shown = self._compared(renames=False).only(lambda each: each.path in wanted)
+        if not shown:
             raise ValueError("Nothing was changed, so there is no patch to save")
         target = Path(path).absolute()
 
         def fill(descriptor: int) -> None:
-            for chunk in self.diff.patch_chunks():
+            for chunk in shown.patch_chunks():
                 write_all(descriptor, chunk)
 
         directory = os.open(target.parent, _DIRECTORY)
@@ -189,7 +219,8 @@ class Review:
     @cached_property
     def _changes(self) -> Sequence[Change]:
         """Everything that was changed and is not withheld."""
-        return self._compared(renames=False).entries if self.withheld else self._found
+        shown = (_without_specials(each) for each in self._found if not self._hides(each.path))
+        return [each for each in shown if each is not None]
 
     def _compared(self, *, renames: bool) -> Diff:
         sides = self._view(self.copy.base), self._view(self._after)
@@ -205,31 +236,34 @@ class Review:
         return self._files
 
     def _hides(self, path: str) -> bool:
-        if not self._with_git and any(each.casefold() == _GIT for each in path.split("/")):
+        folded = path.casefold()
+        if not self._with_git and _GIT in folded and _GIT in folded.split("/"):
             return True
-        return any(not self._filter.wants(each) for each in (*parents_of(path), path))
+        wanted = self._filter
+        return bool(wanted) and not all(map(wanted.wants, (*parents_of(path), path)))
 
     def _view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem:
         return self._opened.view(snapshot)
 
-    def _forward(self, paths: Sequence[str] | None) -> "_Way":
-        before, after = self._view(self.copy.base), self._view(self._after)
-        return _Way(selected(self._changes, paths), State(before), State(after))
+    def _is_reviewed(self, path: str) -> bool:
+        return not self._hides(path) and path not in self._skipped
 
-    def _backward(self, applied: Application) -> "_Way":
-        before, after = self._view(applied.after), self._view(self.copy.base)
+    def _way(self, paths: Sequence[str] | None) -> Way:
+        changes = selected(self._changes, paths)
+        sides = self._view(self.copy.base), self._view(self._after)
+        return Way(changes, *sides, self._is_reviewed)
+
+    def _way_of(self, applied: Application) -> Way:
+        sides = self._view(self.copy.base), self._view(applied.after)
         wanted = set(applied.paths)
-        found = diff(before, after, renames=False).entries
-        chosen = [each for each in found if each.path in wanted]
-        return _Way(chosen, State(before), State(after))
+        changes = [each for each in diff(*sides, renames=False).entries if each.path in wanted]
+        return Way(changes, *sides, self._is_reviewed).merged(applied.merges)
 
-    def _plan(self, original: ExactFilesystem, way: "_Way") -> Plan:
-        return Plan(way.changes, State(original), way.before, way.after)
-
-    def _remember(self, steps: Sequence[Step]) -> None:
+    def _remember(self, steps: Sequence[Step], merges: Sequence[Merge]) -> None:
         """Take note of what is about to be applied; by content `undo` finds out if it was."""
         record = read_record(self.copy.place)
-        application = Application(self._after, tuple(step.path for step in steps))
+        paths = tuple(step.path for step in steps)
+        application = Application(self._after, paths, tuple(merges))
         write_record(self.copy.place, replace(record, applied=(*record.applied, application)))
 
     def _forget(self) -> None:
@@ -237,18 +271,25 @@ class Review:
         write_record(self.copy.place, replace(record, applied=record.applied[:-1]))
 
 
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """Changes that lead from one state to another."""
-
-    changes: Sequence[Change]
-    before: State
-    after: State
-
-
 def _is_special(change: Change) -> bool:
     return any(side.kind == "special" for side in change.sides)
 
 
-def _applied(steps: Sequence[Step]) -> Applied:
-    return Applied(tuple(sorted(step.path for step in steps)))
+def _without_specials(change: Change) -> Change | None:
+    """Return the change as it is without pipes, sockets and devices, if anything is left of it."""
+    if not _is_special(change):
+        return change
+    kept = [side for side in change.sides if side.kind != "special"]
+    if not kept:
+        return None
+    if kept[0] is change.before:
+        return Change(change.path, "removed", change.before, None)
+    return Change(change.path, "added", None, change.after)
+
+
+def _applied(plan: Plan, merges: Sequence[Merge]) -> Applied:
+    return Applied(
+        paths=tuple(step.path for step in plan.steps),
+        merged=tuple(each.path for each in merges),
+        standing=tuple(plan.standing),
+    )
