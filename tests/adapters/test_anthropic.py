@@ -2,6 +2,7 @@ import json
 from typing import Any
 
 import pytest
+from opentelemetry import trace
 
 from tests.adapters.anthropic_server import (
     KEY,
@@ -75,6 +76,7 @@ def test_a_plain_answer_has_text_usage_and_names():
     }
     assert server.requests[0].path == "/v1/messages"
     assert KEY in server.requests[0].headers["authorization"]
+    assert server.requests[0].headers["user-agent"].startswith("Anthropic/Python ")
 
 
 def test_a_streamed_answer_is_what_the_plain_one_is():
@@ -364,11 +366,19 @@ def test_a_stream_may_lack_what_is_not_needed():
         {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hi"}},
         {"type": "content_block_delta", "index": 0, "delta": {"type": "new_delta", "x": 1}},
         {"type": "something_new"},
-        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+        {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}},
+        {"type": "message_delta", "usage": {"output_tokens": 3}},
     ]
     with asked(events(*said)) as (adapter, _):
         completion = adapter.complete(REQUEST, on_text=lambda _: None)
-    assert completion == Completion("Hi")
+    assert completion == Completion("Hi", usage=TokenUsage(0, 3), stop_reason="length")
+
+
+def test_spans_are_made_by_who_asks_and_not_told_to_the_provider():
+    context = trace.SpanContext(1, 2, is_remote=False, trace_flags=trace.TraceFlags(1))
+    with asked(says("ok")) as (adapter, server), trace.use_span(trace.NonRecordingSpan(context)):
+        adapter.complete(REQUEST)
+    assert "traceparent" not in server.requests[0].headers
 
 
 @pytest.mark.parametrize("suffix", ["", "/", "/v1/"])
