@@ -366,6 +366,15 @@ def test_the_settings_of_the_workspace_are_used(wink: Wink, project: Path, scrip
     assert "no answer in 1 steps" in done.err
 
 
+def test_a_script_of_the_workspace_cannot_run_commands(
+    wink: Wink, project: Path, script: Script, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("WINK_SANDBOX", "local")
+    (project / "wink.toml").write_text(f'model = "{script(shell("true"), "Done.")}"\n')
+    assert "cannot run commands here" in misuse(wink, "x", "--workspace", project)
+    assert wink("run", "x", "--workspace", project, "--sandbox", "none").code == 0
+
+
 def test_excluded_files_are_not_copied(wink: Wink, project: Path, script: Script):
     listing = {"name": "ls", "arguments": {}}
     done = run(wink, project, script(listing, "Done."), "--exclude", "docs", "--json")

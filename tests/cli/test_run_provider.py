@@ -1,10 +1,12 @@
 """`wink run` with a provider: a server on this machine that speaks its API."""
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
-from tests.adapters.openai_server import Server, fails, says, serving
+from tests.adapters.openai_server import Handler, Server, fails, is_silent, says, serving
 from tests.cli.workplace import FIXED, Wink
 from weakincentives.adapters import ToolCall
 
@@ -68,3 +70,16 @@ def test_a_provider_that_is_busy_is_asked_again(wink: Wink, project: Path):
         done = wink("run", "fix", "--workspace", project, "--json")
     assert [each["event"] for each in done.events] == ["started", "retry", "step", "finished"]
     assert done.code == 0
+
+
+def test_ctrl_c_ends_the_wait_for_a_provider_that_says_nothing(wink: Wink, project: Path):
+    def interrupts(handler: Handler) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        is_silent(handler)
+
+    call = ToolCall("apply_patch", {"input": PATCH}, "call_1")
+    with serving(says("", call), interrupts) as server:
+        configure(project, server)
+        done = wink("run", "fix", "--workspace", project, "--json")
+    assert (done.code, done.last["status"]) == (130, "cancelled")
+    assert [each["path"] for each in done.last["changes"]] == ["calc.py"]

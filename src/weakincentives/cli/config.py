@@ -24,6 +24,11 @@ AUTO = "auto"
 NO_SANDBOX, LOCAL_SANDBOX = "none", "local"
 DIALECT_CHOICES = (AUTO, *DIALECTS)
 SANDBOX_CHOICES = (NO_SANDBOX, LOCAL_SANDBOX)
+KEY_VARIABLES: Mapping[str, str] = {
+    "openai": "OPENAI_API_KEY",
+    "anthropic": "ANTHROPIC_API_KEY",
+}
+"""Where each provider's own client looks for a key."""
 OTHER_VARIABLES = ("WINK_CONFIG", "WINK_TRACEBACK")
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -51,6 +56,8 @@ class Setting:
 
     value: Any
     source: str
+    is_foreign: bool = False
+    """Whether a workspace brought it, and no person has said it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +180,7 @@ def _from_file(place: Path, *, is_named: bool) -> Iterator[tuple[str, Setting]]:
                 f" say --{key.replace('_', '-')} or set {variable_of(key)}, or name the file"
                 " with --config if you trust it"
             )
-        yield key, Setting(_read(key, value, f"{place}: {key}"), str(place))
+        yield key, Setting(_read(key, value, f"{place}: {key}"), str(place), not is_named)
 
 
 def _check_key(key: str, place: Path) -> None:

@@ -18,6 +18,7 @@ import click
 from weakincentives import __version__
 from weakincentives.cli.config import (
     FILE_NAME,
+    KEY_VARIABLES,
     KEYS,
     ConfigError,
     load_settings,
@@ -28,7 +29,7 @@ from weakincentives.cli.terminal import plain, wants_colour
 
 State: TypeAlias = Literal["ok", "absent", "problem"]
 
-_KEYS = {"OPENAI_API_KEY": "openai", "ANTHROPIC_API_KEY": "anthropic"}
+_PROVIDERS = {variable: provider for provider, variable in KEY_VARIABLES.items()}
 _PYTHON = (3, 11)
 _LEAST_SPACE = 500 * 1024**2
 _MARKS: dict[State, tuple[str, str]] = {
@@ -82,7 +83,7 @@ def _checks(workspace: Path, config: str | None) -> Iterator[Check]:
     yield _python()
     yield from _packages()
     yield _temporary_space()
-    yield from map(_key, _KEYS)
+    yield from map(_key, _PROVIDERS)
     yield from _programs()
     yield from _settings(workspace, config)
 
@@ -146,7 +147,11 @@ def _key(variable: str) -> Check:
     if os.environ.get(variable):
         return Check("keys", variable, "ok", "set")
     return Check(
-        "keys", variable, "absent", "not set", f"export {variable}=... for {_KEYS[variable]}:MODEL"
+        "keys",
+        variable,
+        "absent",
+        "not set",
+        f"export {variable}=... for {_PROVIDERS[variable]}:MODEL",
     )
 
 
@@ -177,7 +182,7 @@ def _settings(workspace: Path, config: str | None) -> Iterator[Check]:
     if settings["model"] is None:
         yield Check("settings", "model", "absent", "none", "export WINK_MODEL=openai:MODEL")
     named = settings["api_key_env"]
-    if named and named not in _KEYS and not os.environ.get(named):
+    if named and named not in _PROVIDERS and not os.environ.get(named):
         yield Check("keys", named, "absent", "not set", f"export {named}=...")
     for name, meant in unknown_variables(os.environ):
         hint = f"did you mean {meant}?" if meant else None

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from weakincentives.adapters import CancellationToken
+from weakincentives.adapters.models import SOURCES
 from weakincentives.cli.config import (
     DIALECT_CHOICES,
     LOCAL_SANDBOX,
@@ -44,7 +45,11 @@ then these options.
     metavar="DIR",
     help="The directory to work on a copy of; the current one if omitted.",
 )
-@click.option("--model", metavar="NAME", help="openai:MODEL, or scripted:FILE to play a script.")
+@click.option(
+    "--model",
+    metavar="NAME",
+    help=f"{', '.join(f'{each}:MODEL' for each in SOURCES)}, or scripted:FILE to play a script.",
+)
 @click.option(
     "--dialect", type=click.Choice(DIALECT_CHOICES), help="Whose tools; auto asks the model's name."
 )

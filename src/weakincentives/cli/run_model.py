@@ -9,15 +9,9 @@ from weakincentives.adapters import (
     RecordingAdapter,
     adapter_for,
 )
-from weakincentives.cli.config import AUTO, ConfigError, Settings
+from weakincentives.cli.config import AUTO, KEY_VARIABLES, LOCAL_SANDBOX, ConfigError, Settings
 from weakincentives.cli.run_script import scripted
 from weakincentives.contrib.tools.dialects import DialectName, dialect_for
-
-KEY_VARIABLES: Mapping[str, str] = {
-    "openai": "OPENAI_API_KEY",
-    "anthropic": "ANTHROPIC_API_KEY",
-}
-"""Where each provider's own client looks for a key."""
 
 _SCRIPTED = "scripted"
 
@@ -58,6 +52,7 @@ def dialect_of(settings: Settings, adapter: ProviderAdapter) -> DialectName:
 def _adapter(name: str, settings: Settings, environment: Mapping[str, str]) -> ProviderAdapter:
     provider, _, rest = name.partition(":")
     if provider == _SCRIPTED and rest:
+        _check_script(settings)
         return scripted(Path(rest).expanduser())
     key = _key(settings["api_key_env"], environment)
     try:
@@ -70,6 +65,15 @@ def _adapter(name: str, settings: Settings, environment: Mapping[str, str]) -> P
             f"No key for {provider}; set {variable}, or name another variable with --api-key-env;"
             " without a key: wink demo"
         ) from error
+
+
+def _check_script(settings: Settings) -> None:
+    """Refuse to run commands that a stranger has written down."""
+    if settings["sandbox"] == LOCAL_SANDBOX and settings.given["model"].is_foreign:
+        raise ConfigError(
+            f"{settings.given['model'].source}: a script that a workspace brings cannot run"
+            " commands here; say --model yourself, or --sandbox none"
+        )
 
 
 def _key(variable: str | None, environment: Mapping[str, str]) -> str | None:
