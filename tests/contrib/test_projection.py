@@ -20,6 +20,7 @@ from weakincentives.filesystem import (
     VfsPath,
 )
 from weakincentives.runtime import InProcessEventBus, ManualClock
+from weakincentives.runtime.checkpoints import checkpoint, rollback_to
 from weakincentives.runtime.session import Session, Snapshot, select_latest
 from weakincentives.runtime.transactions import transaction
 
@@ -274,3 +275,30 @@ def test_it_always_lists_exactly_the_files_that_are_there(steps: list[tuple[str,
 
 def _sorted_files(files: Filesystem) -> list[str]:
     return sorted((match.path for match in files.glob("**")), key=lambda path: path.split("/"))
+
+
+def test_going_back_to_a_checkpoint_brings_back_exactly_what_was_known(bench: Bench):
+    assert isinstance(bench.files, HostFilesystem | InMemoryFilesystem)
+    bench.files.write("a", "1")
+    bench.files.write("b", "1")
+    bench.session.reset()
+    kept = checkpoint(bench.session, bench.files)
+    before = bench.known
+    bench.files.write("a", "2", mode="overwrite")
+    bench.files.delete("b")
+    bench.clock.advance(1)
+    rollback_to(bench.session, kept, bench.files)
+    assert bench.known == before
+    # and what was written again by that counts as the same from then on
+    bench.files.restore(bench.files.snapshot())
+    assert bench.known == before
+
+
+def test_an_import_compares_what_was_there_first_by_its_bytes(bench: Bench, tmp_path: Path):
+    for path in ("same", "other"):
+        bench.files.write(path, "1")
+    bench.files.export_archive(tmp_path / "a.zip")
+    bench.files.write("other", "2", mode="overwrite")
+    bench.session.reset()
+    bench.files.import_archive(tmp_path / "a.zip")
+    assert bench.versions() == {"other": 2, "same": 1}

@@ -1,7 +1,7 @@
 """A whole filesystem: what can be done with files beyond the protocol."""
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, Self
@@ -56,8 +56,8 @@ class BaseFilesystem(HydratableFilesystem):
         """
         self._refuse_read_only("")
         with ArchiveFilesystem(Path(path), archive_limits=archive_limits) as state, self._lock:
-            self._replace_all(state, Path(path).name)
-            self._tell_replaced("import", os.fspath(path))
+            rewritten = self._replace_all(state, Path(path).name)
+            self._tell_replaced("import", os.fspath(path), rewritten)
             return state.manifest.file_count
 
     def savepoint(self) -> Savepoint:
@@ -90,11 +90,12 @@ class BaseFilesystem(HydratableFilesystem):
         """Return a mark to go back to; it is cheap, and nothing is kept before a change."""
         raise NotImplementedError(f"{type(self).__name__} has no savepoints, take a snapshot")
 
-    def _replace_all(self, state: ReadableFilesystem, name: str) -> None:
+    def _replace_all(self, state: ReadableFilesystem, name: str) -> Iterable[str] | None:
         """Make everything as it is in `state`, which is called `name`.
 
         All of it is copied out of sight first. If moving it into place fails, everything
-        is moved back; a backend that can swap in one step does so.
+        is moved back; a backend that can swap in one step does so. Return the files that have
+        other bytes than before; None where that is not known.
         """
         target = State(state)
         self._check_quota_for(target)
@@ -117,6 +118,7 @@ class BaseFilesystem(HydratableFilesystem):
             for path in (hidden, aside):
                 if self._lookup(path) is not None:
                     self._remove(path)
+        return None
 
     # --- shared steps ---
 
@@ -149,7 +151,11 @@ class BaseFilesystem(HydratableFilesystem):
         self._tell_replaced("rollback", "savepoint")
 
     def _tell_replaced(
-        self, reason: Literal["restore", "import", "rollback"], reference: str
+        self,
+        reason: Literal["restore", "import", "rollback"],
+        reference: str,
+        rewritten: Iterable[str] | None = None,
     ) -> None:
         self._quota.recount()
-        self._listeners.tell(StateReplaced(reason, reference))
+        paths = None if rewritten is None else frozenset(rewritten)
+        self._listeners.tell(StateReplaced(reason, reference, paths))

@@ -91,11 +91,13 @@ class EntryMoved:
 class StateReplaced:
     """Everything was replaced at once, by a snapshot or an archive; anything may differ.
 
-    After a rollback everything is as it was when a savepoint was made.
+    After a rollback everything is as it was when a savepoint was made. `rewritten` are the
+    files that have other bytes than before, or may have; None where that is not known.
     """
 
     reason: Literal["restore", "import", "rollback"]
     reference: str
+    rewritten: frozenset[str] | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         """Return what happened."""

@@ -122,8 +122,10 @@ class HostFilesystem(DirectoryFilesystem):
         self._refuse_read_only("")
         with self._lock:
             self._journal.settle()
-            self._history.restore(snapshot, paths=paths, force=force, check=self._check_restored)
-            self._tell_replaced("restore", snapshot.commit_ref)
+            rewritten = self._history.restore(
+                snapshot, paths=paths, force=force, check=self._check_restored
+            )
+            self._tell_replaced("restore", snapshot.commit_ref, rewritten)
 
     def preview(self, snapshot: FilesystemSnapshot, *, paths: Sequence[str] | None = None) -> Diff:
         """Return what `restore` with the same arguments would change."""
@@ -159,10 +161,10 @@ class HostFilesystem(DirectoryFilesystem):
         finally:
             self._history.close()
 
-    def _replace_all(self, state: ReadableFilesystem, name: str) -> None:
+    def _replace_all(self, state: ReadableFilesystem, name: str) -> Sequence[str]:
         self._journal.settle()
         self._check_quota_for(State(state))
-        self._history.replace(state, name)
+        return self._history.replace(state, name)
 
     def _check_restored(self, state: ReadableFilesystem) -> None:
         self._check_quota_for(State(state))

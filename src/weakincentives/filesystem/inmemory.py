@@ -28,6 +28,7 @@ from weakincentives.filesystem.nodes import (
     NodeContent,
     find,
     put,
+    rewritten,
     tree_of,
 )
 from weakincentives.filesystem.paths import os_error, outermost, parent_of, parents_of
@@ -231,10 +232,11 @@ class InMemoryFilesystem(BaseFilesystem):
                 self._place_node(parent, _emptied(find(kept, parent), self._edition, now), now)
         self._place_node(path, node, now)
 
-    def _replace_all(self, state: ReadableFilesystem, name: str) -> None:
+    def _replace_all(self, state: ReadableFilesystem, name: str) -> list[str]:
         root = tree_of(State(state), self._edition, self._clock())
         self._quota.check(root.size, root.count - 1)
-        self._root_node = root
+        before, self._root_node = self._root_node, root
+        return rewritten(before, root) if self._listeners else []
 
     def _kept_root(self, snapshot: FilesystemSnapshot) -> DirectoryNode:
         kept = self._kept.get(snapshot.snapshot_id)

@@ -173,6 +173,21 @@ def _node_of(state: State, found: FileStat, edition: int, now: int) -> Node | No
     return directory
 
 
+def rewritten(before: DirectoryNode, after: DirectoryNode) -> list[str]:
+    """Return the paths of files that are in both trees and have other bytes in the second."""
+    found: list[str] = []
+    waiting = [("", before, after)]
+    while waiting:
+        place, old, new = waiting.pop()
+        for name, node in new.children.items():
+            known, path = old.children.get(name), f"{place}{name}"
+            if isinstance(node, DirectoryNode) and isinstance(known, DirectoryNode):
+                waiting.append((f"{path}/", known, node))
+            elif isinstance(node, FileNode) and isinstance(known, FileNode):
+                found += [path] if node.data != known.data else []
+    return found
+
+
 def put(chain: list[DirectoryNode], name: str, node: Node | None, now: int) -> None:
     """Set or take away an entry of the last directory, and keep the sums of all of them."""
     directory = chain[-1]

@@ -46,6 +46,8 @@ def rollback_to(
     try:
         if kept is not None and filesystem is not None:
             restore_snapshot(filesystem, kept)
+            # what is told while files come back is folded into what the session knew then
+            session.restore(session_snapshot)
     except BaseException:
         session.restore_mark(mark)
         raise

@@ -1,6 +1,6 @@
 """Keeping what a session knows about its files in step with the files."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from datetime import datetime
 from typing import Any
 
@@ -61,9 +61,9 @@ class FileFollower:
             stop()
         self._stops.clear()
 
-    def _scanned(self) -> VirtualFileSystem:
+    def _scanned(self, rewritten: Set[str] | None) -> VirtualFileSystem:
         known = self._session[VirtualFileSystem].latest() or VirtualFileSystem()
-        return scan(self._filesystem, known, self._root_path, self._now())
+        return scan(self._filesystem, known, self._root_path, self._now(), rewritten)
 
     def _now(self) -> datetime:
         return self._clock.now()
@@ -93,6 +93,6 @@ class FileFollower:
         if around is None or not around.covers(self._filesystem):
             self._session.dispatch(event)
 
-    def _replaced(self, _: StateReplaced) -> None:
+    def _replaced(self, event: StateReplaced) -> None:
         if self._is_ours():
-            self._session[VirtualFileSystem].seed(self._scanned())
+            self._session[VirtualFileSystem].seed(self._scanned(event.rewritten))

@@ -6,7 +6,7 @@ and what is found is compared with what was known.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from mimetypes import guess_type
@@ -101,12 +101,24 @@ def reducers(now: Callable[[], datetime]) -> dict[type[object], Reducer[VirtualF
 
 
 def scan(
-    filesystem: Filesystem, known: VirtualFileSystem, root_path: str, now: datetime
+    filesystem: Filesystem,
+    known: VirtualFileSystem,
+    root_path: str,
+    now: datetime,
+    rewritten: Set[str] | None = None,
 ) -> VirtualFileSystem:
-    """Return what is in a filesystem; what is as it was known keeps its version and dates."""
+    """Return what is in a filesystem; what is as it was known keeps its version and dates.
+
+    Args:
+        filesystem: Where to look.
+        known: What was known before.
+        root_path: The directory on the host.
+        now: What time it is.
+        rewritten: The files that have other bytes than before, if that is known.
+    """
     before = {file.path.segments: file for file in known.files}
     files = [
-        _seen(filesystem, entry, before.get(_segments(entry.path)), milliseconds(now))
+        _seen(filesystem, entry, before.get(_segments(entry.path)), milliseconds(now), rewritten)
         for entry in _walk(filesystem)
     ]
     return VirtualFileSystem(root_path, tuple(sorted(files, key=_key)))
@@ -209,14 +221,21 @@ def _entries(filesystem: Filesystem, path: str) -> Iterable[FileEntry]:
 
 
 def _seen(
-    filesystem: Filesystem, entry: FileEntry, known: VfsFile | None, now: datetime
+    filesystem: Filesystem,
+    entry: FileEntry,
+    known: VfsFile | None,
+    now: datetime,
+    rewritten: Set[str] | None,
 ) -> VfsFile:
+    if known is not None and rewritten is not None and entry.path not in rewritten:
+        return known
     try:
         found: FileStat | None = filesystem.stat(entry.path)
     except OSError:
         found = None  # what a listing shows is a file all the same
     size = entry.size_bytes or 0
-    if known is not None and known.size_bytes == size and _is_same(known, found):
+    is_same = known is not None and known.size_bytes == size and _is_same(known, found)
+    if known is not None and is_same and rewritten is None:
         return known
     fingerprint = _fingerprint(found)
     if known is not None:

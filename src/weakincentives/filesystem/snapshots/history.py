@@ -129,10 +129,11 @@ class History:
         paths: Sequence[str] | None = None,
         force: bool = False,
         check: Callable[[ReadableFilesystem], None] = lambda _: None,
-    ) -> None:
+    ) -> list[str]:
         """Make everything, or what is at `paths`, as it was in `snapshot`.
 
-        `check` is called with the state that this leads to, and may raise.
+        `check` is called with the state that this leads to, and may raise. Return the files
+        that were written.
         """
         self._refuse_foreign(snapshot, force)
         wanted = None if paths is None else outermost(paths)
@@ -149,7 +150,7 @@ class History:
                         ref = self._mixed(repository, here, target, wanted, name)
                         target = self._view(repository, ref)
                     check(target)
-                    self._roll_to(repository, ref, before, target)
+                    return self._roll_to(repository, ref, before, target)
         except (SnapshotRestoreError, LimitExceededError):
             raise
         except (OSError, ObjectError, SnapshotError) as error:
@@ -157,13 +158,13 @@ class History:
                 f"Failed to restore {snapshot}: {self._told(error)}"
             ) from error
 
-    def replace(self, state: ReadableFilesystem, name: str) -> None:
-        """Make everything as it is in `state`, which is called `name`."""
+    def replace(self, state: ReadableFilesystem, name: str) -> list[str]:
+        """Make everything as it is in `state`, which is called `name`; return what was written."""
         try:
             with self._settled() as repository:
                 before = self._taken(repository, f"before import of {name}")
                 ref = self._stored(repository, state, f"import of {name}")
-                self._roll_to(repository, ref, before, self._view(repository, ref))
+                return self._roll_to(repository, ref, before, self._view(repository, ref))
         except OSError as error:
             raise self._told(error) from error
         except ObjectError as error:
@@ -406,12 +407,12 @@ class History:
         ref: str,
         before: FilesystemSnapshot,
         target: SnapshotFilesystem,
-    ) -> None:
+    ) -> list[str]:
         """Make the directory what the commit says, or leave it as it was just taken."""
         if self._keep is not None:
             self._keep(before.commit_ref)
         try:
-            self._apply(repository, ref, target)
+            return self._apply(repository, ref, target)
         except (Exception, KeyboardInterrupt):
             if self._intents.read() is not None:  # it was decided, and begun
                 self._go_back(repository, before)
@@ -430,7 +431,7 @@ class History:
                 " the next snapshot or restore goes on with it"
             ) from error
 
-    def _apply(self, repository: Repository, ref: str, target: SnapshotFilesystem) -> None:
+    def _apply(self, repository: Repository, ref: str, target: SnapshotFilesystem) -> list[str]:
         """Make the directory `target`, which the commit says; the present state is known."""
         plan = plan_restore(self._watch.known, target)
         if plan:
@@ -439,3 +440,4 @@ class History:
             apply_restore(self._directory, repository.objects, plan, target, decide)
         if plan or self._intents.read() is not None:
             self._intents.clear()
+        return [path for path, _, _ in plan.stored]
