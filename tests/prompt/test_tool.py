@@ -1,5 +1,6 @@
 """Tools: names, parameters, schemas, results."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -218,6 +219,64 @@ def test_a_field_may_be_sent_under_another_name(arguments: Any, params: EditFile
 def test_what_aliases_do_not_mend_is_refused_all_the_same(arguments: Any, message: str):
     with pytest.raises(ToolValidationError, match=message):
         edit_tool(**ALIASES).parse(arguments)
+
+
+@dataclass(frozen=True)
+class Page:
+    path: str
+    offset: int = 0
+    limit: int | None = None
+    whole: bool = False
+    exclude: tuple[str, ...] = ()
+    edits: tuple[Edit, ...] = ()
+
+
+def turn(params: Page, *, context: ToolContext) -> ToolResult[str]:
+    return ToolResult("", params.path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "params"),
+    [
+        ({"path": "a", "offset": "7", "limit": "3"}, Page("a", 7, 3)),
+        ({"path": "a", "whole": "True"}, Page("a", whole=True)),
+        ({"path": "null", "whole": "false"}, Page("null")),
+        (
+            {"path": "a", "offset": None, "limit": None, "exclude": None, "edits": None},
+            Page("a"),
+        ),
+        ({"path": "a", "exclude": "*.pyc"}, Page("a", exclude=("*.pyc",))),
+        ({"path": "a", "exclude": '["b", "c"]'}, Page("a", exclude=("b", "c"))),
+        (
+            {"path": "a", "edits": '[{"oldText": "x", "new_string": "1"}]'},
+            Page("a", edits=(Edit("x", "1"),)),
+        ),
+        (
+            {"path": "a", "edits": {"oldText": "x", "new_string": ""}},
+            Page("a", edits=(Edit("x", ""),)),
+        ),
+    ],
+)
+def test_slips_whose_meaning_is_clear_are_understood(arguments: Any, params: Page):
+    tool = Tool("turn", "Turn a page.", turn, aliases={"oldText": "old_string"})
+    assert tool.parse(arguments) == params
+    assert tool.parse(encode(arguments)) == params
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"path": None}, "'path': expected str, got null"),
+        ({"path": 5}, "'path': expected str, got int"),
+        ({"path": "a", "limit": "all"}, "'limit': expected int | null, got str: 'all'"),
+        ({"path": "a", "offset": "7", "ofset": 1}, "Unknown field 'ofset'"),
+        ({"path": "a", "edits": "[{"}, "'edits': expected array, got str"),
+        ({"path": "a", "edits": [{"old_string": None, "new_string": "b"}]}, "expected str"),
+    ],
+)
+def test_slips_whose_meaning_is_not_clear_are_told(arguments: Any, message: str):
+    with pytest.raises(ToolValidationError, match=re.escape(message)):
+        Tool("turn", "Turn a page.", turn).parse(arguments)
 
 
 def test_the_schema_shows_the_real_names_only():

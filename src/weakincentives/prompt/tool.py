@@ -13,6 +13,7 @@ from weakincentives.prompt.aliases import Renaming, renaming
 from weakincentives.prompt.context import ToolContext
 from weakincentives.prompt.problems import PromptError
 from weakincentives.prompt.result import ToolResult
+from weakincentives.prompt.slips import meant
 from weakincentives.serde import SerdeError, convert, decode, json_schema
 
 P = TypeVar("P")
@@ -115,26 +116,44 @@ class Tool(Generic[P, R]):
     def parse(self, arguments: Mapping[str, object] | str | bytes) -> P:
         """Return the parameters that a model has sent.
 
+        Slips whose meaning is clear are understood: a number or a truth value as text, null
+        for a field that may be left out, a list as JSON in a text.
+
         Raises:
             ToolValidationError: They are not what the schema says; the message says where.
         """
         try:
-            if self._params is None:
-                return self._parse_nothing(arguments)
-            if not isinstance(arguments, str | bytes):
-                given = arguments
-            elif self._renaming.is_needed:
-                given = decode(arguments or b"{}", object)
-            else:
-                return decode(arguments or b"{}", self._params)
-            return convert(self._renaming.apply(given), self._params)
+            return self._parse_strictly(arguments)
         except SerdeError as error:
-            told = self._renaming.told(str(error))
+            try:
+                return self._parse_slips(arguments)
+            except SerdeError:
+                told = self._renaming.told(str(error))
             raise ToolValidationError(f"Invalid arguments for {self.name}: {told}") from error
 
     def with_description(self, description: str) -> "Tool[P, R]":
         """Return the same tool with another description."""
         return replace(self, description=description)
+
+    def _parse_strictly(self, arguments: Mapping[str, object] | str | bytes) -> Any:
+        if self._params is None:
+            return self._parse_nothing(arguments)
+        if not isinstance(arguments, str | bytes):
+            given = arguments
+        elif self._renaming.is_needed:
+            given = decode(arguments or b"{}", object)
+        else:
+            return decode(arguments or b"{}", self._params)
+        return convert(self._renaming.apply(given), self._params)
+
+    def _parse_slips(self, arguments: Mapping[str, object] | str | bytes) -> Any:
+        if self._params is None:
+            return self._parse_nothing(arguments)
+        is_text = isinstance(arguments, str | bytes)
+        given = decode(arguments or b"{}", object) if is_text else arguments
+        understood = meant(self._renaming.apply(given), self._params)
+        # once more: what was inside a text has names too
+        return convert(self._renaming.apply(understood), self._params, lax=True)
 
     def _parse_nothing(self, arguments: Mapping[str, object] | str | bytes) -> Any:
         if isinstance(arguments, str | bytes):

@@ -63,14 +63,16 @@ def to_builtins(value: object) -> object:
         raise SerdeError(str(error)) from error
 
 
-def convert(value: object, kind: type[T]) -> T:
+def convert(value: object, kind: type[T], *, lax: bool = False) -> T:
     """Return `value`, as `to_builtins` or a JSON parser gives it, as a `kind`.
+
+    With `lax`, numbers and truth values may be texts.
 
     Raises:
         SerdeError: It is not a `kind`; the message names the fields.
     """
     try:
-        made = msgspec.convert(value, kind, dec_hook=from_json_value, str_keys=True)
+        made = msgspec.convert(value, kind, strict=not lax, dec_hook=from_json_value, str_keys=True)
         check_fields(value, kind)
     except RecursionError:
         raise SerdeError(_DEPTH) from None
