@@ -126,6 +126,27 @@ def test_a_failing_edit_says_which_one_it_is():
     assert message.endswith("None of the 3 edits was applied")
 
 
+@pytest.mark.parametrize(
+    ("text", "old"),
+    [
+        ("1: one\n2: two\n", "3: two"),
+        ("10:00 start\n11:00 lunch\n", "12:00 lunch"),
+        ("x = {1: 'a', 2: 'b'}\n", "8: 'b'"),
+        ("| 1 | foo |\n| 2 | bar |\n", "3 | bar"),
+        ("v1\t100\nv2\t200\n", "3\t200"),
+        ("two\n1: one\n", "3: two"),
+    ],
+)
+def test_a_number_that_is_text_is_not_taken_for_that_of_a_line(text: str, old: str):
+    assert "was not found" in refusal(text, Edit(old, old + "!"))
+
+
+def test_the_number_of_a_line_tells_it_from_others():
+    text = "a:\n  x: 1\nb:\n  x: 1\n"
+    outcome = apply_edits(text, [Edit("4:  x: 1", "4:  x: 2")])
+    assert outcome.content == "a:\n  x: 1\nb:\n  x: 2\n"
+
+
 def test_removed_line_numbers_are_noted_once():
     edits = [Edit("     1\ta", "     1\tb"), Edit("     2\tb\n", "")]
     outcome = apply_edits("a\nc\n", [edits[0]])

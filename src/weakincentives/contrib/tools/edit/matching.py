@@ -45,12 +45,16 @@ class Wanted:
         new: What is to replace it.
         whole_lines: Accept it only where it begins and ends with lines.
         literal: If it is there exactly, replace it by exactly the new text, line ends included.
+        starts_line: Accept it only where a line begins.
+        line: Accept it only in this line, counted from 1.
     """
 
     old: str
     new: str
     whole_lines: bool = False
     literal: bool = False
+    starts_line: bool = False
+    line: int | None = None
 
     @cached_property
     def text(self) -> str:
@@ -142,9 +146,11 @@ def _searches(document: Document, wanted: Wanted) -> Iterator[tuple[Grade, _Sear
 
 
 def _fits(document: Document, wanted: Wanted, match: Match) -> bool:
-    return not wanted.whole_lines or (
-        document.is_line_start(match.start) and document.is_line_end(match.end)
-    )
+    if (wanted.whole_lines or wanted.starts_line) and not document.is_line_start(match.start):
+        return False
+    if wanted.line is not None and document.line_at(match.start) + 1 != wanted.line:
+        return False
+    return not wanted.whole_lines or document.is_line_end(match.end)
 
 
 def _apart(matches: Iterator[Match]) -> Iterator[Match]:

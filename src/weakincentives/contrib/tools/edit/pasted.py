@@ -65,6 +65,11 @@ class Gutter:
         """Return which lines have a number."""
         return [self._divided(line) is not None for line in lines]
 
+    def number(self, line: str) -> int | None:
+        """Return the number of a line; None if it has none."""
+        divided = self._divided(line)
+        return None if divided is None else divided[0]
+
     def removed(self, line: str) -> str:
         """Return a line without its number, if it has one."""
         divided = self._divided(line)
@@ -95,7 +100,10 @@ def without_gutters(wanted: Wanted) -> Iterator[Wanted]:
             continue
         old = "\n".join(lines) + ("\n" if wanted.ends_line else "")
         if old.strip():
-            yield replace(wanted, old=old, new=_stripped_new(gutter, wanted.new))
+            new = _stripped_new(gutter, wanted.new)
+            # one line such as `3: two` may just as well be text, unless it is that line
+            line = None if len(lines) > 1 or separator in _SURE else gutter.number(wanted.lines[0])
+            yield replace(wanted, old=old, new=new, starts_line=True, line=line)
 
 
 def check_new(wanted: Wanted) -> None:
