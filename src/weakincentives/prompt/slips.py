@@ -15,9 +15,9 @@ from weakincentives.serde import SerdeError, decode
 
 def meant(value: object, kind: Any) -> object:
     """Return the JSON of a `kind` without slips, as far as they are clear."""
-    if not isinstance(value, Mapping) or not is_dataclass(kind):
+    given = cast("Mapping[str, object] | None", value if isinstance(value, Mapping) else None)
+    if given is None or not is_dataclass(kind):
         return value
-    given = cast("Mapping[str, object]", value)
     hints = get_type_hints(kind)
     known = {each.name: each for each in fields(kind)}
     return {
@@ -47,7 +47,7 @@ def _meant_field(value: object, hint: Any) -> object:
 def _as_list(value: object, items: Any) -> object:
     """Return the list that was meant by what is none."""
     if isinstance(value, Mapping):
-        return [value] if is_dataclass(items) else value
+        return [cast("object", value)] if is_dataclass(items) else cast("object", value)
     if not isinstance(value, str):
         return value
     try:
