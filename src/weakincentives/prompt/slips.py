@@ -15,9 +15,9 @@ from weakincentives.serde import SerdeError, decode
 
 def meant(value: object, kind: Any) -> object:
     """Return the JSON of a `kind` without slips, as far as they are clear."""
-    given = cast("Mapping[str, object] | None", value if isinstance(value, Mapping) else None)
-    if given is None or not is_dataclass(kind):
-        return value
+    if not isinstance(value, Mapping) or not is_dataclass(kind):
+        return cast("object", value)
+    given = cast("Mapping[str, object]", value)
     hints = get_type_hints(kind)
     known = {each.name: each for each in fields(kind)}
     return {
