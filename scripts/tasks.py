@@ -128,9 +128,12 @@ def _check() -> None:
 
 def _pytest(tools: Environment, name: str, *arguments: str) -> None:
     """Run the tests and print pytest's own closing line."""
+    # the tests start hundreds of processes, each of which would compile the package anew
+    quick = {"PYTHONDONTWRITEBYTECODE": ""}
     # thousands of tests wait for a disk to have what they wrote: memory has it at once
     memory = Path("/dev/shm")
-    quick = {"TMPDIR": str(memory)} if "TMPDIR" not in os.environ and memory.is_dir() else {}
+    if "TMPDIR" not in os.environ and memory.is_dir():
+        quick["TMPDIR"] = str(memory)
     spread = ["-n", "2", "--dist", "loadgroup"]
     command = [tools.program("python"), "-m", "pytest", *spread, *arguments]
     with step(name):
