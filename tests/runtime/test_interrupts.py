@@ -25,6 +25,14 @@ class Note:
     text: str
 
 
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    """Ctrl-C is listened to, also where the tests run in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def press() -> None:
     """Press Ctrl-C."""
     signal.raise_signal(signal.SIGINT)
