@@ -1,11 +1,14 @@
 """Commands that start processes which do not want to end, and how to find these again."""
 
+import os
+import select
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
-from os import getpid
 from pathlib import Path
 
 _numbers = count(1)
+_PATIENCE = 60  # seconds that a killed process has to end, on a machine that is busy
 
 NESTED = """
 mkdir up
@@ -43,7 +46,7 @@ bomb 6
 class Mark:
     """A number of seconds that nobody else sleeps, to know processes by."""
 
-    seconds: str = field(default_factory=lambda: f"86{next(_numbers):03}.{getpid()}")
+    seconds: str = field(default_factory=lambda: f"86{next(_numbers):03}.{os.getpid()}")
 
     def script(self, text: str) -> list[str]:
         """Return the command that runs a script of this module."""
@@ -51,8 +54,20 @@ class Mark:
 
     def processes(self) -> list[str]:
         """Return the command lines of the processes that can be known by it."""
-        lines = (_command_line(each) for each in Path("/proc").iterdir() if each.name.isdigit())
-        return [line for line in lines if self.seconds in line]
+        return list(self._found().values())
+
+    def wait_for_killed(self) -> None:
+        """Wait for the end of processes that were killed; one that was not stays for long."""
+        for pid in self._found():
+            with suppress(ProcessLookupError):
+                descriptor = os.pidfd_open(pid)
+                select.select([descriptor], [], [], _PATIENCE)
+                os.close(descriptor)
+
+    def _found(self) -> dict[int, str]:
+        numbers = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
+        lines = {number: _command_line(number) for number in numbers}
+        return {number: line for number, line in lines.items() if self.seconds in line}
 
 
 @dataclass(frozen=True)
@@ -65,8 +80,8 @@ class TimeIsUpWith:
         return 1e5 if self.path.exists() else 0.0
 
 
-def _command_line(process: Path) -> str:
+def _command_line(process: int) -> str:
     try:
-        return (process / "cmdline").read_bytes().decode(errors="replace")
+        return Path(f"/proc/{process}/cmdline").read_bytes().decode(errors="replace")
     except OSError:
         return ""

@@ -155,6 +155,7 @@ def test_a_supervisor_that_does_not_answer_is_no_result(
     script = "setsid sleep {mark} & kill -STOP $PPID; : > ready; echo; exec sleep {mark}"
     with pytest.raises(SandboxUnavailableError, match="did not answer"):
         sandbox.exec(mark.script(script))
+    mark.wait_for_killed()  # whose parent is stopped, or gone
     assert mark.processes() == []
 
 
