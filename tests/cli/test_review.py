@@ -32,6 +32,17 @@ def test_changes_are_applied_and_taken_back(wink: Wink, project: Path, place: Pa
     assert not (project / "new.txt").exists()
 
 
+def test_what_was_applied_is_applied_once_and_taken_back_at_once(
+    wink: Wink, project: Path, place: Path
+):
+    wink("review", place, "--apply")
+    done = wink("review", place, "--apply")
+    assert done.code == 0
+    assert f"Nothing to apply: {project} has all of it already." in done.err
+    assert "the original is as it was" not in wink("review", place).err
+    assert "Taken back: 2 paths changed" in wink("review", place, "--undo").err
+
+
 def test_without_a_wish_the_patch_is_printed_and_the_changes_still_wait(
     wink: Wink, project: Path, place: Path
 ):
@@ -88,7 +99,7 @@ def test_copies_are_listed_and_removed(wink: Wink, project: Path, place: Path, c
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("nowhere",), 1, "No working copy is at"),
+        (("nowhere",), 1, "wink review lists the copies that there are"),
         (("--apply",), 2, "PLACE is missing"),
         (("x", "--undo", "--apply"), 2, "--undo goes alone"),
         (("x", "--patch", "a/b/c"), 2, "No directory for the patch"),

@@ -51,6 +51,9 @@ def test_what_is_in_conflict_can_be_left_out(project: Path, script: Script, copi
     assert "conflict: calc.py" in done.out
     assert "[a]pply all but 1 in conflict" in done.out
     assert (project / "docs" / "new.md").read_text() == "new\n"
+    assert "; what is in conflict is as it was." in done.out
+    assert "; the original is as it was" not in done.out
+    assert f"wink review {copies()[0]} --undo" in done.out
     assert (project / "calc.py").read_text() == f"{CALC}# mine\n"
     assert len(copies()) == 1
     assert "\x1b[32m" not in done.out

@@ -1,8 +1,10 @@
 """Strangers' text on a terminal: seen, never obeyed."""
 
+import errno
+
 import pytest
 
-from weakincentives.cli.terminal import one_line, plain
+from weakincentives.cli.terminal import one_line, plain, sentence
 
 
 def test_control_characters_are_shown_and_not_obeyed():
@@ -13,6 +15,14 @@ def test_control_characters_are_shown_and_not_obeyed():
 @pytest.mark.parametrize("character", ["\u202e", "\u2066", "\u200b", "\ufeff"])
 def test_characters_that_turn_or_hide_text_are_shown(character: str):
     assert plain(f"a{character}b") == f"a<U+{ord(character):04X}>b"
+
+
+def test_an_error_of_the_system_is_a_fact_and_a_path():
+    error = PermissionError(errno.EACCES, "Permission denied", "a b.txt")
+    assert sentence(error) == "Permission denied: 'a b.txt'"
+    assert sentence(OSError(errno.ENOSPC, "No space left")) == "No space left"
+    assert sentence(ValueError("one\n two")) == "one two"
+    assert sentence(KeyboardInterrupt()) == "KeyboardInterrupt"
 
 
 def test_other_text_stays_as_it_is():

@@ -14,8 +14,8 @@ import click
 
 from weakincentives.cli.diff_view import show_diff
 from weakincentives.cli.quantities import counted
-from weakincentives.cli.terminal import is_terminal, plain
-from weakincentives.contrib.review import Conflict, ConflictError, Review
+from weakincentives.cli.terminal import is_terminal, plain, sentence
+from weakincentives.contrib.review import Applied, Conflict, ConflictError, Review
 from weakincentives.errors import WinkError
 from weakincentives.filesystem.paths import shown
 
@@ -110,6 +110,7 @@ class Decision:
         self._review = review
         self._is_silent = is_silent
         self._is_end = is_end
+        self._told: frozenset[Conflict] = frozenset()
 
     def settle(self, wish: Wish) -> Settled:
         """Show the changes, find out what is wanted, and do it."""
@@ -187,19 +188,16 @@ class Decision:
                 case _:
                     return self._keep()
         except ConflictError as error:
-            self._tell_conflicts(error.conflicts)
+            self._tell_conflicts([each for each in error.conflicts if each not in self._told])
             self._say("Nothing was applied.")
             return "conflict"
         except (WinkError, OSError, ValueError) as error:
-            self._say(f"wink: {' '.join(str(error).split())}")
+            self._say(f"wink: {sentence(error)}")
             return "failed"
 
     def _apply(self, leave_out: Sequence[Conflict]) -> Result:
-        original = self._review.copy.original
         if not leave_out:
-            applied = self._review.apply()
-            self._say(f"Applied to {original}: {counted(len(applied.paths), 'path')} changed.")
-            self._say(f"To take it back: {self._command('--undo')}  (--discard removes the copy)")
+            self._tell_applied(self._review.apply())
             return "applied"
         avoided = {each.path for each in leave_out}
         paths = _beside(
@@ -210,10 +208,17 @@ class Decision:
         if not paths:
             self._say("All of it is in conflict: nothing was applied.")
             return "conflict"
-        applied = self._review.apply(paths)
-        self._say(f"Applied to {original}: {counted(len(applied.paths), 'path')} changed.")
-        self._keep()
+        self._tell_applied(self._review.apply(paths))
+        self._keep(but="; what is in conflict is as it was")
         return "applied-partly"
+
+    def _tell_applied(self, applied: Applied) -> None:
+        original = self._review.copy.original
+        if applied.paths:
+            self._say(f"Applied to {original}: {counted(len(applied.paths), 'path')} changed.")
+        else:
+            self._say(f"Nothing to apply: {original} has all of it already.")
+        self._say(f"To take it back: {self._command('--undo')}  (--discard removes the copy)")
 
     def _save(self, patch: Path | None) -> Result:
         assert patch is not None
@@ -224,8 +229,11 @@ class Decision:
         self._say(f"Saved; to apply it: git apply {shlex.quote(str(saved))}")
         return "patched"
 
-    def _keep(self) -> Result:
-        self._say(f"The changes wait in {self._review.copy.root}; the original is as it was.")
+    def _keep(self, but: str | None = None) -> Result:
+        """Say where the changes are; after a run nobody has touched the original."""
+        if but is None:
+            but = "; the original is as it was" if self._is_end else ""
+        self._say(f"The changes wait in {self._review.copy.root}{but}.")
         for option, use in (
             ("--apply", "to apply them"),
             ("--patch FILE", "to save them as a patch"),
@@ -249,6 +257,7 @@ class Decision:
             self._say(f"Not offered: {names}{more}")
 
     def _tell_conflicts(self, conflicts: Sequence[Conflict]) -> None:
+        self._told |= frozenset(conflicts)
         for each in conflicts:
             self._say(f"conflict: {plain(str(each))}")
 

@@ -16,6 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from weakincentives import __version__
+from weakincentives.cli.terminal import sentence
 from weakincentives.errors import WinkError
 
 _FAILED, _MISUSED, _BUG, _INTERRUPTED = 1, 2, 70, 130
@@ -132,7 +133,7 @@ def _explain(error: Exception) -> int:
         case click.ClickException():
             return _say(error.format_message(), error.exit_code)
         case WinkError() | OSError():
-            return _say(str(error), _FAILED)
+            return _say(sentence(error), _FAILED)
         case _:
             return _say(f"this is a bug, please report it: {error!r} (WINK_TRACEBACK=1)", _BUG)
 

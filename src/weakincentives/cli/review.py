@@ -9,7 +9,7 @@ import click
 from weakincentives.cli.deciding import CONFLICT, Decision, Wish
 from weakincentives.cli.terminal import plain
 from weakincentives.cli.wishes import wish_of, wish_options
-from weakincentives.contrib.review import ConflictError, CopyError, Review, open_copy
+from weakincentives.contrib.review import ConflictError, CopyError, Review, WorkingCopy, open_copy
 
 _PATTERN = "wink-run-*"
 
@@ -41,10 +41,18 @@ def command(
         return
     if undo and wish.action != "ask":
         raise click.UsageError("--undo goes alone; leave out the other")
-    with Review(open_copy(place)) as review:
+    with Review(_opened(place)) as review:
         code = _undo(review, as_json=as_json) if undo else _decide(review, wish, as_json=as_json)
     if code:
         raise click.exceptions.Exit(code)
+
+
+def _opened(place: Path) -> WorkingCopy:
+    try:
+        return open_copy(place)
+    except CopyError as error:
+        hint = "wink review lists the copies that there are"
+        raise click.ClickException(f"{error}; {hint}") from error
 
 
 def _decide(review: Review, wish: Wish, *, as_json: bool) -> int:

@@ -24,6 +24,7 @@ from weakincentives.adapters import (
 )
 from weakincentives.cli.run_progress import Progress
 from weakincentives.cli.run_view import View
+from weakincentives.cli.terminal import sentence
 from weakincentives.contrib.review import WorkingCopy
 from weakincentives.contrib.tools import FilesystemSection
 from weakincentives.contrib.tools.dialects import DialectName
@@ -178,7 +179,7 @@ class Job:
         return Outcome(
             status="done" if error is None else "cancelled" if is_cancelled else "failed",
             answer="" if response is None else response.text,
-            error=None if error is None else _sentence(error),
+            error=None if error is None else _explained(error),
             advice=next((_ADVICE[kind] for kind in _ADVICE if isinstance(error, kind)), None),
             signal=seen,
             steps=0 if response is None else response.steps,
@@ -196,7 +197,7 @@ class Job:
         try:
             path = dump_session_tree(self._session, self._plan.dump, filesystem)
         except (WinkError, OSError, ValueError) as error:
-            problem = _sentence(error)
+            problem = _explained(error)
         return replace(outcome, dump=path, dump_error=problem)
 
 
@@ -224,6 +225,6 @@ def _cancelled_by_signals(token: CancellationToken) -> Generator[list[int], None
             signal.signal(number, handler)
 
 
-def _sentence(error: BaseException) -> str:
+def _explained(error: BaseException) -> str:
     notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
-    return " ".join(f"{str(error) or type(error).__name__}{notes}".split())
+    return f"{sentence(error)}{notes}"

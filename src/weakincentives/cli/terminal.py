@@ -35,6 +35,14 @@ def one_line(text: str, width: int) -> str:
     return joined if len(joined) <= width else f"{joined[: max(0, width - 3)]}..."
 
 
+def sentence(error: BaseException) -> str:
+    """Return what a person is told about an error: a fact, and no number, in one line."""
+    if isinstance(error, OSError) and error.strerror:
+        place = "" if error.filename is None else f": {os.fsdecode(error.filename)!r}"
+        return f"{error.strerror}{place}"
+    return " ".join((str(error) or type(error).__name__).split())
+
+
 def _visible(character: str) -> str:
     number = ord(character)
     if number < 0x20:

@@ -58,7 +58,8 @@ class Applied:
 
     def __str__(self) -> str:
         """Return how many there are."""
-        return f"{len(self.paths)} paths changed"
+        number = len(self.paths)
+        return f"{number} path{'' if number == 1 else 's'} changed"
 
 
 class Review:
