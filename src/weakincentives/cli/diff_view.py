@@ -29,6 +29,8 @@ _PROMPT_LINES = 4
 
 def show_diff(diff: Diff) -> None:
     """Print a diff on standard output: for people on a terminal, else the patch itself."""
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] # it may be closed
+        return
     if not is_terminal(sys.stdout):
         stream = sys.stdout.buffer  # a patch is bytes
         for chunk in diff.patch_chunks():

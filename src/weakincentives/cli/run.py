@@ -125,10 +125,19 @@ def _plan(task: str, settings: Settings, dialect: DialectName, *, no_dump: bool)
 
 
 def _task(task: str) -> str:
-    said = sys.stdin.read() if task == "-" else task
+    said = _typed() if task == "-" else task
     if not said.strip():
         raise ConfigError("The task is empty; say what is to be done")
     return said
+
+
+def _typed() -> str:
+    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] # it may be closed
+        raise ConfigError("The task cannot be read; standard input is closed")
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"The task is not UTF-8: {error.reason}; convert it") from error
 
 
 def _view(cancellation: CancellationToken, *, as_json: bool, quiet: bool) -> View:

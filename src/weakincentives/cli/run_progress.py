@@ -113,6 +113,11 @@ def _argument(params: Mapping[str, Any]) -> str:
     return ""
 
 
+def said_by(event: ToolInvoked) -> str:
+    """Return what came of a call in words; one that was stopped has only its error."""
+    return event.result_message or event.error or ""
+
+
 def took(event: ToolInvoked) -> str:
     """Return how long a call took."""
     return brief_time(event.duration_ms)

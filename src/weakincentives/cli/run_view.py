@@ -15,7 +15,7 @@ from rich.text import Text
 
 from weakincentives.adapters import ModelResponded, RequestRetried
 from weakincentives.cli.quantities import brief_time
-from weakincentives.cli.run_progress import CHANGES, Progress, target_of, took
+from weakincentives.cli.run_progress import CHANGES, Progress, said_by, target_of, took
 from weakincentives.cli.terminal import is_terminal, one_line, wants_colour
 from weakincentives.filesystem import MountProgress
 from weakincentives.runtime import ToolInvoked
@@ -162,7 +162,7 @@ class LinesView:
         text.append(f"  {took(event)}", "dim")
         self._line(text)
         if not good:
-            self._line(Text(f"    {one_line(event.result_message, self._width() - 4)}", "red"))
+            self._line(Text(f"    {one_line(said_by(event), self._width() - 4)}", "red"))
 
     def _retried(self, event: RequestRetried) -> None:
         wait = brief_time(event.delay * 1000)
@@ -182,12 +182,12 @@ class JsonView:
     def __init__(self, stop: Callable[[str], None], stream: IO[str] | None = None) -> None:
         """Write to `stream`; `stop` is called when nobody reads any more."""
         self._stop = stop
-        self._stream = sys.stdout if stream is None else stream
-        self._is_closed = False
+        self._stream: IO[str] | None = sys.stdout if stream is None else stream
+        self._is_closed = self._stream is None
 
     def told(self, event: str, facts: Mapping[str, object], sentence: str | None = None) -> None:
         """Say it in data."""
-        if self._is_closed:
+        if self._stream is None or self._is_closed:
             return
         line = json.dumps({"event": event, **facts}, default=str)
         try:
@@ -237,7 +237,7 @@ class JsonView:
             "params": dict(event.params),
             "paths": list(event.paths),
             "success": event.success,
-            "message": event.result_message,
+            "message": said_by(event),
             "duration_ms": round(event.duration_ms, 3),
         }
         self.told("tool", facts)
