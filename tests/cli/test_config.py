@@ -1,5 +1,6 @@
 """Settings of a run: a file, the environment, options, and who wins."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,12 @@ def test_a_file_that_was_named_must_be_there(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"none.toml cannot be read"):
         load_settings(tmp_path, environment={"WINK_CONFIG": missing}, options={})
     assert load_settings(tmp_path, environment={}, options={}) == Settings({})
+
+
+def test_a_pipe_in_the_place_of_the_file_is_not_waited_for(tmp_path: Path):
+    os.mkfifo(tmp_path / "wink.toml")
+    with pytest.raises(ConfigError, match="is not a file"):
+        load_settings(tmp_path, environment={}, options={})
 
 
 def test_what_is_not_toml_says_where_it_breaks(tmp_path: Path):

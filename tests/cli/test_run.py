@@ -100,7 +100,8 @@ def test_a_conflict_is_shown_and_nothing_is_overwritten(
     steps = script(edit(), write("new.txt"), shell("sh", "-c", person), "Done.")
     done = run(wink, project, steps, "--apply", "--sandbox", "local")
     assert done.code == 4
-    assert "conflict: calc.py: modified in the copy, modified in the original" in done.err
+    conflict = "conflict: calc.py: modified in the copy, modified in the original"
+    assert done.err.splitlines().count(conflict) == 1
     assert (project / "calc.py").read_text() == f"{CALC}# mine\n"
     assert not (project / "new.txt").exists()
     assert len(copies()) == 1
@@ -144,6 +145,14 @@ def test_bounds_end_a_run_with_one_line_that_says_which_to_raise(
     assert done.code == 1
     [line] = [each for each in done.err.splitlines() if each.startswith("wink:")]
     assert re.search(says, line), line
+
+
+def test_a_call_that_the_deadline_ends_says_why(wink: Wink, project: Path, script: Script):
+    options = ("--deadline", "0.5s", "--sandbox", "local", "--json")
+    done = run(wink, project, script(shell("sleep", "30"), "Done."), *options)
+    [call] = [each for each in done.events if each["event"] == "tool"]
+    assert not call["success"]
+    assert call["message"].startswith("DeadlineExceededError: ")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -295,7 +304,7 @@ def test_a_script_that_makes_no_sense_is_one_line(
     if text is not None:
         path.write_text(text)
     done = run(wink, project, f"scripted:{path}")
-    assert (done.code, copies()) == (1, [])
+    assert (done.code, copies()) == (2, [])
     assert done.err.startswith(f"wink: {says}")
     assert done.err.count("\n") == 1
 
@@ -305,7 +314,7 @@ def test_a_script_that_makes_no_sense_is_one_line(
 
 def misuse(wink: Wink, *arguments: str | Path) -> str:
     done = wink("run", *arguments)
-    assert done.code in {1, 2}
+    assert done.code == 2
     assert done.out == ""
     assert done.err.startswith("wink: ")
     assert done.err.count("\n") == 1
@@ -351,6 +360,13 @@ def test_an_empty_task_is_refused(wink: Wink, project: Path, script: Script):
     assert "The task is empty" in misuse(
         wink, " ", "--workspace", project, "--model", script("Done.")
     )
+
+
+def test_a_workspace_around_the_temporary_directory_says_what_to_set(
+    wink: Wink, tmp_path: Path, script: Script
+):
+    said = misuse(wink, "x", "--workspace", tmp_path, "--model", script("Done."))
+    assert said.endswith("; set TMPDIR to a directory elsewhere\n")
 
 
 def test_two_wishes_are_one_too_many(wink: Wink, project: Path):

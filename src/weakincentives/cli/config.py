@@ -161,6 +161,8 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Set
 
 
 def _from_file(place: Path, *, is_named: bool) -> Iterator[tuple[str, Setting]]:
+    if not is_named and place.exists() and not place.is_file():
+        raise ConfigError(f"{place} is not a file; remove it, or name another with --config")
     try:
         table: dict[str, Any] = tomllib.loads(place.read_text(encoding="utf-8"))
     except OSError as error:

@@ -3,7 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import click
+
 from weakincentives.adapters import (
+    AdapterError,
     AuthenticationError,
     ProviderAdapter,
     RecordingAdapter,
@@ -16,6 +19,12 @@ from weakincentives.contrib.tools.dialects import DialectName, dialect_for
 _SCRIPTED = "scripted"
 
 
+class ModelError(click.ClickException):
+    """The model that is named cannot be asked; nothing has been done."""
+
+    exit_code = 2
+
+
 def model_of(
     settings: Settings, environment: Mapping[str, str], record: Path | None = None
 ) -> ProviderAdapter:
@@ -23,8 +32,7 @@ def model_of(
 
     Raises:
         ConfigError: No model is named, or its key is missing.
-        AdapterError: The model is not known, or something for it is not installed.
-        FileExistsError: The recording would replace a file.
+        ModelError: The model is not known, or something for it is not installed.
     """
     name = settings["model"]
     if name is None:
@@ -32,7 +40,10 @@ def model_of(
             "No model is given; say --model openai:MODEL or set WINK_MODEL;"
             " without a key: wink demo"
         )
-    adapter = _adapter(name, settings, environment)
+    try:
+        adapter = _adapter(name, settings, environment)
+    except AdapterError as error:
+        raise ModelError(str(error)) from error
     if record is None:
         return adapter
     if record.exists():

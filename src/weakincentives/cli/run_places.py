@@ -36,8 +36,7 @@ def copy_of(original: Path, exclude: Sequence[str], view: View) -> WorkingCopy:
     """Return a copy of the directory to work in, and show how far it has come meanwhile.
 
     Raises:
-        ConfigError: The directory is too large.
-        CopyError: There is no place for it.
+        ConfigError: The directory is too large, or there is no place for the copy.
     """
     try:
         with view.copying() as progress:
@@ -45,6 +44,9 @@ def copy_of(original: Path, exclude: Sequence[str], view: View) -> WorkingCopy:
     except LimitExceededError as error:
         fact = str(error).partition(";")[0]
         raise ConfigError(f"{fact}; leave something out with --exclude") from error
+    except CopyError as error:
+        fact = str(error).partition(";")[0]
+        raise ConfigError(f"{fact}; set TMPDIR to a directory elsewhere") from error
 
 
 def dump_place(given: str | None, environment: Mapping[str, str]) -> Path:
