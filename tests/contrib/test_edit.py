@@ -147,6 +147,12 @@ def test_the_number_of_a_line_tells_it_from_others():
     assert outcome.content == "a:\n  x: 1\nb:\n  x: 2\n"
 
 
+def test_the_closest_line_is_found_by_the_words_that_only_it_has():
+    text = "".join(f"line {number} of the file with some text\n" for number in range(1_000, 3_000))
+    told = refusal(text, Edit("line 2345 of the file with some txt", "x"))
+    assert "The closest text is at line 1346:" in told
+
+
 def test_removed_line_numbers_are_noted_once():
     edits = [Edit("     1\ta", "     1\tb"), Edit("     2\tb\n", "")]
     outcome = apply_edits("a\nc\n", [edits[0]])

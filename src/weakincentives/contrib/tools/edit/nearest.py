@@ -163,15 +163,16 @@ def _telling(lines: Sequence[str], side: str) -> list[tuple[str, str]]:
 
 
 def _by_words(document: Document, lines: Sequence[str]) -> Region | None:
-    """Return the region whose line shares most words with the longest of `lines`."""
+    """Return the region whose line shares most words, rare ones above all, with the longest one."""
     longest = max(range(len(lines)), key=lambda number: len(lines[number].strip()))
     line = lines[longest].strip()[:_MAX_COMPARED]
     words = sorted(set(_WORD.findall(line)), key=lambda word: (-len(word), word))[:_MAX_WORDS]
     scores: Counter[int] = Counter()
     columns: dict[int, int] = {}
     for word in words:
-        for number, column in dict(islice(_occurrences(document, word), _MAX_PLACES)).items():
-            scores[number] += len(word)
+        found = dict(islice(_occurrences(document, word), _MAX_PLACES))
+        for number, column in found.items():
+            scores[number] += len(word) * 1000 // len(found)  # rare ones tell more
             columns.setdefault(number, column)
     rated = [
         (_likeness(document.lines[number], line, columns[number]), -number)
