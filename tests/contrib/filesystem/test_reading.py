@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from tests.contrib.filesystem.asking import PLAIN, ask, bench_of, make_link, refusal
 from weakincentives.contrib.tools.edit import Edit, apply_edits
-from weakincentives.contrib.tools.requests import ReadFileParams, ReadManyParams
+from weakincentives.contrib.tools.requests import GrepParams, ReadFileParams, ReadManyParams
 from weakincentives.contrib.tools.results import ReadFileResult
 from weakincentives.contrib.tools.speech import Speech
+from weakincentives.contrib.tools.workbench import ToolSettings
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import (
     BaseFilesystem,
@@ -350,3 +351,19 @@ def test_pages_of_files_larger_than_one_look_are_the_same(lengths: list[int], li
     parts = list(pages(fs, limit, 50_000))
     shown = "".join(part.content for part in parts)
     assert shown == "".join(line[:2_000] + "\n" for line in text.split("\n")[:-1])
+
+
+def test_a_writing_that_takes_more_tokens_is_shown_in_smaller_pages(fs: Filesystem):
+    line = "\u6f22\u5b57" * 20
+    fs.write("a.txt", "".join(f"{line}{number}\n" for number in range(200)))
+    settings = ToolSettings(max_tokens=2_000)
+    whole, pages, offset = "", 0, 0
+    while offset is not None:
+        answer = ask(fs, ReadFileParams("a.txt", offset=offset), settings=settings)
+        assert settings.tokens(answer.message) <= 2_000
+        whole, pages, offset = whole + answer.value.content, pages + 1, answer.value.next_offset
+    assert whole == fs.read_bytes("a.txt").content.decode()
+    assert pages > 4
+    found = ask(fs, GrepParams(line[:2]), settings=settings)
+    assert settings.tokens(found.message) <= 2_000
+    assert found.value.truncated

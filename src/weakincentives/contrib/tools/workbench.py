@@ -1,14 +1,28 @@
 """What a request is carried out with: the files, the settings, and how tools are called."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import ceil
 from typing import Any, TypeAlias
 
+from weakincentives.contrib.tools.requests import (
+    GlobParams,
+    GrepParams,
+    LsParams,
+    ReadFileParams,
+    ReadManyParams,
+    TreeParams,
+)
 from weakincentives.contrib.tools.speech import Speech
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import Filesystem, PathEscapeError, normalize_path
 from weakincentives.filesystem.paths import shown, unshown
 from weakincentives.prompt import ToolContext, ToolResult
+
+_REPEATABLE = frozenset(
+    {GlobParams, GrepParams, LsParams, ReadFileParams, ReadManyParams, TreeParams}
+)
+_TRIES = 3  # to show little enough of what is looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +32,12 @@ class ToolSettings:
     Args:
         ascii_paths: What is created must have a name of ASCII characters.
         max_characters: Characters in one result.
-        max_tokens: Tokens in one result, at about `characters_per_token`.
+        max_tokens: Tokens in one result, as `tokens` estimates them.
         max_line_characters: Characters shown of one line.
         max_entries: Entries shown of one listing, paths of one search by name.
         max_matches: Matches shown of one search.
         max_media_bytes: How large a picture may be to be handed to a model.
-        characters_per_token: How tokens are estimated.
+        characters_per_token: ASCII characters in a token; any other character is taken for one.
     """
 
     ascii_paths: bool = True
@@ -39,6 +53,11 @@ class ToolSettings:
     def budget(self) -> int:
         """How many characters one result may have."""
         return min(self.max_characters, int(self.max_tokens * self.characters_per_token))
+
+    def tokens(self, text: str) -> int:
+        """Return about how many tokens a text has."""
+        plain = len(text) if text.isascii() else len(text.encode("ascii", "ignore"))
+        return ceil(plain / self.characters_per_token) + len(text) - plain
 
 
 DEFAULT_SETTINGS = ToolSettings()
@@ -63,7 +82,17 @@ class Workbench:
         performer = self.performers.get(type(request))
         if performer is None:
             raise ToolValidationError(f"Not available here: {type(request).__name__}")
-        return performer(request, self)
+        result = performer(request, self)
+        if type(request) in _REPEATABLE:
+            for _ in range(_TRIES):
+                tokens = self.settings.tokens(result.message)
+                if tokens <= self.settings.max_tokens:
+                    break
+                # the writing takes more tokens than was thought: less of it is shown
+                room = len(result.message) * self.settings.max_tokens // tokens
+                less = replace(self.settings, max_characters=max(room, 1))
+                result = performer(request, replace(self, settings=less))
+        return result
 
     def path(self, given: str) -> str:
         """Return the path in the workspace that a model means.
