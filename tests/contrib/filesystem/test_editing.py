@@ -326,3 +326,17 @@ def test_an_edit_that_fails_halfway_is_taken_back_on_any_filesystem():
     with pytest.raises(OSError, match="broken"):
         edit_file(EditFileParams("a", "one", "two"), bench_on(fs))
     assert tree_of(fs.backend) == before
+
+
+@pytest.mark.parametrize(
+    ("edits", "fact"),
+    [
+        ((TextEdit("x", "y" * 40_000, replace_all=True),), "would become too long: 'yyy"),
+        ((TextEdit("x", "xx", replace_all=True),) * 40, "is in too many places: 'x'"),
+    ],
+)
+def test_a_short_edit_cannot_make_a_file_huge(
+    workspace: Workspace, edits: tuple[TextEdit, ...], fact: str
+):
+    workspace.fs.write("a.txt", "x\n" * 1_000)
+    assert fact in workspace.refused(EditFileParams("a.txt", edits=edits))

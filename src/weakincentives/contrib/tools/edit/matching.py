@@ -97,17 +97,16 @@ def find(
     Args:
         document: Where to look.
         wanted: What to look for.
-        every: Find all places that do not overlap, instead of counting all up to a limit.
-        most: The limit.
+        every: Find places that do not overlap, instead of counting all.
+        most: How many of them.
     """
-    limit = None if every else most + 1
     for grade, search in _searches(document, wanted):
         places = (each for each in search() if _fits(document, wanted, each))
         if every:
             places = _apart(places)
-        matches = list(islice(places, limit))
+        matches = list(islice(places, most + 1))
         if matches:
-            return Found(grade, matches[:most] if limit else matches, len(matches) == limit)
+            return Found(grade, matches[:most], len(matches) > most)
     return None
 
 

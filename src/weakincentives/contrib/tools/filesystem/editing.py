@@ -31,6 +31,7 @@ from weakincentives.contrib.tools.requests import EditFileParams
 from weakincentives.contrib.tools.results import EditFileResult, FileChange
 from weakincentives.contrib.tools.workbench import Workbench
 from weakincentives.errors import ToolValidationError
+from weakincentives.filesystem.diffs.patch import MAX_TEXT
 from weakincentives.prompt import ToolResult
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -47,7 +48,8 @@ def edit_file(request: EditFileParams, bench: Workbench) -> ToolResult[EditFileR
     return changed_text(
         bench,
         path,
-        lambda text: apply_edits(text, edits),
+        # no longer than what can be changed in part again
+        lambda text: apply_edits(text, edits, room=max(MAX_TEXT - len(text), 0)),
         may_create=not edits[0].old,
         dry_run=request.dry_run,
     )
