@@ -75,6 +75,13 @@ def test_what_will_not_pass_is_not_tried_again(error: ProviderError):
     assert len(adapter.requests) == 1
 
 
+def test_who_is_not_waited_for_says_when_to_come_back():
+    adapter = ScriptedAdapter([ThrottledError("come back later", retry_after=3600.0)])
+    with pytest.raises(ThrottledError) as caught:
+        adapter.evaluate(prompt(), session=Session(), options=patient(lambda _: None))
+    assert caught.value.__notes__ == ["It may be tried again in 3600 s"]
+
+
 def test_each_request_has_its_own_retries():
     waits: list[float] = []
     call = ToolCall("read_file", {"path": "a"})

@@ -135,6 +135,8 @@ class Questions:
         if delay is None:
             if retries:
                 error.add_note(f"It was tried {retries + 1} times")
+            if error.retry_after:
+                error.add_note(f"It may be tried again in {error.retry_after:.0f} s")
             raise error
         self._bounds.check("Request")
         left = self._bounds.seconds_left()
