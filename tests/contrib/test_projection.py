@@ -209,7 +209,7 @@ def test_it_goes_into_json_and_back(bench: Bench):
     bench.files.write("a/b.txt", "1")
     bench.session[VirtualFileSystem].seed(bench.known)
     snapshot = bench.session.snapshot()
-    again = Snapshot.from_json(snapshot.to_json(), types=[VirtualFileSystem])
+    again = Snapshot.from_json(snapshot.to_json())
     other = Session()
     other.restore(again)
     assert select_latest(other, VirtualFileSystem) == bench.known

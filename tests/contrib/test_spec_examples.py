@@ -157,7 +157,7 @@ def test_003_coordinated_snapshots(tmp_path: Path, kind: type[VfsSection]):
 
 def test_003_resuming_with_a_different_backend(tmp_path: Path):
     session = Session()
-    with HostWorkspaceSection() as section:
+    with HostWorkspaceSection(session=session) as section:
         section.filesystem.write("code.py", "v1")
         session[SomeSlice].append(SomeSlice(1))
         jsonl_path = dump_session_tree(session, tmp_path / "dumps", filesystem_section=section)

@@ -24,7 +24,6 @@ from weakincentives.cli.demo_script import (
     Turn,
 )
 from weakincentives.cli.demo_steps import Line, Look, Step, StoryError, diff_lines, line, said
-from weakincentives.contrib.tools import VirtualFileSystem
 from weakincentives.contrib.tools.sections import FilesystemSection
 from weakincentives.contrib.tools.shell import shell_performers
 from weakincentives.filesystem import (
@@ -169,7 +168,7 @@ class Story:
         if path is None:
             raise StoryError("There was nothing to dump")
         with InMemoryFilesystem() as memory:
-            loaded = load_session(path, types=[VirtualFileSystem], filesystem=memory)
+            loaded = load_session(path, filesystem=memory)
             _check_same("The dump holds other files", repaired, tree_hash(memory))
         seconds = time.perf_counter() - started
         calls = len(loaded[ToolInvoked].all())

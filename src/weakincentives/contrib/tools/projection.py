@@ -23,6 +23,7 @@ from weakincentives.filesystem import (
 )
 from weakincentives.filesystem.text import is_binary
 from weakincentives.runtime.session import Reducer
+from weakincentives.runtime.session.snapshots import loadable
 
 FileEncoding = str
 """How the bytes of a file are to be taken: "utf-8" or "binary"."""
@@ -70,6 +71,7 @@ class VfsFile:
     fingerprint: str | None = None
 
 
+@loadable
 @dataclass(frozen=True, slots=True)
 class VirtualFileSystem:
     """The files of a workspace, sorted by path.

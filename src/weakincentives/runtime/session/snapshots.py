@@ -1,13 +1,14 @@
 """Snapshots: all slices of a session at one moment, as a value and as JSON.
 
 The JSON names the type of each slice. Loading it looks these names up among the
-types that the caller gives: nothing named in the data is imported or called.
+types that the caller gives, and those of this package: nothing named in the data is
+imported or called.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from weakincentives.errors import WinkError
@@ -20,7 +21,15 @@ from weakincentives.serde import SerdeError, convert, decode, encode
 FORMAT = "wink-session"
 VERSION = 1
 
-_KNOWN: tuple[type[Any], ...] = (FilesystemSnapshot, PromptExecuted, PromptRendered, ToolInvoked)
+KindT = TypeVar("KindT", bound=type[Any])
+
+_KNOWN: list[type[Any]] = [FilesystemSnapshot, PromptExecuted, PromptRendered, ToolInvoked]
+
+
+def loadable(kind: KindT) -> KindT:
+    """Let slices of a type be loaded unnamed: one of this package that this layer cannot see."""
+    _KNOWN.append(kind)
+    return kind
 
 
 class SnapshotFormatError(WinkError, ValueError):
