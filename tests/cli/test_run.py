@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from tests.cli.workplace import CALC, FIXED, Script, Wink, edit, shell, write
 from weakincentives.contrib.tools import VirtualFileSystem
 from weakincentives.filesystem import InMemoryFilesystem
-from weakincentives.runtime import PromptExecuted, PromptRendered, ToolInvoked
+from weakincentives.runtime import ToolInvoked
 from weakincentives.runtime.session import load_session
 
 Copies = Callable[[], list[Path]]
@@ -145,6 +146,9 @@ def test_bounds_end_a_run_with_one_line_that_says_which_to_raise(
     assert done.code == 1
     [line] = [each for each in done.err.splitlines() if each.startswith("wink:")]
     assert re.search(says, line), line
+    assert line.endswith("; what was done so far is kept")
+    done = run(wink, project, script(step, write("x"), "Done."), option, value, "--discard")
+    assert "is kept" not in done.err
 
 
 def test_a_call_that_the_deadline_ends_says_why(wink: Wink, project: Path, script: Script):
@@ -242,8 +246,7 @@ def test_the_dump_has_the_session_and_the_files(
     assert path.with_suffix(".fs.zip").exists()
     assert str(path) in done.err
     files = InMemoryFilesystem()
-    types = [VirtualFileSystem, ToolInvoked, PromptRendered, PromptExecuted]
-    session = load_session(path, types, filesystem=files)
+    session = load_session(path, filesystem=files)
     assert [each.tool for each in session[ToolInvoked].all()] == ["edit_file"]
     assert files.read("calc.py").content == FIXED
 
@@ -269,6 +272,47 @@ def test_a_dump_that_cannot_be_written_costs_nobody_the_work(
 
 
 # --- recordings and scripts ---
+
+
+UNPRIVILEGED = """
+import io, os, sys
+from contextlib import redirect_stdout, suppress
+from weakincentives.cli.main import main
+if os.getuid() == 0:  # who may read everything finds nothing closed
+    with redirect_stdout(io.StringIO()), suppress(SystemExit):
+        main(sys.argv[1:])  # what is imported on the way may not be readable then
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+main(sys.argv[1:])
+"""
+
+
+def test_a_directory_that_is_closed_costs_nobody_the_dump():
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place)
+        (root / "project" / "closed").mkdir(parents=True)
+        (root / "script.json").write_text(json.dumps([write("new.txt"), "Done."]))
+        for each in (root, root / "project", root / "project" / "closed"):
+            each.chmod(0o777)
+            os.chown(each, *[65534 if os.getuid() == 0 else -1] * 2)
+        (root / "project" / "closed").chmod(0)
+        model = f"scripted:{root / 'script.json'}"
+        options = ("--workspace", str(root / "project"), "--model", model, "--dump", place)
+        done = subprocess.run(
+            [sys.executable, "-c", UNPRIVILEGED, "run", "x", *options, "--discard", "--json"],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "TMPDIR": place},
+            check=True,
+        )
+        last = json.loads(done.stdout.splitlines()[-1])
+        (root / "project" / "closed").chmod(0o700)
+        assert last["dump_error"] is None
+        files = InMemoryFilesystem()
+        load_session(last["dump"], [VirtualFileSystem], filesystem=files)
+        assert files.list("closed") == ()
+        assert files.read("new.txt").content == "new\n"
 
 
 def test_a_recording_is_played_back(wink: Wink, project: Path, script: Script, tmp_path: Path):

@@ -195,7 +195,12 @@ class Job:
             return outcome
         path = problem = None
         try:
-            path = dump_session_tree(self._session, self._plan.dump, filesystem)
+            try:
+                path = dump_session_tree(self._session, self._plan.dump, filesystem)
+            except PermissionError:
+                # a snapshot opens what is closed even to its owner
+                state = filesystem.view(filesystem.snapshot(tag="as it was dumped"))
+                path = dump_session_tree(self._session, self._plan.dump, state)
         except (WinkError, OSError, ValueError) as error:
             problem = _explained(error)
         return replace(outcome, dump=path, dump_error=problem)

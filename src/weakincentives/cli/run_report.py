@@ -59,7 +59,7 @@ class Report:
 
     def finish(self, outcome: Outcome, wish: Wish) -> int:
         """Say how it ended, settle the changes, and return the exit code."""
-        self._tell_outcome(outcome)
+        self._tell_outcome(outcome, wish)
         if outcome.status != "done" and wish.action == "apply":
             self._say("The run did not come to its end, so nothing is applied unasked.")
             wish = Wish("keep")
@@ -69,7 +69,7 @@ class Report:
         self._view.told("finished", self._facts(outcome, settled, wish, code))
         return code
 
-    def _tell_outcome(self, outcome: Outcome) -> None:
+    def _tell_outcome(self, outcome: Outcome, wish: Wish) -> None:
         if outcome.answer.strip():
             self._say(f"\n{plain(outcome.answer.strip())}\n")
         self._say(
@@ -84,7 +84,8 @@ class Report:
             self._say("Interrupted; what was done so far:")
         elif outcome.error is not None:
             advice = f"; {outcome.advice}" if outcome.advice else ""
-            self._say(f"wink: {outcome.error}{advice}; what was done so far is kept")
+            kept = "" if wish.action == "discard" else "; what was done so far is kept"
+            self._say(f"wink: {outcome.error}{advice}{kept}")
 
     def _facts(
         self, outcome: Outcome, settled: Settled, wish: Wish, code: int
