@@ -30,7 +30,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _WHICH = "give the .jsonl file that dump_session_tree returned"
 _COPY_AGAIN = "copy it again, or dump the session again"
 _REMEDIES = {
-    "not among those given": "give the type in types=, or import its module if it is of weakincentives",
+    "not among those given": "give the type in types=, or import its module",
     "this program reads": "load it with a newer weakincentives",
 }
 
