@@ -141,6 +141,11 @@ def test_an_insertion_into_an_empty_file():
     assert updated("@@ -0,0 +1,2 @@\n+a\n+b\n", "") == "a\nb\n"
 
 
+def test_a_quote_that_is_not_closed_is_a_part_of_the_name():
+    patch = '--- "a/p\n+++ "b/p\n@@ -1 +1 @@\n-x\n+y\n'
+    assert "does not exist: '\"b/p'" in refusal(patch, {"p": "x\n"})
+
+
 def test_a_model_may_be_wrong_about_tabs():
     patch = f"{HEAD}@@ -1,2 +1,2 @@\n if a:\n-    b\n+    c\n"
     (change,) = plan_patch(patch, {"a.txt": "if a:\n\tb\n"}.get)

@@ -164,7 +164,7 @@ def _git_names(line: str) -> tuple[str | None, str | None]:
 def _name(text: str) -> str:
     """Return a name without quotes, and without the time that may follow it."""
     text = text.removesuffix("\r")
-    if not text.startswith('"'):
+    if not text.startswith('"') or text.count('"') == 1:
         return text.partition("\t")[0].rstrip()
     raw = _ESCAPE.sub(_unescaped, text[1 : text.rindex('"')])
     return raw.encode("latin-1", "surrogateescape").decode("utf-8", "surrogateescape")
