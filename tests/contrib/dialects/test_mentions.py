@@ -228,3 +228,10 @@ def test_a_wrong_mention_is_found(text: str):
 def test_a_right_mention_is_none():
     text = "Read it again: read_file with offset=3; grep and ls are programs, Read on"
     assert wrong_mentions(text, {"read_file": {"path", "offset"}}) == []
+
+
+def test_a_tool_with_commands_is_mentioned_with_the_right_one():
+    replay = Replay("anthropic-editor", InMemoryFilesystem())
+    replay.play(WriteFileParams("a.txt", "one"))
+    told = replay.say(WriteFileParams("a.txt", "two")).text
+    assert told.endswith("str_replace_based_edit_tool with command='str_replace'")

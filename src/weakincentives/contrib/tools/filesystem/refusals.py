@@ -116,8 +116,10 @@ def refuse_long(bench: Workbench, path: str, length: int) -> None:
 
 
 def editing_tool(bench: Workbench) -> str | None:
-    """Return the name of the tool that changes a part of a file."""
-    return bench.speech.name(EditFileParams) or bench.speech.name(ApplyPatchParams)
+    """Return the tool that changes a part of a file; if it has commands, with the right one."""
+    speech = bench.speech
+    told = speech.call(EditFileParams("", "old", "new"), "dry_run")
+    return told or speech.name(EditFileParams) or speech.name(ApplyPatchParams)
 
 
 def said(bench: Workbench, request: Any, *only: str) -> str | None:
