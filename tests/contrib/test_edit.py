@@ -153,6 +153,12 @@ def test_the_closest_line_is_found_by_the_words_that_only_it_has():
     assert "The closest text is at line 1346:" in told
 
 
+def test_letters_that_a_file_has_in_another_encoding_are_not_looked_for():
+    text = b"h\xe9llo\nw\xf6rld\n".decode("utf-8", "surrogateescape")
+    assert "The file is not UTF-8" in refusal(text, Edit("h\u00e9llo", "x"))
+    assert "not UTF-8" not in refusal(text, Edit("hello", "x"))
+
+
 def test_removed_line_numbers_are_noted_once():
     edits = [Edit("     1\ta", "     1\tb"), Edit("     2\tb\n", "")]
     outcome = apply_edits("a\nc\n", [edits[0]])

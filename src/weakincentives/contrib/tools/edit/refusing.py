@@ -1,6 +1,7 @@
 """Why an edit is refused, in words that help a model to send a better one."""
 
 import html
+import re
 
 from weakincentives.contrib.tools.edit.document import Document
 from weakincentives.contrib.tools.edit.edits import EditError, Grade
@@ -9,6 +10,7 @@ from weakincentives.contrib.tools.edit.nearest import closest_region, difference
 from weakincentives.contrib.tools.edit.wording import excerpt, lines_named
 
 _ELLIPSES = {"...", "\u2026", "# ...", "// ...", "/* ... */", "[...]", "(...)"}
+_NO_UTF8 = re.compile("[\udc80-\udcff]")  # how bytes are decoded that are no UTF-8
 _MIN_TELLING = 6  # characters; a shorter text may be anywhere by chance
 _OVERLOOKED = {
     Grade.EXACT: "",
@@ -69,6 +71,8 @@ def _hint(document: Document, wanted: Wanted) -> str:
     for written, name in _rewritten(wanted.old):
         if written != wanted.old and written in document.text:
             return f"It has {name} that the file does not have; send the characters themselves"
+    if not wanted.old.isascii() and _NO_UTF8.search(document.text):
+        return "The file is not UTF-8: leave letters beyond ASCII out of the text to replace"
     return _without_edges(document, wanted)
 
 
