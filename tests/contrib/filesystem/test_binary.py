@@ -209,7 +209,9 @@ def test_a_notebook_is_shown_as_cells_without_its_pictures(fs: Filesystem):
         "a.ipynb: notebook, cells 1 to 2 of 2\n"
         "--- cell 1 (markdown) ---\n# Title\n\n"
         "--- cell 2 (code, run 7) ---\nimport x\nx.plot()\n"
-        "--- output ---\nhello\nworld\n--- output ---\n<Figure>\n[image/png, 8 bytes, not shown]"
+        "--- output ---\nhello\nworld\n--- output ---\n<Figure>\n[image/png, 8 bytes, not shown]\n"
+        "[cells are JSON in the file; before you change one:"
+        " read_file with file_path='a.ipynb', view='text']"
     )
     assert (result.value.shown, result.value.total) == (2, 2)
 
@@ -234,7 +236,7 @@ def test_outputs_of_a_notebook_are_shortened(fs: Filesystem):
     fs.write("a.ipynb", notebook(cell))
     text = message(fs, "a.ipynb")
     assert "row 9\n[... 480 more lines]\nrow 490\n" in text
-    assert text.endswith("--- output ---\nbad")
+    assert "\n--- output ---\nbad\n[" in text
 
 
 def test_a_large_cell_stays_within_the_budget(fs: Filesystem):

@@ -87,10 +87,14 @@ def show_notebook(
 
 
 def _foot(file: OpenedFile, bench: Workbench, page: ReadFileResult) -> str:
-    if page.next_offset is None:
-        return ""
-    call = bench.speech.call(ReadFileParams(file.path, offset=page.next_offset))
-    return "[truncated" + hint("; continue with", call) + "]"
+    lines: list[str] = []
+    stored = bench.speech.call(ReadFileParams(file.path, view="text"))
+    if stored is not None:
+        lines.append(f"[cells are JSON in the file; before you change one: {stored}]")
+    if page.next_offset is not None:
+        call = bench.speech.call(ReadFileParams(file.path, offset=page.next_offset))
+        lines.append("[truncated" + hint("; continue with", call) + "]")
+    return "\n".join(lines)
 
 
 def _filling(texts: Iterator[str], room: int, advice: str) -> list[str]:
