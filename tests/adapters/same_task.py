@@ -20,6 +20,8 @@ from weakincentives.contrib.tools.suite import filesystem_tools
 from weakincentives.filesystem import Filesystem, InMemoryFilesystem
 from weakincentives.runtime.session import Session
 
+TREE = "5b706879f12d6d2b8f6de274a73e6702c9d3558926885b568989b728145da8ef"
+"""What `tree_hash` says of the files in the end, by every adapter in every environment."""
 ANSWER = "Done: the greeting is in German."
 STEPS: tuple[tuple[ToolCall, ...], ...] = (
     (
@@ -72,4 +74,5 @@ def expected() -> tuple[str, list[str]]:
     """Return the hash of the tree, and what the tools said, as a script has it."""
     fs = InMemoryFilesystem()
     response = work(ScriptedAdapter([*STEPS, ANSWER]), fs)
-    return tree_hash(fs), [each.text for each in response.tool_results]
+    assert tree_hash(fs) == TREE
+    return TREE, [each.text for each in response.tool_results]

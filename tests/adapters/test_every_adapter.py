@@ -1,0 +1,44 @@
+"""One task through every adapter that there is: whoever asks the model, the tree is the same."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+
+import pytest
+
+from tests.adapters import anthropic_server, claude_agent_server, openai_server
+from tests.adapters.claude_agent_server import ours
+from tests.adapters.same_task import ANSWER, STEPS, TREE, tree_hash, work
+from tests.adapters.test_anthropic_runs import TASK as BY_ANTHROPIC
+from tests.adapters.test_openai_runs import TASK as BY_OPENAI
+from weakincentives.adapters import ProviderAdapter, ScriptedAdapter
+from weakincentives.adapters.models import SOURCES
+from weakincentives.filesystem import InMemoryFilesystem
+
+pytestmark = pytest.mark.usefixtures("clean_environment")
+
+BY_CLAUDE_CODE = (
+    *(claude_agent_server.says("", *map(ours, calls)) for calls in STEPS),
+    claude_agent_server.says(ANSWER),
+)
+PLAYERS: Mapping[str, Callable[[], AbstractContextManager[tuple[ProviderAdapter, object]]]] = {
+    "scripted": lambda: nullcontext((ScriptedAdapter([*STEPS, ANSWER]), None)),
+    "openai": lambda: openai_server.asked(*BY_OPENAI),
+    "anthropic": lambda: anthropic_server.asked(*BY_ANTHROPIC),
+    "claude-agent": lambda: claude_agent_server.asked(*BY_CLAUDE_CODE),
+}
+# it has an environment of its own; there `expected` holds its tree against the same hash
+ELSEWHERE = {"litellm"}
+
+
+def test_the_same_task_ends_in_the_same_tree_through_every_adapter():
+    trees: dict[str, str] = {}
+    for name, playing in PLAYERS.items():
+        files = InMemoryFilesystem()
+        with playing() as (adapter, _):
+            assert work(adapter, files).text == ANSWER
+        trees[name] = tree_hash(files)
+    assert trees == dict.fromkeys(PLAYERS, TREE)
+
+
+def test_no_adapter_is_left_out():
+    assert {"scripted", *SOURCES} - ELSEWHERE == {*PLAYERS}
