@@ -1,11 +1,14 @@
 """`wink review`: what a run left in its copy, decided later."""
 
+import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cli.workplace import CALC, FIXED, Done, Script, Wink, edit, on_terminal, write
+import weakincentives
+from tests.cli.workplace import CALC, FIXED, Done, Script, Wink, edit, on_terminal, shell, write
 from weakincentives.contrib.review import working_copy
 
 Copies = Callable[[], list[Path]]
@@ -109,6 +112,20 @@ def test_misuse_is_one_line(arguments: tuple[str, ...], code: int, says: str, wi
     done = wink("review", *arguments)
     assert (done.code, done.err.count("\n")) == (code, 1)
     assert says in done.err
+
+
+def test_a_copy_in_which_a_run_is_at_work_is_left_alone(
+    wink: Wink, project: Path, script: Script, copies: Copies, tmp_path: Path
+):
+    source = Path(weakincentives.__file__).parents[1]
+    looking = ["env", f"PYTHONPATH={source}", sys.executable, "-m", "weakincentives", "review"]
+    review = f"{shlex.join(looking)} $(dirname $PWD) --discard 2> {tmp_path}/said"
+    model = script(write("half.txt"), shell("sh", "-c", review), write("rest.txt"), "Done.")
+    options = ("--workspace", project, "--model", model, "--sandbox", "local")
+    assert wink("run", "x", *options).code == 3
+    assert "Somebody is at work in the copy" in (tmp_path / "said").read_text()
+    assert wink("review", copies()[0], "--apply").code == 0
+    assert (project / "rest.txt").exists()
 
 
 def test_undo_before_anything_was_applied_says_so(wink: Wink, place: Path):

@@ -183,7 +183,7 @@ class Decision:
                     return self._save(patch)
                 case "discard":
                     self._review.discard()
-                    self._say("Discarded; the original is as it was.")
+                    self._say(f"Discarded{self._untouched()}.")
                     return "discarded"
                 case _:
                     return self._keep()
@@ -229,10 +229,12 @@ class Decision:
         self._say(f"Saved; to apply it: git apply {shlex.quote(str(saved))}")
         return "patched"
 
+    def _untouched(self) -> str:
+        """Say so of the original where it is known: after a run nobody has applied anything."""
+        return "; the original is as it was" if self._is_end else ""
+
     def _keep(self, but: str | None = None) -> Result:
-        """Say where the changes are; after a run nobody has touched the original."""
-        if but is None:
-            but = "; the original is as it was" if self._is_end else ""
+        but = self._untouched() if but is None else but
         self._say(f"The changes wait in {self._review.copy.root}{but}.")
         for option, use in (
             ("--apply", "to apply them"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from weakincentives.cli.deciding import CONFLICT, Decision, Wish
+from weakincentives.cli.run_places import alone_in
 from weakincentives.cli.terminal import plain
 from weakincentives.cli.wishes import wish_of, wish_options
 from weakincentives.contrib.review import ConflictError, CopyError, Review, WorkingCopy, open_copy
@@ -41,7 +42,8 @@ def command(
         return
     if undo and wish.action != "ask":
         raise click.UsageError("--undo goes alone; leave out the other")
-    with Review(_opened(place)) as review:
+    copy = _opened(place)
+    with alone_in(copy.place), Review(copy) as review:
         code = _undo(review, as_json=as_json) if undo else _decide(review, wish, as_json=as_json)
     if code:
         raise click.exceptions.Exit(code)

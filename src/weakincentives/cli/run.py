@@ -22,7 +22,7 @@ from weakincentives.cli.config import (
 )
 from weakincentives.cli.run_job import Job, Plan
 from weakincentives.cli.run_model import dialect_of, model_of
-from weakincentives.cli.run_places import copy_of, dump_place, workspace_at
+from weakincentives.cli.run_places import alone_in, copy_of, dump_place, workspace_at
 from weakincentives.cli.run_report import Report, tell_beginning
 from weakincentives.cli.run_view import JsonView, LinesView, QuietView, View
 from weakincentives.cli.wishes import wish_of, wish_options
@@ -102,9 +102,10 @@ def command(
         plan = _plan(_task(task), settings, dialect_of(settings, adapter), no_dump=no_dump)
         copy = copy_of(original, settings["exclude"] or (), view)
         try:
-            tell_beginning(view, copy, adapter, plan)
-            outcome = Job(plan, copy, adapter, view=view, cancellation=cancellation).run()
-            code = Report(view, copy, is_silent=as_json).finish(outcome, wish)
+            with alone_in(copy.place):
+                tell_beginning(view, copy, adapter, plan)
+                outcome = Job(plan, copy, adapter, view=view, cancellation=cancellation).run()
+                code = Report(view, copy, is_silent=as_json).finish(outcome, wish)
         except BaseException:
             if copy.place.exists():
                 click.echo(f"The copy is kept: wink review {copy.place}", err=True)

@@ -1,8 +1,12 @@
 """Where a run works and where it leaves things: the original, its copy, the dump."""
 
+import fcntl
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+
+import click
 
 from weakincentives.cli.config import ConfigError
 from weakincentives.cli.run_view import View
@@ -47,6 +51,25 @@ def copy_of(original: Path, exclude: Sequence[str], view: View) -> WorkingCopy:
     except CopyError as error:
         fact = str(error).partition(";")[0]
         raise ConfigError(f"{fact}; set TMPDIR to a directory elsewhere") from error
+
+
+@contextmanager
+def alone_in(place: Path) -> Generator[None, None, None]:
+    """Work in a copy while nobody else does: half a run must not be applied, nor removed.
+
+    Raises:
+        ClickException: Somebody else works in it.
+    """
+    descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise click.ClickException(
+            f"Somebody is at work in the copy: {str(place)!r}; wait until the run has ended"
+        ) from error
+    finally:
+        os.close(descriptor)
 
 
 def dump_place(given: str | None, environment: Mapping[str, str]) -> Path:
