@@ -7,7 +7,7 @@ from functools import cache
 from threading import Event
 from typing import Any
 
-from tests.adapters.openai_server import Answer, Handler, Server, drops, reply, start, streams
+from tests.adapters.chat_server import Answer, Handler, Server, drops, reply, start, streams
 from weakincentives.adapters import CompletionRequest, ToolCall, UserMessage
 from weakincentives.adapters.anthropic import AnthropicAdapter
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.adapters.anthropic_server import HEAD, KEY, USAGE, event, pieces, text, use
-from tests.adapters.openai_server import Answer, Handler, Server, begin_stream, reply, serving
+from tests.adapters.chat_server import Answer, Handler, Server, begin_stream, reply, serving
 from weakincentives.adapters import RetryPolicy, RunOptions, ToolCall
 from weakincentives.adapters.claude_agent import ClaudeAgentAdapter
 from weakincentives.contrib.tools import ClaudeAgentWorkspaceSection

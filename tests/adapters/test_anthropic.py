@@ -15,7 +15,7 @@ from tests.adapters.anthropic_server import (
     text,
     use,
 )
-from tests.adapters.openai_server import reply, serving
+from tests.adapters.chat_server import reply, serving
 from weakincentives.adapters import (
     AssistantMessage,
     AuthenticationError,

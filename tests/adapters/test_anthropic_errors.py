@@ -15,7 +15,7 @@ from tests.adapters.anthropic_server import (
     pieces,
     text,
 )
-from tests.adapters.openai_server import Answer, Handler, is_silent, never_ends, reply, streams
+from tests.adapters.chat_server import Answer, Handler, is_silent, never_ends, reply, streams
 from weakincentives.adapters import (
     AuthenticationError,
     ContextTooLongError,

@@ -18,7 +18,7 @@ from tests.adapters.anthropic_server import (
     text,
     use,
 )
-from tests.adapters.openai_server import Answer, Server, never_ends, serving
+from tests.adapters.chat_server import Answer, Server, never_ends, serving
 from tests.adapters.same_task import ANSWER, STEPS, expected, tree_hash, work
 from tests.adapters.workers import Answer as Found
 from tests.adapters.workers import prompt

@@ -5,8 +5,8 @@ import pytest
 from claude_agent_sdk import CLINotFoundError, ProcessError, ResultMessage
 
 from tests.adapters.anthropic_server import KEY, drops_after, event, fails, pieces, text
+from tests.adapters.chat_server import Answer, Handler, is_silent, never_ends
 from tests.adapters.claude_agent_server import Desk, asked, impatient, ours, says
-from tests.adapters.openai_server import Answer, Handler, is_silent, never_ends
 from tests.adapters.workers import TOOLS
 from weakincentives.adapters import (
     AdapterError,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.adapters.openai_server import REQUEST, says, serving
+from tests.adapters.chat_server import REQUEST, says, serving
 from tests.adapters.workers import prompt
 from weakincentives.adapters import (
     AuthenticationError,

@@ -3,8 +3,9 @@ from typing import Any
 
 import pytest
 
-from tests.adapters.openai_server import REQUEST, asked, reply, says, serving, streams
-from tests.adapters.openai_server import piece as chunk
+from tests.adapters.chat_server import REQUEST, reply, says, serving, streams
+from tests.adapters.chat_server import piece as chunk
+from tests.adapters.openai_server import asked
 from weakincentives.adapters import (
     AssistantMessage,
     AuthenticationError,

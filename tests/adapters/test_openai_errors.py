@@ -3,11 +3,10 @@ from typing import Any
 
 import pytest
 
-from tests.adapters.openai_server import (
+from tests.adapters.chat_server import (
     REQUEST,
     Answer,
     Handler,
-    asked,
     drops,
     fails,
     is_silent,
@@ -17,6 +16,7 @@ from tests.adapters.openai_server import (
     serving,
     streams,
 )
+from tests.adapters.openai_server import asked
 from weakincentives.adapters import (
     AuthenticationError,
     ContextTooLongError,

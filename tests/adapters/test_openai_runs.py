@@ -2,15 +2,7 @@
 
 import pytest
 
-from tests.adapters.openai_server import (
-    Answer,
-    drops,
-    fails,
-    never_ends,
-    piece,
-    says,
-    serving,
-)
+from tests.adapters.chat_server import Answer, drops, fails, never_ends, piece, says, serving
 from tests.adapters.same_task import ANSWER, STEPS, expected, tree_hash, work
 from tests.adapters.workers import Answer as Found
 from tests.adapters.workers import prompt

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.adapters.openai_server import (
+from tests.adapters.chat_server import (
     REQUEST,
-    asked,
     completion,
     drops,
     event,
@@ -15,6 +14,7 @@ from tests.adapters.openai_server import (
     says,
     streams,
 )
+from tests.adapters.openai_server import asked
 from weakincentives.adapters import Completion, ToolCall, TransientError
 from weakincentives.runtime import TokenUsage
 

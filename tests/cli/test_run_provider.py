@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.adapters.openai_server import Handler, Server, fails, is_silent, says, serving
+from tests.adapters.chat_server import Handler, Server, fails, is_silent, says, serving
 from tests.cli.workplace import FIXED, Wink
 from weakincentives.adapters import ToolCall
 
