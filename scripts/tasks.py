@@ -44,13 +44,14 @@ def check(_: Sequence[str]) -> None:
 
 
 def test(_: Sequence[str]) -> None:
-    """Run everything: check, the wheel, every other Python, every benchmark once."""
+    """Run everything: check, the wheel, every other Python, LiteLLM, every benchmark once."""
     _check()
     with TemporaryDirectory(prefix="wink-") as directory:
         with step("wheel"):
             wheel = _checked_wheel(Path(directory))
         for interpreter in other_interpreters(running_interpreter().version):
             _test_wheel_on(interpreter, wheel)
+    _test_litellm()
     with step("set-up, benchmarks"):
         python = _benchmarking().program("python")
     with step("benchmarks, smallest"):
@@ -159,6 +160,16 @@ def _test_wheel_on(interpreter: Interpreter, wheel: Path) -> None:
         tools = environment(f".venv-{interpreter.name}", interpreter, [".[suite]"])
         tools.install("--no-deps", "--force-reinstall", wheel)
     _pytest(tools, f"quick tests, {interpreter.name}", "-m", "not slow")
+
+
+def _test_litellm() -> None:
+    """Run the tests of LiteLLM where it can be: it wants an older openai than everything else."""
+    with step("set-up, LiteLLM"):
+        needed = ["--editable", ".[litellm,testing]", "pytest-timeout>=2.3"]
+        tools = environment(".venv-litellm", running_interpreter(), needed)
+    with step("tests, LiteLLM"):
+        printed = output_of([tools.program("python"), "-m", "pytest", "tests/litellm"])
+    print(printed.rstrip().rpartition("\n")[2], flush=True)
 
 
 def _development() -> Environment:

@@ -8,9 +8,11 @@ import pytest
 from scripts.public_names import Documented, module, names_of, public_modules
 
 MODULES = [each.name for each in public_modules()]
+# LiteLLM is installed in an environment of its own, and tests/litellm imports the module there
+ELSEWHERE = frozenset({"weakincentives.adapters.litellm"})
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", [each for each in MODULES if each not in ELSEWHERE])
 def test_all_lists_exactly_the_public_names_of_a_module(name: str):
     loaded = importlib.import_module(name)  # noqa: TID251  # the modules are data here
     public = {

@@ -52,6 +52,9 @@ SOURCES: Mapping[str, AdapterSource] = {
         package="claude_agent_sdk",
         extra="claude-agent-sdk",
     ),
+    "litellm": AdapterSource(
+        "weakincentives.adapters.litellm", "LiteLLMAdapter", package="litellm", extra="litellm"
+    ),
     "openai": AdapterSource(
         "weakincentives.adapters.openai", "OpenAIAdapter", package="openai", extra="openai"
     ),
