@@ -1,5 +1,7 @@
 """One task through every adapter that there is: whoever asks the model, the tree is the same."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
@@ -42,3 +44,22 @@ def test_the_same_task_ends_in_the_same_tree_through_every_adapter():
 
 def test_no_adapter_is_left_out():
     assert {"scripted", *SOURCES} - ELSEWHERE == {*PLAYERS}
+
+
+def test_a_module_whose_extra_is_missing_names_it_in_one_sentence():
+    sources = [SOURCES[name] for name in sorted(PLAYERS) if name in SOURCES]
+    code = f"""
+import importlib
+import sys
+for package in {[each.package for each in sources]}:
+    sys.modules[package] = None
+for module in {[each.module for each in sources]}:
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert [line.partition(": ")[2] for line in done.stdout.splitlines()] == [
+        f"pip install 'weakincentives[{each.extra}]'" for each in sources
+    ]

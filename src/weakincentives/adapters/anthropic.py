@@ -11,8 +11,20 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing
 from typing import Any, TypeAlias, cast
 
-import httpx2
-from anthropic import Anthropic, APIConnectionError, APIResponse, APIStatusError, APITimeoutError
+try:
+    import httpx2
+    from anthropic import (
+        Anthropic,
+        APIConnectionError,
+        APIResponse,
+        APIStatusError,
+        APITimeoutError,
+    )
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "Models of anthropic need an extra: pip install 'weakincentives[anthropic]'",
+        name=error.name,
+    ) from error
 
 from weakincentives.adapters import wire
 from weakincentives.adapters.conversation import Completion, CompletionRequest

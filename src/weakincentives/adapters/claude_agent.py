@@ -15,8 +15,14 @@ from threading import Lock
 from typing import TypeVar
 from uuid import uuid4
 
-from claude_agent_sdk import ClaudeAgentOptions
-from claude_agent_sdk.types import SystemPromptFile
+try:
+    from claude_agent_sdk import ClaudeAgentOptions
+    from claude_agent_sdk.types import SystemPromptFile
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "Models of claude-agent need an extra: pip install 'weakincentives[claude-agent-sdk]'",
+        name=error.name,
+    ) from error
 
 from weakincentives.adapters.bounds import Bounds
 from weakincentives.adapters.claude_native import READING, WRITING

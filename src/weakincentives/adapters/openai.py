@@ -11,8 +11,13 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing
 from typing import Any, TypeAlias, cast
 
-import httpx2
-from openai import APIConnectionError, APIResponse, APIStatusError, APITimeoutError, OpenAI
+try:
+    import httpx2
+    from openai import APIConnectionError, APIResponse, APIStatusError, APITimeoutError, OpenAI
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "Models of openai need an extra: pip install 'weakincentives[openai]'", name=error.name
+    ) from error
 
 from weakincentives.adapters.chat_answer import ChatAnswer
 from weakincentives.adapters.chat_request import MaxTokensField, chat_body
