@@ -27,6 +27,7 @@ SANDBOX_CHOICES = (NO_SANDBOX, LOCAL_SANDBOX)
 KEY_VARIABLES: Mapping[str, str] = {
     "openai": "OPENAI_API_KEY",
     "anthropic": "ANTHROPIC_API_KEY",
+    "claude-agent": "ANTHROPIC_API_KEY",
 }
 """Where each provider's own client looks for a key."""
 OTHER_VARIABLES = ("WINK_CONFIG", "WINK_TRACEBACK")

@@ -29,7 +29,10 @@ from weakincentives.cli.terminal import plain, wants_colour
 
 State: TypeAlias = Literal["ok", "absent", "problem"]
 
-_PROVIDERS = {variable: provider for provider, variable in KEY_VARIABLES.items()}
+_PROVIDERS = {
+    variable: [name for name, each in KEY_VARIABLES.items() if each == variable]
+    for variable in KEY_VARIABLES.values()
+}
 _PYTHON = (3, 11)
 _LEAST_SPACE = 500 * 1024**2
 _MARKS: dict[State, tuple[str, str]] = {
@@ -151,7 +154,7 @@ def _key(variable: str) -> Check:
         variable,
         "absent",
         "not set",
-        f"export {variable}=... for {_PROVIDERS[variable]}:MODEL",
+        f"export {variable}=... for {' and '.join(f'{each}:MODEL' for each in _PROVIDERS[variable])}",
     )
 
 
