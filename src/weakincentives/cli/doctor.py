@@ -149,12 +149,13 @@ def _version(program: str) -> str:
 def _key(variable: str) -> Check:
     if os.environ.get(variable):
         return Check("keys", variable, "ok", "set")
+    models = " and ".join(f"{provider}:MODEL" for provider in _PROVIDERS[variable])
     return Check(
         "keys",
         variable,
         "absent",
         "not set",
-        f"export {variable}=... for {' and '.join(f'{each}:MODEL' for each in _PROVIDERS[variable])}",
+        f"export {variable}=... for {models}",
     )
 
 
