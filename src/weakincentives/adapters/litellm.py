@@ -34,8 +34,13 @@ os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 os.environ.setdefault("LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS", "True")
 os.environ.setdefault("LITELLM_MODE", "PRODUCTION")
 
-import litellm  # after what it heeds # pyright: ignore[reportMissingImports] # its environment is another
-import openai  # its errors are those of LiteLLM
+try:
+    import litellm  # pyright: ignore[reportMissingImports] # its environment is another
+    import openai  # its errors are those of LiteLLM
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "Models of litellm need an extra: pip install 'weakincentives[litellm]'", name=error.name
+    ) from error
 
 __all__ = ["LiteLLMAdapter"]
 
