@@ -143,3 +143,10 @@ def test_paths_are_strict(classic: Replay, tool: str, path: str):
     assert not outcome.result.success
     assert "Path" in outcome.text
     assert tree(classic.files) == {}
+
+
+def test_the_bytes_of_a_long_line_are_not_offered():
+    replay = Replay("classic", InMemoryFilesystem())
+    replay.files.write("a.txt", "x" * 9_000)
+    told = replay.call("read_file", {"path": "a.txt"}).text
+    assert "line 1 is too long to show]" in told

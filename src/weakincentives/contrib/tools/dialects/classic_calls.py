@@ -127,8 +127,8 @@ def read(params: ReadFile, bench: Workbench) -> ReadFileParams:
 
 
 def say_read(request: ReadFileParams) -> ReadFile | None:
-    """Return the call for a page of a file; what is binary is base64 without asking."""
-    if request.view not in ("auto", "base64") or not is_strict(request.file_path):
+    """Return the call for a page of a file; how it is shown is not for the call to say."""
+    if request.view != "auto" or not is_strict(request.file_path):
         return None
     offset = request.offset if request.start_line is None else request.start_line - 1
     return ReadFile(request.file_path, offset, request.limit)
