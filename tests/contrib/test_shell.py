@@ -257,7 +257,6 @@ def test_the_names_of_the_specification_and_of_others_are_taken():
         ({"command": ["true"], "cwd": "missing"}, "No such file or directory: missing"),
         ({"command": ["true"], "env": {"A=B": ""}}, "variable"),
         ({"command": ["a\0"]}, "NUL"),
-        ({"command": "ls -l"}, "command"),
         ({}, "command"),
     ],
 )
@@ -266,6 +265,12 @@ def test_a_wrong_request_is_refused_with_a_reason(
 ):
     assert reason in bench.say("shell_execute", **arguments)
     assert not bench.outcome.result.success
+
+
+def test_a_line_in_the_place_of_arguments_is_answered_with_the_way_to_run_it(bench: Bench):
+    told = bench.say("shell_execute", command="ls -l")
+    assert told.startswith("exit code 127")
+    assert "for a line, run ['sh', '-c', 'ls -l']" in told
 
 
 def test_limits_can_be_lifted(bench: Bench):

@@ -414,7 +414,9 @@ import importlib, pkgutil, sys, weakincentives
 from contextlib import suppress
 from weakincentives.runtime import tool_span
 
-sys.modules["anthropic"] = None  # as where it is not installed: it looks for it by itself
+# as where no extra is installed: some packages look for it by themselves
+extras = "agents anthropic claude_agent_sdk langchain_core mcp openai pydantic_ai"
+sys.modules.update(dict.fromkeys(extras.split()))
 left_out = {"weakincentives.__main__", "weakincentives.runtime.otel"}
 for module in pkgutil.walk_packages(weakincentives.__path__, "weakincentives."):
     if module.name not in left_out and ".testing" not in module.name:
