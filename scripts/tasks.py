@@ -138,8 +138,7 @@ def _pytest(tools: Environment, name: str, *arguments: str) -> None:
     memory = Path("/dev/shm")
     if "TMPDIR" not in os.environ and memory.is_dir():
         quick["TMPDIR"] = str(memory)
-    spread = ["-n", "2", "--dist", "loadgroup"]
-    command = [tools.program("python"), "-m", "pytest", *spread, *arguments]
+    command = [tools.program("python"), "-m", "pytest", "-n", "2", *arguments]
     with step(name):
         printed = output_of(command, environment=quick)
     print(printed.rstrip().rpartition("\n")[2], flush=True)

@@ -1,5 +1,7 @@
 """The suite is tested too: every mutant of mutants/table.py must fail it, where it is said to."""
 
+import fcntl
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,8 +14,7 @@ from tests.filesystem.mutants.mutant import Mutant
 from tests.filesystem.mutants.table import BROAD, MUTANTS, SOUND, class_name
 from weakincentives.filesystem.testing.suites import CAPABILITY_SUITES, PROTOCOL_SUITES
 
-# one process makes the report, and the others none of their own
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mutants")]
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 MODULE = "tests/filesystem/mutants/table.py"
@@ -29,20 +30,14 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     A mutant gets the test that must fail; the sound backend and those that are wrong in
     many ways get all tests of their suites.
     """
-    whole = [class_name(each) for each in (*SOUND, *BROAD)]
-    killers = [f"{class_name(each)}::{each.killer}" for each in MUTANTS]
-    wanted = [f"{MODULE}::{name}" for name in dict.fromkeys((*whole, *killers))]
-    written = tmp_path_factory.mktemp("mutants") / "report.xml"
-    # plain: thousands of failures, and nobody reads their explanations
-    options = ["-q", "-p", "no:cacheprovider", "--tb=no", "-n0", "--assert=plain"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, f"--junitxml={written}", *wanted],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
+    # one process makes it, and the others take it over
+    shared = tmp_path_factory.getbasetemp().parent if "PYTEST_XDIST_WORKER" in os.environ else None
+    place = shared or tmp_path_factory.mktemp("mutants")
+    written = place / "mutants.xml"
+    with (place / "mutants.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not written.exists():
+            _run_table(written)
     found: dict[str, dict[str, bool]] = {}
     for case in ElementTree.parse(written).iter("testcase"):
         owner = case.attrib["classname"].rpartition(".")[2]
@@ -51,6 +46,25 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
         tests = found.setdefault(owner, {})
         tests[test] = tests.get(test, True) and passed
     return found
+
+
+def _run_table(written: Path) -> None:
+    """Run the table; the report appears when it is whole."""
+    part = written.with_suffix(".part")
+    whole = [class_name(each) for each in (*SOUND, *BROAD)]
+    killers = [f"{class_name(each)}::{each.killer}" for each in MUTANTS]
+    wanted = [f"{MODULE}::{name}" for name in dict.fromkeys((*whole, *killers))]
+    # plain: thousands of failures, and nobody reads their explanations
+    options = ["-q", "-p", "no:cacheprovider", "--tb=no", "-n0", "--assert=plain"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, f"--junitxml={part}", *wanted],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
+    part.rename(written)
 
 
 def named(mutant: Mutant) -> str:

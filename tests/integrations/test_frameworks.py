@@ -14,8 +14,6 @@ from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.prompt import Tool, ToolContext, ToolResult
 from weakincentives.runtime import Budget, BudgetTracker, ToolInvoked
 
-pytestmark = pytest.mark.xdist_group("frameworks")  # importing them takes seconds
-
 
 @pytest.fixture(params=PLAYS)
 def play(request: pytest.FixtureRequest) -> Play:

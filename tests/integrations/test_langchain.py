@@ -13,8 +13,6 @@ from weakincentives.contrib.tools.suite import filesystem_tools
 from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.runtime import ToolInvoked
 
-pytestmark = pytest.mark.xdist_group("frameworks")  # importing them takes seconds
-
 TOLD_ELSEWHERE = {"title", "description"}
 
 

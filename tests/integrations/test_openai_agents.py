@@ -15,8 +15,6 @@ from weakincentives.contrib.tools.suite import filesystem_tools
 from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.runtime import ToolInvoked
 
-pytestmark = pytest.mark.xdist_group("frameworks")  # importing them takes seconds
-
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_model_is_given_our_schemas_as_they_are(dialect: Any):

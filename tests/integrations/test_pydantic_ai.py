@@ -17,8 +17,6 @@ from weakincentives.contrib.tools.suite import filesystem_tools
 from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.runtime import ToolInvoked
 
-pytestmark = pytest.mark.xdist_group("frameworks")  # importing them takes seconds
-
 
 def returned(done: Any) -> list[ToolReturnPart]:
     parts = [part for message in done.all_messages() for part in message.parts]
