@@ -1,7 +1,8 @@
-"""How tests of this project are collected: thousands of them, which are there until the end."""
+"""What holds for all tests: how thousands are collected, and that a signal is listened to."""
 
 import gc
-from collections.abc import Generator
+import signal
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -19,3 +20,11 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Listen to Ctrl-C, also where a shell runs the tests in the background and so they do not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -19,18 +19,12 @@ from weakincentives.runtime.interrupts import uninterrupted
 from weakincentives.runtime.session import Session, append_all
 from weakincentives.runtime.transactions import transaction
 
+pytestmark = pytest.mark.usefixtures("interruptible")
+
 
 @dataclass(frozen=True)
 class Note:
     text: str
-
-
-@pytest.fixture(autouse=True)
-def interruptible() -> Iterator[None]:
-    """Ctrl-C is listened to, also where the tests run in the background of a shell."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def press() -> None:
