@@ -19,7 +19,7 @@ from weakincentives.filesystem import (
     InMemoryFilesystem,
     Limits,
 )
-from weakincentives.filesystem.testing import suites
+from weakincentives.filesystem.testing import metadata, savepoints, suites
 
 MUTANTS = (
     Mutant(reading.SplitsOnFormFeed, suites.TextTests, "test_lines_end_at_a_newline_only"),
@@ -208,6 +208,10 @@ MUTANTS = (
     *UNDO_MUTANTS,
     *MOUNT_MUTANTS,
 )
+# here nothing is slow, and what comes after these times never comes
+metadata._COARSEST_CLOCK = 0.1
+savepoints._PATIENCE = 3
+
 SUITES = (*suites.PROTOCOL_SUITES, *suites.CAPABILITY_SUITES)
 SOUND = tuple(
     Mutant(HostFilesystem if suite is suites.SpecialFileTests else Memory, suite, "")
