@@ -185,7 +185,7 @@ def test_two_links_to_one_folder_give_two_copies(fs: BaseFilesystem, host: Path)
         assert fs.read(f"project/{name}/deep/er/util.py").content == "util"
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_links_in_circles_come_to_an_end(fs: BaseFilesystem, host: Path) -> None:
     for path, target in {
         "self": "self", "here": ".", "src/up": "..", "src/deep/round": "../../src",
@@ -400,7 +400,7 @@ def test_a_mount_that_failed_takes_nothing_of_the_quota(tmp_path: Path) -> None:
     fs.hydrate_from_host(HostMount("f"), allowed_roots=[tmp_path])
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_a_giant_is_refused_or_left_out_before_it_is_read(
     fs: BaseFilesystem, tmp_path: Path
 ) -> None:

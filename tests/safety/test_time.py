@@ -71,7 +71,7 @@ def fs(request: pytest.FixtureRequest, directory: Path) -> BaseFilesystem:
     return InMemoryFilesystem(limits=LARGE)
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("pattern", GLOB_BOMBS.values(), ids=GLOB_BOMBS)
 def test_a_glob_bomb_is_refused_or_answered(fs: BaseFilesystem, pattern: str) -> None:
     fs.write("a" * 80, "")
@@ -86,7 +86,7 @@ def test_a_glob_bomb_is_refused_or_answered(fs: BaseFilesystem, pattern: str) ->
             assert len(found) <= 2
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("pattern", REGEX_BOMBS.values(), ids=REGEX_BOMBS)
 def test_a_regex_bomb_is_refused_or_answered(fs: BaseFilesystem, pattern: str) -> None:
     fs.write("line", "a" * 40_000 + "!\n")
