@@ -41,7 +41,7 @@ WORKSPACE, STORE, OUTSIDE, CANARY = "workspace", "store", "outside", "canary"
 SAME, ANOTHER_INSTANCE, ANOTHER_PROCESS = "same", "another instance", "another process"
 REMEMBERED, TOLD, ARCHIVED = "remembered", "told", "archived"
 WAYS = [SAME, ANOTHER_INSTANCE, ANOTHER_PROCESS, REMEMBERED, TOLD, ARCHIVED]
-SETTLED_NS = 40_000_000
+SETTLED_NS = 24_000_000
 
 
 @dataclass
