@@ -232,7 +232,7 @@ class InMemoryFilesystem(BaseFilesystem):
                 self._place_node(parent, _emptied(find(kept, parent), self._edition, now), now)
         self._place_node(path, node, now)
 
-    def _replace_all(self, state: ReadableFilesystem, name: str) -> list[str]:
+    def _replace_all(self, state: ReadableFilesystem, name: str) -> Iterable[str] | None:
         root = tree_of(State(state), self._edition, self._clock())
         self._quota.check(root.size, root.count - 1)
         before, self._root_node = self._root_node, root

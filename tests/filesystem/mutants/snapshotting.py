@@ -368,7 +368,7 @@ class TellsTooEarly(Memory):
 class NeverCountsAgain(Memory):
     """Goes on with the estimate of the state before."""
 
-    def _tell_replaced(self, reason: Any, reference: str) -> None:
+    def _tell_replaced(self, reason: Any, reference: str, rewritten: Any = None) -> None:
         self._listeners.tell(StateReplaced(reason, reference))
 
 
