@@ -206,8 +206,8 @@ def test_a_new_instance_restores_an_older_snapshot(fs: HostFilesystem, root: Pat
     before = tree_of(root)
     kept = fs.snapshot()
     spoil(root)
-    other = HostFilesystem(root)
-    other.restore(kept)
+    with HostFilesystem(root) as other:
+        other.restore(kept)
     assert tree_of(root) == before
 
 
@@ -296,8 +296,8 @@ def test_a_damaged_store_changes_nothing(fs: HostFilesystem, root: Path) -> None
         data = bytearray(pack.read_bytes())
         data[100:-100] = bytes(len(data) - 200)
         pack.write_bytes(data)
-    with pytest.raises(SnapshotError):
-        HostFilesystem(root).restore(kept)
+    with HostFilesystem(root) as other, pytest.raises(SnapshotError):
+        other.restore(kept)
     assert tree_of(root) == now
 
 
