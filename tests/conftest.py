@@ -2,7 +2,7 @@
 
 import gc
 import signal
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 
 import pytest
 
@@ -22,9 +22,7 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-@pytest.fixture
-def interruptible() -> Iterator[None]:
+def pytest_configure() -> None:
     """Listen to Ctrl-C, also where a shell runs the tests in the background and so they do not."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -159,7 +159,6 @@ def test_a_call_that_the_deadline_ends_says_why(wink: Wink, project: Path, scrip
     assert call["message"].startswith("DeadlineExceededError: ")
 
 
-@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_the_command_that_runs_and_the_diff_so_far_is_offered(
     number: signal.Signals,

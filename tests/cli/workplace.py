@@ -62,12 +62,14 @@ def on_terminal(
     """Run a command on a terminal of its own, with the answers typed ahead."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+    # those who run tests may say how wide theirs is
+    inherited = {name: os.environ[name] for name in os.environ.keys() - {"COLUMNS", "LINES"}}
     process = subprocess.Popen(
         [sys.executable, "-m", "weakincentives", *map(str, arguments)],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        env={**os.environ, "TERM": "xterm-256color", "NO_COLOR": "", **env},
+        env={**inherited, "TERM": "xterm-256color", "NO_COLOR": "", **env},
         start_new_session=True,
     )
     os.close(theirs)

@@ -19,8 +19,6 @@ from weakincentives.runtime.interrupts import uninterrupted
 from weakincentives.runtime.session import Session, append_all
 from weakincentives.runtime.transactions import transaction
 
-pytestmark = pytest.mark.usefixtures("interruptible")
-
 
 @dataclass(frozen=True)
 class Note:
