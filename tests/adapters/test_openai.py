@@ -287,3 +287,12 @@ def test_pictures_are_shown_after_the_results_of_their_message():
     with asked(says("ok")) as (adapter, server):
         adapter.complete(request)
     assert "image_url" not in str(server.last)
+
+
+def test_a_closed_adapter_has_let_go_of_its_connections():
+    with serving(says("ok")) as server:
+        adapter = OpenAIAdapter("gpt-test", api_key="sk-secret", base_url=server.url)
+        adapter.complete(REQUEST)
+        adapter.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            adapter.complete(REQUEST)

@@ -209,7 +209,7 @@ def test_events_that_are_no_json_are_no_answer(data: bytes):
 
 
 def test_an_answer_that_is_too_large_is_not_kept(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("weakincentives.adapters.openai._MOST_BYTES", 1000)
+    monkeypatch.setattr("weakincentives.adapters.exchange._MOST_BYTES", 1000)
     error = error_of(reply({"choices": "x" * 2000}))
     assert isinstance(error, TransientError)
     assert "longer than 1000 bytes" in str(error)

@@ -23,6 +23,14 @@ from weakincentives.adapters.chat_answer import ChatAnswer
 from weakincentives.adapters.chat_request import MaxTokensField, chat_body
 from weakincentives.adapters.conversation import Completion, CompletionRequest
 from weakincentives.adapters.core import ProviderAdapter
+from weakincentives.adapters.exchange import (
+    DEFAULT_TIMEOUT,
+    NO_KEY,
+    body_pieces,
+    check_key,
+    checked_url,
+    shown_url,
+)
 from weakincentives.adapters.failures import (
     Endpoint,
     broken_off,
@@ -31,11 +39,11 @@ from weakincentives.adapters.failures import (
     unreachable,
 )
 from weakincentives.adapters.problems import (
-    AuthenticationError,
     InvalidRequestError,
     ProviderError,
 )
 from weakincentives.adapters.server_events import event_data
+from weakincentives.adapters.wire import json_object
 
 __all__ = ["MaxTokensField", "OpenAIAdapter"]
 
@@ -43,10 +51,7 @@ _Ask: TypeAlias = Callable[..., AbstractContextManager[APIResponse[Any]]]
 
 _URL = "https://api.openai.com/v1"
 _KEY = "OPENAI_API_KEY or api_key"
-_NO_KEY = "none"
-_TIMEOUT = 600.0
 _SHOWN = 200
-_MOST_BYTES = 64 * 1024 * 1024
 
 # what servers refuse, and the argument of the adapter that leaves it out
 _UNKNOWN = "(?=.*(not support|unsupported|recogni[sz]|unknown|not permitted|unexpected))"
@@ -103,18 +108,21 @@ class OpenAIAdapter(ProviderAdapter):
         self.model = model
         self.native_output = native_output
         self._stream_usage = stream_usage
-        url = _checked_url(_URL if base_url is None else base_url)
+        url = checked_url(
+            _URL if base_url is None else base_url,
+            provider=self.name,
+            example="http://localhost:8080/v1",
+        )
         self._is_elsewhere = url.host != httpx2.URL(_URL).host
         self._max_tokens_field: MaxTokensField = max_tokens_field or (
             "max_tokens" if self._is_elsewhere else "max_completion_tokens"
         )
         self._pictures = not self._is_elsewhere if pictures is None else pictures
         self._client = _Client(api_key, url, headers or {})
-        shown = str(url.copy_with(userinfo=b""))
-        self._endpoint = Endpoint(self.name, model, shown, _KEY, self._client.api_key)
+        self._endpoint = Endpoint(self.name, model, shown_url(url), _KEY, self._client.api_key)
         if not self._client.api_key and self._is_elsewhere:
-            self._client.api_key = _NO_KEY
-        _check_key(self._client.api_key)
+            self._client.api_key = NO_KEY
+        check_key(self._client.api_key, provider=self.name, where=_KEY)
 
     def complete(
         self,
@@ -144,7 +152,7 @@ class OpenAIAdapter(ProviderAdapter):
             if self._stream_usage:
                 body["stream_options"] = {"include_usage": True}
         answer = ChatAnswer()
-        seconds = _TIMEOUT if timeout is None else timeout
+        seconds = DEFAULT_TIMEOUT if timeout is None else timeout
         with closing(self._heard(answer, body, seconds)) as texts:
             for text in texts:
                 if text and on_text is not None:
@@ -153,13 +161,20 @@ class OpenAIAdapter(ProviderAdapter):
             raise broken_off(self._endpoint, "there are no choices in it")
         return answer.completion()
 
+    def close(self) -> None:
+        """Let go of connections."""
+        self._client.close()
+
     def _heard(self, answer: ChatAnswer, body: Mapping[str, Any], seconds: float) -> Generator[str]:
         """Make the request, put the answer together, and yield its text as it arrives."""
         ends = time.monotonic() + seconds
         ask = cast("_Ask", self._client.chat.completions.with_streaming_response.create)
         try:
             with ask(model=self.model, timeout=seconds, **body) as response:
-                yield from self._read(answer, response, self._pieces(response, ends, seconds))
+                pieces = body_pieces(
+                    response.iter_bytes(), self._endpoint, ends=ends, seconds=seconds
+                )
+                yield from self._read(answer, response, pieces)
         except (APITimeoutError, httpx2.TimeoutException) as error:
             raise too_slow(self._endpoint, seconds) from error
         except APIStatusError as error:
@@ -181,7 +196,7 @@ class OpenAIAdapter(ProviderAdapter):
             if data.startswith("[DONE]"):
                 answer.has_ended = True
                 break
-            chunk = _parsed(data)
+            chunk = json_object(data)
             if chunk is None:
                 raise broken_off(self._endpoint, f"it is not JSON: {data!r}")
             yield answer.add(self._checked(chunk))
@@ -189,7 +204,7 @@ class OpenAIAdapter(ProviderAdapter):
             raise broken_off(self._endpoint, "the stream ended before the answer did")
 
     def _whole(self, data: str) -> Mapping[str, Any]:
-        chunk = _parsed(data)
+        chunk = json_object(data)
         if chunk is None:
             raise InvalidRequestError(
                 f"What answers for {self.name} at {self._endpoint.url} does not speak the Chat"
@@ -203,17 +218,6 @@ class OpenAIAdapter(ProviderAdapter):
         if chunk.get("error"):
             raise self._refused(chunk["error"])
         return chunk
-
-    def _pieces(self, response: APIResponse[Any], ends: float, seconds: float) -> Iterator[bytes]:
-        """Yield the body while there is time: the client's own time-out is for each piece."""
-        left = _MOST_BYTES
-        for piece in response.iter_bytes():
-            if time.monotonic() > ends:
-                raise too_slow(self._endpoint, seconds)
-            left -= len(piece)
-            if left < 0:
-                raise broken_off(self._endpoint, f"it is longer than {_MOST_BYTES} bytes")
-            yield piece
 
     def _refused(
         self,
@@ -253,34 +257,3 @@ class _Client(OpenAI):
     def user_agent(self) -> str:
         """What the SDK says that it is; it would take the name of this class."""
         return f"OpenAI/Python {self._version}"
-
-
-def _checked_url(url: str) -> httpx2.URL:
-    try:
-        parsed = httpx2.URL(url)
-    except httpx2.InvalidURL:
-        parsed = httpx2.URL()
-    if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise InvalidRequestError(
-            f"base_url must be a URL such as http://localhost:8080/v1: {url!r}",
-            provider=OpenAIAdapter.name,
-        )
-    return parsed
-
-
-def _check_key(key: str) -> None:
-    if not key:
-        raise AuthenticationError(f"There is no key for openai, give {_KEY}", provider="openai")
-    if not (key.isascii() and key.isprintable()):
-        raise AuthenticationError(
-            f"The key for openai has characters that no key has, check {_KEY}", provider="openai"
-        )
-
-
-def _parsed(data: str) -> Mapping[str, Any] | None:
-    """Return the JSON object that the text is, or None if it is none."""
-    try:
-        said = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    return cast("dict[str, Any]", said) if isinstance(said, dict) else None
