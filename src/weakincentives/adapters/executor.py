@@ -36,11 +36,15 @@ from weakincentives.runtime import (
     tell_result,
     tool_span,
 )
+from weakincentives.runtime.session import TransactionConflictError
 from weakincentives.runtime.transactions import Transaction, transaction
 from weakincentives.serde import SerdeError, to_builtins
 
 MAX_RESULT_CHARACTERS = 256_000
 """How much of a result a model is given."""
+
+MAX_ATTEMPTS = 5
+"""How often a call runs if other calls change what it has read in the session meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,19 +154,33 @@ class ToolExecutor:
             reason = policy.allow(call)
             if reason is not None:
                 return ToolResult.error(reason)
-        result, changed = self._performed(call, run)
+        result, changed = self._performed_in_turn(call, run)
         if result.success:
             for policy in self._policies:
                 policy.done(call, changed)
         return result
+
+    def _performed_in_turn(
+        self, call: CheckedCall, run: "_Run"
+    ) -> tuple[ToolResult[Any], Sequence[str]]:
+        """Run the call, and again if others change what it has read in the session."""
+        # what acts outside of files and session is done, and must not be done twice
+        attempts = 1 if call.tool.outside else MAX_ATTEMPTS
+        while True:
+            try:
+                return self._performed(call, run)
+            except TransactionConflictError as error:
+                attempts -= 1
+                if not attempts:
+                    run.error, run.paths = error, ()
+                    return ToolResult.error(str(error)), ()
 
     def _performed(self, call: CheckedCall, run: "_Run") -> tuple[ToolResult[Any], Sequence[str]]:
         """Run the handler in a transaction; return what it said and what it changed."""
         session, filesystem = call.context.session, call.context.filesystem
         if call.tool.read_only:
             return _only_reading(call), ()
-        # shared: what a call on another thread made known meanwhile is not this one's to take back
-        with transaction(session, filesystem, outside=call.tool.outside, shared=True) as step:
+        with transaction(session, filesystem, outside=call.tool.outside) as step:
             before = self._state_before(filesystem)
             result = _handled(call)
             run.snapshot_ref = step.snapshot_ref
@@ -276,7 +294,7 @@ def _workspace(context: ToolContext) -> Filesystem | None:
 def _only_reading(call: CheckedCall) -> ToolResult[Any]:
     """Run a handler that says it changes nothing; calls of this kind run side by side."""
     filesystem = call.context.filesystem
-    with transaction(call.context.session, shared=True) as step:
+    with transaction(call.context.session) as step:
         if filesystem is None:
             result = _handled(call)
         else:

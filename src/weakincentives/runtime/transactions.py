@@ -1,13 +1,13 @@
 """Transactions over files and session: everything that was done stays, or nothing does.
 
-Inside a transaction, changes happen at once and everybody sees them. If it ends in any
-way but success, files and session are made what they were. What the filesystem tells
-of its changes reaches the session only after success, so that what the session knows
-about the files is never about work that was undone.
+Files are changed at once. Changes of the session are seen by those who run in the
+transaction, and by everybody when it is over; other threads keep or drop their own. If it
+ends in any way but success, files are made what they were, and what was changed in the
+session is dropped. What the filesystem tells of its changes reaches the session only after
+success, so that what the session knows about the files is never about work that was undone.
 """
 
-import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import NamedTuple
@@ -18,7 +18,6 @@ from weakincentives.runtime.interrupts import uninterrupted
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.undo import Undo, snapshot_undo_of, undo_of
 
-_log = logging.getLogger(__name__)
 _current: ContextVar["Transaction | None"] = ContextVar("transaction", default=None)
 
 
@@ -39,17 +38,15 @@ class _Part(NamedTuple):
 class Transaction:
     """What is being done, and how it is taken back; `transaction` makes one."""
 
-    def __init__(
-        self, session: Session, outer: "Transaction | None" = None, *, shared: bool = False
-    ) -> None:
+    def __init__(self, session: Session, outer: "Transaction | None" = None) -> None:
         """Begin, inside `outer` if that is of the same session."""
         self.session = session
-        self._shared = shared
+        self.branch = session.branch()
         self._outer = outer if outer is not None and outer.session is session else None
-        self._mark = session.mark()
         self._parts: list[_Part] = []
         self._is_unwanted = False
         self._is_over = False
+        self._when_over: list[Callable[[], object]] = []
 
     @property
     def events(self) -> Sequence[FilesystemEvent]:
@@ -103,6 +100,18 @@ class Transaction:
         """Take everything back at the end, although nothing was raised."""
         self._is_unwanted = True
 
+    @property
+    def outermost(self) -> "Transaction":
+        """The transaction that decides whether this one stays."""
+        return self if self._outer is None else self._outer.outermost
+
+    def when_over(self, function: Callable[[], object]) -> None:
+        """Call `function` when it is over, kept or taken back; now, if it is."""
+        if self._is_over:
+            function()
+        else:
+            self._when_over.append(function)
+
     def settle(self) -> Sequence[FilesystemEvent]:
         """Return what has changed in the files, after the last change: it is not looked for again.
 
@@ -124,26 +133,27 @@ class Transaction:
             self.take_back()
             raise
         # where nothing has changed there is nothing to tear, and a shield costs more than the rest
-        with uninterrupted() if events else nullcontext():
+        with uninterrupted() if events or self.branch.has_changed else nullcontext():
             self._keep(events)
 
     def _keep(self, events: Sequence[FilesystemEvent]) -> None:
         """Keep what was done, and tell the session of it."""
+        late: list[BaseException] = []
         try:
-            self._release()
+            self.session.commit(self.branch, lambda: late.extend(self._release()), events)
         except BaseException:
-            if self._parts:
+            if self.branch.status == "open":
                 self.take_back()
-            else:  # an interruption came too late: everything has been kept
-                self._is_over = True
-                self._tell(events)
+            else:
+                self._end()
             raise
-        self._is_over = True
-        self._tell(events)
+        self._end()
+        if late:  # an interruption came too late: everything has been kept
+            raise late[0]
 
-    def _release(self) -> None:
-        """Keep what has changed in the files; an interruption in between is raised at the end."""
-        interruption: BaseException | None = None
+    def _release(self) -> list[BaseException]:
+        """Keep what has changed in the files; return the interruptions that came too late."""
+        interruptions: list[BaseException] = []
         while self._parts:
             undo = self._parts[-1].undo
             try:
@@ -151,10 +161,9 @@ class Transaction:
             except BaseException as error:
                 if undo.is_open:
                     raise
-                interruption = error
+                interruptions.append(error)
             self._parts.pop()
-        if interruption is not None:
-            raise interruption
+        return interruptions
 
     def take_back(self) -> None:
         """Make files and session what they were before; neither time nor Ctrl-C stops it.
@@ -168,8 +177,8 @@ class Transaction:
                 while self._parts:
                     self._take_back_one(*self._parts[-1])
                     self._parts.pop()
-            self.session.restore_mark(self._mark, own=self._shared)
-            self._is_over = True
+            self.branch.drop()
+            self._end()
 
     def _take_back_one(self, undo: Undo, outer: Undo | None, position: int) -> None:
         if undo.is_open:
@@ -184,10 +193,10 @@ class Transaction:
                 return part.undo
         return None
 
-    def _tell(self, events: Sequence[FilesystemEvent]) -> None:
-        for event in events:
-            for failure in self.session.dispatch(event).errors:
-                _log.warning("The session did not take in %s: %s", event, failure)
+    def _end(self) -> None:
+        self._is_over = True
+        while self._when_over:
+            self._when_over.pop()()
 
 
 def current_transaction() -> Transaction | None:
@@ -200,45 +209,45 @@ def transaction(
     filesystem: Filesystem | None = None,
     *,
     outside: bool = False,
-    shared: bool = False,
 ) -> AbstractContextManager[Transaction]:
     """Do everything in a `with` block, or nothing.
 
     Any exception that leaves the block takes back what was changed in the session and
     in the filesystem, and goes on; so does `rollback()` of the value, without one. A
-    transaction inside another of the same session is part of that one.
+    transaction inside another of the same session is part of that one. Changes of the session
+    belong to the block if they are made in its context: a thread that it starts takes part if
+    it runs in a copy of the context (`contextvars.copy_context().run`).
 
     Args:
         session: Whose state is restored.
         filesystem: Where files are restored; more can `join` later.
         outside: Files are changed past the methods of `filesystem`, by a shell for
             example. Then a snapshot is taken first, and what changed is found out later.
-        shared: Other threads work in the session meanwhile: slices that they have changed
-            are not taken back.
 
     Raises:
         TypeError: What is changed in `filesystem` cannot be taken back.
+        TransactionConflictError: At the end: another thread has changed what was read in the
+            session meanwhile, so everything was taken back.
+        TransactionEndedError: It is inside one that was taken back.
         SnapshotError: The state before could not be kept, or not be restored.
     """
-    return _Block(session, filesystem, outside, shared)
+    return _Block(session, filesystem, outside)
 
 
 class _Block:
     """A `with` block that is a transaction; every tool call pays for it, so it is no generator."""
 
-    __slots__ = ("_filesystem", "_outside", "_session", "_shared", "_step", "_token")
+    __slots__ = ("_bound", "_filesystem", "_outside", "_session", "_step", "_token")
 
-    def __init__(
-        self, session: Session, filesystem: Filesystem | None, outside: bool, shared: bool
-    ) -> None:
+    def __init__(self, session: Session, filesystem: Filesystem | None, outside: bool) -> None:
         self._session = session
         self._filesystem = filesystem
         self._outside = outside
-        self._shared = shared
 
     def __enter__(self) -> Transaction:
-        self._step = step = Transaction(self._session, _current.get(), shared=self._shared)
+        self._step = step = Transaction(self._session, _current.get())
         self._token = _current.set(step)
+        self._bound = step.branch.bind()
         try:
             if self._filesystem is not None:
                 step.join(self._filesystem, outside=self._outside)
@@ -255,4 +264,5 @@ class _Block:
             try:
                 self._step.take_back()  # unless it is over
             finally:
+                self._step.branch.unbind(self._bound)
                 _current.reset(self._token)

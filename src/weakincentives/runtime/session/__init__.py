@@ -1,5 +1,9 @@
 """Sessions: typed slices, pure reducers, snapshots, dumps."""
 
+from weakincentives.runtime.session.branch import (
+    TransactionConflictError,
+    TransactionEndedError,
+)
 from weakincentives.runtime.session.dump import (
     MAX_DUMP_BYTES,
     FilesystemHolder,
@@ -45,6 +49,8 @@ __all__ = [
     "SliceWriter",
     "Snapshot",
     "SnapshotFormatError",
+    "TransactionConflictError",
+    "TransactionEndedError",
     "UnknownTagError",
     "append_all",
     "dump_session_tree",

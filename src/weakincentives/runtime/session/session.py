@@ -1,10 +1,11 @@
 """Sessions: what an agent knows and has done, as typed slices behind an event bus."""
 
+import logging
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from datetime import datetime
-from threading import Lock
+from threading import Lock, RLock
 from types import MappingProxyType
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
@@ -20,6 +21,7 @@ from weakincentives.runtime.events import (
     SessionReset,
     ToolInvoked,
 )
+from weakincentives.runtime.session.branch import Branch
 from weakincentives.runtime.session.reducers import Reducer, append_all
 from weakincentives.runtime.session.slices import Slice, SliceReader, SliceWriter
 from weakincentives.runtime.session.snapshots import Slices, Snapshot
@@ -30,6 +32,7 @@ T = TypeVar("T")
 LOG_TYPES: tuple[type[Any], ...] = (ToolInvoked, PromptRendered, PromptExecuted)
 
 
+_log = logging.getLogger(__name__)
 _publisher: ContextVar[UUID | None] = ContextVar("publisher", default=None)
 
 
@@ -99,7 +102,7 @@ class Session:
         self._created_at = created_at or clock.now()
         self._tags = MappingProxyType(dict(tags or {}))
         self._lock = Lock()
-        self._snapshots: dict[str, Snapshot] = {}
+        self._telling = RLock()
         self._children: tuple[Session, ...] = ()
         self._store = Store()
         for kind in LOG_TYPES:
@@ -152,8 +155,7 @@ class Session:
     @property
     def snapshots(self) -> Mapping[str, Snapshot]:
         """The latest snapshot of each tag."""
-        with self._lock:
-            return MappingProxyType(dict(self._snapshots))
+        return MappingProxyType(dict(self._store.tags()))
 
     def __getitem__(self, kind: type[T]) -> Slice[T]:
         """Return the slice of a type.
@@ -178,6 +180,7 @@ class Session:
         initial: Callable[[], T] | T | None = None,
         reducers: Mapping[type[Any], Reducer[T, Any]] | None = None,
         log: bool = False,
+        refresh: Callable[[T | None], T] | None = None,
     ) -> Slice[T]:
         """Declare a slice and return it.
 
@@ -186,12 +189,15 @@ class Session:
             initial: Its first item, or what makes it: now if it is empty, and at every reset.
             reducers: Reducers by the type of their events.
             log: Whether it tells what happened, and so stays when state is restored.
+            refresh: Given if it describes something outside the session: takes the latest item
+                that a restore would bring back, and returns what is true now. A slice of this
+                kind is no part of transactions.
 
         Raises:
             TypeError: The type is not a frozen dataclass, or `initial` is of another type.
         """
         made = self[kind]
-        self._store.install(kind, _maker(kind, initial), log)
+        self._store.install(kind, _maker(kind, initial), log, refresh)
         for event_type, reducer in (reducers or {}).items():
             made.register(event_type, reducer)
         return made
@@ -200,7 +206,11 @@ class Session:
         """Publish an event on the bus, which brings it to the reducers and to all subscribers.
 
         A reducer that fails leaves its slice unchanged, stops nobody, and is in the result.
+
+        Raises:
+            TransactionEndedError: This belongs to a transaction that was taken back.
         """
+        self._store.check_open()
         token = _publisher.set(self._session_id)
         try:
             return self._bus.publish(event)
@@ -219,17 +229,20 @@ class Session:
             logs=captured.logs,
         )
         if tag is not None:
-            with self._lock:
-                self._snapshots[tag] = made
+            self._store.tag(tag, made)
         return made
 
-    def restore(self, snapshot: Snapshot, *, preserve_logs: bool = True) -> None:
+    def restore(
+        self, snapshot: Snapshot, *, preserve_logs: bool = True, refresh: bool = True
+    ) -> None:
         """Bring the slices back to a snapshot, of this session or another.
 
         Logs stay as they are, unless `preserve_logs` is False. A slice that the snapshot does
-        not have gets its initial item.
+        not have gets its initial item. One that describes something outside, like the files of
+        a workspace, is made to agree with that; without `refresh` it is brought back like the
+        others, which is right only if what it describes has gone back too.
         """
-        self._store.restore(snapshot.captured, preserve_logs=preserve_logs)
+        self._store.restore(snapshot.captured, preserve_logs=preserve_logs, refresh=refresh)
 
     def rollback(self, tag: str) -> Snapshot:
         """Restore the latest snapshot with a tag, and return it.
@@ -237,8 +250,7 @@ class Session:
         Raises:
             UnknownTagError: No snapshot has it.
         """
-        with self._lock:
-            found = self._snapshots.get(tag)
+        found = self._store.tags().get(tag)
         if found is None:
             raise UnknownTagError(tag)
         self.restore(found)
@@ -272,24 +284,64 @@ class Session:
             clock=self._clock,
         )
         made._store.copy_from(self._store)
-        made._snapshots = dict(self.snapshots)
         return made
 
     def mark(self) -> Mark:
         """Return this moment of the state slices, for `restore_mark`."""
         return self._store.mark()
 
-    def restore_mark(self, mark: Mark, *, own: bool = False) -> None:
+    def restore_mark(self, mark: Mark) -> None:
         """Bring the state slices back to a moment of this session.
-
-        Args:
-            mark: The moment.
-            own: Leave those alone that another thread has changed last.
 
         Raises:
             ValueError: The moment is another session's.
         """
-        self._store.restore_mark(mark, own=own)
+        self._store.restore_mark(mark)
+
+    def refresh(self, kind: type[T], make: Callable[[T | None], T]) -> None:
+        """Make a slice that describes something outside what `make` makes of its latest item.
+
+        It is called again if the slice changes meanwhile, since it may have looked too early.
+        """
+        self._store.refresh(kind, make)
+
+    def branch(self) -> Branch:
+        """Return what a transaction changes, apart from the session until it is committed.
+
+        Raises:
+            TransactionEndedError: The transaction around it was taken back.
+        """
+        return self._store.branch()
+
+    def commit(
+        self, branch: Branch, release: Callable[[], object], events: Iterable[object] = ()
+    ) -> None:
+        """Make a branch part of the session in one step with `release`, then publish `events`.
+
+        Events are published in the order of the commits, whatever thread does it.
+
+        Raises:
+            TransactionConflictError: Others have changed what was read; `release` was not called.
+            TransactionEndedError: The branch has ended.
+        """
+        told = tuple(events)
+
+        def finish() -> None:
+            release()
+            self._store.outbox.extend(told)
+
+        branch.commit(finish)
+        if told:
+            self._tell_all()
+
+    def _tell_all(self) -> None:
+        outbox = self._store.outbox
+        # one thread at a time, or an old state of a file could be told after a newer one
+        with self._telling:
+            while outbox:
+                event = outbox.popleft()
+                for failure in self.dispatch(event).errors:
+                    _log.warning("The session did not take in %s: %s", event, failure)
 
     def _adopt(self, child: "Session") -> None:
         with self._lock:

@@ -5,6 +5,7 @@ from typing import Any, Generic, Protocol, TypeVar, overload
 
 from weakincentives.runtime.events import PublishResult
 from weakincentives.runtime.session.reducers import Method, Reducer
+from weakincentives.runtime.session.state import read_all, read_latest
 from weakincentives.runtime.session.store import Store, check_kind
 
 T = TypeVar("T")
@@ -81,19 +82,19 @@ class Slice(Generic[T]):
 
     def __repr__(self) -> str:
         """Return its type and how many items there are."""
-        return f"Slice({self._kind.__qualname__}, {len(self._store.items(self._kind))} items)"
+        return f"Slice({self._kind.__qualname__}, {len(self.all())} items)"
 
     def all(self) -> tuple[T, ...]:
         """Return the items."""
-        return self._store.items(self._kind).as_tuple()
+        return self._store.read(self._kind, read_all)
 
     def latest(self) -> T | None:
         """Return the last item; None where there is none."""
-        return self._store.items(self._kind).latest()
+        return self._store.read(self._kind, read_latest)
 
     def where(self, predicate: Callable[[T], bool]) -> tuple[T, ...]:
         """Return the items for which `predicate` is true."""
-        return tuple(each for each in self._store.items(self._kind) if predicate(each))
+        return self._store.read(self._kind, lambda items: tuple(filter(predicate, items)))
 
     def append(self, item: T) -> None:
         """Add an item; no event is published.

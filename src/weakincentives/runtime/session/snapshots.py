@@ -15,7 +15,7 @@ from weakincentives.errors import WinkError
 from weakincentives.filesystem.types import FilesystemSnapshot
 from weakincentives.runtime.events import PromptExecuted, PromptRendered, ToolInvoked
 from weakincentives.runtime.session.items import Items, items_of
-from weakincentives.runtime.session.store import Captured
+from weakincentives.runtime.session.state import Captured
 from weakincentives.serde import SerdeError, convert, decode, encode
 
 FORMAT = "wink-session"

@@ -1,17 +1,20 @@
 """The store behind a session: slices by type, their reducers, and a lock.
 
-A slice is either state, which a restore brings back, or a log of what happened,
-which stays.
+A slice is state, which a restore brings back; or a log of what happened, which stays; or a
+description of something outside, which follows that. Code that runs in a transaction
+changes the branch of that transaction, and nobody sees it before the transaction is over.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from threading import RLock, get_ident
+from threading import RLock
 from types import FunctionType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
-from weakincentives.runtime.session.items import Items, items_of
+from weakincentives.runtime.session.branch import Branch, branch_of, check_open
+from weakincentives.runtime.session.items import Items
 from weakincentives.runtime.session.reducers import (
     EventReducer,
     Fold,
@@ -22,12 +25,28 @@ from weakincentives.runtime.session.reducers import (
     ReducerError,
     checked,
 )
+from weakincentives.runtime.session.state import (
+    NOTHING,
+    Append,
+    Captured,
+    Define,
+    Definition,
+    Definitions,
+    Draft,
+    FoldEvent,
+    Initial,
+    Operation,
+    Put,
+    Query,
+    Refresh,
+    Restore,
+    State,
+    Tag,
+)
 
 T = TypeVar("T")
 
-Initial: TypeAlias = Callable[[], Any]
-
-_NOTHING: Items[Any] = items_of(())
+_MAX_LOOKS = 20  # at something that is changed each time while it is looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,66 +57,67 @@ class Mark:
     items: Mapping[type[Any], Items[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Captured:
-    """All slices at one moment."""
-
-    items: Mapping[type[Any], Items[Any]]
-    logs: frozenset[type[Any]]
-
-
-class _Slot:
-    __slots__ = ("initial", "items", "log", "reducers", "thread")
-
-    def __init__(self) -> None:
-        self.items: Items[Any] = _NOTHING
-        self.thread = 0
-        """Who has changed the items last."""
-        self.initial: Initial | None = None
-        self.log = False
-        self.reducers: dict[type[Any], Fold] = {}
-
-    def put(self, items: Items[Any]) -> None:
-        self.items, self.thread = items, get_ident()
-
-    def copy(self) -> "_Slot":
-        made = _Slot()
-        made.items, made.initial, made.log = self.items, self.initial, self.log
-        made.reducers = dict(self.reducers)
-        return made
-
-
-_Route: TypeAlias = tuple[type[Any], _Slot, Fold]
-
-
 class Store:
     """Typed slices that several threads may read and change."""
 
     def __init__(self) -> None:
         """Start with no slice."""
-        self._lock = RLock()
-        self._slots: dict[type[Any], _Slot] = {}
-        self._routes: dict[type[Any], tuple[_Route, ...]] = {}
-        self._owner = object()
-        self._folding = False
+        self.lock = RLock()
+        self.owner = object()
+        self.state = State(Definitions({}), {}, {})
+        self.outbox: deque[object] = deque()
+        """Events of transactions that are committed, in the order of their commits."""
+        self.is_folding = False
 
-    def items(self, kind: type[T]) -> Items[T]:
-        """Return the items of a slice; none if nobody ever changed it."""
-        slot = self._slots.get(kind)
-        return _NOTHING if slot is None else slot.items
+    def branch(self) -> Branch:
+        """Return a branch, of the one that this context is bound to.
+
+        Raises:
+            TransactionEndedError: That one was taken back.
+        """
+        with self.lock:
+            around = branch_of(self)
+            if around is not None:
+                check_open(self)
+            return Branch(self, around)
+
+    def check_open(self) -> None:
+        """Return if a change in this context can come to something.
+
+        Raises:
+            TransactionEndedError: It belongs to a transaction that was taken back.
+        """
+        check_open(self)
+
+    def read(self, kind: type[Any], query: Query) -> Any:
+        """Return what `query` makes of the items of a slice; of none if nobody ever changed it."""
+        branch = branch_of(self)
+        if branch is None or branch.status == "dropped":
+            return query(self.state.items.get(kind, NOTHING))
+        return branch.read(kind, query)
 
     def append(self, kind: type[T], item: T) -> None:
         """Add one item to a slice."""
         checked((item,), kind, None)
-        with self._lock:
-            slot = self._changing(kind)
-            slot.put(slot.items.appended(item, self._owner))
+        self._change(Append(kind, item))
 
     def put(self, kind: type[T], items: Iterable[T]) -> None:
         """Make `items` all that a slice has."""
-        made = checked(tuple(items), kind, self._owner)
-        with self._lock:
-            self._changing(kind).put(made)
+        self._change(Put(kind, checked(tuple(items), kind, self.owner)))
+
+    def refresh(self, kind: type[Any], make: Refresh) -> None:
+        """Put what `make` makes of the latest item in its place, for everybody.
+
+        It is called again if the slice changes meanwhile, since it may have looked too early.
+        """
+        for look in range(_MAX_LOOKS):
+            before = self.state.items.get(kind, NOTHING)
+            made = checked((make(before.latest()),), kind, self.owner)
+            with self.lock:
+                now = self.state.items.get(kind, NOTHING)
+                if now is before or look == _MAX_LOOKS - 1:
+                    self._change_everywhere(Put(kind, made))
+                    return
 
     def register(
         self,
@@ -107,142 +127,197 @@ class Store:
     ) -> None:
         """Fold events of a type into a slice; it replaces an earlier reducer for that type."""
         fold = _fold(kind, event_type, reducer)
-        with self._lock:
-            self._changing(kind).reducers[event_type] = fold
-            self._routes = {}
 
-    def install(self, kind: type[T], initial: Initial | None, log: bool) -> None:
+        def registered(known: Definition) -> Definition:
+            return replace(known, reducers={**known.reducers, event_type: fold})
+
+        self._change(Define(kind, registered))
+
+    def install(
+        self, kind: type[T], initial: Initial | None, log: bool, refresh: Refresh | None = None
+    ) -> None:
         """Declare a slice; if it is empty, `initial` makes its first item."""
-        first = None if initial is None else checked((initial(),), kind, self._owner)
-        with self._lock:
-            slot = self._changing(kind)
-            slot.initial, slot.log = initial, log
-            if first is not None and not slot.items:
-                slot.put(first)
+        first = None if initial is None else checked((initial(),), kind, self.owner)
+
+        def installed(known: Definition) -> Definition:
+            return Definition(initial, log, refresh, known.reducers)
+
+        operation = Define(kind, installed, first)
+        if log or refresh is not None:
+            with self.lock:
+                self._change_everywhere(operation)
+        else:
+            self._change(operation)
 
     def fold(self, event: object) -> list[ReducerError]:
         """Fold an event into every slice that has a reducer for it; return what failed."""
-        routes = self._routes.get(type(event))
-        if routes is None:
-            routes = self._route(type(event))
-        if not routes:
-            return []
-        with self._lock:
-            self._refuse_while_folding()
-            self._folding = True
-            try:
-                made, failed = self._folded(routes, event)
-            finally:
-                self._folding = False
-            # all at once, so that an interrupt in a reducer leaves every slice as it was
-            for slot, items in made:
-                slot.put(items)
-        return failed
+        operation = FoldEvent(event)
+        if branch_of(self) is not None:
+            self._change(operation)
+        elif self.state.definitions.routes_of(type(event)):
+            self._fold_everywhere(operation)
+        return operation.failures
 
     def mark(self) -> Mark:
         """Return this moment of the state slices."""
-        with self._lock:
-            state = {kind: slot.items for kind, slot in self._slots.items() if not slot.log}
-        return Mark(self._owner, state)
+        with self.lock:
+            definitions, items = self._everything()
+            logs = {kind for kind, each in definitions.by_kind.items() if each.log}
+        return Mark(self.owner, {kind: each for kind, each in items.items() if kind not in logs})
 
-    def restore_mark(self, mark: Mark, *, own: bool = False) -> None:
-        """Bring the state slices back to a moment; with `own` those that this thread changed.
+    def restore_mark(self, mark: Mark) -> None:
+        """Bring the state slices back to a moment.
 
         Raises:
             ValueError: The moment is another session's.
         """
-        if mark.owner is not self._owner:
+        if mark.owner is not self.owner:
             raise ValueError("Mark belongs to another session")
-        self.restore(Captured(mark.items, frozenset()), preserve_logs=True, own=own)
+        self.restore(Captured(mark.items, frozenset()), preserve_logs=True)
 
     def capture(self) -> Captured:
         """Return all slices as they are; a log that is empty is left out."""
-        with self._lock:
-            items = {
-                kind: slot.items for kind, slot in self._slots.items() if slot.items or not slot.log
-            }
-            logs = frozenset(kind for kind in items if self._slots[kind].log)
-        return Captured(items, logs)
+        with self.lock:
+            definitions, items = self._everything()
+        kept = {
+            kind: items.get(kind, NOTHING)
+            for kind, each in definitions.by_kind.items()
+            if items.get(kind) or not each.log
+        }
+        return Captured(kept, frozenset(kind for kind in kept if definitions.by_kind[kind].log))
 
-    def restore(self, captured: Captured, *, preserve_logs: bool, own: bool = False) -> None:
+    def restore(self, captured: Captured, *, preserve_logs: bool, refresh: bool = True) -> None:
         """Bring slices back; a state slice that was not captured gets its initial item.
 
-        With `own`, those stay that another thread has changed last.
+        Slices that describe something outside are made to agree with that, or, without
+        `refresh`, brought back like the others.
         """
-        fresh = self._initial_items(lambda kind: kind not in captured.items)
-        with self._lock:
-            self._refuse_while_folding()
-            for kind in captured.items:
-                if kind not in self._slots and not (preserve_logs and kind in captured.logs):
-                    self._changing(kind).log = kind in captured.logs
-            for kind, slot in self._slots.items():
-                if (slot.log and preserve_logs) or (own and slot.thread != get_ident()):
-                    continue
-                slot.put(captured.items.get(kind) or fresh.get(kind) or _NOTHING)
+        for look in range(_MAX_LOOKS):
+            branch, state = self._branch(), self.state
+            fresh = self._initial_items(lambda kind: kind not in captured.items)
+            following: dict[type[Any], Items[Any]] = {}
+            if branch is None:
+                following = (
+                    self._refreshed(captured)
+                    if refresh
+                    else {
+                        kind: captured.items.get(kind) or fresh.get(kind) or NOTHING
+                        for kind, each in state.definitions.by_kind.items()
+                        if each.refresh is not None
+                    }
+                )
+            with self.lock:
+                now = self.state.items
+                same = all(now.get(kind) is state.items.get(kind) for kind in following)
+                if same or not refresh or look == _MAX_LOOKS - 1:
+                    self._change(Restore(captured, fresh, preserve_logs, following))
+                    return
 
     def reset(self) -> None:
         """Give every slice its initial item, and clear those without one, logs included."""
         fresh = self._initial_items(lambda _: True)
-        with self._lock:
-            self._refuse_while_folding()
-            for kind, slot in self._slots.items():
-                slot.put(fresh.get(kind, _NOTHING))
+        following = {} if self._branch() is not None else fresh
+        self._change(Restore(Captured({}, frozenset()), fresh, False, following))
+
+    def tag(self, name: str, snapshot: object) -> None:
+        """Keep a snapshot under a name."""
+        self._change(Tag(name, snapshot))
+
+    def tags(self) -> Mapping[str, Any]:
+        """Return the snapshots by name."""
+        with self.lock:
+            branch = self._branch()
+            return (self.state if branch is None else branch.state).tags
 
     def copy_from(self, other: "Store") -> None:
-        """Take over the slices and reducers of another store, which changes on its own."""
-        with other._lock:
-            slots = {kind: slot.copy() for kind, slot in other._slots.items()}
-        with self._lock:
-            self._slots, self._routes = slots, {}
+        """Take over the slices, reducers and tags of another store, which changes on its own."""
+        with other.lock:
+            definitions, items = other._everything()
+            state = State(definitions, items, other.tags())
+        with self.lock:
+            self.state = state
 
-    def _folded(
-        self, routes: tuple[_Route, ...], event: object
-    ) -> tuple[list[tuple[_Slot, Items[Any]]], list[ReducerError]]:
-        """Return the new items of slices, and what failed."""
-        made: list[tuple[_Slot, Items[Any]]] = []
-        failed: list[ReducerError] = []
-        for kind, slot, fold in routes:
-            try:
-                made.append((slot, fold.fold(slot.items, event, self._owner)))
-            except Exception as error:  # noqa: BLE001 # the other slices go on
-                failure = ReducerError(fold, kind, event, error)
-                failure.__cause__ = error
-                failed.append(failure)
-        return made, failed
+    # --- what branches need ---
 
-    def _changing(self, kind: type[Any]) -> _Slot:
-        """Return the slot of a slice, about to be changed; made if it is not there."""
+    def run(self, operation: Operation, draft: Draft) -> bool:
+        """Apply an operation to a draft; a reducer that it calls must not change the session."""
+        self.is_folding = True
+        try:
+            return operation.apply(draft)
+        finally:
+            self.is_folding = False
+
+    def publish(self, draft: Draft) -> None:
+        """Make the changes of a draft part of the state."""
+        self.state = draft.on(self.state)
+
+    # --- steps ---
+
+    def _branch(self) -> Branch | None:
+        found = branch_of(self)
+        return None if found is None or found.status == "dropped" else found
+
+    def _change(self, operation: Operation) -> None:
+        with self.lock:
+            self._refuse_while_folding()
+            branch = branch_of(self)
+            if branch is None:
+                self._change_everywhere(operation)
+            else:
+                check_open(self)
+                branch.change(operation)
+
+    def _change_everywhere(self, operation: Operation) -> None:
         self._refuse_while_folding()
-        slot = self._slots.get(kind)
-        if slot is None:
-            # a new table, so that those who read without the lock never see it grow
-            slot = _Slot()
-            self._slots = {**self._slots, kind: slot}
-        return slot
+        draft = Draft(self.state, self.owner)
+        self.run(operation, draft)
+        self.publish(draft)
+
+    def _everything(self) -> tuple[Definitions, Mapping[type[Any], Items[Any]]]:
+        """Return what the slices are, and what is in them, as it is seen in this context."""
+        branch = self._branch()
+        if branch is None:
+            return self.state.definitions, self.state.items
+        items = branch.read_everything()
+        return branch.state.definitions, items
+
+    def _fold_everywhere(self, operation: FoldEvent) -> None:
+        """Do what `_change_everywhere` does; it has a draft less, and there are many events."""
+        with self.lock:
+            self._refuse_while_folding()
+            definitions, items, tags = self.state
+            self.is_folding = True
+            try:
+                routes = definitions.routes_of(type(operation.event))
+                made = operation.fold(routes, items.get, self.owner)
+            finally:
+                self.is_folding = False
+            self.state = State(definitions, {**items, **made}, tags)
 
     def _refuse_while_folding(self) -> None:
-        if self._folding:
+        if self.is_folding:
             raise RuntimeError("A reducer must not change its session")
+
+    def _definitions(self) -> Mapping[type[Any], Definition]:
+        with self.lock:
+            branch = self._branch()
+            return (self.state if branch is None else branch.state).definitions.by_kind
 
     def _initial_items(self, wanted: Callable[[type[Any]], bool]) -> dict[type[Any], Items[Any]]:
         """Call what makes initial items, before anything is changed."""
-        makers = [(kind, slot.initial) for kind, slot in self._slots.items() if wanted(kind)]
         return {
-            kind: checked((initial(),), kind, self._owner)
-            for kind, initial in makers
-            if initial is not None
+            kind: checked((each.initial(),), kind, self.owner)
+            for kind, each in self._definitions().items()
+            if each.initial is not None and wanted(kind)
         }
 
-    def _route(self, event_type: type[Any]) -> tuple[_Route, ...]:
-        """Return each slice with its reducer for the nearest base of an event's type."""
-        with self._lock:
-            found: list[_Route] = []
-            for kind, slot in self._slots.items():
-                base = next((each for each in event_type.__mro__ if each in slot.reducers), None)
-                if base is not None:
-                    found.append((kind, slot, slot.reducers[base]))
-            self._routes[event_type] = tuple(found)
-            return self._routes[event_type]
+    def _refreshed(self, captured: Captured) -> dict[type[Any], Items[Any]]:
+        """Bring what is known of something outside up to date, from what was known then."""
+        return {
+            kind: checked((each.refresh(captured.items.get(kind, NOTHING).latest()),), kind, None)
+            for kind, each in self._definitions().items()
+            if each.refresh is not None
+        }
 
 
 @lru_cache(maxsize=1024)
