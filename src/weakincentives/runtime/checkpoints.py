@@ -46,8 +46,10 @@ def rollback_to(
     try:
         if kept is not None and filesystem is not None:
             restore_snapshot(filesystem, kept)
-            # what is told while files come back is folded into what the session knew then
-            session.restore(session_snapshot)
+            # what is told while files come back is folded into what the session knew then; what
+            # was kept at the same moment agrees with the files, and keeps its versions and dates
+            same_moment = kept.snapshot_id == session_snapshot.snapshot_id
+            session.restore(session_snapshot, refresh=not same_moment)
     except BaseException:
         session.restore_mark(mark)
         raise

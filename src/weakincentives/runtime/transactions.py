@@ -7,10 +7,11 @@ session is dropped. What the filesystem tells of its changes reaches the session
 success, so that what the session knows about the files is never about work that was undone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from typing import NamedTuple
+from itertools import count
+from typing import NamedTuple, TypeVar
 
 from weakincentives.filesystem import Filesystem, FilesystemEvent
 from weakincentives.filesystem.limits import no_time_limit
@@ -19,6 +20,12 @@ from weakincentives.runtime.session import Session
 from weakincentives.runtime.undo import Undo, snapshot_undo_of, undo_of
 
 _current: ContextVar["Transaction | None"] = ContextVar("transaction", default=None)
+_open: set["Transaction"] = set()  # those that may change files, without those inside others
+_ends = count(1)
+_last_end = [0]
+_MAX_LOOKS = 20  # at files that are taken back each time while they are looked at
+
+T = TypeVar("T")
 
 
 class _Part(NamedTuple):
@@ -82,6 +89,8 @@ class Transaction:
         if self._outer is not None:
             self._outer.join(filesystem, outside=outside)
             outer = self._outer._part_of(filesystem)
+        else:
+            _open.add(self)
         if known is None:
             position = 0 if outer is None else outer.position()
             undo = undo_of(filesystem, outside=outside)
@@ -107,10 +116,9 @@ class Transaction:
 
     def when_over(self, function: Callable[[], object]) -> None:
         """Call `function` when it is over, kept or taken back; now, if it is."""
+        self._when_over.append(function)
         if self._is_over:
-            function()
-        else:
-            self._when_over.append(function)
+            self._call_waiting()
 
     def settle(self) -> Sequence[FilesystemEvent]:
         """Return what has changed in the files, after the last change: it is not looked for again.
@@ -195,6 +203,12 @@ class Transaction:
 
     def _end(self) -> None:
         self._is_over = True
+        if self in _open:
+            _last_end[0] = next(_ends)
+            _open.discard(self)
+        self._call_waiting()
+
+    def _call_waiting(self) -> None:
         while self._when_over:
             self._when_over.pop()()
 
@@ -202,6 +216,19 @@ class Transaction:
 def current_transaction() -> Transaction | None:
     """Return the transaction that this code runs in; who makes a filesystem late joins it."""
     return _current.get()
+
+
+def look_at(filesystem: Filesystem, look: Callable[[], T]) -> tuple[T, Collection[Transaction]]:
+    """Return what `look` returns, and the transactions whose changes it may have seen.
+
+    It is called again if a transaction ended meanwhile: it may have seen what was taken back.
+    """
+    for _ in range(_MAX_LOOKS):
+        last_end, before = _last_end[0], frozenset(_open)
+        found = look()
+        if last_end == _last_end[0]:
+            break
+    return found, [each for each in before | frozenset(_open) if each.covers(filesystem)]
 
 
 def transaction(

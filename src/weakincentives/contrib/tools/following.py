@@ -12,15 +12,21 @@ from weakincentives.filesystem import (
     StateReplaced,
 )
 from weakincentives.runtime.clock import SYSTEM_CLOCK, Clock
-from weakincentives.runtime.session import Reducer, Session, publishing_session
-from weakincentives.runtime.transactions import current_transaction
+from weakincentives.runtime.session import (
+    Reducer,
+    Session,
+    TransactionEndedError,
+    publishing_session,
+)
+from weakincentives.runtime.transactions import Transaction, current_transaction, look_at
 
 
 class FileFollower:
     """Keeps the `VirtualFileSystem` slice of one session in step with one filesystem.
 
     Changes inside a transaction reach the session when it is committed; those that a
-    program makes past any transaction reach it at once.
+    program makes past any transaction reach it at once. When the session goes back alone,
+    the files are looked at again.
     """
 
     def __init__(
@@ -37,22 +43,28 @@ class FileFollower:
         self._root_path = root_path
         self._clock = clock
         self._is_closed = False
+        self._awaited: set[Transaction] = set()
         self._stops: list[Callable[[], None]] = []
         is_new = session[VirtualFileSystem].latest() is None  # then installing it fills it
-        session.install(VirtualFileSystem, initial=self.first_look, reducers=self._reducers())
+        session.install(
+            VirtualFileSystem,
+            initial=self.first_look,
+            reducers=self._reducers(),
+            refresh=self._look_again,
+        )
         if not is_new:
-            session[VirtualFileSystem].seed(self.first_look())
+            self.start_over()
         self._stops.append(session.bus.subscribe(StateReplaced, self._replaced))
         if isinstance(filesystem, ObservableFilesystem):
             self._stops.append(filesystem.subscribe(self._changed))
 
     def first_look(self) -> VirtualFileSystem:
         """Return what is there as if nothing had been known."""
-        return scan(self._filesystem, VirtualFileSystem(), self._root_path, self._now())
+        return self._look(None)
 
     def start_over(self) -> None:
         """Forget what was known, and look again."""
-        self._session[VirtualFileSystem].seed(self.first_look())
+        self._session.refresh(VirtualFileSystem, lambda _: self.first_look())
 
     def close(self) -> None:
         """Follow no more; the slice stays as it is."""
@@ -61,9 +73,47 @@ class FileFollower:
             stop()
         self._stops.clear()
 
-    def _scanned(self, rewritten: Set[str] | None) -> VirtualFileSystem:
-        known = self._session[VirtualFileSystem].latest() or VirtualFileSystem()
-        return scan(self._filesystem, known, self._root_path, self._now(), rewritten)
+    def _look(
+        self, known: VirtualFileSystem | None, rewritten: Set[str] | None = None
+    ) -> VirtualFileSystem:
+        """Return what is there, compared with what was known."""
+
+        def look() -> VirtualFileSystem:
+            before = known or VirtualFileSystem()
+            sniff = known is not None
+            return scan(
+                self._filesystem, before, self._root_path, self._now(), rewritten, sniff=sniff
+            )
+
+        found, unsettled = look_at(self._filesystem, look)
+        for each in unsettled:
+            self._await(each)
+        return found
+
+    def _look_again(self, known: VirtualFileSystem | None) -> VirtualFileSystem:
+        """Return what is there after the session went back to `known`."""
+        if self._is_closed:
+            return known or VirtualFileSystem(self._root_path)
+        return self._look(known or VirtualFileSystem())
+
+    def _await(self, unsettled: Transaction) -> None:
+        """Look again when it is certain whether what a transaction has changed stays."""
+        if unsettled in self._awaited:
+            return
+        self._awaited.add(unsettled)
+
+        def settle() -> None:
+            self._awaited.discard(unsettled)
+            self._bring_up_to_date()
+
+        unsettled.when_over(settle)
+
+    def _bring_up_to_date(self, rewritten: Set[str] | None = None) -> None:
+        if not self._is_closed:
+            self._session.refresh(
+                VirtualFileSystem,
+                lambda known: self._look(known or VirtualFileSystem(), rewritten),
+            )
 
     def _now(self) -> datetime:
         return self._clock.now()
@@ -90,9 +140,15 @@ class FileFollower:
     def _changed(self, event: FilesystemEvent) -> None:
         """Bring a change to the session, unless a transaction will."""
         around = current_transaction()
-        if around is None or not around.covers(self._filesystem):
+        if around is not None and around.covers(self._filesystem):
+            if around.session is not self._session:
+                self._await(around.outermost)  # it tells its own session
+            return
+        try:
             self._session.dispatch(event)
+        except TransactionEndedError:
+            self._bring_up_to_date()  # the work of a call that was given up, but it is done
 
     def _replaced(self, event: StateReplaced) -> None:
         if self._is_ours():
-            self._session[VirtualFileSystem].seed(self._scanned(event.rewritten))
+            self._bring_up_to_date(event.rewritten)

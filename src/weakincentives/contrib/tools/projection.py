@@ -28,7 +28,7 @@ from weakincentives.runtime.session.snapshots import loadable
 FileEncoding = str
 """How the bytes of a file are to be taken: "utf-8" or "binary"."""
 
-_SNIFFED = 4096  # bytes that are read to tell text from anything else
+_SNIFFED = 8193  # bytes that are read to tell text from anything else: one more than are looked at
 _TEXT = frozenset({"json", "javascript", "xml", "toml", "yaml", "x-sh", "sql", "x-sql"})
 
 
@@ -108,6 +108,8 @@ def scan(
     root_path: str,
     now: datetime,
     rewritten: Set[str] | None = None,
+    *,
+    sniff: bool = False,
 ) -> VirtualFileSystem:
     """Return what is in a filesystem; what is as it was known keeps its version and dates.
 
@@ -117,12 +119,11 @@ def scan(
         root_path: The directory on the host.
         now: What time it is.
         rewritten: The files that have other bytes than before, if that is known.
+        sniff: Read the beginning of files that are new here, even if their name tells enough.
     """
     before = {file.path.segments: file for file in known.files}
-    files = [
-        _seen(filesystem, entry, before.get(_segments(entry.path)), milliseconds(now), rewritten)
-        for entry in _walk(filesystem)
-    ]
+    look = _Look(filesystem, milliseconds(now), rewritten, sniff)
+    files = [look.at(entry, before.get(_segments(entry.path))) for entry in _walk(filesystem)]
     return VirtualFileSystem(root_path, tuple(sorted(files, key=_key)))
 
 
@@ -174,6 +175,8 @@ def _moved(files: tuple[VfsFile, ...], event: EntryMoved, now: datetime) -> tupl
         )
         for file in files[start:end]
     ]
+    if not moved:
+        return files  # nothing was known there; or it has been seen at its new place
     rest = files[:start] + files[end:]
     first, last = _below(rest, target)
     return (*rest[:first], *moved, *rest[last:])
@@ -222,34 +225,52 @@ def _entries(filesystem: Filesystem, path: str) -> Iterable[FileEntry]:
         return ()  # closed to us, or gone meanwhile
 
 
-def _seen(
-    filesystem: Filesystem,
-    entry: FileEntry,
-    known: VfsFile | None,
-    now: datetime,
-    rewritten: Set[str] | None,
-) -> VfsFile:
-    if known is not None and rewritten is not None and entry.path not in rewritten:
-        return known
-    try:
-        found: FileStat | None = filesystem.stat(entry.path)
-    except OSError:
-        found = None  # what a listing shows is a file all the same
-    size = entry.size_bytes or 0
-    is_same = known is not None and known.size_bytes == size and _is_same(known, found)
-    if known is not None and is_same and rewritten is None:
-        return known
-    fingerprint = _fingerprint(found)
-    if known is not None:
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """How files are looked at, one after the other."""
+
+    filesystem: Filesystem
+    now: datetime
+    rewritten: Set[str] | None
+    sniff: bool
+
+    def at(self, entry: FileEntry, known: VfsFile | None) -> VfsFile:
+        """Return what is known of a file after a look at it."""
+        size = entry.size_bytes or 0
+        has_its_size = known is not None and known.size_bytes == size
+        is_told_of = self.rewritten is not None
+        if known is not None and has_its_size and is_told_of and entry.path not in self.rewritten:
+            return known
+        found = self._stat(entry.path)
+        if known is not None and has_its_size and not is_told_of and _is_same(known, found):
+            return known
+        fingerprint = _fingerprint(found)
+        if known is None:
+            path = WorkspacePath(_segments(entry.path))
+            by_name = None if self.sniff else _encoding_by_name(entry.path)
+            encoding = by_name or self._encoding(entry.path)
+            return VfsFile(path, encoding, size, 1, self.now, self.now, fingerprint)
         return replace(
             known,
+            encoding=self._encoding(entry.path) or known.encoding,
             size_bytes=size,
             version=known.version + 1,
-            updated_at=now,
+            updated_at=self.now,
             fingerprint=fingerprint,
         )
-    path = WorkspacePath(_segments(entry.path))
-    return VfsFile(path, _encoding(filesystem, entry.path), size, 1, now, now, fingerprint)
+
+    def _stat(self, path: str) -> FileStat | None:
+        try:
+            return self.filesystem.stat(path)
+        except OSError:
+            return None  # what a listing shows is a file all the same
+
+    def _encoding(self, path: str) -> FileEncoding | None:
+        try:
+            head = self.filesystem.read_bytes(path, limit=_SNIFFED).content
+        except (OSError, ValueError):
+            return _encoding_by_name(path)
+        return "binary" if is_binary(head) else "utf-8"
 
 
 def _is_same(known: VfsFile, found: FileStat | None) -> bool:
@@ -264,17 +285,6 @@ def _fingerprint(found: FileStat | None) -> str | None:
     if found is None or found.modified_at is None:
         return None
     return f"{_MOMENT}{found.modified_at.isoformat()}"
-
-
-def _encoding(filesystem: Filesystem, path: str) -> FileEncoding | None:
-    by_name = _encoding_by_name(path)
-    if by_name is not None:
-        return by_name
-    try:
-        head = filesystem.read_bytes(path, limit=_SNIFFED).content
-    except (OSError, ValueError):
-        return None
-    return "binary" if is_binary(head) else "utf-8"
 
 
 def _encoding_by_name(path: str) -> FileEncoding | None:

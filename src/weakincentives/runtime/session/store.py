@@ -193,31 +193,37 @@ class Store:
         `refresh`, brought back like the others.
         """
         for look in range(_MAX_LOOKS):
-            branch, state = self._branch(), self.state
+            state = self.state
             fresh = self._initial_items(lambda kind: kind not in captured.items)
-            following: dict[type[Any], Items[Any]] = {}
-            if branch is None:
-                following = (
-                    self._refreshed(captured)
-                    if refresh
-                    else {
-                        kind: captured.items.get(kind) or fresh.get(kind) or NOTHING
-                        for kind, each in state.definitions.by_kind.items()
-                        if each.refresh is not None
-                    }
-                )
-            with self.lock:
-                now = self.state.items
-                same = all(now.get(kind) is state.items.get(kind) for kind in following)
-                if same or not refresh or look == _MAX_LOOKS - 1:
-                    self._change(Restore(captured, fresh, preserve_logs, following))
-                    return
+            following = self._refreshed(captured) if refresh else {**fresh, **captured.items}
+            if self._restore(Restore(captured, fresh, preserve_logs, following), state, look):
+                return
 
     def reset(self) -> None:
         """Give every slice its initial item, and clear those without one, logs included."""
-        fresh = self._initial_items(lambda _: True)
-        following = {} if self._branch() is not None else fresh
-        self._change(Restore(Captured({}, frozenset()), fresh, False, following))
+        nothing = Captured({}, frozenset())
+        for look in range(_MAX_LOOKS):
+            state = self.state
+            fresh = self._initial_items(lambda _: True)
+            if self._restore(Restore(nothing, fresh, False, fresh), state, look):
+                return
+
+    def _restore(self, operation: Restore, seen: State, look: int) -> bool:
+        """Do it, unless slices that describe something outside have changed since `seen`."""
+        with self.lock:
+            following = [
+                kind
+                for kind, each in self.state.definitions.by_kind.items()
+                if each.refresh is not None
+            ]
+            if self._branch() is not None:
+                operation.refreshed = {}  # files of this transaction are told of when it is over
+            elif look < _MAX_LOOKS - 1 and any(
+                self.state.items.get(kind) is not seen.items.get(kind) for kind in following
+            ):
+                return False
+            self._change(operation)
+            return True
 
     def tag(self, name: str, snapshot: object) -> None:
         """Keep a snapshot under a name."""
@@ -313,6 +319,8 @@ class Store:
 
     def _refreshed(self, captured: Captured) -> dict[type[Any], Items[Any]]:
         """Bring what is known of something outside up to date, from what was known then."""
+        if self._branch() is not None:
+            return {}
         return {
             kind: checked((each.refresh(captured.items.get(kind, NOTHING).latest()),), kind, None)
             for kind, each in self._definitions().items()

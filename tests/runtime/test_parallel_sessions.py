@@ -1,0 +1,625 @@
+"""Calls side by side on one session: each keeps or drops its own changes, as if one at a time."""
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from contextvars import copy_context
+from dataclasses import dataclass
+from itertools import count
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.runtime.linearizability import (
+    START,
+    Added,
+    Note,
+    OnModel,
+    OnSession,
+    Program,
+    Record,
+    Step,
+    Total,
+    World,
+    explain,
+    note,
+    run,
+    total,
+)
+from weakincentives.adapters import ToolCall, ToolExecutor
+from weakincentives.contrib.tools.following import FileFollower
+from weakincentives.contrib.tools.projection import VirtualFileSystem
+from weakincentives.filesystem import FileWritten, InMemoryFilesystem
+from weakincentives.prompt import Tool, ToolContext, ToolResult
+from weakincentives.runtime import ToolInvoked
+from weakincentives.runtime.session import (
+    Session,
+    TransactionConflictError,
+    TransactionEndedError,
+    append_all,
+)
+from weakincentives.runtime.transactions import transaction
+
+ROUNDS = int(os.environ.get("WINK_LINEARIZABILITY_ROUNDS", "150"))
+SEED = int(os.environ.get("WINK_LINEARIZABILITY_SEED", "0"))
+WAIT = 60.0
+
+
+@pytest.fixture(autouse=True)
+def threads_that_change_places_often() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def new_session() -> Session:
+    session = Session()
+    session.install(Total, initial=Total, reducers={Added: total})
+    session[Note].register(Added, note)
+    session.snapshot("start")
+    return session
+
+
+# --- the checker itself ---
+
+
+def appending(number: int) -> Step:
+    return lambda world, saw: world.append(number)
+
+
+def counting(world: World, saw: list[object]) -> None:
+    saw.append(world.value())
+    world.set_value(world.value() + 1)
+
+
+def test_the_checker_accepts_what_an_order_explains():
+    calls = [Record([appending(1)], 0, 3, True), Record([appending(2)], 1, 2, True)]
+    assert explain(calls, ((Note(2), Note(1)), (Total(),))) == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        ((Note(1),), (Total(),)),  # one is lost
+        ((Note(1), Note(2), Note(3)), (Total(),)),  # one that failed is there
+        ((Note(2), Note(1)), (Total(),)),  # the first had ended before the second began
+    ],
+)
+def test_the_checker_refuses_what_no_order_explains(end: Any):
+    calls = [
+        Record([appending(1)], 0, 1, True),
+        Record([appending(2)], 2, 3, True),
+        Record([appending(3)], 0, 3, False),
+    ]
+    assert explain(calls, end) is None
+
+
+def test_the_checker_refuses_a_lost_update():
+    calls = [Record([counting], 0, 3, True, [1]), Record([counting], 1, 2, True, [1])]
+    assert explain(calls, ((), (Total(2),))) is None
+
+
+# --- random programs ---
+
+
+def random_step(random: Random, depth: int = 0) -> Step:
+    number = random.randrange(1_000_000)
+    kinds: list[Step] = [
+        appending(number),
+        appending(number),
+        lambda world, saw: world.dispatch(number),
+        lambda world, saw: world.seed([number, number + 1]),
+        lambda world, saw: saw.append(world.notes()),
+        lambda world, saw: saw.append(world.value()),
+        lambda world, saw: world.append(len(world.notes())),
+        counting,
+    ]
+    if depth == 0:
+        program = [random_step(random, 1) for _ in range(random.randrange(1, 3))]
+        fails = random.random() < 0.5
+        kinds.append(lambda world, saw: world.inner(program, saw, fails=fails))
+    if random.random() < 0.05:
+        return lambda world, saw: world.back()
+    return random.choice(kinds)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one call is to do."""
+
+    program: Program
+    way: str  # how it ends
+    read_only: bool
+    path: str | None
+
+
+def random_plan(random: Random) -> Plan:
+    program = [random_step(random) for _ in range(random.randrange(1, 4))]
+    way = random.choice(["success", "success", "success", "error", "raise", "timeout", "bare"])
+    path = random.choice(["a", "b", "c/d"]) if random.random() < 0.2 else None
+    return Plan(program, way, path is None and random.random() < 0.5, path)
+
+
+class Round:
+    """A session, its files, and what threads have done to them."""
+
+    def __init__(self) -> None:
+        self.session = new_session()
+        self.files = InMemoryFilesystem()
+        self.follower = FileFollower(self.session, self.files)
+        self.clock = count()
+        self.records: list[Record] = []
+        self.late: list[Callable[[], int]] = []
+        self.given_up: list[Callable[[], int]] = []
+        self.random = Random(0)
+
+    def perform(self, plan: Plan) -> None:
+        record = Record(plan.program)
+        self.records.append(record)
+        record.began = next(self.clock)
+        if plan.way == "bare":
+            record.succeeded = self.bare(plan, record)
+        else:
+            record.succeeded = self.call(plan, record)
+        record.ended = next(self.clock)
+
+    def bare(self, plan: Plan, record: Record) -> bool:
+        """Do it in a transaction of our own."""
+        try:
+            with transaction(self.session):
+                run(plan.program, OnSession(self.session), record.saw)
+        except TransactionConflictError:
+            return False
+        return True
+
+    def call(self, plan: Plan, record: Record) -> bool:
+        def handler(params: None, *, context: ToolContext) -> ToolResult[str]:
+            record.saw = []
+            if plan.path is not None:
+                self.files.write(plan.path, "x" * self.random.randrange(100))
+            run(plan.program, OnSession(context.session), record.saw)
+            if plan.way == "timeout":
+                self.give_up()
+            if plan.way == "raise":
+                raise OSError("no")
+            return ToolResult("done", success=plan.way == "success")
+
+        tool = Tool("work", "Works.", handler, read_only=plan.read_only)
+        files = None if plan.path is None else self.files
+        context = ToolContext(None, None, None, self.session, filesystem=files)
+        return ToolExecutor([tool], context=context).execute(ToolCall("work")).result.success
+
+    def give_up(self) -> None:
+        """Fail, and leave behind a thread that goes on with the call."""
+        here = copy_context()
+
+        def late() -> int:
+            """Return how many of the changes were not refused."""
+            done = 0
+            for change in (
+                lambda: self.session[Note].append(Note(-1)),
+                lambda: self.session[Total].clear(),
+                lambda: self.session.dispatch(Added(-1)),
+                lambda: self.session.rollback("start"),
+                lambda: self.session.reset(),
+            ):
+                with suppress(TransactionEndedError):
+                    change()
+                    done += 1
+            return done
+
+        self.late.append(lambda: here.run(late))
+        raise TimeoutError("given up")
+
+    def go_on(self) -> None:
+        """Go on with a call that was given up, or is about to be."""
+        with suppress(IndexError):
+            late = self.late.pop()
+            late()
+            self.given_up.append(late)
+
+
+def play(random: Random) -> Round:
+    played = Round()
+    plans = [
+        [random_plan(random) for _ in range(random.randrange(1, 4))]
+        for _ in range(random.randrange(2, 9))
+    ]
+    start = threading.Barrier(len(plans))
+    failures: list[BaseException] = []
+
+    def work(mine: list[Plan]) -> None:
+        try:
+            start.wait(WAIT)
+            for plan in mine:
+                played.perform(plan)
+                played.go_on()
+        except BaseException as error:  # noqa: BLE001 # raised in the main thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=[each]) for each in plans]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(WAIT)
+    assert not failures, failures
+    return played
+
+
+@pytest.mark.slow
+def test_calls_on_many_threads_are_as_if_one_after_the_other():
+    random = Random(SEED)
+    succeeded = failed = 0
+    for number in range(ROUNDS):
+        played = play(random)
+        end = (played.session[Note].all(), played.session[Total].all())
+        assert explain(played.records, end) is not None, (number, played.records, end)
+        assert [late() for late in (*played.late, *played.given_up) if late()] == []
+        assert sizes(played.session) == {
+            each.path: played.files.stat(each.path).size_bytes for each in played.files.glob("**")
+        }
+        calls = [each for each in played.records if each.succeeded]
+        succeeded += len(calls)
+        failed += len(played.records) - len(calls)
+    print(f"{ROUNDS} rounds: {succeeded} calls succeeded, {failed} failed")
+    assert succeeded > ROUNDS
+    assert failed > ROUNDS / 2
+
+
+def sizes(session: Session) -> dict[str, int]:
+    known = session[VirtualFileSystem].latest()
+    assert known is not None
+    return {str(each.path): each.size_bytes for each in known.files}
+
+
+# --- one thing at a time ---
+
+
+def run_all(*functions: Callable[[], object]) -> None:
+    threads = [threading.Thread(target=each) for each in functions]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(WAIT)
+
+
+def together(session: Session, *works: Callable[[], object]) -> None:
+    """Run each in a transaction of its own, all open before the first one ends."""
+    ready = threading.Barrier(len(works))
+
+    def call(work: Callable[[], object]) -> None:
+        try:
+            with transaction(session):
+                work()
+                ready.wait(WAIT)
+                if work.__name__ == "fail":
+                    raise ValueError("no")
+        except (ValueError, TransactionConflictError):
+            pass
+
+    run_all(*[lambda work=work: call(work) for work in works])
+
+
+def test_a_call_that_fails_takes_nothing_of_another_back():
+    session = new_session()
+
+    def keep() -> None:
+        session[Note].append(Note(1))
+        session.dispatch(Added(2))
+
+    def fail() -> None:
+        session[Note].seed([Note(8)])
+        session[Note].append(Note(9))
+
+    together(session, keep, fail, fail, fail)
+    assert session[Note].all() == (Note(1), Note(2))
+    assert session[Total].all() == total((Total(),), Added(2))
+
+
+def test_nobody_sees_a_change_before_its_call_is_over():
+    session = new_session()
+    seen: list[object] = []
+
+    def look() -> None:
+        seen.append((session[Note].all(), session.snapshot().slices[Note], session.snapshots))
+        seen.append(session.clone()[Note].all())
+
+    with transaction(session):
+        session[Note].append(Note(1))
+        session.snapshot("inside")
+        run_all(look)
+        assert session[Note].all() == (Note(1),)
+        assert session.clone()[Note].all() == (Note(1),)
+    assert seen[0] == ((), (), {"start": session.snapshots["start"]})
+    assert seen[1] == ()
+    assert session[Note].all() == (Note(1),)
+
+
+def test_events_are_folded_into_what_others_have_left():
+    session = new_session()
+    together(session, *[lambda number=number: session.dispatch(Added(number)) for number in (1, 2)])
+    one, two = Added(1), Added(2)
+    orders = [total(total((Total(),), first), last) for first, last in ((one, two), (two, one))]
+    assert session[Total].all() in orders
+    assert len(session[Note].all()) == 2
+
+
+def test_of_two_that_read_and_write_the_same_one_conflicts():
+    session = new_session()
+    together(session, *[lambda: counting(OnSession(session), [])] * 2)
+    assert session[Total].all() == (Total(2),)
+
+
+def test_a_tool_call_that_conflicts_runs_again():
+    session = new_session()
+    ready = threading.Barrier(2)
+    runs: list[int] = []
+
+    def count_up(params: None, *, context: ToolContext) -> ToolResult[str]:
+        counting(OnSession(context.session), [])
+        runs.append(1)
+        if len(runs) <= 2:
+            ready.wait(WAIT)
+        return ToolResult("counted")
+
+    def call() -> None:
+        tool = Tool("count", "Counts.", count_up)
+        context = ToolContext(None, None, None, session)
+        ToolExecutor([tool], context=context).execute(ToolCall("count"))
+
+    run_all(call, call)
+    assert session[Total].all() == (Total(3),)
+    assert len(runs) == 3
+    assert [each.success for each in session[ToolInvoked].all()] == [True, True]
+
+
+def busy(session: Session, *, outside: bool) -> tuple[int, ToolInvoked]:
+    """Call a tool during whose work another thread always changes what it has read."""
+    runs: list[int] = []
+
+    def work(params: None, *, context: ToolContext) -> ToolResult[str]:
+        runs.append(1)
+        OnSession(context.session).value()
+        run_all(lambda: session.dispatch(Added(1)))
+        context.session[Note].append(Note(-1))
+        return ToolResult("done")
+
+    context = ToolContext(None, None, None, session)
+    tool = Tool("work", "Works.", work, outside=outside)
+    ToolExecutor([tool], context=context).execute(ToolCall("work"))
+    return len(runs), session[ToolInvoked].all()[-1]
+
+
+@pytest.mark.parametrize(("outside", "expected"), [(False, 5), (True, 1)])
+def test_a_call_that_always_conflicts_fails_in_the_end_and_leaves_nothing(
+    outside: bool, expected: int
+):
+    session = new_session()
+    runs, invoked = busy(session, outside=outside)
+    assert runs == expected
+    assert not invoked.success
+    assert invoked.result_message == (
+        "Another call changed what this one had read in the session (Total); nothing of it was"
+        " kept: call it again"
+    )
+    assert Note(-1) not in session[Note].all()
+
+
+def test_what_was_read_may_change_as_long_as_the_answer_is_the_same():
+    session = new_session()
+    session[Note].seed([Note(1)])
+    with transaction(session):
+        assert session[Note].where(lambda each: each.number == 1) == (Note(1),)
+        session[Note].append(Note(5))
+        assert session[Note].latest() == Note(5)
+        run_all(lambda: session[Note].append(Note(2)))
+    assert session[Note].all() == (Note(1), Note(2), Note(5))
+
+
+def test_who_only_reads_sees_one_moment_and_never_conflicts():
+    session = new_session()
+    with transaction(session):
+        before = session[Note].all(), session[Total].all()
+        run_all(lambda: session.dispatch(Added(1)))
+        assert (session[Note].all(), session[Total].all()) == before
+    assert session[Note].all() == (Note(1),)
+
+
+def test_a_slice_that_was_not_touched_yet_is_seen_as_it_is_now():
+    session = new_session()
+    with transaction(session):
+        assert session[Total].latest() == Total()
+        run_all(lambda: session[Note].append(Note(1)))
+        assert session[Note].all() == (Note(1),)
+        session[Note].append(Note(2))
+        assert session[Total].latest() == Total()
+    assert session[Note].all() == (Note(1), Note(2))
+
+
+def test_a_thread_that_runs_in_the_context_of_a_call_takes_part_in_it():
+    session = new_session()
+    for fails in (True, False):
+        with transaction(session) as step:
+            contexts = [copy_context() for _ in range(4)]
+            run_all(*[lambda here=here: here.run(session.dispatch, Added(1)) for here in contexts])
+            assert len(session[Note].all()) == 4
+            if fails:
+                step.rollback()
+    assert session[Note].all() == (Note(1),) * 4
+
+
+def test_a_change_that_comes_after_its_call_was_taken_back_is_refused():
+    session = new_session()
+    told: list[object] = []
+    session.bus.subscribe(Added, told.append)
+    with transaction(session) as step:
+        here = copy_context()
+        step.rollback()
+    for change in (
+        lambda: session[Note].append(Note(1)),
+        lambda: session.dispatch(Added(1)),
+        lambda: session[Note].register(Added, note),
+        lambda: session.snapshot("late"),
+        lambda: transaction(session).__enter__(),
+    ):
+        with pytest.raises(TransactionEndedError):
+            here.run(change)
+    assert here.run(lambda: session[Note].all()) == ()
+    assert told == []
+    assert "late" not in session.snapshots
+
+
+def test_a_change_that_comes_after_its_call_was_kept_is_one_of_its_own():
+    session = new_session()
+    with transaction(session):
+        here = copy_context()
+    here.run(session[Note].append, Note(1))
+    assert session[Note].all() == (Note(1),)
+
+
+def test_a_transaction_whose_outer_one_was_taken_back_meanwhile_keeps_nothing():
+    session = new_session()
+    with transaction(session) as outer:
+        here = copy_context()
+        inner = here.run(transaction(session).__enter__)
+        here.run(session[Note].append, Note(1))
+        outer.rollback()
+    with pytest.raises(TransactionEndedError):
+        inner.finish()
+    assert session[Note].all() == ()
+
+
+def test_reducers_that_a_failed_call_registers_are_not_there():
+    session = new_session()
+
+    def double(items: tuple[Note, ...], event: Added) -> tuple[Note, ...]:
+        return (*items, Note(event.number), Note(event.number))
+
+    for number, fails in ((1, True), (2, False), (3, False)):
+        with transaction(session) as step:
+            session[Note].register(Added, double)
+            session.install(FileWritten, reducers={FileWritten: append_all})
+            session.dispatch(Added(number))
+            run_all(lambda number=number: session.dispatch(Added(number * 10)))
+            if fails:
+                step.rollback()
+    assert [each.number for each in session[Note].all()] == [10, 20, 2, 2, 30, 30, 3, 3]
+
+
+@pytest.mark.parametrize("back", ["restore", "rollback", "mark", "reset"])
+def test_going_back_inside_a_call_that_fails_changes_nothing(back: str):
+    session = new_session()
+    session.dispatch(Added(1))
+    snapshot, mark = session.snapshots["start"], new_mark(session)
+    session.dispatch(Added(2))
+    before = session[Note].all(), session[Total].all()
+    with transaction(session) as step:
+        {
+            "restore": lambda: session.restore(snapshot),
+            "rollback": lambda: session.rollback("start"),
+            "mark": lambda: session.restore_mark(mark),
+            "reset": session.reset,
+        }[back]()
+        assert session[Note].all() == ((Note(1),) if back == "mark" else ())
+        step.rollback()
+    assert (session[Note].all(), session[Total].all()) == before
+
+
+def new_mark(session: Session) -> Any:
+    return session.mark()
+
+
+def test_going_back_while_a_call_is_under_way_comes_before_it():
+    session = new_session()
+    session.dispatch(Added(1))
+    with transaction(session):
+        session[Note].append(Note(2))
+        run_all(lambda: session.rollback("start"))
+    assert session[Note].all() == (Note(2),)
+    with transaction(session):
+        session.rollback("start")
+        run_all(lambda: session[Note].append(Note(3)))
+    assert session[Note].all() == ()
+
+
+def test_going_back_to_a_moment_of_the_call_itself_takes_nothing_of_others():
+    session = new_session()
+    with pytest.raises(TransactionConflictError), transaction(session):
+        mark = session.mark()
+        session[Note].append(Note(1))
+        run_all(lambda: session[Note].append(Note(2)))
+        session.restore_mark(mark)
+    assert session[Note].all() == (Note(2),)
+
+
+def test_a_reducer_that_fails_only_on_what_others_left_makes_a_conflict():
+    session = new_session()
+
+    def picky(items: tuple[Note, ...], event: Added) -> tuple[Note, ...]:
+        if items:
+            raise ValueError("only the first")
+        return (Note(event.number),)
+
+    session[Note].register(Added, picky)
+    with pytest.raises(TransactionConflictError), transaction(session):
+        assert session.dispatch(Added(1)).ok
+        run_all(lambda: session[Note].append(Note(7)))
+    assert session[Note].all() == (Note(7),)
+
+
+def test_transactions_of_two_sessions_inside_each_other_are_apart():
+    mine, theirs = new_session(), new_session()
+    with transaction(mine) as outer:
+        mine.dispatch(Added(1))
+        with transaction(theirs):
+            theirs.dispatch(Added(2))
+            mine.dispatch(Added(3))
+        assert [each.number for each in mine[Note].all()] == [1, 3]
+        outer.rollback()
+    assert mine[Note].all() == ()
+    assert theirs[Note].all() == (Note(2),)
+
+
+def test_files_are_told_in_the_order_in_which_they_were_written():
+    session, files = new_session(), InMemoryFilesystem()
+    FileFollower(session, files)
+    session[FileWritten].register(FileWritten, append_all)
+
+    def write(size: int) -> None:
+        for number in range(50):
+            with transaction(session, files):
+                files.write("a", "x" * (number % 7 * 10 + size))
+
+    run_all(*[lambda size=size: write(size) for size in range(6)])
+    told = session[FileWritten].all()
+    assert [each.before_hash for each in told[1:]] == [each.after_hash for each in told[:-1]]
+    assert sizes(session) == {"a": files.stat("a").size_bytes}
+
+
+def test_a_long_slice_is_not_copied_by_a_call_that_appends():
+    session = new_session()
+    session[Note].seed(map(Note, range(1000)))
+    with transaction(session):
+        session[Note].append(Note(1000))
+    shared = session.mark().items[Note]
+    with transaction(session):
+        session[Note].append(Note(1001))
+    assert len(shared) == 1001
+    assert session[Note].all() == tuple(map(Note, range(1002)))
+
+
+def test_a_model_and_a_session_do_the_same_alone():
+    random = Random(SEED)
+    for _ in range(200):
+        program = [random_step(random) for _ in range(6)]
+        session, model = new_session(), OnModel(START)
+        saw: tuple[list[object], list[object]] = ([], [])
+        with transaction(session):
+            run(program, OnSession(session), saw[0])
+        run(program, model, saw[1])
+        assert (session[Note].all(), session[Total].all()) == model.state
+        assert saw[0] == saw[1]
