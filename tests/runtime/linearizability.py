@@ -6,7 +6,7 @@ an order in which none comes before one that ended before it began, in which eac
 model what it saw in the session, and whose last state is that of the session.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from weakincentives.runtime.session import Session
@@ -143,13 +143,44 @@ class OnModel(World):
             self.state = before
 
 
-Step = Callable[[World, list[object]], None]
+@dataclass(frozen=True)
+class Step:
+    """One thing that a program does."""
+
+    kind: str
+    number: int = 0
+    program: "tuple[Step, ...]" = ()
+    fails: bool = False
+
+    def perform(self, world: World, saw: list[object]) -> None:  # noqa: C901 # a plain table
+        match self.kind:
+            case "append":
+                world.append(self.number)
+            case "dispatch":
+                world.dispatch(self.number)
+            case "seed":
+                world.seed([self.number, self.number + 1])
+            case "see notes":
+                saw.append(world.notes())
+            case "see value":
+                saw.append(world.value())
+            case "append length":
+                world.append(len(world.notes()))
+            case "count":
+                saw.append(world.value())
+                world.set_value(world.value() + 1)
+            case "back":
+                world.back()
+            case _:
+                world.inner(self.program, saw, fails=self.fails)
+
+
 Program = Sequence[Step]
 
 
 def run(program: Program, world: World, saw: list[object]) -> None:
     for step in program:
-        step(world, saw)
+        step.perform(world, saw)
 
 
 @dataclass

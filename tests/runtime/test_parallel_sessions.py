@@ -23,7 +23,6 @@ from tests.runtime.linearizability import (
     Record,
     Step,
     Total,
-    World,
     explain,
     note,
     run,
@@ -68,12 +67,10 @@ def new_session() -> Session:
 
 
 def appending(number: int) -> Step:
-    return lambda world, saw: world.append(number)
+    return Step("append", number)
 
 
-def counting(world: World, saw: list[object]) -> None:
-    saw.append(world.value())
-    world.set_value(world.value() + 1)
+COUNTING = Step("count")
 
 
 def test_the_checker_accepts_what_an_order_explains():
@@ -99,32 +96,24 @@ def test_the_checker_refuses_what_no_order_explains(end: Any):
 
 
 def test_the_checker_refuses_a_lost_update():
-    calls = [Record([counting], 0, 3, True, [1]), Record([counting], 1, 2, True, [1])]
+    calls = [Record([COUNTING], 0, 3, True, [1]), Record([COUNTING], 1, 2, True, [1])]
     assert explain(calls, ((), (Total(2),))) is None
 
 
 # --- random programs ---
 
 
+STEPS = ["append", "append", "dispatch", "seed", "see notes", "see value", "append length", "count"]
+
+
 def random_step(random: Random, depth: int = 0) -> Step:
     number = random.randrange(1_000_000)
-    kinds: list[Step] = [
-        appending(number),
-        appending(number),
-        lambda world, saw: world.dispatch(number),
-        lambda world, saw: world.seed([number, number + 1]),
-        lambda world, saw: saw.append(world.notes()),
-        lambda world, saw: saw.append(world.value()),
-        lambda world, saw: world.append(len(world.notes())),
-        counting,
-    ]
-    if depth == 0:
-        program = [random_step(random, 1) for _ in range(random.randrange(1, 3))]
-        fails = random.random() < 0.5
-        kinds.append(lambda world, saw: world.inner(program, saw, fails=fails))
     if random.random() < 0.05:
-        return lambda world, saw: world.back()
-    return random.choice(kinds)
+        return Step("back")
+    if depth == 0 and random.random() < 0.1:
+        program = tuple(random_step(random, 1) for _ in range(random.randrange(1, 3)))
+        return Step("inner", program=program, fails=random.random() < 0.5)
+    return Step(random.choice(STEPS), number)
 
 
 @dataclass(frozen=True)
@@ -257,7 +246,7 @@ def test_calls_on_many_threads_are_as_if_one_after_the_other():
     for number in range(ROUNDS):
         played = play(random)
         end = (played.session[Note].all(), played.session[Total].all())
-        assert explain(played.records, end) is not None, (number, played.records, end)
+        assert explain(played.records, end) is not None, story(number, played.records, end)
         assert [late() for late in (*played.late, *played.given_up) if late()] == []
         assert sizes(played.session) == {
             each.path: played.files.stat(each.path).size_bytes for each in played.files.glob("**")
@@ -268,6 +257,10 @@ def test_calls_on_many_threads_are_as_if_one_after_the_other():
     print(f"{ROUNDS} rounds: {succeeded} calls succeeded, {failed} failed")
     assert succeeded > ROUNDS
     assert failed > ROUNDS / 2
+
+
+def story(number: int, records: list[Record], end: object) -> str:
+    return "\n".join([f"Round {number} ended with {end}:", *map(str, records)])
 
 
 def sizes(session: Session) -> dict[str, int]:
@@ -350,7 +343,7 @@ def test_events_are_folded_into_what_others_have_left():
 
 def test_of_two_that_read_and_write_the_same_one_conflicts():
     session = new_session()
-    together(session, *[lambda: counting(OnSession(session), [])] * 2)
+    together(session, *[lambda: COUNTING.perform(OnSession(session), [])] * 2)
     assert session[Total].all() == (Total(2),)
 
 
@@ -360,7 +353,7 @@ def test_a_tool_call_that_conflicts_runs_again():
     runs: list[int] = []
 
     def count_up(params: None, *, context: ToolContext) -> ToolResult[str]:
-        counting(OnSession(context.session), [])
+        COUNTING.perform(OnSession(context.session), [])
         runs.append(1)
         if len(runs) <= 2:
             ready.wait(WAIT)

@@ -8,7 +8,7 @@ others and nothing of it is kept: so all that is committed is as if it had happe
 the other.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar, Token
 from threading import RLock
 from typing import Any, Literal, Protocol
@@ -23,6 +23,7 @@ from weakincentives.runtime.session.state import (
     Read,
     ReadAll,
     State,
+    Undone,
     read_all,
     read_latest,
 )
@@ -147,7 +148,7 @@ class Branch:
         """Return the items of all slices."""
         live, mine = self.trunk.state, self.state
         self._log.append(ReadAll(mine.items))
-        self._touches_all = True
+        self._touch(None)
         shared = live.definitions.shared
         return {**mine.items, **{kind: live.items.get(kind, NOTHING) for kind in shared}}
 
@@ -165,8 +166,7 @@ class Branch:
             self._state = None
             self._log.append(operation)
             self._writes = True
-            self._touches_all |= kinds is None
-            self._touched.update(kinds or ())
+            self._touch(kinds)
 
     def commit(self, release: Callable[[], object]) -> None:
         """Make the changes part of what is around, in one step with `release`.
@@ -194,8 +194,11 @@ class Branch:
         with self.trunk.lock:
             if self.status == "open":
                 self.status = "dropped"
+                parent = self._parent_now()
+                if parent is not None and self._log:
+                    parent._log.append(Undone(self._log))
                 self._draft = self._state = None
-                self._log.clear()
+                self._log = []
 
     # --- what is around ---
 
@@ -231,6 +234,16 @@ class Branch:
         before, after = draft.base.items, live.items
         return all(before.get(kind) is after.get(kind) for kind in self._touched)
 
+    def _touch(self, kinds: Iterable[type[Any]] | None) -> None:
+        """Take note of slices that were read or changed, here and in what is around."""
+        branch: Branch | None = self
+        while branch is not None:
+            if kinds is None:
+                branch._touches_all = True
+            else:
+                branch._touched.update(kinds)
+            branch = branch.parent
+
     def _remember(self, kind: type[Any], query: Query, items: Items[Any]) -> Read | None:
         if query is not read_all and query is not read_latest:
             self._queries += 1
@@ -240,7 +253,7 @@ class Branch:
             return None
         else:
             self._read[kind, query] = items
-        self._touched.add(kind)
+        self._touch((kind,))
         self._log.append(read := Read(kind, query))
         if self._queries > _MAX_QUERIES:
             read.seen = items.as_tuple()
@@ -292,8 +305,6 @@ class Branch:
         self._state = None
         self._log += child._log
         self._read.clear()
-        self._touched |= child._touched
-        self._touches_all |= child._touches_all
         self._writes |= child._writes
 
 

@@ -4,7 +4,7 @@ An `Operation` makes one change. It is applied to a `Draft`, which becomes the n
 transaction keeps its operations, so that they can be applied again to a state that others changed.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -367,6 +367,22 @@ class ReadAll:
             for kind in kinds
             if draft.wants(kind)
         )
+
+
+@dataclass(slots=True)
+class Undone:
+    """Operations that were taken back; what they saw while they lasted still counts."""
+
+    operations: Sequence[Operation]
+
+    def kinds(self, state: Draft) -> Mapping[type[Any], object]:
+        """Return no slice: none is changed."""
+        return {}
+
+    def apply(self, draft: Draft) -> bool:
+        """Return whether they would see the same."""
+        scratch = Draft(draft.on(draft.base), draft.owner, draft.wants)
+        return all(operation.apply(scratch) for operation in self.operations)
 
 
 def read_all(items: Items[Any]) -> tuple[Any, ...]:
