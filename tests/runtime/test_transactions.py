@@ -192,12 +192,18 @@ def test_what_joins_an_inner_one_is_the_outers_too(session: Session):
     assert not fs.exists("a")
 
 
-def test_a_filesystem_that_cannot_take_back_is_refused_before_anything_happens(session: Session):
+def test_a_double_of_a_filesystem_goes_back_without_a_call_on_record(session: Session):
     fs = MockFilesystem()
-    refusal = pytest.raises(TypeError, match="neither savepoints nor snapshots")
-    with refusal, transaction(session, fs):
+    fs.backend.write("a", "before")
+    told = listen(session)
+    with pytest.raises(ValueError, match="no"), transaction(session, fs):
         fs.write("a", "never")
-    assert not fs.backend.exists("a")
+        raise ValueError("no")
+    assert fs.backend.read("a").content == "before"
+    assert [each.method for each in fs.calls] == ["write"]
+    with transaction(session, fs):
+        fs.write("b", "kept")
+    assert [str(each) for each in told] == ["b created"]
 
 
 # --- backends without savepoints ---
@@ -243,10 +249,22 @@ class WithoutUndo(WithoutSavepoints):
     snapshot: Any = None
 
 
-def test_a_backend_with_neither_is_refused(session: Session):
-    refusal = pytest.raises(TypeError, match="WithoutUndo cannot be taken back")
-    with refusal, transaction(session, WithoutUndo()):
-        pytest.fail("it must not begin")
+def test_a_backend_with_neither_is_put_back_by_its_own_methods(session: Session):
+    fs = WithoutUndo()
+    plant(fs)
+    fs.mkdir("empty")
+    before = state(fs, session)
+    told = listen(session)
+    with pytest.raises(ValueError, match="no"), transaction(session, fs):
+        work(fs, session)
+        fs.delete("empty", recursive=True)
+        raise ValueError("no")
+    assert state(fs, session) == before
+    assert told == []
+    with transaction(session, fs):
+        fs.write("a", "changed")
+        fs.delete("c")
+    assert [str(each) for each in told] == ["c deleted", "a written"]
 
 
 # --- changes past the filesystem ---

@@ -180,7 +180,10 @@ class ToolExecutor:
         session, filesystem = call.context.session, call.context.filesystem
         if call.tool.read_only:
             return _only_reading(call), ()
-        with transaction(session, filesystem, outside=call.tool.outside) as step:
+        with transaction(session) as step:
+            if filesystem is not None:
+                files = step.files(filesystem, outside=call.tool.outside)
+                call = _on_files(call, files)
             before = self._state_before(filesystem)
             result = _handled(call)
             run.snapshot_ref = step.snapshot_ref
@@ -299,13 +302,18 @@ def _only_reading(call: CheckedCall) -> ToolResult[Any]:
             result = _handled(call)
         else:
             with reading_only(filesystem) as files:
-                if files is not filesystem:
-                    mine = call.context.for_call(call.call.call_id, files)
-                    call = CheckedCall(call.call, call.tool, call.params, mine)
-                result = _handled(call)
+                result = _handled(_on_files(call, files))
         if not result.success:
             step.rollback()
     return result
+
+
+def _on_files(call: CheckedCall, files: Filesystem) -> CheckedCall:
+    """Return the call with another view of its files."""
+    if files is call.context.filesystem:
+        return call
+    mine = call.context.for_call(call.call.call_id, files)
+    return CheckedCall(call.call, call.tool, call.params, mine)
 
 
 def _handled(call: CheckedCall) -> ToolResult[Any]:

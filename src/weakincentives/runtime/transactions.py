@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from weakincentives.filesystem import Filesystem, FilesystemEvent
 from weakincentives.filesystem.limits import no_time_limit
+from weakincentives.runtime.before_images import original_of
 from weakincentives.runtime.interrupts import uninterrupted
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.undo import Undo, snapshot_undo_of, undo_of
@@ -37,7 +38,7 @@ class _Part(NamedTuple):
 
     def with_snapshot(self, filesystem: Filesystem) -> "_Part":
         """Return the same with an undo that works for changes past `filesystem`."""
-        if self.undo.filesystem is not filesystem:
+        if original_of(self.undo.filesystem) is not filesystem:
             return self
         return _Part(snapshot_undo_of(self.undo), None, 0)
 
@@ -76,29 +77,52 @@ class Transaction:
             outside: They are changed past its methods, by a shell for example.
 
         Raises:
-            TypeError: What is changed there cannot be taken back.
             SnapshotError: The state before could not be kept.
+            OSError: The same, where files have to be read to be kept.
         """
+        self._join(filesystem, outside=outside, recorded=False)
+
+    def files(self, filesystem: Filesystem, *, outside: bool = False) -> Filesystem:
+        """Make `filesystem` part of it, and return what to change it through.
+
+        That is the filesystem itself, unless it has nothing but the protocol: then it is one
+        that keeps what is about to change, which costs less than to keep everything.
+
+        Raises:
+            SnapshotError: The state before could not be kept.
+            OSError: The same, where files have to be read to be kept.
+        """
+        self._join(filesystem, outside=outside, recorded=True)
+        mine = self._part_of(filesystem)
+        return filesystem if mine is None else mine.files
+
+    def _join(self, filesystem: Filesystem, *, outside: bool, recorded: bool) -> None:
         known = self._part_of(filesystem)
         if known is not None and (known.outside or not outside):
             return
         if known is not None:
             # from the inside out: what is around it is taken back and done again as well
-            self._parts = [each.with_snapshot(filesystem) for each in self._parts]
+            original = original_of(filesystem)
+            self._parts = [each.with_snapshot(original) for each in self._parts]
         outer = None
-        if self._outer is not None:
-            self._outer.join(filesystem, outside=outside)
-            outer = self._outer._part_of(filesystem)
-        else:
+        if self._outer is None:
             _open.add(self)
+        else:
+            self._outer._join(filesystem, outside=outside, recorded=recorded)
+            outer = self._outer._part_of(filesystem)
         if known is None:
-            position = 0 if outer is None else outer.position()
-            undo = undo_of(filesystem, outside=outside)
-            try:
-                self._parts.append(_Part(undo, outer, position))
-            except BaseException:
-                undo.roll_back()
-                raise
+            self._begin_part(filesystem if outer is None else outer.files, outer, outside, recorded)
+
+    def _begin_part(
+        self, filesystem: Filesystem, outer: Undo | None, outside: bool, recorded: bool
+    ) -> None:
+        position = 0 if outer is None else outer.position()
+        undo = undo_of(filesystem, outside=outside, recorded=recorded)
+        try:
+            self._parts.append(_Part(undo, outer, position))
+        except BaseException:
+            undo.roll_back()
+            raise
 
     def covers(self, filesystem: Filesystem) -> bool:
         """Return whether what changes in `filesystem` is part of it."""
@@ -196,8 +220,9 @@ class Transaction:
 
     def _part_of(self, filesystem: Filesystem) -> Undo | None:
         """Return the latest part that is about `filesystem`."""
+        original = original_of(filesystem)
         for part in reversed(self._parts):
-            if part.undo.filesystem is filesystem:
+            if original_of(part.undo.filesystem) is original:
                 return part.undo
         return None
 
@@ -223,12 +248,14 @@ def look_at(filesystem: Filesystem, look: Callable[[], T]) -> tuple[T, Collectio
 
     It is called again if a transaction ended meanwhile: it may have seen what was taken back.
     """
-    for _ in range(_MAX_LOOKS):
+    looks = 0
+    while True:
+        looks += 1
         last_end, before = _last_end[0], frozenset(_open)
         found = look()
-        if last_end == _last_end[0]:
-            break
-    return found, [each for each in before | frozenset(_open) if each.covers(filesystem)]
+        if last_end == _last_end[0] or looks == _MAX_LOOKS:
+            unsettled = before | frozenset(_open)
+            return found, [each for each in unsettled if each.covers(filesystem)]
 
 
 def transaction(
@@ -252,7 +279,6 @@ def transaction(
             example. Then a snapshot is taken first, and what changed is found out later.
 
     Raises:
-        TypeError: What is changed in `filesystem` cannot be taken back.
         TransactionConflictError: At the end: another thread has changed what was read in the
             session meanwhile, so everything was taken back.
         TransactionEndedError: It is inside one that was taken back.

@@ -1,11 +1,13 @@
 """How the changes of one filesystem are taken back, and what they were.
 
 A filesystem that has savepoints undoes what was done through it. What was done past
-it, by a shell, takes a snapshot, and a comparison tells what it was.
+it, by a shell, takes a snapshot, and a comparison tells what it was. A filesystem that has
+neither is put back by the methods of the protocol, from what was kept of it.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from threading import Lock
+from typing import Protocol, runtime_checkable
 
 from weakincentives.filesystem import (
     BaseFilesystem,
@@ -19,9 +21,20 @@ from weakincentives.filesystem import (
     LinkCreated,
     ObservableFilesystem,
     ReadableFilesystem,
+    Savepoint,
     SnapshotableFilesystem,
     StateReplaced,
     diff,
+)
+from weakincentives.filesystem.savepoints import WriteLock
+from weakincentives.filesystem.text import is_binary
+from weakincentives.runtime.before_images import (
+    RecordedFilesystem,
+    Recorder,
+    difference,
+    original_of,
+    put_back,
+    take_image,
 )
 from weakincentives.runtime.spans import (
     filesystem_span,
@@ -30,6 +43,8 @@ from weakincentives.runtime.spans import (
     tell_changes,
 )
 
+_SNIFFED = 8193  # bytes that tell text from anything else: one more than are looked at
+
 
 class Undo(Protocol):
     """One filesystem in a transaction."""
@@ -37,6 +52,11 @@ class Undo(Protocol):
     @property
     def filesystem(self) -> Filesystem:
         """The filesystem."""
+        ...
+
+    @property
+    def files(self) -> Filesystem:
+        """What the filesystem is to be changed through."""
         ...
 
     @property
@@ -79,12 +99,25 @@ class Undo(Protocol):
         ...
 
 
-def undo_of(filesystem: Filesystem, *, outside: bool) -> Undo:
+@runtime_checkable
+class _Revertible(ObservableFilesystem, Protocol):
+    """A filesystem of somebody else's that has savepoints."""
+
+    def savepoint(self) -> Savepoint: ...
+
+
+def undo_of(filesystem: Filesystem, *, outside: bool, recorded: bool = False) -> Undo:
     """Begin to keep what is needed to take back changes.
 
+    Args:
+        filesystem: Where files will change.
+        outside: They are changed past its methods.
+        recorded: They are changed through `files` of what is returned, so that of a filesystem
+            that has nothing but the protocol only what is changed has to be kept.
+
     Raises:
-        TypeError: The filesystem has neither savepoints nor snapshots.
         SnapshotError: No snapshot could be taken.
+        OSError: The files cannot be kept, for they cannot be read.
     """
     if isinstance(filesystem, BaseFilesystem) and not outside:
         try:
@@ -95,10 +128,11 @@ def undo_of(filesystem: Filesystem, *, outside: bool) -> Undo:
         if isinstance(filesystem, ObservableFilesystem) and not outside:
             return _ObservedUndo(filesystem, _SnapshotPoint(filesystem))
         return _SnapshotUndo(filesystem)
-    raise TypeError(
-        f"Changes in a {type(filesystem).__name__} cannot be taken back:"
-        " it has neither savepoints nor snapshots"
-    )
+    if isinstance(filesystem, ReadableFilesystem) or outside:
+        return _CopyUndo(filesystem)
+    if isinstance(filesystem, _Revertible):
+        return _ObservedUndo(filesystem, filesystem.savepoint())
+    return _RecordedUndo(filesystem) if recorded else _CopyUndo(filesystem)
 
 
 def snapshot_undo_of(undo: Undo) -> Undo:
@@ -107,12 +141,16 @@ def snapshot_undo_of(undo: Undo) -> Undo:
     What has been changed since is taken back, kept as a snapshot is, and done again.
 
     Raises:
-        TypeError: The filesystem has no snapshots.
         SnapshotError: Something could not be kept; everything is as it was when it began.
+        OSError: The same, where the files have to be read to be kept.
     """
     filesystem = undo.filesystem
     if not isinstance(filesystem, SnapshotableFilesystem):
-        return undo_of(filesystem, outside=True)
+        now = take_image(filesystem)
+        undo.roll_back()
+        begun = _CopyUndo(filesystem)
+        put_back(filesystem, now)
+        return begun
     here = take_snapshot(filesystem, "within a change")
     undo.roll_back()
     begun = _SnapshotUndo(filesystem)
@@ -154,7 +192,7 @@ class _ObservedUndo:
     outside = False
 
     def __init__(self, filesystem: ObservableFilesystem, point: _Point) -> None:
-        self.filesystem: Filesystem = filesystem
+        self.filesystem = self.files = _as_filesystem(filesystem)
         self.snapshot_ref = point.ref if isinstance(point, _SnapshotPoint) else None
         self._point = point
         self._events: list[FilesystemEvent] = []
@@ -199,7 +237,7 @@ class _SnapshotUndo:
     outside = True
 
     def __init__(self, filesystem: SnapshotableFilesystem) -> None:
-        self.filesystem: Filesystem = filesystem
+        self.filesystem = self.files = _as_filesystem(filesystem)
         self._snapshotable = filesystem
         self._snapshot = take_snapshot(filesystem, "before a change")
         self._found: Sequence[FilesystemEvent] | None = None
@@ -220,7 +258,7 @@ class _SnapshotUndo:
             self._found = [StateReplaced("restore", self._snapshot.commit_ref)]
         else:
             changes = diff(view(self._snapshot), self._snapshotable, renames=False)
-            self._found = events_of(changes)
+            self._found = events_of(changes, self._snapshotable)
         return self._found
 
     def release(self) -> None:
@@ -246,12 +284,146 @@ class _SnapshotUndo:
             changed_outside()
 
 
-def events_of(changes: Diff) -> list[FilesystemEvent]:
-    """Return what would have been told if the changes had been made through the filesystem."""
-    return [event for change in changes.entries for event in _events_of_one(change)]
+class _Turns:
+    """Whose turn it is to change filesystems that have no lock of their own."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._waiting: dict[int, tuple[WriteLock, list[object]]] = {}
+
+    def take(self, filesystem: Filesystem) -> None:
+        key = id(original_of(filesystem))
+        with self._lock:
+            lock, users = self._waiting.setdefault(key, (WriteLock(), []))
+            users.append(filesystem)
+        try:
+            lock.take_turn()
+        except BaseException:
+            self._leave(key)
+            raise
+
+    def end(self, filesystem: Filesystem) -> None:
+        key = id(original_of(filesystem))
+        self._waiting[key][0].end_turn()
+        self._leave(key)
+
+    def _leave(self, key: int) -> None:
+        with self._lock:
+            users = self._waiting[key][1]
+            users.pop()
+            if not users:
+                del self._waiting[key]
 
 
-def _events_of_one(change: Change) -> Iterator[FilesystemEvent]:
+_turns = _Turns()
+
+
+class _RecordedUndo:
+    """Changes through a recorder, of a filesystem that has nothing but the protocol."""
+
+    outside = False
+    snapshot_ref = None
+
+    def __init__(self, filesystem: Filesystem) -> None:
+        _turns.take(filesystem)
+        self.filesystem = filesystem
+        self.is_open = True
+        self._recorder = Recorder(filesystem)
+        self.files: Filesystem = RecordedFilesystem(self._recorder)
+
+    def events(self) -> Sequence[FilesystemEvent]:
+        return self._recorder.events
+
+    def settle(self) -> None:
+        pass  # they are told as they happen
+
+    def release(self) -> None:
+        with filesystem_span("commit", self.filesystem) as span:
+            tell_changes(span, self._recorder.events)
+            self._end()
+
+    def roll_back(self) -> None:
+        with filesystem_span("rollback", self.filesystem) as span:
+            tell_changes(span, self._recorder.events)
+            try:
+                self._recorder.roll_back()
+            finally:
+                self._end()
+
+    def position(self) -> int:
+        return len(self._recorder.events)
+
+    def forget_since(self, position: int) -> None:
+        del self._recorder.events[position:]
+
+    def _end(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            _turns.end(self.filesystem)
+
+
+class _CopyUndo:
+    """Changes that anybody makes to a filesystem that has nothing but the protocol."""
+
+    outside = True
+    snapshot_ref = None
+
+    def __init__(self, filesystem: Filesystem) -> None:
+        _turns.take(filesystem)
+        try:
+            self._before = take_image(filesystem)
+        except BaseException:
+            _turns.end(filesystem)
+            raise
+        self.filesystem = self.files = filesystem
+        self.is_open = True
+        self._found: Sequence[FilesystemEvent] | None = None
+
+    def events(self) -> Sequence[FilesystemEvent]:
+        if self._found is not None:
+            return self._found
+        return list(difference(self._before, take_image(self.filesystem)))
+
+    def settle(self) -> None:
+        self._found = self.events()
+
+    def release(self) -> None:
+        with filesystem_span("commit", self.filesystem) as span:
+            tell_changes(span, self._found)
+            self._end()
+
+    def roll_back(self) -> None:
+        with filesystem_span("rollback", self.filesystem):
+            try:
+                put_back(self.filesystem, self._before)
+            finally:
+                self._end()
+
+    def position(self) -> int:
+        return 0
+
+    def forget_since(self, position: int) -> None:
+        pass  # what was taken back is not found
+
+    def _end(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            _turns.end(self.filesystem)
+
+
+def _as_filesystem(filesystem: Filesystem) -> Filesystem:
+    return filesystem
+
+
+def events_of(changes: Diff, filesystem: Filesystem | None = None) -> list[FilesystemEvent]:
+    """Return what would have been told if the changes had been made through the filesystem.
+
+    Where the files are can be given, to tell which of them are text.
+    """
+    return [event for change in changes.entries for event in _events_of_one(change, filesystem)]
+
+
+def _events_of_one(change: Change, filesystem: Filesystem | None) -> Iterator[FilesystemEvent]:
     before, after = change.before, change.after
     if before is not None and (after is None or before.kind != after.kind):
         size = before.size_bytes if before.is_file else None
@@ -273,4 +445,13 @@ def _events_of_one(change: Change) -> Iterator[FilesystemEvent]:
             after_hash=after.content_hash,
             before_size=None if before is None else before.size_bytes,
             after_size=after.size_bytes,
+            encoding=None if filesystem is None else _encoding(filesystem, after.path),
         )
+
+
+def _encoding(filesystem: Filesystem, path: str) -> str | None:
+    try:
+        head = filesystem.read_bytes(path, limit=_SNIFFED).content
+    except (OSError, ValueError):
+        return None  # a hint, which must not make anything fail
+    return "binary" if is_binary(head) else "utf-8"

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.contrib.filesystem.asking import make_link
 from tests.contrib.filesystem.calling import Workspace, bench_on, tree_of
 from weakincentives.contrib.tools.filesystem.moving import mkdir, move
 from weakincentives.contrib.tools.requests import MkdirParams, MoveParams
@@ -78,9 +79,37 @@ def test_a_file_is_moved_on_any_filesystem_of_the_protocol():
     move(MoveParams("a", "dir/b"), bench)
     assert fs.backend.read("dir/b").content.endswith("xmore")
     assert not fs.backend.exists("a")
-    with pytest.raises(ValueError, match="one by one"):
-        move(MoveParams("dir", "other"), bench)
     assert mkdir(MkdirParams("new"), bench).value == MkdirResult("new", True)
+
+
+def test_a_directory_is_moved_on_any_filesystem_of_the_protocol():
+    fs = MockFilesystem()
+    for path in ("dir/a", "dir/deep/er/b"):
+        fs.backend.write(path, path)
+    fs.backend.mkdir("dir/empty")
+    bench = bench_on(fs)
+    assert move(MoveParams("dir", "to/other"), bench).message == "Moved dir/ to to/other/"
+    assert sorted(tree_of(fs.backend)) == [
+        "to",
+        "to/other",
+        "to/other/a",
+        "to/other/deep",
+        "to/other/deep/er",
+        "to/other/deep/er/b",
+        "to/other/empty",
+    ]
+    with pytest.raises(ValueError, match="into itself"):
+        move(MoveParams("to", "to/other/to"), bench)
+
+
+def test_links_are_not_moved_where_they_cannot_be_made():
+    fs = MockFilesystem()
+    fs.backend.mkdir("dir")
+    make_link(fs.backend, "dir/link", "nowhere")
+    before = tree_of(fs.backend)
+    with pytest.raises(ValueError, match="Links cannot be moved in this workspace: 'dir/link'"):
+        move(MoveParams("dir", "other"), bench_on(fs))
+    assert tree_of(fs.backend) == before
 
 
 @pytest.mark.parametrize("step", range(3))

@@ -238,11 +238,12 @@ class _Look:
         """Return what is known of a file after a look at it."""
         size = entry.size_bytes or 0
         has_its_size = known is not None and known.size_bytes == size
-        is_told_of = self.rewritten is not None
-        if known is not None and has_its_size and is_told_of and entry.path not in self.rewritten:
+        is_untouched = self.rewritten is not None and entry.path not in self.rewritten
+        if known is not None and has_its_size and is_untouched:
             return known
         found = self._stat(entry.path)
-        if known is not None and has_its_size and not is_told_of and _is_same(known, found):
+        may_be_same = has_its_size and self.rewritten is None
+        if known is not None and may_be_same and _is_same(known, found):
             return known
         fingerprint = _fingerprint(found)
         if known is None:

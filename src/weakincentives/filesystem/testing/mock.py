@@ -15,6 +15,7 @@ from weakincentives.filesystem import (
     ReadBytesResult,
     ReadResult,
     Results,
+    Savepoint,
     WriteMode,
     WriteResult,
 )
@@ -186,6 +187,10 @@ class MockFilesystem:
     def content_hash(self, path: str) -> str:
         """Return the SHA-256 of a file's bytes in hexadecimal; not recorded."""
         return self.backend.content_hash(path)
+
+    def savepoint(self) -> Savepoint:
+        """Return a point to which the backend can go back; not recorded."""
+        return self.backend.savepoint()
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Tell `listener` what changes in the backend; return a function that ends it."""

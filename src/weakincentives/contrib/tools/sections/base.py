@@ -296,9 +296,8 @@ class FilesystemSection(MarkdownSection[None]):
             return context
         filesystem = self.filesystem
         around = current_transaction()
-        if around is not None:
-            around.join(filesystem)
-        return replace(context, filesystem=filesystem)
+        files = filesystem if around is None else around.files(filesystem)
+        return replace(context, filesystem=files)
 
 
 def _root_path(filesystem: Filesystem) -> str:

@@ -1,0 +1,352 @@
+"""Tools on filesystems that have nothing but the protocol: what fails leaves nothing."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.contrib.dialects.replaying import Replay
+from tests.contrib.filesystem.asking import make_link
+from tests.contrib.filesystem.calling import tree_of
+from tests.contrib.plain import Plain
+from weakincentives.adapters import CheckedCall, Policy, ToolCall, ToolExecutor
+from weakincentives.contrib.tools import FilesystemSection
+from weakincentives.contrib.tools.dialects import DIALECTS, DialectName
+from weakincentives.contrib.tools.projection import VirtualFileSystem
+from weakincentives.contrib.tools.requests import (
+    EditFileParams,
+    GlobParams,
+    GrepParams,
+    InsertTextParams,
+    LsParams,
+    MkdirParams,
+    MoveParams,
+    ReadFileParams,
+    RmParams,
+    TextEdit,
+    WriteFileParams,
+)
+from weakincentives.contrib.tools.suite import filesystem_tools
+from weakincentives.filesystem import (
+    DirectoryCreated,
+    FileDeleted,
+    Filesystem,
+    FilesystemEvent,
+    FileWritten,
+    InMemoryFilesystem,
+)
+from weakincentives.filesystem.testing import MockFilesystem
+from weakincentives.prompt import Tool, ToolContext, ToolResult
+from weakincentives.runtime.session import Session
+from weakincentives.runtime.transactions import transaction
+
+BARE: list[Callable[[], Any]] = [Plain, MockFilesystem]
+WAIT = 60.0
+
+
+def backend_of(fs: Any) -> InMemoryFilesystem:
+    return fs.hidden if isinstance(fs, Plain) else getattr(fs, "backend", fs)
+
+
+def plant(fs: Filesystem) -> None:
+    backend = backend_of(fs)
+    backend.write("src/main.py", "def main():\n    return 1\n")
+    backend.write("src/deep/er/util.py", "VALUE = 1\nOTHER = 2\n")
+    backend.write("notes.txt", "one\ntwo\nthree\n")
+    backend.write_bytes("data.bin", bytes(range(256)))
+    backend.mkdir("empty/inside")
+
+
+PATHS = st.sampled_from(
+    [
+        "src/main.py",
+        "src/deep/er/util.py",
+        "notes.txt",
+        "data.bin",
+        "new.txt",
+        "src",
+        "a/b/c",
+        "empty",
+    ]
+)
+REQUESTS = st.one_of(
+    st.builds(LsParams, st.sampled_from([".", "src", "empty"])),
+    st.builds(ReadFileParams, PATHS),
+    st.builds(WriteFileParams, PATHS, st.sampled_from(["", "text\n", "ünï\n"])),
+    st.builds(WriteFileParams, PATHS, st.just("more\n"), st.sampled_from(["overwrite", "append"])),
+    st.builds(EditFileParams, PATHS, st.just((TextEdit("one", "1"),))),
+    st.builds(InsertTextParams, PATHS, st.just(1), st.just("inserted\n")),
+    st.builds(GlobParams, st.just("**/*.py")),
+    st.builds(GrepParams, st.just("VALUE|one")),
+    st.builds(RmParams, PATHS),
+    st.builds(MoveParams, PATHS, st.sampled_from(["moved.txt", "x/y", "src/z"])),
+    st.builds(MkdirParams, st.sampled_from(["made", "made/below", "notes.txt"])),
+)
+
+
+@pytest.mark.parametrize("make", BARE)
+@pytest.mark.parametrize("dialect", DIALECTS)
+@settings(max_examples=25, deadline=None)
+@given(requests=st.lists(REQUESTS, max_size=8))
+def test_every_dialect_does_the_same_as_in_memory(
+    make: Callable[[], Any], dialect: DialectName, requests: list[object]
+):
+    ours, theirs = Replay(dialect, InMemoryFilesystem()), Replay(dialect, make())
+    for each in (ours, theirs):
+        plant(each.files)
+    for request in requests:
+        if ours.speech.arguments(request) is None:
+            continue
+        expected, found = ours.say(request), theirs.say(request)
+        assert (found.text, found.result.success) == (expected.text, expected.result.success)
+        assert tree_of(backend_of(theirs.files)) == tree_of(backend_of(ours.files))
+
+
+class Refusing(Policy):
+    """Lets every call do its work, and then has all of it taken back."""
+
+    def review(self, call: CheckedCall, changed: Any, changes: Any) -> str | None:
+        return "Refused after the work was done"
+
+
+@pytest.mark.parametrize("make", BARE)
+@pytest.mark.parametrize("dialect", DIALECTS)
+@settings(max_examples=25, deadline=None)
+@given(requests=st.lists(REQUESTS, max_size=4))
+def test_a_call_that_fails_leaves_every_byte_as_it_was(
+    make: Callable[[], Any], dialect: DialectName, requests: list[object]
+):
+    replay = Replay(dialect, make())
+    plant(replay.files)
+    told = listen(replay.session)
+    context = ToolContext(None, None, None, replay.session, filesystem=replay.files)
+    replay.executor = ToolExecutor(
+        filesystem_tools(dialect), context=context, policies=[Refusing()]
+    )
+    before = tree_of(backend_of(replay.files))
+    for request in requests:
+        if replay.speech.arguments(request) is not None:
+            replay.say(request)
+            assert tree_of(backend_of(replay.files)) == before
+    assert told == []
+
+
+def listen(session: Session) -> list[FilesystemEvent]:
+    told: list[FilesystemEvent] = []
+    for kind in (FileWritten, FileDeleted, DirectoryCreated):
+        session.bus.subscribe(kind, told.append)
+    return told
+
+
+def work(fs: Filesystem) -> None:
+    fs.write("notes.txt", "four\n", mode="append")
+    fs.write("notes.txt", "over")
+    fs.write_bytes("a/b/c", b"\0new")
+    fs.mkdir("made/below")
+    fs.delete("src", recursive=True)
+    fs.write("src/main.py", "another\n")
+    fs.delete("data.bin")
+    fs.mkdir("data.bin")
+    fs.write("data.bin/inside", "")
+    fs.delete("empty", recursive=True)
+    fs.write("empty", "now a file")
+    fs.delete("notes.txt")
+
+
+def run(fs: Any, act: Callable[[Filesystem], None], session: Session | None = None) -> ToolResult:
+    def handler(params: None, *, context: ToolContext) -> ToolResult[str]:
+        assert context.filesystem is not None
+        act(context.filesystem)
+        return ToolResult("done")
+
+    context = ToolContext(None, None, None, session or Session(), filesystem=fs)
+    executor = ToolExecutor([Tool("work", "Works.", handler)], context=context)
+    return executor.execute(ToolCall("work")).result
+
+
+def fail(fs: Filesystem) -> None:
+    work(fs)
+    raise OSError("no")
+
+
+def test_everything_that_a_failed_handler_did_is_put_back():
+    fs, session = Plain(), Session()
+    plant(fs)
+    before, told = tree_of(fs.hidden), listen(session)
+    assert not run(fs, fail, session).success
+    assert tree_of(fs.hidden) == before
+    assert told == []
+
+
+def test_the_session_knows_the_files_after_a_call():
+    fs, session = Plain(), Session()
+    plant(fs)
+    FilesystemSection(session=session, filesystem=fs)
+    assert run(fs, work, session).success
+    known = session[VirtualFileSystem].latest()
+    assert known is not None
+    assert {str(each.path): (each.size_bytes, each.encoding) for each in known.files} == {
+        "a/b/c": (4, "binary"),
+        "data.bin/inside": (0, "utf-8"),
+        "empty": (10, "utf-8"),
+        "src/main.py": (8, "utf-8"),
+    }
+
+
+@pytest.mark.parametrize("inner_fails", [True, False])
+@pytest.mark.parametrize("outer_fails", [True, False])
+def test_calls_inside_calls_are_taken_back_alone_or_together(inner_fails: bool, outer_fails: bool):
+    fs, session = Plain(), Session()
+    plant(fs)
+    before, told = tree_of(fs.hidden), listen(session)
+
+    def outer(files: Filesystem) -> None:
+        files.write("outer", "1")
+        run(files, fail if inner_fails else work, session)
+        assert files.exists("a/b/c") != inner_fails
+        if outer_fails:
+            raise OSError("no")
+
+    run(fs, outer, session)
+    if outer_fails:
+        assert tree_of(fs.hidden) == before
+        assert told == []
+    elif inner_fails:
+        assert tree_of(fs.hidden) == {**before, "outer": tree_of(fs.hidden)["outer"]}
+        assert [str(each) for each in told] == ["outer created"]
+    else:
+        assert not fs.hidden.exists("notes.txt")
+
+
+def test_a_transaction_around_the_object_itself_takes_back_everything():
+    fs, session = Plain(), Session()
+    plant(fs)
+    before, told = tree_of(fs.hidden), listen(session)
+    for outside in (False, True):
+        with pytest.raises(OSError, match="no"), transaction(session, fs, outside=outside):
+            fail(fs)
+        assert tree_of(fs.hidden) == before
+    assert told == []
+    with transaction(session, fs):
+        work(fs)
+    assert {each.path for each in told if isinstance(each, FileWritten)} == {
+        "a/b/c",
+        "data.bin/inside",
+        "empty",
+        "src/main.py",
+    }
+
+
+def test_a_call_that_turns_out_to_change_files_past_the_object_is_taken_back_as_a_whole():
+    fs, session = Plain(), Session()
+    plant(fs)
+    before = tree_of(fs.hidden)
+    with transaction(session) as step:
+        files = step.files(fs)
+        files.write("through", "1")
+        step.join(fs, outside=True)
+        assert fs.hidden.exists("through")
+        fs.hidden.delete("src", recursive=True)
+        step.rollback()
+    assert tree_of(fs.hidden) == before
+
+
+def test_methods_beside_the_protocol_are_taken_back_too():
+    class More(Plain):
+        def move(self, source: str, destination: str) -> None:
+            self.hidden.move(source, destination)
+
+    fs, session = More(), Session()
+    plant(fs)
+    before, told = tree_of(fs.hidden), listen(session)
+
+    def move(files: Any) -> None:
+        files.move("src", "lib")
+
+    def move_and_fail(files: Any) -> None:
+        move(files)
+        raise OSError("no")
+
+    assert not run(fs, move_and_fail, session).success
+    assert tree_of(fs.hidden) == before
+    assert run(fs, move, session).success
+    assert "lib/main.py created" in map(str, told)
+
+
+def test_what_could_not_be_put_back_is_not_removed():
+    fs = Plain()
+    fs.hidden.mkdir("dir")
+    make_link(fs.hidden, "dir/link", "nowhere")
+    before = tree_of(fs.hidden)
+    result = run(fs, lambda files: files.delete("dir", recursive=True))
+    assert result.message == "Cannot be changed, for it could not be put back: dir/link"
+    assert tree_of(fs.hidden) == before
+
+
+def test_a_listing_that_is_cut_off_is_no_state_to_go_back_to():
+    class Short(Plain):
+        def list(self, path: str = ".") -> Any:
+            found = self.hidden.list(path)
+            return type(found)(found[:1], truncated=True)
+
+    fs = Short()
+    plant(fs)
+    before = tree_of(fs.hidden)
+    result = run(fs, lambda files: files.delete("src", recursive=True))
+    assert result.message == "Too many entries to keep them all: src"
+    assert tree_of(fs.hidden) == before
+
+
+def test_a_file_longer_than_one_write_is_put_back():
+    fs = Plain()
+    fs.hidden.write("long", "x" * 48_000)
+    fs.hidden.write("long", "y" * 48_000, mode="append")
+    before = tree_of(fs.hidden)
+
+    def remove(files: Filesystem) -> None:
+        files.delete("long")
+        raise OSError("no")
+
+    run(fs, remove)
+    assert tree_of(fs.hidden) == before
+
+
+def test_only_what_changes_is_read_to_be_kept():
+    class Counting(Plain):
+        __slots__ = ("looked_at",)
+
+        def read_bytes(self, path: str, **options: Any) -> Any:
+            self.looked_at.append(path)
+            return super().read_bytes(path, **options)
+
+    fs: Any = Counting()
+    fs.looked_at = []
+    plant(fs)
+    run(fs, lambda files: files.write("new/file", "x"))
+    assert fs.looked_at == []
+    run(fs, lambda files: files.write("notes.txt", "x"))
+    assert set(fs.looked_at) == {"notes.txt"}
+
+
+def test_calls_on_one_object_wait_for_each_other():
+    fs = Plain()
+    fs.hidden.write("counter", "0")
+
+    def count(files: Filesystem) -> None:
+        number = int(files.read("counter").content)
+        files.write("counter", str(number + 1))
+        if number % 3 == 2 and not files.exists("failed"):
+            raise OSError("no")
+
+    outcomes: list[bool] = []
+    threads = [
+        threading.Thread(target=lambda: outcomes.append(run(fs, count).success)) for _ in range(8)
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(WAIT)
+    assert fs.hidden.read("counter").content == str(outcomes.count(True)) == "2"
