@@ -22,6 +22,8 @@ _NEWLINE_IS_ONE_BYTE = frozenset({"utf-8", "ascii", "iso8859-1", "iso8859-15", "
 
 
 _BINARY_PREFIX = 8 * 1024  # bytes that tell text from anything else
+SNIFFED = _BINARY_PREFIX + 1
+"""How many bytes of a file tell `is_binary` all that it looks at."""
 
 
 class BinaryContentError(WinkError, ValueError):

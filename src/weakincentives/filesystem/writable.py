@@ -40,7 +40,7 @@ from weakincentives.filesystem.primitives import link_error, refuse_links_and_sp
 from weakincentives.filesystem.quota import Quota
 from weakincentives.filesystem.readable import ReadableFilesystem, ReadOnlyError
 from weakincentives.filesystem.savepoints import WriteLock
-from weakincentives.filesystem.text import is_binary
+from weakincentives.filesystem.text import SNIFFED, is_binary
 from weakincentives.filesystem.types import FileStat, WriteMode, WriteResult
 
 _MODES = ("create", "overwrite", "append")
@@ -360,6 +360,14 @@ class WritableFilesystem(ReadableFilesystem):
         except OSError:
             return None
 
+    def _encoding_or_none(self, path: str) -> str | None:
+        """Return how the bytes at `path` are to be taken, as far as their beginning tells."""
+        try:
+            with self._opened(path) as content:
+                return "binary" if is_binary(content.read(0, SNIFFED)) else "utf-8"
+        except OSError:
+            return None
+
     def _deletion(self, found: FileStat) -> FileDeleted:
         size = found.size_bytes if found.is_file else None
         known = found.content_hash if self._listeners else None
@@ -377,8 +385,8 @@ class WritableFilesystem(ReadableFilesystem):
         if not self._listeners:
             return
         size_before = None if before is None else before.size_bytes
-        encoding = None
         if data is None:
+            encoding = self._encoding_or_none(path)
             after_hash = self._hash_or_none(path)
             found = self._lookup(path)
             after_size = None if found is None else found.size_bytes

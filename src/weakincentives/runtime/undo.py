@@ -27,7 +27,7 @@ from weakincentives.filesystem import (
     diff,
 )
 from weakincentives.filesystem.savepoints import WriteLock
-from weakincentives.filesystem.text import is_binary
+from weakincentives.filesystem.text import SNIFFED, is_binary
 from weakincentives.runtime.before_images import (
     RecordedFilesystem,
     Recorder,
@@ -42,8 +42,6 @@ from weakincentives.runtime.spans import (
     take_snapshot,
     tell_changes,
 )
-
-_SNIFFED = 8193  # bytes that tell text from anything else: one more than are looked at
 
 
 class Undo(Protocol):
@@ -451,7 +449,7 @@ def _events_of_one(change: Change, filesystem: Filesystem | None) -> Iterator[Fi
 
 def _encoding(filesystem: Filesystem, path: str) -> str | None:
     try:
-        head = filesystem.read_bytes(path, limit=_SNIFFED).content
+        head = filesystem.read_bytes(path, limit=SNIFFED).content
     except (OSError, ValueError):
         return None  # a hint, which must not make anything fail
     return "binary" if is_binary(head) else "utf-8"

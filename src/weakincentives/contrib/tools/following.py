@@ -42,7 +42,7 @@ class FileFollower:
         self._filesystem = filesystem
         self._root_path = root_path
         self._clock = clock
-        self._is_closed = False
+        self._is_closed = self._is_following = False
         self._awaited: set[Transaction] = set()
         self._stops: list[Callable[[], None]] = []
         is_new = session[VirtualFileSystem].latest() is None  # then installing it fills it
@@ -54,6 +54,7 @@ class FileFollower:
         )
         if not is_new:
             self.start_over()
+        self._is_following = True
         self._stops.append(session.bus.subscribe(StateReplaced, self._replaced))
         if isinstance(filesystem, ObservableFilesystem):
             self._stops.append(filesystem.subscribe(self._changed))
@@ -79,10 +80,13 @@ class FileFollower:
         """Return what is there, compared with what was known."""
 
         def look() -> VirtualFileSystem:
-            before = known or VirtualFileSystem()
-            sniff = known is not None
             return scan(
-                self._filesystem, before, self._root_path, self._now(), rewritten, sniff=sniff
+                self._filesystem,
+                known or VirtualFileSystem(),
+                self._root_path,
+                self._now(),
+                rewritten,
+                sniff=self._is_following,
             )
 
         found, unsettled = look_at(self._filesystem, look)

@@ -21,14 +21,13 @@ from weakincentives.filesystem import (
     LinkCreated,
     VfsPath,
 )
-from weakincentives.filesystem.text import is_binary
+from weakincentives.filesystem.text import SNIFFED, is_binary
 from weakincentives.runtime.session import Reducer
 from weakincentives.runtime.session.snapshots import loadable
 
 FileEncoding = str
 """How the bytes of a file are to be taken: "utf-8" or "binary"."""
 
-_SNIFFED = 8193  # bytes that are read to tell text from anything else: one more than are looked at
 _TEXT = frozenset({"json", "javascript", "xml", "toml", "yaml", "x-sh", "sql", "x-sql"})
 
 
@@ -268,7 +267,7 @@ class _Look:
 
     def _encoding(self, path: str) -> FileEncoding | None:
         try:
-            head = self.filesystem.read_bytes(path, limit=_SNIFFED).content
+            head = self.filesystem.read_bytes(path, limit=SNIFFED).content
         except (OSError, ValueError):
             return _encoding_by_name(path)
         return "binary" if is_binary(head) else "utf-8"
