@@ -43,8 +43,7 @@ from weakincentives.serde import SerdeError, to_builtins
 MAX_RESULT_CHARACTERS = 256_000
 """How much of a result a model is given."""
 
-MAX_ATTEMPTS = 5
-"""How often a call runs if other calls change what it has read in the session meanwhile."""
+_MAX_ATTEMPTS = 5  # if other calls change what a call has read in the session meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +164,7 @@ class ToolExecutor:
     ) -> tuple[ToolResult[Any], Sequence[str]]:
         """Run the call, and again if others change what it has read in the session."""
         # what acts outside of files and session is done, and must not be done twice
-        attempts = 1 if call.tool.outside else MAX_ATTEMPTS
+        attempts = 1 if call.tool.outside else _MAX_ATTEMPTS
         while True:
             try:
                 return self._performed(call, run)

@@ -7,6 +7,7 @@ session is dropped. What the filesystem tells of its changes reaches the session
 success, so that what the session knows about the files is never about work that was undone.
 """
 
+import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
@@ -21,6 +22,7 @@ from weakincentives.runtime.session import Session
 from weakincentives.runtime.undo import Undo, snapshot_undo_of, undo_of
 
 _current: ContextVar["Transaction | None"] = ContextVar("transaction", default=None)
+_log = logging.getLogger(__name__)
 _open: set["Transaction"] = set()  # those that may change files, without those inside others
 _ends = count(1)
 _last_end = [0]
@@ -235,7 +237,15 @@ class Transaction:
 
     def _call_waiting(self) -> None:
         while self._when_over:
-            self._when_over.pop()()
+            try:
+                self._when_over.pop()()
+            except Exception:  # noqa: BLE001 # it is over, whatever others make of that
+                _log.exception("What waited for the end of a transaction has failed")
+
+    def abandon(self) -> None:
+        """Drop what is still open: it could not be taken back, and must not be kept."""
+        self.branch.drop()
+        _open.discard(self)
 
 
 def current_transaction() -> Transaction | None:
@@ -263,6 +273,7 @@ def transaction(
     filesystem: Filesystem | None = None,
     *,
     outside: bool = False,
+    shared: bool = False,
 ) -> AbstractContextManager[Transaction]:
     """Do everything in a `with` block, or nothing.
 
@@ -277,6 +288,7 @@ def transaction(
         filesystem: Where files are restored; more can `join` later.
         outside: Files are changed past the methods of `filesystem`, by a shell for
             example. Then a snapshot is taken first, and what changed is found out later.
+        shared: Without effect: other threads may always work in the session meanwhile.
 
     Raises:
         TransactionConflictError: At the end: another thread has changed what was read in the
@@ -284,6 +296,7 @@ def transaction(
         TransactionEndedError: It is inside one that was taken back.
         SnapshotError: The state before could not be kept, or not be restored.
     """
+    del shared  # what it asked for is true of every transaction
     return _Block(session, filesystem, outside)
 
 
@@ -317,5 +330,6 @@ class _Block:
             try:
                 self._step.take_back()  # unless it is over
             finally:
+                self._step.abandon()  # unless it is over
                 self._step.branch.unbind(self._bound)
                 _current.reset(self._token)
