@@ -108,7 +108,7 @@ def test_every_dialect_does_the_same_as_in_memory(
 class Refusing(Policy):
     """Lets every call do its work, and then has all of it taken back."""
 
-    def review(self, call: CheckedCall, changed: Any, changes: Any) -> str | None:
+    def review(self, call: CheckedCall, changed: Any, diff: Any) -> str | None:
         return "Refused after the work was done"
 
 
@@ -156,7 +156,7 @@ def work(fs: Filesystem) -> None:
     fs.delete("notes.txt")
 
 
-def run(fs: Any, act: Callable[[Filesystem], None], session: Session | None = None) -> ToolResult:
+def run(fs: Any, act: Callable[[Filesystem], object], session: Session | None = None) -> ToolResult:
     def handler(params: None, *, context: ToolContext) -> ToolResult[str]:
         assert context.filesystem is not None
         act(context.filesystem)

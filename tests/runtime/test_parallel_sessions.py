@@ -4,7 +4,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from itertools import count
@@ -547,6 +547,46 @@ def test_going_back_to_a_moment_of_the_call_itself_takes_nothing_of_others():
         run_all(lambda: session[Note].append(Note(2)))
         session.restore_mark(mark)
     assert session[Note].all() == (Note(2),)
+
+
+def test_what_an_inner_transaction_had_read_counts_although_it_failed():
+    session = new_session()
+    with pytest.raises(TransactionConflictError), transaction(session):
+        with transaction(session) as inner:
+            seen = session[Total].latest()
+            session[Total].clear()
+            inner.rollback()
+        run_all(lambda: session.dispatch(Added(1)))
+        assert seen is not None
+        session[Note].append(Note(seen.value))
+    assert session[Note].all() == (Note(1),)
+
+
+def test_a_subscriber_may_wait_for_a_call_of_another_thread():
+    session, files = new_session(), InMemoryFilesystem()
+    follower = FileFollower(session, files)
+
+    def react(event: FileWritten) -> None:
+        if event.path == "a":
+            run_all(lambda: write("b"))
+
+    def write(path: str) -> None:
+        with transaction(session, files):
+            files.write(path, "1")
+
+    session.bus.subscribe(FileWritten, react)
+    with patience_of(0.01):
+        write("a")
+    assert sizes(session) == {"a": 1, "b": 1}
+    follower.close()
+
+
+@contextmanager
+def patience_of(seconds: float) -> Iterator[None]:
+    """Let sessions wait no longer for each other than this."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("weakincentives.runtime.session.session._PATIENCE", seconds)
+        yield
 
 
 def test_a_reducer_that_fails_only_on_what_others_left_makes_a_conflict():

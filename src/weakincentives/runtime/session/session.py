@@ -32,6 +32,8 @@ T = TypeVar("T")
 LOG_TYPES: tuple[type[Any], ...] = (ToolInvoked, PromptRendered, PromptExecuted)
 
 
+_PATIENCE = 30.0  # seconds; who waits for a thread that waits for him must not wait for ever
+
 _log = logging.getLogger(__name__)
 _publisher: ContextVar[UUID | None] = ContextVar("publisher", default=None)
 
@@ -335,13 +337,18 @@ class Session:
             self._tell_all()
 
     def _tell_all(self) -> None:
+        """Publish what is in the outbox, with that of others who are about to do so."""
         outbox = self._store.outbox
         # one thread at a time, or an old state of a file could be told after a newer one
-        with self._telling:
+        if not self._telling.acquire(timeout=_PATIENCE):
+            return  # a subscriber waits for this very call: who tells it goes on with the outbox
+        try:
             while outbox:
                 event = outbox.popleft()
                 for failure in self.dispatch(event).errors:
                     _log.warning("The session did not take in %s: %s", event, failure)
+        finally:
+            self._telling.release()
 
     def _adopt(self, child: "Session") -> None:
         with self._lock:
