@@ -94,14 +94,12 @@ class Transaction:
             SnapshotError: The state before could not be kept.
             OSError: The same, where files have to be read to be kept.
         """
-        self._join(filesystem, outside=outside, recorded=True)
-        mine = self._part_of(filesystem)
-        return filesystem if mine is None else mine.files
+        return self._join(filesystem, outside=outside, recorded=True).files
 
-    def _join(self, filesystem: Filesystem, *, outside: bool, recorded: bool) -> None:
+    def _join(self, filesystem: Filesystem, *, outside: bool, recorded: bool) -> Undo:
         known = self._part_of(filesystem)
         if known is not None and (known.outside or not outside):
-            return
+            return known
         if known is not None:
             # from the inside out: what is around it is taken back and done again as well
             original = original_of(filesystem)
@@ -110,14 +108,16 @@ class Transaction:
         if self._outer is None:
             _open.add(self)
         else:
-            self._outer._join(filesystem, outside=outside, recorded=recorded)
-            outer = self._outer._part_of(filesystem)
-        if known is None:
-            self._begin_part(filesystem if outer is None else outer.files, outer, outside, recorded)
+            outer = self._outer._join(filesystem, outside=outside, recorded=recorded)
+        if known is not None:
+            return self._part_of(filesystem) or known
+        return self._begin_part(
+            filesystem if outer is None else outer.files, outer, outside, recorded
+        )
 
     def _begin_part(
         self, filesystem: Filesystem, outer: Undo | None, outside: bool, recorded: bool
-    ) -> None:
+    ) -> Undo:
         position = 0 if outer is None else outer.position()
         undo = undo_of(filesystem, outside=outside, recorded=recorded)
         try:
@@ -125,6 +125,7 @@ class Transaction:
         except BaseException:
             undo.roll_back()
             raise
+        return undo
 
     def covers(self, filesystem: Filesystem) -> bool:
         """Return whether what changes in `filesystem` is part of it."""
@@ -222,6 +223,8 @@ class Transaction:
 
     def _part_of(self, filesystem: Filesystem) -> Undo | None:
         """Return the latest part that is about `filesystem`."""
+        if not self._parts:
+            return None
         original = original_of(filesystem)
         for part in reversed(self._parts):
             if original_of(part.undo.filesystem) is original:
@@ -330,6 +333,7 @@ class _Block:
             try:
                 self._step.take_back()  # unless it is over
             finally:
-                self._step.abandon()  # unless it is over
+                if self._step.branch.status == "open":
+                    self._step.abandon()
                 self._step.branch.unbind(self._bound)
                 _current.reset(self._token)
