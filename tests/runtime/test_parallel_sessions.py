@@ -1,4 +1,7 @@
-"""Calls side by side on one session: each keeps or drops its own changes, as if one at a time."""
+"""Calls side by side on one session: each keeps or drops its own changes, as if one at a time.
+
+`WINK_LINEARIZABILITY_ROUNDS=10000` checks as many random rounds, and takes about a minute.
+"""
 
 import os
 import sys
