@@ -49,7 +49,7 @@ def test_an_index_is_remembered_once_the_file_has_settled(
     indexes = LineIndexes()
     with opened(path, indexes) as first, opened(path, indexes) as second:
         assert first.line_index() is second.line_index()
-        assert first.line_index().total == 10_000
+        assert first.line_index().count(first) == (10_000, True)
 
 
 def test_an_index_of_a_file_just_changed_is_not_remembered(path: Path) -> None:
@@ -79,12 +79,12 @@ def test_a_change_is_noticed_even_if_time_and_size_are_put_back(
     indexes = LineIndexes()
     before = path.stat()
     with opened(path, indexes) as content:
-        assert content.line_index().total == 10_000
+        assert content.line_index().count(content) == (10_000, True)
     path.write_text("\n" * before.st_size)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     with opened(path, indexes) as content:
         assert content.size == before.st_size
-        assert content.line_index().total == before.st_size
+        assert content.line_index().count(content) == (before.st_size, True)
 
 
 def test_a_file_that_replaced_another_has_an_index_of_its_own(
@@ -93,14 +93,14 @@ def test_a_file_that_replaced_another_has_an_index_of_its_own(
     later(10)
     indexes = LineIndexes()
     with opened(path, indexes) as content:
-        assert content.line_index().total == 10_000
+        assert content.line_index().count(content) == (10_000, True)
         other = path.with_name("g")
         other.write_text(LINE * 20_000)
         settle(other)
         other.rename(path)
-        assert content.line_index().total == 10_000
+        assert content.line_index().count(content) == (10_000, True)
     with opened(path, indexes) as content:
-        assert content.line_index().total == 20_000
+        assert content.line_index().count(content) == (20_000, True)
 
 
 def test_only_the_last_indexes_are_remembered(

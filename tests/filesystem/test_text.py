@@ -27,7 +27,9 @@ def lines_of(data: bytes) -> list[bytes]:
 
 
 def page_of(data: bytes, offset: int, limit: int, encoding: str = "utf-8") -> tuple[str, int]:
-    return read_page(BytesContent(data), offset, limit, encoding)
+    text, total, exact = read_page(BytesContent(data), offset, limit, encoding)
+    assert exact
+    return text, total
 
 
 @pytest.mark.parametrize(
@@ -80,15 +82,16 @@ def test_a_large_file_is_paged_like_a_small_one(
 
 def test_a_page_of_a_large_file_is_read_without_the_file() -> None:
     content = Counted(b"a line of text\n" * 1_000_000)
-    text, total = read_page(content, 500_000, 10, "utf-8")
-    assert (text, total) == ("a line of text\n" * 10, 1_000_000)
+    page = read_page(content, 500_000, 10, "utf-8")
+    assert page == ("a line of text\n" * 10, 1_000_000, True)
     assert content.largest <= 16 * BLOCK
 
 
 def test_with_an_index_only_the_page_is_read() -> None:
-    index = LineIndex(Counted(b"a line of text\n" * 100_000))
+    index = LineIndex()
+    assert index.count(Counted(b"a line of text\n" * 100_000)) == (100_000, True)
     content = Counted(b"a line of text\n" * 100_000)
-    assert index.offset_of(50_000, content) == 50_000 * 15
+    assert index.find(50_000, content) == 50_000 * 15
     assert content.largest <= BLOCK
 
 

@@ -139,8 +139,7 @@ class BaseFilesystem(HydratableFilesystem):
                 elif found.link_target is not None:
                     self._make_link(target, found.link_target)
                 elif found.is_file:
-                    with state.open(found.path) as content:
-                        data = content.read(0, content.size)
+                    data = state.read(found)
                     self._store(target, data, permissions=found.permissions & 0o777)
 
     def _names(self, directory: str, without: Collection[str]) -> list[str]:

@@ -26,6 +26,7 @@ from weakincentives.filesystem.journals.journal import Journal
 from weakincentives.filesystem.journals.undoing import Undo, set_mode
 from weakincentives.filesystem.leftovers import is_hidden, is_temporary, temporary_name
 from weakincentives.filesystem.limits import Limits, check_time
+from weakincentives.filesystem.mounts.plan import MountedFile
 from weakincentives.filesystem.paths import (
     RESERVED_PREFIX,
     join,
@@ -148,7 +149,7 @@ class DirectoryFilesystem(BaseFilesystem):
                 listed = [_listed(entry, name, prefix + name) for name, entry in found[:limit]]
             finally:
                 os.close(descriptor)
-        return Results(filter(None, listed), truncated=len(found) > limit)
+        return Results(filter(None, listed), reason="entry limit" if len(found) > limit else None)
 
     def _open(self, path: str) -> HostFile:
         if is_hidden(path):
@@ -198,6 +199,9 @@ class DirectoryFilesystem(BaseFilesystem):
                 exclusive=exclusive,
                 durable=self._durable,
             )
+
+    def _check_mounted(self, files: Iterable[MountedFile]) -> None:
+        """Take every file: it is written as it is read."""
 
     def _store_pieces(self, path: str, pieces: Iterator[bytes], *, permissions: int) -> None:
         def fill(target: int) -> None:

@@ -1,5 +1,6 @@
 """An open file of the host, and what is remembered about its lines."""
 
+import errno
 import os
 import time
 from collections import OrderedDict
@@ -14,6 +15,7 @@ from weakincentives.filesystem.text import Content, LineIndex
 Identity: TypeAlias = tuple[int, int, int, int, int, int]
 
 _REMEMBERED = 64
+_SECTOR = 512  # bytes in the unit of st_blocks
 _RACY_NS = 100_000_000  # a file changed this recently may change again unnoticed
 _COARSE_NS = 2_000_000_000  # the same where times have whole seconds only
 
@@ -40,7 +42,7 @@ class LineIndexes:
             if index is not None:
                 self._indexes.move_to_end(key)
                 return index
-        index = LineIndex(content)
+        index = LineIndex()
         if has_settled(key):
             with self._lock:
                 self._indexes[key] = index
@@ -73,6 +75,15 @@ class HostFile(Content):
     def read(self, offset: int, size: int) -> bytes:
         """Return up to `size` bytes from `offset`."""
         return read_range(self._descriptor, offset, max(0, min(size, self.size - offset)))
+
+    def next_data(self, offset: int) -> int:
+        """Return where the hole that `offset` is in ends, else `offset`."""
+        if self._stat.st_blocks * _SECTOR >= self.size:
+            return offset
+        try:
+            return min(os.lseek(self._descriptor, offset, os.SEEK_DATA), self.size)
+        except OSError as error:
+            return self.size if error.errno == errno.ENXIO else offset
 
     def line_index(self) -> LineIndex:
         """Return where the lines are, remembered from before if nothing changed."""

@@ -99,7 +99,7 @@ class InMemoryFilesystem(BaseFilesystem):
         found = sorted(self._directory(path))
         prefix = path + "/" if path else ""
         entries = [node.entry(name, prefix + name) for name, node in found[:limit]]
-        return Results(entries, truncated=len(found) > limit)
+        return Results(entries, reason="entry limit" if len(found) > limit else None)
 
     def _open(self, path: str) -> NodeContent:
         node = self._find(path)
@@ -131,6 +131,17 @@ class InMemoryFilesystem(BaseFilesystem):
                 created = old.created
             mode = 0o644 if permissions is None else permissions
             put(chain, name, FileNode(data, mode, created, now), now)
+
+    def _append(self, path: str, data: bytes) -> None:
+        self._store(path, self._bytes(path) + data)
+
+    def _copy_file(self, found: FileStat, target: str) -> None:
+        self._store(target, self._bytes(found.path), permissions=found.permissions)
+
+    def _bytes(self, path: str) -> bytes:
+        """Return the bytes of a file; they are in memory, so however many there are."""
+        content = self._open(path)
+        return content.read(0, content.size)
 
     def _make_directory(self, path: str) -> None:
         if self._find(path) is not None:

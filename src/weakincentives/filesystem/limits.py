@@ -60,7 +60,13 @@ class Limits:
     max_line_length: int = 2_000
     """Characters shown of one matched line."""
     max_search_seconds: float = 10.0
-    """Seconds for one glob or grep, whatever the pattern."""
+    """Seconds for one glob or grep, whatever the pattern; then what was found is returned."""
+    max_read_seconds: float = 10.0
+    """Seconds for finding one page of a large text file."""
+    max_read_bytes: int = 1024 * 1024 * 1024
+    """Bytes that are loaded into memory at once."""
+    max_count_bytes: int = 256 * 1024 * 1024
+    """Bytes behind a page of text that are read to count the lines of the file."""
     max_pattern_length: int = 4_096
     """Characters in a glob or a regular expression."""
     max_total_bytes: int | None = None
@@ -71,14 +77,20 @@ class Limits:
 
 DEFAULT_LIMITS = Limits()
 
+_RETURN_SECONDS = 1.0  # kept for returning what was found
+
 _Clock = Callable[[], float]
 _deadline: ContextVar[tuple[float, _Clock] | None] = ContextVar("deadline", default=None)
 
 
 @contextmanager
-def time_limit(seconds: float, *, clock: _Clock = time.monotonic) -> Generator[None, None, None]:
-    """Stop filesystem work in this context after `seconds`; an outer, earlier limit stays."""
+def time_limit(seconds: float, *, clock: _Clock | None = None) -> Generator[None, None, None]:
+    """Stop filesystem work in this context after `seconds`; an outer, earlier limit stays.
+
+    The time is taken from `clock`, else from that of the outer limit, else from the machine.
+    """
     outer = _deadline.get()
+    clock = clock or (time.monotonic if outer is None else outer[1])
     mine = (clock() + seconds, clock)
     if outer is not None and outer[0] - outer[1]() <= seconds:
         mine = outer
@@ -105,12 +117,30 @@ def time_left() -> float | None:
     return None if deadline is None else deadline[0] - deadline[1]()
 
 
+@contextmanager
+def early_time_limit(seconds: float) -> Generator[None, None, None]:
+    """Stop after `seconds`, or so early that the caller can still tell what was found.
+
+    A tenth of what an outer limit leaves, and at most a second, is kept for that.
+    """
+    left = time_left()
+    if left is not None:
+        seconds = min(seconds, left - min(left / 10, _RETURN_SECONDS))
+    with time_limit(seconds):
+        yield
+
+
+def is_time_up() -> bool:
+    """Return whether the time limit of this context has passed."""
+    deadline = _deadline.get()
+    return deadline is not None and deadline[1]() >= deadline[0]
+
+
 def check_time(what: str) -> None:
     """Return while there is time left.
 
     Raises:
         TimeLimitError: The time limit of this context has passed.
     """
-    deadline = _deadline.get()
-    if deadline is not None and deadline[1]() >= deadline[0]:
+    if is_time_up():
         raise TimeLimitError(f"{what} stopped: the time limit of this call has passed")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from weakincentives.filesystem.events import DirectoryCreated, EntryMoved, LinkCreated
 from weakincentives.filesystem.paths import brief, check_new, normalize_path, os_error
 from weakincentives.filesystem.primitives import refuse_links_and_specials
+from weakincentives.filesystem.text import load
 from weakincentives.filesystem.types import FileStat
 from weakincentives.filesystem.writable import WritableFilesystem, refuse_overwrite
 
@@ -52,7 +53,7 @@ class MovableFilesystem(WritableFilesystem):
     def _copy_file(self, found: FileStat, target: str) -> None:
         """Copy one file."""
         with self._open(found.path) as content:
-            data = content.read(0, content.size)
+            data = load(content, found.path, self._limits)
         self._store(target, data, permissions=found.permissions)
 
     def _copy_below(self, missing: Sequence[str], source: str, goal: str) -> None:

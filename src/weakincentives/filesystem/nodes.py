@@ -122,9 +122,9 @@ class NodeContent(BytesContent):
         self._file = file
 
     def line_index(self) -> LineIndex:
-        """Return where the lines are, found once."""
+        """Return where the lines are, each found once."""
         if self._file.index is None:
-            self._file.index = LineIndex(self)
+            self._file.index = LineIndex()
         return self._file.index
 
 
@@ -159,9 +159,7 @@ def tree_of(state: State, edition: int, now: int) -> DirectoryNode:
 def _node_of(state: State, found: FileStat, edition: int, now: int) -> Node | None:
     """Return what was found; None if it is special, and cannot be kept."""
     if found.is_file:
-        with state.open(found.path) as content:
-            data = content.read(0, content.size)
-        node = FileNode(data, found.permissions & 0o777, now, now)
+        node = FileNode(state.read(found), found.permissions & 0o777, now, now)
         node.digest = found.content_hash or None  # an archive has it, and it has been checked
         return node
     if found.link_target is not None:

@@ -6,13 +6,26 @@ from dataclasses import replace
 from typing import NoReturn
 
 from weakincentives.errors import WinkError
-from weakincentives.filesystem.limits import READ_ENTIRE_FILE, check_time
+from weakincentives.filesystem.limits import (
+    READ_ENTIRE_FILE,
+    TimeLimitError,
+    check_time,
+    early_time_limit,
+)
 from weakincentives.filesystem.paths import InvalidPathError, brief, join, normalize_path, shown
 from weakincentives.filesystem.searchable import SearchableFilesystem
-from weakincentives.filesystem.text import BinaryContentError, Content, read_page
+from weakincentives.filesystem.text import (
+    BLOCK,
+    BinaryContentError,
+    Content,
+    Page,
+    load_part,
+    read_page,
+)
 from weakincentives.filesystem.types import (
     FileEntry,
     FileStat,
+    LineStart,
     ReadBytesResult,
     ReadResult,
     Results,
@@ -38,44 +51,65 @@ class ReadableFilesystem(SearchableFilesystem):
     def read(
         self, path: str, *, offset: int = 0, limit: int | None = None, encoding: str = "utf-8"
     ) -> ReadResult:
-        """Return a page of text: `limit` lines from line `offset`, which counts from 0."""
+        """Return a page of text: `limit` lines from line `offset`, which counts from 0.
+
+        Lines after the page are counted in the next `max_count_bytes` only: further on the
+        result says `total_is_exact=False`.
+
+        Raises:
+            LimitExceededError: The page is too large for memory; nothing was read.
+            TimeLimitError: The page was not found in time.
+        """
         check_time("Read")
         key = normalize_path(path)
         count = _checked_page(offset, self._limits.default_read_limit if limit is None else limit)
         with self._opened(key) as content:
             try:
-                text, total = read_page(content, offset, count, encoding)
+                page = self._page(content, key, offset, count, encoding)
             except UnicodeError as error:
                 raise _not_text(key, encoding, error) from None
             except LookupError:
                 raise ValueError(f"Encoding is not known: {encoding!r}") from None
+        text, total, exact = page
         truncated = count != READ_ENTIRE_FILE and offset + count < total
-        return ReadResult(text, key, total, offset, count, truncated)
+        return ReadResult(text, key, total, offset, count, truncated, exact)
 
     def read_bytes(
         self, path: str, *, offset: int = 0, limit: int | None = None
     ) -> ReadBytesResult:
-        """Return `limit` bytes from byte `offset`; no limit means to the end."""
+        """Return `limit` bytes from byte `offset`; no limit means to the end.
+
+        Raises:
+            LimitExceededError: They do not fit into memory; nothing was read.
+        """
         check_time("Read")
         key = normalize_path(path)
         count = _checked_page(offset, READ_ENTIRE_FILE if limit is None else limit)
         with self._opened(key) as content:
             size = content.size
             wanted = size - offset if count == READ_ENTIRE_FILE else min(count, size - offset)
-            data = content.read(offset, wanted) if wanted > 0 else b""
+            data = load_part(content, offset, wanted, key, self._limits) if wanted > 0 else b""
         return ReadBytesResult(data, key, size, offset, count, offset + len(data) < size)
 
-    def line_start(self, path: str, line: int) -> tuple[int, int]:
+    def line_start(self, path: str, line: int) -> LineStart:
         """Return the byte at which `line`, counted from 0, begins, and how many lines there are.
 
         Past the last line it is the size. Whoever reads bytes from there on can look at a
-        page without holding its lines, however long they are.
+        page without holding its lines, however long they are. Lines are counted as by `read`.
+
+        Raises:
+            TimeLimitError: The line was not found in time.
         """
         check_time("Read")
         _checked_page(line, 0)
-        with self._opened(normalize_path(path)) as content:
+        key = normalize_path(path)
+        with self._opened(key) as content, early_time_limit(self._limits.max_read_seconds):
             index = content.line_index()
-            return index.offset_of(line, content), index.total
+            try:
+                start = index.find(line, content) or 0
+            except TimeLimitError:
+                raise _not_found_in_time(key, line, content.size) from None
+            return LineStart(start, *index.count(content, start + self._limits.max_count_bytes))
 
     def exists(self, path: str) -> bool:
         """Return whether something is there, a link included."""
@@ -135,6 +169,15 @@ class ReadableFilesystem(SearchableFilesystem):
         """Refuse: it can only be read."""
         self._refuse_writing(path)
 
+    def _page(self, content: Content, path: str, offset: int, limit: int, encoding: str) -> Page:
+        if content.size <= BLOCK:
+            return read_page(content, offset, limit, encoding, self._limits, path)
+        try:
+            with early_time_limit(self._limits.max_read_seconds):
+                return read_page(content, offset, limit, encoding, self._limits, path)
+        except TimeLimitError:
+            raise _not_found_in_time(path, offset, content.size) from None
+
     def _refuse_writing(self, path: str) -> NoReturn:
         key = normalize_path(path)
         raise ReadOnlyError(errno.EROFS, "Filesystem is read-only", shown(brief(key)))
@@ -145,7 +188,7 @@ class ReadableFilesystem(SearchableFilesystem):
         names = sorted([*files, *directories, *symlinks, *specials])
         found = ((name, self._lookup(join(path, name))) for name in names[:limit])
         entries = [_entry(name, stat) for name, stat in found if stat is not None]
-        return Results(entries, truncated=len(names) > limit)
+        return Results(entries, reason="entry limit" if len(names) > limit else None)
 
 
 def hash_of(content: Content) -> str:
@@ -163,6 +206,14 @@ def _checked_page(offset: int, limit: int) -> int:
     if limit < 0 and limit != READ_ENTIRE_FILE:
         raise ValueError(f"limit must be non-negative, or -1 for all: {limit}")
     return limit
+
+
+def _not_found_in_time(path: str, line: int, size: int) -> TimeLimitError:
+    return TimeLimitError(
+        f"Read stopped: the time limit has passed before the page at line {line:,} was found"
+        f" in {shown(brief(path))!r}, which has {size:,} bytes; take a smaller offset, grep for"
+        " the text, or read bytes from a byte offset"
+    )
 
 
 def _not_text(path: str, encoding: str, error: UnicodeError) -> BinaryContentError:

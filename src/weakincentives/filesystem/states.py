@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from weakincentives.filesystem.limits import check_time
 from weakincentives.filesystem.paths import join
 from weakincentives.filesystem.readable import ReadableFilesystem
-from weakincentives.filesystem.text import Content
+from weakincentives.filesystem.text import Content, load
 from weakincentives.filesystem.types import Children, FileStat
 
 
@@ -46,6 +46,20 @@ class State:
     def known_id(self, found: FileStat) -> str | None:
         """Return git's id of a file if it is known without reading."""
         return self._filesystem._blob_id(found.path)  # pyright: ignore[reportPrivateUsage] # a state is its primitives
+
+    def read(self, found: FileStat) -> bytes:
+        """Return all bytes of a file.
+
+        Raises:
+            LimitExceededError: They do not fit into memory; nothing was read.
+            OSError: It is no file.
+        """
+        with self.open(found.path) as content:
+            return self.load(content, found.path)
+
+    def load(self, content: Content, path: str) -> bytes:
+        """Return all bytes of what is open; raises as `read` does."""
+        return load(content, path, self._filesystem.limits)
 
     def open(self, path: str) -> Content:
         """Open a file; OSError if it is none."""

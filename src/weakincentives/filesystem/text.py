@@ -3,26 +3,34 @@ r"""Text as a view of bytes: lines, pages and encodings.
 A line ends at `\n` and nowhere else, so line numbers agree with editors and a page
 cut out of the bytes is the exact text, carriage returns and byte order mark
 included. A page of a large file is found through an index of line counts per
-block; the file itself is never held in memory.
+block, which grows as far as it is needed; the file itself is never held in memory.
 """
 
 import codecs
 from abc import ABC, abstractmethod
+from array import array
 from bisect import bisect_left
-from itertools import accumulate
-from typing import Self
+from threading import Lock
+from typing import NamedTuple, Self
 
 from weakincentives.errors import WinkError
-from weakincentives.filesystem.limits import READ_ENTIRE_FILE, check_time
+from weakincentives.filesystem.limits import (
+    DEFAULT_LIMITS,
+    READ_ENTIRE_FILE,
+    Limits,
+    TimeLimitError,
+    check_time,
+)
+from weakincentives.filesystem.memory import check_fits, out_of_memory
 
 BLOCK = 64 * 1024
 _CHUNK = 16 * BLOCK
 # encodings in which the byte 0x0A is a line end and nothing else
 _NEWLINE_IS_ONE_BYTE = frozenset({"utf-8", "ascii", "iso8859-1", "iso8859-15", "cp1252"})
 
-
-_BINARY_PREFIX = 8 * 1024  # bytes that tell text from anything else
-SNIFFED = _BINARY_PREFIX + 1
+BINARY_PREFIX = 8 * 1024
+"""Bytes at the beginning of a file that tell text from anything else."""
+SNIFFED = BINARY_PREFIX + 1
 """How many bytes of a file tell `is_binary` all that it looks at."""
 
 
@@ -32,7 +40,7 @@ class BinaryContentError(WinkError, ValueError):
 
 def is_binary(data: bytes) -> bool:
     """Return whether bytes are no UTF-8 text, as far as their first 8 KiB tell."""
-    head = data if len(data) <= _BINARY_PREFIX else data[:_BINARY_PREFIX]
+    head = data if len(data) <= BINARY_PREFIX else data[:BINARY_PREFIX]
     if b"\0" in head:
         return True
     if head.isascii():
@@ -58,9 +66,13 @@ class Content(ABC):
     def read(self, offset: int, size: int) -> bytes:
         """Return up to `size` bytes from `offset`."""
 
+    def next_data(self, offset: int) -> int:
+        """Return from where on, at or after `offset`, there may be bytes other than NUL."""
+        return offset
+
     def line_index(self) -> "LineIndex":
-        """Return where the lines are; a backend may remember it."""
-        return LineIndex(self)
+        """Return where the lines are, as far as that is known; a backend may remember it."""
+        return LineIndex()
 
     def close(self) -> None:  # noqa: B027 # content in memory has nothing to close
         """Let go of what reading needs."""
@@ -95,59 +107,163 @@ class BytesContent(Content):
         return self._data[offset : offset + size]
 
 
+class LineCount(NamedTuple):
+    """How many lines there are; at least so many if the count is not `exact`."""
+
+    lines: int
+    exact: bool = True
+
+
+class Page(NamedTuple):
+    """The text of a page, and how many lines the file has; at least so many if not `exact`."""
+
+    text: str
+    total: int
+    exact: bool = True
+
+
 class LineIndex:
-    """How many line ends there are up to the end of each block."""
+    """How many line ends there are up to the end of each block that has any.
 
-    __slots__ = ("_ends", "total")
+    It covers the beginning of a file, as far as somebody needed it, and can be shared by
+    threads: what is known only grows.
+    """
 
-    def __init__(self, content: Content) -> None:
-        """Count the lines of `content`, a chunk at a time."""
-        counts: list[int] = []
-        last = b"\n"
-        for offset in range(0, content.size, _CHUNK):
-            check_time("Read")
-            chunk = content.read(offset, _CHUNK)
-            counts += [chunk.count(b"\n", at, at + BLOCK) for at in range(0, len(chunk), BLOCK)]
-            last = chunk[-1:] or last
-        self._ends = list(accumulate(counts))
-        self.total = (self._ends[-1] if counts else 0) + (last != b"\n")
+    __slots__ = ("_counted", "_ends", "_lock", "_offsets", "_unended")
 
-    def offset_of(self, line: int, content: Content) -> int:
-        """Return the byte at which `line` begins; past the last line, the size."""
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self._offsets = array("Q")
+        self._ends = array("Q")
+        self._counted = 0
+        self._unended = False
+        self._lock = Lock()
+
+    def find(self, line: int, content: Content, *, before: int | None = None) -> int | None:
+        """Return the byte at which `line` begins; past the last line, the size.
+
+        None if it is not found up to the byte `before`.
+
+        Raises:
+            TimeLimitError: The time limit has passed; what was counted until then is kept.
+        """
         if line == 0:
             return 0
+        while not self._ends or self._ends[-1] < line:
+            if self._counted >= content.size:
+                return content.size
+            if before is not None and self._counted > before:
+                return None
+            self._count_on(content)
         block = bisect_left(self._ends, line)
-        if block == len(self._ends):
-            return content.size
-        before = self._ends[block - 1] if block else 0
-        data = content.read(block * BLOCK, BLOCK)
-        return block * BLOCK + _after_line(data, line - before)
+        above = self._ends[block - 1] if block else 0
+        offset = self._offsets[block]
+        return offset + _after_line(content.read(offset, BLOCK), line - above)
+
+    def count(self, content: Content, until: int | None = None) -> LineCount:
+        """Return how many lines there are, or at least are if `content` goes on after `until`.
+
+        When time runs out it is what has been counted until then.
+        """
+        until = content.size if until is None else -(-until // BLOCK) * BLOCK
+        try:
+            while self._counted < min(until, content.size):
+                self._count_on(content)
+        except TimeLimitError:
+            until = self._counted
+        if until >= content.size:
+            return LineCount((self._ends[-1] if self._ends else 0) + self._unended)
+        block = bisect_left(self._offsets, until)
+        return LineCount((self._ends[block - 1] if block else 0) + 1, exact=False)
+
+    def _count_on(self, content: Content) -> None:
+        """Count the lines of the next chunk."""
+        check_time("Read")
+        known = self._counted
+        start = max(known, content.next_data(known) // BLOCK * BLOCK)
+        chunk = content.read(start, _CHUNK)
+        counts = [chunk.count(b"\n", at, at + BLOCK) for at in range(0, len(chunk), BLOCK)]
+        with self._lock:
+            if self._counted != known:
+                return  # another thread was faster
+            total = self._ends[-1] if self._ends else 0
+            for number, count in enumerate(counts):
+                if count:
+                    total += count
+                    self._offsets.append(start + number * BLOCK)
+                    self._ends.append(total)
+            if chunk or start > known:
+                self._unended = chunk[-1:] != b"\n"
+            # what ends earlier than it should was cut off meanwhile
+            self._counted = start + _CHUNK if len(chunk) == _CHUNK else content.size
 
 
-def read_page(content: Content, offset: int, limit: int, encoding: str) -> tuple[str, int]:
+def read_page(
+    content: Content,
+    offset: int,
+    limit: int,
+    encoding: str,
+    limits: Limits = DEFAULT_LIMITS,
+    path: str = "",
+) -> Page:
     """Return the text of `limit` lines from line `offset`, and how many lines there are.
 
     Raises:
         UnicodeError: The page is not text in `encoding`.
         LookupError: The encoding is not known.
+        LimitExceededError: The page is too large for memory.
+        TimeLimitError: The page was not found in time.
     """
     if encoding == "utf-8" or codecs.lookup(encoding).name in _NEWLINE_IS_ONE_BYTE:
-        page, total = _page(content, offset, limit)
-        return page.decode(encoding), total
-    lines = content.read(0, content.size).decode(encoding).split("\n")
+        data, count = _page(content, offset, limit, limits, path)
+        try:
+            return Page(data.decode(encoding), *count)
+        except MemoryError:
+            raise out_of_memory(path, len(data), content.size) from None
+    text = load(content, path, limits, text=True).decode(encoding)
+    lines = text.split("\n")
     kept = [line + "\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
     stop = None if limit == READ_ENTIRE_FILE else offset + limit
-    return "".join(kept[offset:stop]), len(kept)
+    return Page("".join(kept[offset:stop]), len(kept))
 
 
-def _page(content: Content, offset: int, limit: int) -> tuple[bytes, int]:
-    if content.size <= BLOCK:
-        return _small_page(content.read(0, BLOCK), offset, limit)
+def load(content: Content, path: str, limits: Limits, *, text: bool = False) -> bytes:
+    """Return all bytes of `content`, which is at `path`.
+
+    Raises:
+        LimitExceededError: They do not fit into memory; nothing was read.
+    """
+    return load_part(content, 0, content.size, path, limits, text=text)
+
+
+def load_part(
+    content: Content, offset: int, wanted: int, path: str, limits: Limits, *, text: bool = False
+) -> bytes:
+    """Return `wanted` bytes of `content` from `offset`; raises as `load` does."""
+    check_fits(path, wanted, content.size, limits, text=text)
+    try:
+        return content.read(offset, wanted)
+    except MemoryError:
+        raise out_of_memory(path, wanted, content.size) from None
+
+
+def _page(
+    content: Content, offset: int, limit: int, limits: Limits, path: str
+) -> tuple[bytes, LineCount]:
+    size = content.size
+    if size <= BLOCK:
+        data, total = _small_page(content.read(0, BLOCK), offset, limit)
+        check_fits(path, len(data), size, limits)
+        return data, LineCount(total)
     index = content.line_index()
-    start = index.offset_of(offset, content)
-    whole = limit == READ_ENTIRE_FILE
-    stop = content.size if whole else index.offset_of(offset + limit, content)
-    return content.read(start, stop - start), index.total
+    start = index.find(offset, content) or 0
+    stop: int | None = size
+    if limit != READ_ENTIRE_FILE:
+        stop = index.find(offset + limit, content, before=start + limits.max_read_bytes)
+    # a page whose end was not found is longer than may be
+    wanted = limits.max_read_bytes + 1 if stop is None else stop - start
+    data = load_part(content, start, wanted, path, limits, text=True)
+    return data, index.count(content, start + wanted + limits.max_count_bytes)
 
 
 def _small_page(data: bytes, offset: int, limit: int) -> tuple[bytes, int]:

@@ -14,15 +14,53 @@ WriteMode = Literal["create", "overwrite", "append"]
 T = TypeVar("T")
 
 
+TruncationReason = Literal["time limit", "match limit", "size limit", "entry limit"]
+"""What ended a search or a listing before it was complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How far a search got.
+
+    Args:
+        searched: Files that were searched to their end; of a glob, directories that were listed.
+        missed_files: Files that were not searched, or not to their end.
+        missed_directories: Directories that were not listed; what is in them is not known.
+        missed_paths: The first few of both, sorted; a directory ends in `/`.
+    """
+
+    searched: int = 0
+    missed_files: int = 0
+    missed_directories: int = 0
+    missed_paths: tuple[str, ...] = ()
+
+
+_NO_SEARCH = Coverage()
+
+
 class Results(tuple[T, ...]):
-    """A tuple that says whether there was more: `truncated`."""
+    """A tuple that says whether there was more, and why it ended: `truncated`, `reason`.
+
+    Of a search, `coverage` says how far it got.
+    """
 
     truncated: bool
+    reason: TruncationReason | None
+    coverage: Coverage
 
-    def __new__(cls, items: Iterable[T] = (), *, truncated: bool = False) -> Self:
-        """Hold `items`; `truncated` says that they are not all."""
+    def __new__(
+        cls,
+        items: Iterable[T] = (),
+        *,
+        truncated: bool = False,
+        reason: TruncationReason | None = None,
+        coverage: Coverage = _NO_SEARCH,
+    ) -> Self:
+        """Hold `items`; `truncated` says that they are not all, as a `reason` does."""
         results = super().__new__(cls, items)
-        results.truncated = truncated
+        results.truncated = truncated or reason is not None
+        results.reason = reason
+        results.coverage = coverage
         return results
 
 
@@ -150,7 +188,11 @@ class GrepMatch:
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """A page of text; lines count from 0, `content` keeps its line endings."""
+    """A page of text; lines count from 0, `content` keeps its line endings.
+
+    Of a very large file not all lines are counted: then `total_is_exact` is False, and there
+    are at least `total_lines`.
+    """
 
     content: str
     path: str
@@ -158,11 +200,21 @@ class ReadResult:
     offset: int
     limit: int
     truncated: bool
+    total_is_exact: bool = True
 
     def __str__(self) -> str:
         """Return the path and the lines shown."""
         more = f", more from offset {self.offset + self.limit}" if self.truncated else ""
-        return f"{shown(self.path)} (from line {self.offset} of {self.total_lines}{more})"
+        total = f"{'' if self.total_is_exact else 'at least '}{self.total_lines}"
+        return f"{shown(self.path)} (from line {self.offset} of {total}{more})"
+
+
+class LineStart(NamedTuple):
+    """The byte at which a line begins, and how many lines the file has, or has at least."""
+
+    offset: int
+    total_lines: int
+    total_is_exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from weakincentives.filesystem.primitives import link_error, refuse_links_and_sp
 from weakincentives.filesystem.quota import Quota
 from weakincentives.filesystem.readable import ReadableFilesystem, ReadOnlyError
 from weakincentives.filesystem.savepoints import WriteLock
-from weakincentives.filesystem.text import SNIFFED, is_binary
+from weakincentives.filesystem.text import SNIFFED, is_binary, load
 from weakincentives.filesystem.types import FileStat, WriteMode, WriteResult
 
 _MODES = ("create", "overwrite", "append")
@@ -218,7 +218,7 @@ class WritableFilesystem(ReadableFilesystem):
     def _append(self, path: str, data: bytes) -> None:
         """Add to the end of an existing file in one step."""
         with self._open(path) as content:
-            old = content.read(0, content.size)
+            old = load(content, path, self._limits)
         self._store(path, old + data)
 
     def _empty(self, recursive: bool) -> None:

@@ -162,3 +162,21 @@ class ExistsRaises(Memory):
 
     def exists(self, path: str) -> bool:
         return self._lookup(normalize_path(path)) is not None
+
+
+class ClaimsToCountAll(Memory):
+    """Says that a count which was given up is exact."""
+
+    def read(self, path: str, **page: Any) -> ReadResult:
+        return replace(super().read(path, **page), total_is_exact=True)
+
+
+class LoadsWhatDoesNotFit(Memory):
+    """Reads as many bytes as there are."""
+
+    def read_bytes(self, path: str, **page: Any) -> ReadBytesResult:
+        kept, self._limits = self._limits, replace(self._limits, max_read_bytes=10**12)
+        try:
+            return super().read_bytes(path, **page)
+        finally:
+            self._limits = kept

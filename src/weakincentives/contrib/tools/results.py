@@ -6,11 +6,13 @@ from weakincentives.contrib.tools.edit import Grade
 from weakincentives.contrib.tools.requests import GrepMode
 from weakincentives.filesystem import (
     ChangeKind,
+    Coverage,
     FileEntry,
     FileStat,
     GlobMatch,
     GrepMatch,
     Kind,
+    TruncationReason,
     WriteMode,
 )
 from weakincentives.prompt import Media
@@ -34,11 +36,12 @@ class ReadFileResult:
         content: The lines as they are in the file; for binary files the dump or the base64.
         offset: How many lines (bytes, cells) come before it.
         shown: How many lines (bytes, cells) it has.
-        total: How many the file has.
+        total: How many the file has; at least so many if the count is not exact.
         next_offset: Where the next page begins; None if this is the last.
         size_bytes: How large the file is.
         encoding: "utf-8" or "binary".
         media: The picture, if it is one.
+        total_is_exact: Whether all lines were counted; those of a huge file are not.
     """
 
     path: str
@@ -50,6 +53,7 @@ class ReadFileResult:
     size_bytes: int
     encoding: str = "utf-8"
     media: Media | None = None
+    total_is_exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +104,18 @@ class EditFileResult:
 
 @dataclass(frozen=True, slots=True)
 class GlobResult:
-    """Paths that matched, sorted; `total` counts those that are not shown too."""
+    """Paths that matched, sorted; `total` counts those that are not shown too.
+
+    If there may be more, `reason` says why and `coverage` how far the search got.
+    """
 
     pattern: str
     path: str
     matches: tuple[GlobMatch, ...]
     total: int
     truncated: bool = False
+    reason: TruncationReason | None = None
+    coverage: Coverage = Coverage()  # noqa: RUF009 # it is frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +128,10 @@ class GrepCount:
 
 @dataclass(frozen=True, slots=True)
 class GrepResult:
-    """Lines that matched, and how many in each file."""
+    """Lines that matched, and how many in each file.
+
+    If there may be more, `reason` says why and `coverage` how far the search got.
+    """
 
     pattern: str
     path: str
@@ -127,6 +139,8 @@ class GrepResult:
     matches: tuple[GrepMatch, ...]
     counts: tuple[GrepCount, ...]
     truncated: bool = False
+    reason: TruncationReason | None = None
+    coverage: Coverage = Coverage()  # noqa: RUF009 # it is frozen
 
 
 @dataclass(frozen=True, slots=True)

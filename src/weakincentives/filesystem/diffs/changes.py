@@ -104,7 +104,7 @@ class Side(State):
     def data(self, found: FileStat) -> bytes:
         """Return all bytes of a file; raises as `opened` does."""
         with self.opened(found) as content:
-            return content.read(0, content.size)
+            return self.load(content, found.path)
 
 
 def mode_of(found: FileStat) -> int | None:

@@ -6,12 +6,13 @@ each file in a directory that is there. If one of these fails, the others are un
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from weakincentives.filesystem.events import DirectoryCreated
 from weakincentives.filesystem.faults import reached
 from weakincentives.filesystem.leftovers import temporary_name
+from weakincentives.filesystem.memory import check_fits
 from weakincentives.filesystem.mounts.copying import MountCopy
 from weakincentives.filesystem.mounts.layout import Layout, Step
 from weakincentives.filesystem.mounts.plan import MountedFile, MountPlan
@@ -75,6 +76,11 @@ class HydratableFilesystem(MovableFilesystem):
 
     # --- shared steps that a backend may do better ---
 
+    def _check_mounted(self, files: Iterable[MountedFile]) -> None:
+        """Refuse a file that cannot be held; one that stores pieces as they come holds none."""
+        for file in files:
+            check_fits(file.path, file.size, file.size, self._limits)
+
     def _store_pieces(self, path: str, pieces: Iterator[bytes], *, permissions: int) -> None:
         """Create a large file from its bytes in order; nobody need hold them all at once."""
         self._store(path, b"".join(pieces), permissions=permissions)
@@ -87,6 +93,7 @@ class HydratableFilesystem(MovableFilesystem):
             layout.add(copy.plan)
         if self._quota:
             self._quota.admit(*layout.growth())
+        self._check_mounted(layout.files.values())
         try:
             self._build_mounts(copies, layout, progress)
             self._save_replaced(layout)

@@ -203,15 +203,11 @@ class _Lines:
         self._known: OrderedDict[str, LineIndex] = OrderedDict()
         self._lock = Lock()
 
-    def of(self, blob: str, content: Content) -> LineIndex:
+    def of(self, blob: str) -> LineIndex:
         with self._lock:
-            index = self._known.get(blob)
-        if index is None:
-            index = LineIndex(content)
-            with self._lock:
-                self._known[blob] = index
-                while len(self._known) > _REMEMBERED:
-                    self._known.popitem(last=False)
+            index = self._known.setdefault(blob, LineIndex())
+            while len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
         return index
 
 
@@ -232,5 +228,8 @@ class _Indexed(Content):
     def read(self, offset: int, size: int) -> bytes:
         return self._content.read(offset, size)
 
+    def next_data(self, offset: int) -> int:
+        return self._content.next_data(offset)
+
     def line_index(self) -> LineIndex:
-        return self._lines.of(self._blob, self._content)
+        return self._lines.of(self._blob)

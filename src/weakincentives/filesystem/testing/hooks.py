@@ -6,6 +6,19 @@ from weakincentives.filesystem import BaseFilesystem, Filesystem, Limits
 from weakincentives.filesystem.testing.contract import ConformanceSuite
 
 
+class TickingClock:
+    """A clock that moves by one second whenever somebody looks: time limits without waiting."""
+
+    def __init__(self) -> None:
+        """Begin at zero."""
+        self._now = 0.0
+
+    def __call__(self) -> float:
+        """Return the time, one second later than before."""
+        self._now += 1.0
+        return self._now
+
+
 class PlantingSuite(ConformanceSuite):
     """A suite that needs what the protocol shows and cannot make."""
 

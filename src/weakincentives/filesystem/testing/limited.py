@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 
 from weakincentives.filesystem import (
+    READ_ENTIRE_FILE,
     BaseFilesystem,
     Filesystem,
     LimitExceededError,
     Limits,
     ReadOnlyError,
+    ReadResult,
 )
 from weakincentives.filesystem.testing.hooks import LimitedSuite, ReadOnlySuite
 from weakincentives.filesystem.testing.names import EVERY_OPERATION
@@ -55,6 +57,40 @@ class QuotaTests(LimitedSuite):
             fs.glob("x" * 11)
         with pytest.raises(ValueError, match="Invalid glob"):
             fs.grep("x", glob="x" * 11)
+
+    def test_a_page_says_whether_all_lines_were_counted(self, tmp_path: Path) -> None:
+        limits = Limits(max_count_bytes=100_000, max_write_length=1_000_000)
+        fs = self.make_limited(tmp_path, limits)
+        fs.write("large", "0123456\n" * 50_000)  # 400,000 bytes
+        fs.write("small", "0123456\n" * 10_000)
+        counted = 2 * 65_536 // 8  # in whole blocks of 64 KiB
+        first = fs.read("large", limit=3)
+        assert first == ReadResult("0123456\n" * 3, "large", counted + 1, 0, 3, True, False)
+        assert fs.read("large", offset=counted, limit=3).total_lines > counted + 3
+        last = fs.read("large", offset=45_000, limit=3)
+        assert (last.total_lines, last.truncated, last.total_is_exact) == (50_000, True, True)
+        assert fs.read("large", limit=3) == first
+        assert fs.read("small", limit=3).total_is_exact
+
+    def test_what_does_not_fit_into_memory_is_refused_before_it_is_read(
+        self, tmp_path: Path
+    ) -> None:
+        limits = Limits(max_read_bytes=100_000, max_write_length=1_000_000)
+        fs = self.make_limited(tmp_path, limits)
+        fs.write("large", "0123456\n" * 50_000)
+        fs.write("one line", "x" * 400_000)
+        for refused in (
+            lambda: fs.read_bytes("large"),
+            lambda: fs.read_bytes("large", offset=5, limit=100_001),
+            lambda: fs.read("large", limit=READ_ENTIRE_FILE),
+            lambda: fs.read("large", limit=12_501),
+            lambda: fs.read("large", encoding="utf-16", limit=1),
+            lambda: fs.read("one line", limit=1),
+        ):
+            with pytest.raises(LimitExceededError, match=r"max_read_bytes.*400,000.*offset"):
+                refused()
+        assert len(fs.read_bytes("large", offset=300_000).content) == 100_000
+        assert len(fs.read("large", limit=12_500).content) == 100_000
 
     def test_growth_stops_at_the_quota_of_bytes(self, tmp_path: Path) -> None:
         fs = self.make_limited(tmp_path, Limits(max_total_bytes=10))

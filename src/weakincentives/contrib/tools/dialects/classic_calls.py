@@ -5,6 +5,7 @@ Paths are strict: relative, ASCII, without `..`; bytes travel as base64.
 
 import base64
 import binascii
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from weakincentives.contrib.tools.requests import (
 from weakincentives.contrib.tools.results import LsResult, ReadFileResult, WriteFileResult
 from weakincentives.contrib.tools.workbench import Workbench
 from weakincentives.errors import ToolValidationError
-from weakincentives.filesystem import VfsPath, WriteMode
+from weakincentives.filesystem import LimitExceededError, VfsPath, WriteMode
 from weakincentives.filesystem.text import is_binary
 from weakincentives.prompt import ToolResult
 
@@ -253,7 +254,8 @@ def _file(path: str, found: ReadFileResult, bench: Workbench) -> VfsFile:
 
 def _bytes(request: ReadFileParams, found: ReadFileResult, bench: Workbench) -> bytes:
     if found.offset == 0 and found.next_offset is None:
-        return bench.filesystem.read_bytes(bench.path(request.file_path)).content
+        with suppress(LimitExceededError):  # then what is shown must do
+            return bench.filesystem.read_bytes(bench.path(request.file_path)).content
     if request.view == "base64":
         return _decoded(found.content)
     return found.content.encode("utf-8", "surrogateescape")

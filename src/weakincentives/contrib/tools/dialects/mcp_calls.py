@@ -10,6 +10,8 @@ from weakincentives.contrib.tools.dialects.spelling import (
     lines_before,
     says_only,
 )
+from weakincentives.contrib.tools.filesystem.lines import line_start
+from weakincentives.contrib.tools.filesystem.wording import named
 from weakincentives.contrib.tools.requests import (
     EditFileParams,
     GlobParams,
@@ -19,6 +21,7 @@ from weakincentives.contrib.tools.requests import (
 )
 from weakincentives.contrib.tools.workbench import Workbench
 from weakincentives.errors import ToolValidationError
+from weakincentives.filesystem import TimeLimitError
 
 _PICTURES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp"})
 
@@ -135,7 +138,7 @@ def read_text(params: ReadTextCall, bench: Workbench) -> ReadFileParams:
     """Return the request for a file, its first lines, its last, or what follows a line.
 
     Raises:
-        ToolValidationError: Both ends are asked for.
+        ToolValidationError: Both ends are asked for, or the end of a file that is too large.
     """
     if params.tail is None:
         return ReadFileParams(params.path, lines_before(params.start_line), params.head)
@@ -203,7 +206,18 @@ def say_search(request: GlobParams) -> SearchCall | None:
 
 
 def _lines(bench: Workbench, path: str) -> int:
+    """Return how many lines a file has; 0 if it cannot be read."""
+    key = bench.path(path)
     try:
-        return bench.filesystem.read(bench.path(path), limit=1).total_lines
+        size = bench.filesystem.stat(key or ".").size_bytes
+        place = line_start(bench.filesystem, key or ".", 0, size)
+    except TimeLimitError:
+        raise
     except (OSError, ValueError):
         return 0  # the tool that reads says what is wrong with it
+    if not place.total_is_exact:
+        raise ToolValidationError(
+            f"The last lines of {named(key)!r} cannot be found: it has {size:,} bytes, which is"
+            " too much to count its lines; read it from a line on with start_line"
+        )
+    return place.total_lines

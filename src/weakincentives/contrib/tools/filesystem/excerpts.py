@@ -83,7 +83,7 @@ def _around(path: str, first: int, last: int, bench: Workbench) -> dict[int, str
 def _start(file: OpenedFile, line: int, bench: Workbench) -> int:
     if file.whole:
         return _after_lines(file.head, line)
-    return line_start(bench.filesystem, file.path, line, file.size)[0]
+    return line_start(bench.filesystem, file.path, line, file.size).offset
 
 
 def _after_lines(data: bytes, count: int) -> int:

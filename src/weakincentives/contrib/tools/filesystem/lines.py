@@ -2,26 +2,38 @@ r"""Lines of a file as bytes, each bounded, without holding the file.
 
 A line ends at `\n` and nowhere else. Of a line that is longer than what can be shown
 only the beginning is kept, and how many bytes follow: one that has 100 MB costs time
-and no memory.
+and no memory. Of one that does not end within reach it is known that more follows.
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from weakincentives.filesystem import Content, Filesystem, ReadableFilesystem
+from weakincentives.filesystem import (
+    DEFAULT_LIMITS,
+    Content,
+    Filesystem,
+    LineStart,
+    ReadableFilesystem,
+)
 from weakincentives.filesystem.text import LineIndex
 
 CHUNK = 128 * 1024
 """How much is read at once."""
 
+_REACH = 256 * 1024 * 1024  # bytes in which the lines of one page must end
+
 
 class RawLine(NamedTuple):
-    """A line: its bytes without the end, where it begins, and how many bytes are left out."""
+    """A line: its bytes without the end, where it begins, and how many bytes are left out.
+
+    If it is `endless`, its end was not reached, and at least so many are left out.
+    """
 
     data: bytes
     start: int
     left_out: int = 0
     ended: bool = True
+    endless: bool = False
 
 
 class WorkspaceContent(Content):
@@ -45,20 +57,32 @@ class WorkspaceContent(Content):
         return self._filesystem.read_bytes(self._path, offset=offset, limit=size).content
 
 
-def line_start(filesystem: Filesystem, path: str, line: int, size: int) -> tuple[int, int]:
+def line_start(filesystem: Filesystem, path: str, line: int, size: int) -> LineStart:
     """Return the byte at which `line`, counted from 0, begins, and how many lines there are."""
     if isinstance(filesystem, ReadableFilesystem):
         return filesystem.line_start(path, line)
-    content = WorkspaceContent(filesystem, path, size)
-    index = LineIndex(content)
-    return index.offset_of(line, content), index.total
+    return find_line(WorkspaceContent(filesystem, path, size), line)
 
 
-def lines_from(content: Content, start: int, keep: int) -> Iterator[RawLine]:
-    """Yield the lines from byte `start` on, of each at most `keep` bytes."""
+def find_line(content: Content, line: int) -> LineStart:
+    """Return the byte at which `line` of `content` begins, and how many lines there are."""
+    index = LineIndex()
+    start = index.find(line, content) or 0
+    return LineStart(start, *index.count(content, start + DEFAULT_LIMITS.max_count_bytes))
+
+
+def lines_from(content: Content, start: int, keep: int, reach: int = _REACH) -> Iterator[RawLine]:
+    """Yield the lines from byte `start` on, of each at most `keep` bytes.
+
+    No more than `reach` bytes are read: a line that does not end in them is the last one.
+    """
     at = begin = start
     kept, left_out = b"", 0
     while chunk := content.read(at, CHUNK):
+        if at - start >= reach:
+            if begin < at:
+                yield RawLine(kept, begin, left_out, ended=False, endless=True)
+            return
         at += len(chunk)
         *ended, rest = chunk.split(b"\n")
         for piece in ended:

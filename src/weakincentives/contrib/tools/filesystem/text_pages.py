@@ -9,14 +9,18 @@ from itertools import islice
 from typing import NamedTuple
 
 from weakincentives.contrib.tools.filesystem.encoding import UTF8, Encoding
-from weakincentives.contrib.tools.filesystem.lines import RawLine, line_start, lines_from
+from weakincentives.contrib.tools.filesystem.lines import (
+    RawLine,
+    find_line,
+    line_start,
+    lines_from,
+)
 from weakincentives.contrib.tools.filesystem.opened import OpenedFile, Part, past_the_end
 from weakincentives.contrib.tools.filesystem.wording import counted, fitted, hint
 from weakincentives.contrib.tools.requests import FileView, GrepParams, ReadFileParams
 from weakincentives.contrib.tools.results import ReadFileResult
 from weakincentives.contrib.tools.workbench import Workbench
-from weakincentives.filesystem import DEFAULT_READ_LIMIT, BytesContent, Content
-from weakincentives.filesystem.text import LineIndex
+from weakincentives.filesystem import DEFAULT_READ_LIMIT, BytesContent, Content, LineStart
 from weakincentives.prompt import ToolResult
 
 _BOM = "\ufeff"
@@ -36,9 +40,11 @@ class _Row(NamedTuple):
     crlf: bool
     exact: bool
     ended: bool
+    endless: bool = False
 
     def shown(self) -> str:
-        more = f" [... {counted(self.cut, 'more byte')}]" if self.cut else ""
+        least = "at least " if self.endless else ""
+        more = f" [... {least}{counted(self.cut, 'more byte')}]" if self.cut else ""
         return f"{self.number:>6}\t{self.text}{more}"
 
 
@@ -74,14 +80,14 @@ def show_text(source: TextFile, part: Part, bench: Workbench) -> ToolResult[Read
     plain = _plain_page(source, part, bench)
     if plain is not None:
         return plain
-    start, total = _place(source, part.first, bench)
-    if part.first >= total:
-        last = ReadFileParams(file.path, offset=max(total - DEFAULT_READ_LIMIT, 0))
-        raise past_the_end(file, bench, part, total, "line", last)
+    place = _place(source, part.first, bench)
+    if part.first >= place.total_lines:
+        last = ReadFileParams(file.path, offset=max(place.total_lines - DEFAULT_READ_LIMIT, 0))
+        raise past_the_end(file, bench, part, place.total_lines, "line", last)
     settings = bench.settings
-    rows = _rows(source.content, start, part.first, settings.max_line_characters)
+    rows = _rows(source.content, place.offset, part.first, settings.max_line_characters)
     wanted = islice(rows, part.capped(DEFAULT_READ_LIMIT))
-    page = _Page(source, part, total, bench)
+    page = _Page(source, part, place.total_lines, bench, place.total_is_exact)
     return page.result(_filling(wanted, settings.budget))
 
 
@@ -112,11 +118,10 @@ def _plain_page(
     return ToolResult(message, value, True, True)
 
 
-def _place(source: TextFile, line: int, bench: Workbench) -> tuple[int, int]:
+def _place(source: TextFile, line: int, bench: Workbench) -> LineStart:
     """Return the byte at which a line begins, and how many lines there are."""
     if source.file.whole or source.decoded:
-        index = LineIndex(source.content)
-        return index.offset_of(line, source.content), index.total
+        return find_line(source.content, line)
     return line_start(bench.filesystem, source.file.path, line, source.file.size)
 
 
@@ -141,7 +146,9 @@ def _row(number: int, raw: RawLine, width: int) -> _Row:
         text = text[:width]
         cut += len(data) - len(text.encode())
     end = ("\r\n" if crlf else "\n") if raw.ended else ""
-    return _Row(number, text, text + end, raw.start, max(cut, 0), crlf, exact, raw.ended)
+    return _Row(
+        number, text, text + end, raw.start, max(cut, 0), crlf, exact, raw.ended, raw.endless
+    )
 
 
 def _filling(rows: Iterable[_Row], room: int) -> list[_Row]:
@@ -149,7 +156,7 @@ def _filling(rows: Iterable[_Row], room: int) -> list[_Row]:
     kept: list[_Row] = []
     for row in rows:
         room -= len(row.text) + _GUTTER
-        if kept and room < 0:
+        if kept and (room < 0 or row.endless):
             break
         kept.append(row)
     return kept
@@ -163,6 +170,7 @@ class _Page:
     part: Part
     total: int
     bench: Workbench
+    exact: bool = True
 
     def result(self, rows: list[_Row]) -> ToolResult[ReadFileResult]:
         """Return the page: as many of the rows as the budget has room for."""
@@ -177,13 +185,15 @@ class _Page:
             rows = [_shortened(rows[0], len(message) - budget)]
             message = fitted([self._message(rows)], "", budget)
         content = "".join(row.content for row in rows)
-        value = _value(self.source, self.part, self.total, content, len(rows))
+        value = _value(self.source, self.part, self.total, content, len(rows), exact=self.exact)
         return ToolResult(message, value, True, True)
 
     def _message(self, rows: Sequence[_Row]) -> str:
         last = self.part.first + len(rows)
-        head = f"{self.source.file.name}: lines {rows[0].number} to {last} of {self.total}"
-        return "\n".join([head, *self._shown(rows), *self._notes(rows), *self.more(last)])
+        total = f"{'' if self.exact else 'at least '}{self.total}"
+        head = f"{self.source.file.name}: lines {rows[0].number} to {last} of {total}"
+        more = () if rows[-1].endless else self.more(last)
+        return "\n".join([head, *self._shown(rows), *self._notes(rows), *more])
 
     def _shown(self, rows: Sequence[_Row]) -> list[str]:
         first = rows[0]
@@ -193,13 +203,14 @@ class _Page:
 
     def more(self, last: int) -> list[str]:
         """Return what is said if lines follow."""
-        if last >= self.total:
+        if last >= self.total and self.exact:
             return []
         path, view = self.source.file.path, self.source.view
         call = self.bench.speech.call(
             ReadFileParams(path, offset=last, limit=self.part.count, view=view)
         )
-        return ["[truncated" + hint("; continue with", call) + "]"]
+        uncounted = "" if self.exact else "; the file is too large to count all of its lines"
+        return ["[truncated" + uncounted + hint("; continue with", call) + "]"]
 
     def _notes(self, rows: Sequence[_Row]) -> Iterator[str]:
         encoding = self.source.encoding
@@ -212,7 +223,7 @@ class _Page:
             yield f"[{'' if crlf >= len(rows) - 1 else 'some '}lines end in CRLF]"
         if not encoding.exact or not all(row.exact for row in rows):
             yield f"[not UTF-8: bytes that are no text are shown as {_UNKNOWN}]"
-        if not rows[-1].ended:
+        if not rows[-1].ended and not rows[-1].endless:
             yield "[no newline at the end]"
         cut = [row for row in rows if row.cut]
         if cut:
@@ -223,6 +234,8 @@ class _Page:
         first = rows[0]
         which = f"line {first.number} is" if len(rows) == 1 else f"{len(rows)} lines are"
         note = f"[{which} too long to show"
+        if rows[-1].endless:
+            note += ", and where its end is was not looked for any further"
         if not self.source.decoded:
             at = first.start + len(first.text.encode())
             rest = ReadFileParams(self.source.file.path, offset=at, view="base64")
@@ -240,7 +253,9 @@ def _shortened(row: _Row, over: int) -> _Row:
     return row._replace(text=text, content=text + row.content[len(row.text) :], cut=cut)
 
 
-def _value(source: TextFile, part: Part, total: int, content: str, shown: int) -> ReadFileResult:
+def _value(
+    source: TextFile, part: Part, total: int, content: str, shown: int, *, exact: bool = True
+) -> ReadFileResult:
     after = part.first + shown
     return ReadFileResult(
         path=source.file.path,
@@ -248,7 +263,8 @@ def _value(source: TextFile, part: Part, total: int, content: str, shown: int) -
         offset=part.first,
         shown=shown,
         total=total,
-        next_offset=after if after < total else None,
+        next_offset=after if after < total or not exact else None,
         size_bytes=source.file.size,
         encoding=(source.encoding.name or "utf-8").removesuffix("-sig"),
+        total_is_exact=exact,
     )
