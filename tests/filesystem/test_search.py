@@ -116,7 +116,6 @@ def test_the_answers_do_not_depend_on_where_blocks_are_cut(pattern: str, text: s
     longest = max(map(len, data.split(b"\n"))) + 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "_BLOCK", longest)
-        patch.setattr(search, "_BINARY_PREFIX", 0)
         compile_regex.cache_clear()
         found = answers(pattern, data)
     compile_regex.cache_clear()
@@ -200,12 +199,19 @@ def test_a_nul_after_the_first_8_kib_does_not_make_text_binary() -> None:
     assert numbers("needle", b"a" * 8192 + b"\0\nneedle\n") == [2]
 
 
-def test_bytes_that_are_no_text_behind_the_first_block_are_shown_replaced(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(search, "_BLOCK", 16)
-    (match,) = grep("needle", b"a" * 15 + b"\n" + b"\xff needle\n")
+def test_bytes_that_are_no_text_after_the_first_8_kib_are_shown_replaced() -> None:
+    (match,) = grep("needle", b"a" * 8191 + b"\n" + b"\xff needle\n")
     assert (match.line_content, match.match_start) == ("\ufffd needle", 2)
+
+
+@pytest.mark.parametrize("before", [8189, 8190, 8191, 8192])
+def test_a_character_across_the_edge_of_the_first_8_kib_is_text(
+    before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = b"a" * before + "\U0001f600\nneedle\n".encode()
+    assert numbers("needle", data) == [2]
+    monkeypatch.setattr(search, "_BLOCK", 1_024)
+    assert numbers("needle$", data) == [2]
 
 
 def test_a_binary_first_block_hides_hits_in_later_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from weakincentives.filesystem import (
     InvalidGlobError,
     InvalidRegexError,
     Limits,
+    Results,
     TimeLimitError,
     time_limit,
 )
@@ -117,10 +119,29 @@ def lay_out(fs: BaseFilesystem) -> None:
     fs.write("large", "a line of text\n" * 300_000)
 
 
-LIMITED: dict[str, Callable[[BaseFilesystem], object]] = {
+SEARCHES: dict[str, Callable[[BaseFilesystem], Results[Any]]] = {
     "grep": lambda fs: fs.grep("nothing"),
-    "grep a file": lambda fs: fs.grep("(l|i|n|e)+x", path="large"),
+    "grep a file": lambda fs: fs.grep("(l|i|n|e)+q", path="large"),
     "glob": lambda fs: fs.glob("**"),
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
+def test_a_search_returns_what_it_has_when_its_time_is_up(
+    fs: BaseFilesystem, search: Callable[[BaseFilesystem], Results[Any]]
+) -> None:
+    lay_out(fs)
+    with time_limit(10.0, clock=Ticks()):
+        found = search(fs)
+    assert (found.truncated, found.reason) == (True, "time limit")
+    missed = found.coverage.missed_files + found.coverage.missed_directories
+    assert missed >= len(found.coverage.missed_paths) > 0
+    assert not search(fs).truncated
+    with time_limit(0.0, clock=Ticks()), pytest.raises(TimeLimitError, match="time limit"):
+        search(fs)
+
+
+LIMITED: dict[str, Callable[[BaseFilesystem], object]] = {
     "list": lambda fs: [fs.list(f"d/{number}") for number in range(20)],
     "read": lambda fs: fs.read("large", offset=200_000),
     "read_bytes": lambda fs: [fs.read_bytes(f"d/{number}/f") for number in range(20)],

@@ -16,10 +16,9 @@ import re2  # pyright: ignore[reportMissingTypeStubs] # it has none; `_Engine` s
 
 from weakincentives.errors import WinkError
 from weakincentives.filesystem.limits import Limits, check_time
-from weakincentives.filesystem.text import BytesContent, Content
+from weakincentives.filesystem.text import BINARY_PREFIX, BytesContent, Content, is_binary
 
 _BLOCK = 8 * 1024 * 1024
-_BINARY_PREFIX = 8 * 1024
 _MAX_MEMORY = 8 * 1024 * 1024
 _MAX_PROGRAM = 10_000
 # bytes times instructions in one call: a fifth of a second where RE2 cannot use its fast way
@@ -136,26 +135,24 @@ class Searcher:
 
     def lines(self, content: Content) -> Iterator[LineMatch]:
         """Return the lines of `content` that match, as they are found; none if it is binary."""
-        if content.size <= _BLOCK and not self._ends_matter:
-            # most files hold nothing: one look at the bytes is all that they cost
-            data = content.read(0, _BLOCK)
-            if self._finder.find(data, 0, len(data)) is None:
-                return iter(())
-            content = BytesContent(data)
-        return self._lines(content)
+        if content.size > _BLOCK:
+            head = content.read(0, BINARY_PREFIX + 1)  # a character may go on after the prefix
+            return iter(()) if is_binary(head) else self._lines(content)
+        data = content.read(0, _BLOCK)
+        if data.find(b"\0", 0, BINARY_PREFIX) >= 0:
+            return iter(())
+        # most files hold nothing: one look at the bytes is all that they cost
+        if not self._ends_matter and self._finder.find(data, 0, len(data)) is None:
+            return iter(())
+        return iter(()) if is_binary(data) else self._lines(BytesContent(data))
 
     def _lines(self, content: Content) -> Iterator[LineMatch]:
-        unsure: _Block | None = None  # the first block, until something hit and it proved text
         number, previous = 1, b""
         for block in _blocks(content):
             check_time("Search")
-            unsure = unsure if previous else block
             number += previous.count(b"\n")
             previous = block.data
             for hit in self._hits(block):
-                if unsure is not None and _is_binary(content, unsure):
-                    return
-                unsure = None
                 yield _line_match(hit, number, self._width)
 
     def _hits(self, block: _Block) -> Iterator[_Hit]:
@@ -323,6 +320,7 @@ def _next_line(content: Content, offset: int, size: int) -> int:
     """Return where the line after the one that `offset` is in begins."""
     while offset < size:
         check_time("Search")
+        offset = content.next_data(offset)
         data = content.read(offset, min(_BLOCK, size - offset))
         if not data:
             break
@@ -347,18 +345,6 @@ def _character_at(data: bytes, at: int) -> int:
 def _with_plain_line_ends(block: _Block) -> _Block:
     gone = block.data.count(b"\r\n", 0, block.end + 1)
     return _Block(block.data.replace(b"\r\n", b"\n"), block.end - gone)
-
-
-def _is_binary(content: Content, first: _Block) -> bool:
-    if b"\0" in content.read(0, _BINARY_PREFIX):
-        return True
-    if first.data.isascii():
-        return False
-    try:
-        str(memoryview(first.data)[: first.end], "utf-8")
-    except UnicodeDecodeError:
-        return True
-    return False
 
 
 def _line_match(hit: _Hit, first_number: int, width: int) -> LineMatch:

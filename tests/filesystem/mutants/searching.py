@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.filesystem.mutants.sound import Memory
-from weakincentives.filesystem import GlobMatch, GrepMatch, Results
+from weakincentives.filesystem import GlobMatch, GrepMatch, Results, TimeLimitError
 
 
 class CrossesSegments(Memory):
@@ -88,3 +88,57 @@ class ReadsNoIgnoreFiles(Memory):
     def glob(self, pattern: str, **where: Any) -> Results[GlobMatch]:
         where["use_ignore_files"] = False
         return super().glob(pattern, **where)
+
+
+class GrepLosesWhatItFound(Memory):
+    """Returns nothing when time runs out."""
+
+    def grep(self, pattern: str, **where: Any) -> Results[GrepMatch]:
+        found = super().grep(pattern, **where)
+        if found.reason != "time limit":
+            return found
+        return Results((), reason=found.reason, coverage=found.coverage)
+
+
+class GrepRunsOutOfTimeSilently(Memory):
+    """Takes what it found in time for everything."""
+
+    def grep(self, pattern: str, **where: Any) -> Results[GrepMatch]:
+        found = super().grep(pattern, **where)
+        return Results(found) if found.reason == "time limit" else found
+
+
+class GrepForgetsWhatItMissed(Memory):
+    """Does not say which files it has not searched."""
+
+    def grep(self, pattern: str, **where: Any) -> Results[GrepMatch]:
+        found = super().grep(pattern, **where)
+        return Results(found, reason=found.reason)
+
+
+class GlobLosesWhatItFound(Memory):
+    """Raises when time runs out."""
+
+    def glob(self, pattern: str, **where: Any) -> Results[GlobMatch]:
+        found = super().glob(pattern, **where)
+        if found.reason == "time limit":
+            raise TimeLimitError("Search stopped")
+        return found
+
+
+class GrepSkipsLateNuls(Memory):
+    """Takes a file for binary wherever a NUL is in it."""
+
+    def grep(self, pattern: str, **where: Any) -> Results[GrepMatch]:
+        found = super().grep(pattern, **where)
+        text = (each for each in found if b"\0" not in self.read_bytes(each.path).content)
+        return Results(text, reason=found.reason, coverage=found.coverage)
+
+
+class GrepNeedsUtf8(Memory):
+    """Takes a file for binary if its very last byte is not UTF-8."""
+
+    def grep(self, pattern: str, **where: Any) -> Results[GrepMatch]:
+        found = super().grep(pattern, **where)
+        text = (each for each in found if "\ufffd" not in each.line_content)
+        return Results(text, reason=found.reason, coverage=found.coverage)

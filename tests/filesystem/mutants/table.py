@@ -143,6 +143,46 @@ MUTANTS = (
         suites.GrepScopeTests,
         "test_a_filter_without_a_slash_matches_names_at_any_depth",
     ),
+    Mutant(
+        searching.GrepLosesWhatItFound,
+        suites.GrepScopeTests,
+        "test_a_search_that_runs_out_of_time_returns_what_it_found",
+    ),
+    Mutant(
+        searching.GrepRunsOutOfTimeSilently,
+        suites.GrepScopeTests,
+        "test_a_search_that_runs_out_of_time_returns_what_it_found",
+    ),
+    Mutant(
+        searching.GrepForgetsWhatItMissed,
+        suites.GrepScopeTests,
+        "test_what_was_not_searched_is_counted_and_named",
+    ),
+    Mutant(
+        searching.GlobLosesWhatItFound,
+        suites.GlobTests,
+        "test_a_glob_that_runs_out_of_time_returns_what_it_found",
+    ),
+    Mutant(
+        searching.GrepSkipsLateNuls,
+        suites.GrepTests,
+        "test_a_nul_counts_in_the_first_8_kib_only",
+    ),
+    Mutant(
+        searching.GrepNeedsUtf8,
+        suites.GrepTests,
+        "test_bytes_that_are_not_utf_8_count_in_the_first_8_kib_only",
+    ),
+    Mutant(
+        reading.ClaimsToCountAll,
+        suites.QuotaTests,
+        "test_a_page_says_whether_all_lines_were_counted",
+    ),
+    Mutant(
+        reading.LoadsWhatDoesNotFit,
+        suites.QuotaTests,
+        "test_what_does_not_fit_into_memory_is_refused_before_it_is_read",
+    ),
     Mutant(searching.GrepSaysItIsAll, suites.GrepScopeTests, "test_max_matches_bounds_the_result"),
     Mutant(
         searching.ReadsNoIgnoreFiles,

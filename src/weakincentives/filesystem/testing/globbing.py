@@ -2,8 +2,15 @@
 
 import pytest
 
-from weakincentives.filesystem import Filesystem, GlobMatch, PathEscapeError, Results
+from weakincentives.filesystem import (
+    Filesystem,
+    GlobMatch,
+    PathEscapeError,
+    Results,
+    time_limit,
+)
 from weakincentives.filesystem.testing.contract import ConformanceSuite
+from weakincentives.filesystem.testing.hooks import TickingClock
 
 _TREE = (
     ".env", "README.md", "a-b/x.py", "a/b/deep.py", "a/b/deep.txt", "a/top.py", "a/[x].py",
@@ -107,6 +114,23 @@ class GlobTests(ConformanceSuite):
         found = fs.glob("**")
         assert isinstance(found, Results)
         assert (len(found), found.truncated) == (300, False)
+
+    def test_a_glob_that_runs_out_of_time_returns_what_it_found(self, fs: Filesystem) -> None:
+        for number in range(12):
+            fs.write(f"{number:02}/file", "")
+        whole = set(fs.glob("**"))
+        parts: list[int] = []
+        for seconds in range(10, 70):
+            with time_limit(seconds, clock=TickingClock()):
+                found = fs.glob("**")
+            assert isinstance(found, Results)
+            assert set(found) <= whole and list(found) == sorted(found, key=lambda each: each.path)
+            if found.truncated:
+                assert found.reason == "time limit"
+                assert len(found) + found.coverage.missed_directories >= 1
+                assert all(path.endswith("/") for path in found.coverage.missed_paths)
+                parts.append(len(found))
+        assert any(0 < length < 12 for length in parts), parts
 
     @pytest.mark.parametrize("pattern", ["", "x" * 5_000, "{a,b}" * 40, "/", "**/.."])
     def test_a_pattern_that_cannot_be_matched_is_refused(

@@ -4,15 +4,20 @@ import pytest
 
 from weakincentives.filesystem import (
     MAX_GREP_MATCHES,
+    Coverage,
     Filesystem,
     GrepMatch,
     PathEscapeError,
     Results,
+    TimeLimitError,
+    time_limit,
 )
 from weakincentives.filesystem.testing.contract import ConformanceSuite
+from weakincentives.filesystem.testing.hooks import TickingClock
 
 _WINDOW = 2_000
 _TOTAL = 256_000
+_BINARY_PREFIX = 8 * 1024
 
 
 class GrepTests(ConformanceSuite):
@@ -110,6 +115,21 @@ class GrepTests(ConformanceSuite):
         fs.write("text", "word")
         assert [match.path for match in fs.grep("word")] == ["text"]
         assert fs.grep("word", path="nul") == ()
+
+    def test_a_nul_counts_in_the_first_8_kib_only(self, fs: Filesystem) -> None:
+        head = "word\n" + "x" * (_BINARY_PREFIX - 6)
+        fs.write_bytes("inside", f"{head}\0\nword\n".encode())
+        fs.write_bytes("after", f"{head}x\0\nword\n".encode())
+        found = [(match.path, match.line_number) for match in fs.grep("word")]
+        assert found == [("after", 1), ("after", 3)]
+
+    def test_bytes_that_are_not_utf_8_count_in_the_first_8_kib_only(self, fs: Filesystem) -> None:
+        head = b"word\n" + b"x" * (_BINARY_PREFIX - 6)
+        fs.write_bytes("inside", head + b"\xff\nword\n")
+        fs.write_bytes("after", head + b"x\xffword\n")
+        fs.write_bytes("across", head + "é\nword\n".encode())
+        found = [(match.path, match.line_number) for match in fs.grep("word")]
+        assert found == [("across", 1), ("across", 3), ("after", 1), ("after", 2)]
 
     def test_what_was_written_is_found_and_what_was_deleted_is_not(self, fs: Filesystem) -> None:
         fs.write("a", "word")
@@ -214,4 +234,37 @@ class GrepScopeTests(ConformanceSuite):
         assert isinstance(found, Results)
         assert sum(len(match.line_content) for match in found) <= _TOTAL
         assert len(found) == _TOTAL // (_WINDOW - 1)
-        assert found.truncated
+        assert (found.truncated, found.reason) == (True, "size limit")
+
+    def test_what_was_not_searched_is_counted_and_named(self, fs: Filesystem) -> None:
+        for number in range(30):
+            fs.write(f"{number:02}", "x\n")
+        found = fs.grep("x", max_matches=5)
+        assert isinstance(found, Results)
+        assert found.reason == "match limit"
+        assert found.coverage == Coverage(5, 25, 0, tuple(f"{each:02}" for each in range(5, 15)))
+        whole = fs.grep("x")
+        assert isinstance(whole, Results)
+        assert (whole.reason, whole.coverage) == (None, Coverage(searched=30))
+
+    def test_a_search_that_runs_out_of_time_returns_what_it_found(self, fs: Filesystem) -> None:
+        for number in range(12):
+            fs.write(f"dir/{number:02}", "word\n")
+        whole = fs.grep("word")
+        parts: list[int] = []
+        for seconds in range(10, 90):
+            with time_limit(seconds, clock=TickingClock()):
+                found = fs.grep("word")
+            assert isinstance(found, Results)
+            assert found == whole[: len(found)]
+            if found.truncated:
+                assert found.reason == "time limit"
+                assert found.coverage.missed_files + found.coverage.missed_directories
+                assert found.coverage.missed_paths
+                parts.append(len(found))
+        assert any(0 < length < 12 for length in parts), parts
+
+    def test_a_search_that_has_no_time_at_all_raises(self, fs: Filesystem) -> None:
+        fs.write("a", "word")
+        with pytest.raises(TimeLimitError), time_limit(0):
+            fs.grep("word")

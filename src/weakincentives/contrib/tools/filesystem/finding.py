@@ -14,6 +14,7 @@ from weakincentives.contrib.tools.filesystem.wording import (
     fitted,
     hint,
     listed,
+    missed,
     named,
     room_in,
     taken,
@@ -43,10 +44,14 @@ def glob(request: GlobParams, bench: Workbench) -> ToolResult[GlobResult]:
     found = _matches(request, bench)
     budget = bench.settings.budget
     if not found:
-        value = GlobResult(request.pattern, request.path, (), 0)
-        return ToolResult(fitted([_nothing(request, bench)], "", budget), value, True, True)
+        value = GlobResult(
+            request.pattern, request.path, (), 0, found.truncated, found.reason, found.coverage
+        )
+        text = _nothing(request, bench, found)
+        return ToolResult(fitted([text], _late(found), budget), value, True, True)
     noun = ("directory", "directories") if request.pattern.endswith("/") else ("file", "files")
     more = "more than " if found.truncated else ""
+    more = "at least " if found.reason == "time limit" else more
     where = "" if request.path == "." else f" in {named(request.path)}"
     verb = "matches" if len(found) == 1 else "match"
     head = f"{more}{counted(len(found), *noun)}{where} {verb} {request.pattern[:_MARGIN]!r}"
@@ -54,9 +59,14 @@ def glob(request: GlobParams, bench: Workbench) -> ToolResult[GlobResult]:
     lines = (shown(match.path) + slash for match in found[:most])
     kept = taken(lines, room_in(budget, len(head) + _MARGIN))
     foot = _foot(request, found, len(kept)) if len(kept) < len(found) else ""
+    foot = "\n".join(filter(None, (foot, _late(found))))
     truncated = found.truncated or len(kept) < len(found)
     shown_matches = tuple(found[: len(kept)])
-    value = GlobResult(request.pattern, request.path, shown_matches, len(found), truncated)
+    cut = "match limit" if len(kept) == most else "size limit"
+    reason = found.reason or (cut if len(kept) < len(found) else None)
+    value = GlobResult(
+        request.pattern, request.path, shown_matches, len(found), truncated, reason, found.coverage
+    )
     return ToolResult(fitted([head, *kept], foot, budget), value, True, True)
 
 
@@ -89,11 +99,24 @@ def _matches(request: GlobParams, bench: Workbench) -> Results[GlobMatch]:
             return found
         skip = len(path) + 1 if path else 0
         kept = [match for match in found if wanted(match.path[skip:])]
-        return Results(kept, truncated=found.truncated)
+        return Results(
+            kept, truncated=found.truncated, reason=found.reason, coverage=found.coverage
+        )
     except TimeLimitError as error:
         raise TimeLimitError(f"{error}; look in a smaller directory") from None
     except OSError as error:
         raise no_directory(bench, path, error) from None
+
+
+def _late(found: Results[GlobMatch]) -> str:
+    """Say how far the search got if its time was up; else nothing."""
+    if found.reason != "time limit":
+        return ""
+    listed_text = counted(found.coverage.searched, "directory", "directories")
+    return (
+        f"[stopped at the time limit after {listed_text}{missed(found.coverage, 'not looked into')}"
+        "; to see the rest, take a narrower path or pattern]"
+    )
 
 
 def _foot(request: GlobParams, found: Sequence[GlobMatch], count: int) -> str:
@@ -106,10 +129,12 @@ def _foot(request: GlobParams, found: Sequence[GlobMatch], count: int) -> str:
     return text + (f"; the others are in {listed(most, 'and')}" if most else "") + "]"
 
 
-def _nothing(request: GlobParams, bench: Workbench) -> str:
+def _nothing(request: GlobParams, bench: Workbench, found: Results[GlobMatch]) -> str:
     """Say that nothing matched and, if it is cheap to know, why."""
     where = "" if request.path == "." else f" in {named(request.path)}"
     text = f"No files match {request.pattern[:_MARGIN]!r}{where}"
+    if found.reason == "time limit":
+        return f"{text}, as far as it was searched"
     with suppress(OSError, ValueError), time_limit(_HINT_SECONDS):
         return text + next(_reasons(request, bench), "")
     return text

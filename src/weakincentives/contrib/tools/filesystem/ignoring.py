@@ -3,7 +3,9 @@
 Ours can do that themselves. Of others the answers are sifted here, by the same rules.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 from weakincentives.filesystem import (
     Filesystem,
@@ -14,6 +16,8 @@ from weakincentives.filesystem import (
 )
 from weakincentives.filesystem.ignore import IgnoreRules
 from weakincentives.filesystem.paths import join, parent_of
+
+T = TypeVar("T")
 
 _IGNORE_FILES = (".gitignore", ".ignore")
 _MAX_IGNORE_FILE = 256 * 1024  # bytes of an ignore file that count
@@ -29,11 +33,11 @@ def find_files(
     found = filesystem.glob(pattern, path=place)
     truncated = bool(getattr(found, "truncated", False))
     if not ignore:
-        return Results(found, truncated=truncated)
+        return _kept(found, found, truncated)
     ignored = _Ignored(filesystem)
     directories = pattern.endswith("/")
     kept = [each for each in found if not ignored.leaves_out(each.path, directories)]
-    return Results(kept, truncated=truncated)
+    return _kept(kept, found, truncated)
 
 
 def find_lines(
@@ -55,9 +59,16 @@ def find_lines(
     # others may cut without a word: an answer as long as asked for may be a part
     truncated = bool(getattr(found, "truncated", most is not None and len(found) >= most))
     if not ignore:
-        return Results(found, truncated=truncated)
+        return _kept(found, found, truncated)
     ignored = _Ignored(filesystem)
     kept = [each for each in found if each.path == path or not ignored.leaves_out(each.path)]
+    return _kept(kept, found, truncated)
+
+
+def _kept(kept: Sequence[T], found: Sequence[T], truncated: bool) -> Results[T]:
+    """Return what is kept of what was found; why there is no more stays known, if it was."""
+    if isinstance(found, Results):
+        return Results(kept, truncated=truncated, reason=found.reason, coverage=found.coverage)
     return Results(kept, truncated=truncated)
 
 

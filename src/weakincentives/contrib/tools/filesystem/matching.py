@@ -6,16 +6,27 @@ is searched here, file by file and by the same engine, only as far as it is aske
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from weakincentives.contrib.tools.filesystem.ignoring import find_files, find_lines
 from weakincentives.contrib.tools.filesystem.lines import WorkspaceContent
-from weakincentives.filesystem import DEFAULT_LIMITS, BytesContent, Content, Filesystem, GrepMatch
+from weakincentives.filesystem import (
+    DEFAULT_LIMITS,
+    BytesContent,
+    Content,
+    Coverage,
+    Filesystem,
+    GrepMatch,
+    TimeLimitError,
+    time_limit,
+)
+from weakincentives.filesystem.limits import is_time_up, time_left
 from weakincentives.filesystem.patterns import compile_filter
 from weakincentives.filesystem.search import Searcher, compile_regex
 
 _READ = 1024 * 1024  # bytes of a file that are read at once
+_NAMED = 10  # files that are named of those that were not searched
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +77,92 @@ class FileHits:
     more: bool = False
 
 
-def hits(search: Search, wanted: Wanted, filesystem: Filesystem) -> Iterator[FileHits]:
-    """Yield the files that have matches, sorted by path."""
-    simple = search.sieve is None and wanted.in_all is not None and wanted.stop is None
-    found = find_lines(
-        filesystem,
-        search.pattern,
-        path=search.path,
-        glob=search.glob,
-        most=wanted.in_all if simple else None,
-        ignore=search.ignore,
-    )
-    last = found[-1].path if found else ""
-    for path, group in groupby(found, key=lambda match: match.path):
-        if search.takes(path) and not (found.truncated and path == last):
-            yield _bounded(path, list(group), wanted)
-    if found.truncated:
-        yield from _rest(search, wanted, filesystem, last)
+class Hits:
+    """The files that have matches, found as they are asked for, sorted by path.
+
+    Afterwards `out_of_time` says whether something was left out for want of time, and
+    `coverage` what was searched and what was not.
+    """
+
+    def __init__(self, search: Search, wanted: Wanted, filesystem: Filesystem) -> None:
+        """Search `filesystem`."""
+        self._search = search
+        self._wanted = wanted
+        self._filesystem = filesystem
+        self.out_of_time = False
+        self.coverage = Coverage()
+
+    def __iter__(self) -> Iterator[FileHits]:
+        """Yield the files that have matches."""
+        search, wanted = self._search, self._wanted
+        simple = search.sieve is None and wanted.in_all is not None and wanted.stop is None
+        found = find_lines(
+            self._filesystem,
+            search.pattern,
+            path=search.path,
+            glob=search.glob,
+            most=wanted.in_all if simple else None,
+            ignore=search.ignore,
+        )
+        last = found[-1].path if found else ""
+        goes_on = found.truncated and found.reason != "time limit"
+        self._note(found.coverage, before=last if goes_on else None)
+        for path, group in groupby(found, key=lambda match: match.path):
+            if search.takes(path) and not (goes_on and path == last):
+                yield _bounded(path, list(group), wanted)
+        if goes_on:
+            yield from self._rest(last)
+
+    def _rest(self, last: str) -> Iterator[FileHits]:
+        """Yield the files from `last` on; which files follow is found out when it is needed."""
+        searcher = compile_regex(self._search.pattern, DEFAULT_LIMITS)
+        paths = self._following(last)
+        for number, path in enumerate(paths):
+            if is_time_up():
+                self._miss(paths[number:])
+                return
+            try:
+                yield from _searched(path, searcher, self._wanted, self._filesystem)
+                self.coverage = replace(self.coverage, searched=self.coverage.searched + 1)
+            except TimeLimitError:
+                self._miss([path])
+
+    def _following(self, last: str) -> list[str]:
+        """Return the files that are to be searched from `last` on."""
+        search = self._search
+        paths = [last] if last and search.takes(last) else []
+        if last == search.path != "":
+            return paths
+        fits = None if search.glob is None else compile_filter(search.glob)
+        found = find_files(self._filesystem, "**", path=search.path, ignore=search.ignore)
+        if found.reason == "time limit":
+            self._note(replace(found.coverage, searched=0), before=None)
+        for match in found:
+            path = match.path
+            if not match.is_file or path <= last or not search.takes(path):
+                continue
+            if fits is None or fits(search.below(path)):
+                paths.append(path)
+        return paths
+
+    def _note(self, coverage: Coverage, *, before: str | None) -> None:
+        """Take over how far a search got; what is not `before` a path is searched later."""
+        missed = coverage.missed_paths
+        files = coverage.missed_files
+        if before is not None:
+            missed = tuple(each for each in missed if each < before or each.endswith("/"))
+            files = sum(not each.endswith("/") for each in missed)
+        self.out_of_time = self.out_of_time or bool(missed)
+        self.coverage = Coverage(
+            self.coverage.searched + coverage.searched,
+            self.coverage.missed_files + files,
+            self.coverage.missed_directories + coverage.missed_directories,
+            tuple(dict.fromkeys((*self.coverage.missed_paths, *missed)))[:_NAMED],
+        )
+
+    def _miss(self, paths: Sequence[str]) -> None:
+        """Note files for which there was no time."""
+        self._note(Coverage(0, len(paths), 0, tuple(paths[:_NAMED])), before=None)
 
 
 def _bounded(path: str, matches: Sequence[GrepMatch], wanted: Wanted) -> FileHits:
@@ -92,42 +172,40 @@ def _bounded(path: str, matches: Sequence[GrepMatch], wanted: Wanted) -> FileHit
     return FileHits(path, matches[: min(wanted.keep, count)], count, more)
 
 
-def _rest(search: Search, wanted: Wanted, filesystem: Filesystem, last: str) -> Iterator[FileHits]:
-    """Yield the files from `last` on; which files follow is found out when it is needed."""
-    searcher = compile_regex(search.pattern, DEFAULT_LIMITS)
-    if last and search.takes(last):
-        yield from _searched(last, searcher, wanted, filesystem)
-    if last == search.path != "":
-        return
-    fits = None if search.glob is None else compile_filter(search.glob)
-    for match in find_files(filesystem, "**", path=search.path, ignore=search.ignore):
-        path = match.path
-        if not match.is_file or path <= last or not search.takes(path):
-            continue
-        if fits is None or fits(search.below(path)):
-            yield from _searched(path, searcher, wanted, filesystem)
-
-
 def _searched(
     path: str, searcher: Searcher, wanted: Wanted, filesystem: Filesystem
 ) -> Iterator[FileHits]:
-    """Yield what one file has; nothing if it has nothing, or is gone."""
+    """Yield what one file has; nothing if it has nothing, or is gone.
+
+    Raises:
+        TimeLimitError: It took half of the time that was left.
+    """
     with suppress(FileNotFoundError, PermissionError, IsADirectoryError):
-        matches: list[GrepMatch] = []
-        count, more = 0, False
-        for line in searcher.lines(_content(filesystem, path)):
-            if count == wanted.stop:
-                more = True
-                break
-            count += 1
-            if count <= wanted.keep:
-                matches.append(
-                    GrepMatch(
-                        path, line.line_number, line.line_content, line.match_start, line.match_end
-                    )
+        content = _content(filesystem, path)
+        if isinstance(content, BytesContent):
+            found = _hits_in(path, content, searcher, wanted)
+        else:
+            with time_limit((time_left() or DEFAULT_LIMITS.max_search_seconds) / 2):
+                found = _hits_in(path, content, searcher, wanted)
+        if found.count:
+            yield found
+
+
+def _hits_in(path: str, content: Content, searcher: Searcher, wanted: Wanted) -> FileHits:
+    matches: list[GrepMatch] = []
+    count, more = 0, False
+    for line in searcher.lines(content):
+        if count == wanted.stop:
+            more = True
+            break
+        count += 1
+        if count <= wanted.keep:
+            matches.append(
+                GrepMatch(
+                    path, line.line_number, line.line_content, line.match_start, line.match_end
                 )
-        if count:
-            yield FileHits(path, matches, count, more)
+            )
+    return FileHits(path, matches, count, more)
 
 
 def _content(filesystem: Filesystem, path: str) -> Content:

@@ -13,15 +13,28 @@ from weakincentives.contrib.tools.filesystem.excerpts import (
 from weakincentives.contrib.tools.filesystem.file_types import globs_of
 from weakincentives.contrib.tools.filesystem.filters import all_of, below, leaving_out
 from weakincentives.contrib.tools.filesystem.finding import head_limit
-from weakincentives.contrib.tools.filesystem.matching import FileHits, Search, Wanted, hits
+from weakincentives.contrib.tools.filesystem.matching import FileHits, Hits, Search, Wanted
 from weakincentives.contrib.tools.filesystem.near_names import link_refused, present
 from weakincentives.contrib.tools.filesystem.unmatched import no_matches
-from weakincentives.contrib.tools.filesystem.wording import counted, fitted, hint, room_in, taken
+from weakincentives.contrib.tools.filesystem.wording import (
+    counted,
+    fitted,
+    hint,
+    missed,
+    room_in,
+    taken,
+)
 from weakincentives.contrib.tools.requests import GrepParams
 from weakincentives.contrib.tools.results import GrepCount, GrepResult
 from weakincentives.contrib.tools.workbench import Workbench
 from weakincentives.errors import ToolValidationError
-from weakincentives.filesystem import DEFAULT_LIMITS, TimeLimitError, time_limit
+from weakincentives.filesystem import (
+    DEFAULT_LIMITS,
+    Coverage,
+    TimeLimitError,
+    TruncationReason,
+)
+from weakincentives.filesystem.limits import early_time_limit
 from weakincentives.filesystem.paths import shown
 from weakincentives.filesystem.patterns import compile_filter
 from weakincentives.filesystem.search import compile_regex
@@ -29,6 +42,7 @@ from weakincentives.prompt import ToolResult
 
 _MARGIN = 700  # characters for what is said around the matches
 _SECONDS = 10.0
+_CONTEXT_SECONDS = 3.0
 _MAX_CONTEXT = 100
 
 
@@ -48,10 +62,22 @@ def grep(request: GrepParams, bench: Workbench) -> ToolResult[GrepResult]:
     )
     found = _gathered(search, mode.wanted(request, most), mode.enough(most), bench)
     if not found.files:
-        value = GrepResult(request.pattern, search.path or ".", request.output_mode, (), ())
+        return _nothing(request, search, found, bench)
+    return mode.shown(_Found(request, search, found, most), bench)
+
+
+def _nothing(
+    request: GrepParams, search: Search, found: "_Gathered", bench: Workbench
+) -> ToolResult[GrepResult]:
+    """Return that nothing was found, and why if that is known."""
+    path, budget = search.path or ".", bench.settings.budget
+    value = GrepResult(request.pattern, path, request.output_mode, (), (), coverage=found.coverage)
+    if not found.stopped:
         text = no_matches(request, search, bench, lambda other: search_for(other, bench))
-        return ToolResult(fitted([text], "", settings.budget), value, True, True)
-    return mode.shown(_Found(request, search, found.files, most, found.stopped), bench)
+        return ToolResult(fitted([text], "", budget), value, True, True)
+    value = replace(value, truncated=True, reason="time limit")
+    text = f"No matches for {request.pattern[:200]!r} in what was searched"
+    return ToolResult(fitted([text], _out_of_time(found.coverage), budget), value, True, True)
 
 
 def search_for(request: GrepParams, bench: Workbench) -> Search:
@@ -95,8 +121,11 @@ def _filter(glob: str, path: str, bench: Workbench) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Gathered:
+    """Files with matches; `stopped` if there was no time for all, `coverage` says how far."""
+
     files: Sequence[FileHits]
-    stopped: bool = False
+    stopped: bool
+    coverage: Coverage
 
 
 def _gathered(
@@ -104,19 +133,29 @@ def _gathered(
 ) -> _Gathered:
     """Return the files with matches, as many as are wanted or as there is time for."""
     files: list[FileHits] = []
+    found = Hits(search, wanted, bench.filesystem)
     try:
-        with time_limit(_SECONDS):
-            for each in hits(search, wanted, bench.filesystem):
+        with early_time_limit(_SECONDS):
+            for each in found:
                 files.append(each)
                 if enough(each):
                     break
     except TimeLimitError as error:
         if not files:
             raise TimeLimitError(f"{error}; search a smaller directory, or fewer files") from None
-        return _Gathered(files, stopped=True)
+        return _Gathered(files, stopped=True, coverage=found.coverage)
     except OSError as error:
         raise _explained(bench, search.path, error) from None
-    return _Gathered(files)
+    return _Gathered(files, found.out_of_time, found.coverage)
+
+
+def _out_of_time(coverage: Coverage) -> str:
+    """Say how far a search got, and what to do about the rest."""
+    return (
+        f"[stopped at the time limit after {counted(coverage.searched, 'file')}"
+        + missed(coverage, "not searched, or not to the end")
+        + "; to search the rest, take a narrower path or filter]"
+    )
 
 
 def _explained(bench: Workbench, path: str, error: OSError) -> OSError:
@@ -126,13 +165,20 @@ def _explained(bench: Workbench, path: str, error: OSError) -> OSError:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What was found for a request; `stopped` if time was up."""
+    """What was found for a request."""
 
     request: GrepParams
     search: Search
-    files: Sequence[FileHits]
+    gathered: _Gathered
     most: int
-    stopped: bool
+
+    @property
+    def files(self) -> Sequence[FileHits]:
+        return self.gathered.files
+
+    @property
+    def stopped(self) -> bool:
+        return self.gathered.stopped
 
     @property
     def pattern(self) -> str:
@@ -141,19 +187,39 @@ class _Found:
     def result(
         self, bench: Workbench, head: str, lines: Sequence[str], value: GrepResult, advice: str
     ) -> ToolResult[GrepResult]:
-        foot = "[the time was up before everything was searched]" if self.stopped else ""
+        foot = _out_of_time(self.gathered.coverage) if self.stopped else ""
         if value.truncated and not self.stopped:
             foot = f"[truncated; {advice}]"
         text = fitted([head, *lines], foot, bench.settings.budget)
         return ToolResult(text, value, True, True)
 
     def value(
-        self, files: Sequence[FileHits], lines: Sequence[ExcerptLine], *, truncated: bool
+        self,
+        files: Sequence[FileHits],
+        lines: Sequence[ExcerptLine],
+        *,
+        truncated: TruncationReason | None,
     ) -> GrepResult:
+        reason = "time limit" if self.stopped else truncated
         matches = tuple(line.match for line in lines if line.match is not None)
         counts = tuple(GrepCount(each.path, each.count) for each in files)
         path, request = self.search.path or ".", self.request
-        return GrepResult(request.pattern, path, request.output_mode, matches, counts, truncated)
+        return GrepResult(
+            request.pattern,
+            path,
+            request.output_mode,
+            matches,
+            counts,
+            reason is not None,
+            reason,
+            self.gathered.coverage,
+        )
+
+    def cut(self, shown: int) -> TruncationReason | None:
+        """Return why only some of the files are shown, if that is so."""
+        if shown == len(self.files):
+            return None
+        return "match limit" if shown == self.most else "size limit"
 
 
 class _Content:
@@ -182,11 +248,12 @@ class _Content:
         cut = sum(len(each.matches) for each in found.files) > total
         context = _context(found.request)
         room = room_in(bench.settings.budget, _MARGIN)
-        lines, whole = fitting(_excerpts(files, context, bench), room)
-        truncated = cut or not whole or found.stopped
-        value = found.value(files, lines, truncated=truncated)
+        with early_time_limit(_CONTEXT_SECONDS):  # later matches have no lines around them
+            lines, whole = fitting(_excerpts(files, context, bench), room)
+        reason: TruncationReason | None = "match limit" if cut else None
+        value = found.value(files, lines, truncated=reason if whole else "size limit")
         value = replace(value, counts=_counts(value))
-        head = _head(value, found.pattern, more=truncated)
+        head = _head(value, found.pattern, more=value.truncated)
         capped = [shown(each.path) for each in files if each.more]
         notes = [f"[more matches in {', '.join(capped[:5])}]"] if capped else []
         texts = [line.text for line in lines]
@@ -214,9 +281,8 @@ class _Files:
             (shown(each.path) for each in found.files[: found.most]),
             room_in(bench.settings.budget, _MARGIN),
         )
-        truncated = len(lines) < len(found.files) or found.stopped
-        value = found.value(found.files[: len(lines)], (), truncated=truncated)
-        more = "more than " if truncated else ""
+        value = found.value(found.files[: len(lines)], (), truncated=found.cut(len(lines)))
+        more = "at least " if found.stopped else "more than " if value.truncated else ""
         verb = "has" if len(lines) == 1 else "have"
         head = f"{more}{counted(len(lines), 'file')} {verb} matches for {found.pattern}"
         return found.result(bench, head, lines, value, "take a narrower pattern, path or filter")
@@ -240,8 +306,7 @@ class _Counts:
         more = "at least " if found.stopped else ""
         verb = "matches" if total == 1 else "match"
         head = f"{more}{counted(total, 'line')} in {counted(len(found.files), 'file')} {verb}"
-        truncated = len(lines) < len(found.files) or found.stopped
-        value = found.value(found.files[: len(lines)], (), truncated=truncated)
+        value = found.value(found.files[: len(lines)], (), truncated=found.cut(len(lines)))
         return found.result(
             bench, f"{head} {found.pattern}", lines, value, "take a narrower path or filter"
         )

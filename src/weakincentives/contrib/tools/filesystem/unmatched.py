@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from weakincentives.contrib.tools.filesystem.ignoring import find_files
-from weakincentives.contrib.tools.filesystem.matching import Search, Wanted, hits
+from weakincentives.contrib.tools.filesystem.matching import Hits, Search, Wanted
 from weakincentives.contrib.tools.filesystem.wording import hint, named
 from weakincentives.contrib.tools.requests import GrepParams
 from weakincentives.contrib.tools.workbench import Workbench
@@ -57,7 +57,7 @@ def _reasons(
 
 
 def _found(search: Search, bench: Workbench) -> bool:
-    return next(hits(search, Wanted(0, 1, 1), bench.filesystem), None) is not None
+    return next(iter(Hits(search, Wanted(0, 1, 1), bench.filesystem)), None) is not None
 
 
 def _others(request: GrepParams) -> Iterator[tuple[GrepParams, str]]:

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 
+from weakincentives.filesystem import Coverage
 from weakincentives.filesystem.paths import brief, shown
 
+_NAMED = 3  # paths that are named of those that were left out
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
@@ -25,6 +27,18 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 def named(path: str) -> str:
     """Return a path as it is shown in a sentence: bounded, what cannot be seen escaped."""
     return shown(brief(path))
+
+
+def missed(coverage: Coverage, how: str) -> str:
+    """Return what a search left out: "; not searched: 2 files and 1 directory (a, b, c/)"."""
+    parts = [counted(coverage.missed_files, "file")] if coverage.missed_files else []
+    if coverage.missed_directories:
+        parts.append(counted(coverage.missed_directories, "directory", "directories"))
+    if not parts:
+        return ""
+    names = [named(each) for each in coverage.missed_paths[:_NAMED]]
+    more = ", ..." if coverage.missed_files + coverage.missed_directories > len(names) else ""
+    return f"; {how}: {' and '.join(parts)} ({', '.join(names)}{more})"
 
 
 def listed(words: Iterable[str], conjunction: str = "or") -> str:
