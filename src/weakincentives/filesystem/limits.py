@@ -77,6 +77,7 @@ class Limits:
 
 DEFAULT_LIMITS = Limits()
 
+_LARGE_FILE_SHARE = 0.9  # of the time that a search has left
 _RETURN_SECONDS = 1.0  # kept for returning what was found
 
 _Clock = Callable[[], float]
@@ -128,6 +129,15 @@ def early_time_limit(seconds: float) -> Generator[None, None, None]:
         seconds = min(seconds, left - min(left / 10, _RETURN_SECONDS))
     with time_limit(seconds):
         yield
+
+
+def share_of_time() -> float:
+    """Return the seconds that one large file may take of a search, so that others are searched.
+
+    It is nine tenths of what is left.
+    """
+    left = time_left()
+    return DEFAULT_LIMITS.max_search_seconds if left is None else left * _LARGE_FILE_SHARE
 
 
 def is_time_up() -> bool:

@@ -16,6 +16,7 @@ from weakincentives.filesystem.limits import (
     check_time,
     early_time_limit,
     is_time_up,
+    share_of_time,
     time_left,
     time_limit,
 )
@@ -262,8 +263,7 @@ class _Search:
         try:
             if content.size <= _LARGE:
                 return self._collect(path, content)
-            # half of the time that is left, so that the others are searched too
-            with time_limit((time_left() or 0) / 2):
+            with time_limit(share_of_time()):
                 return self._collect(path, content)
         except TimeLimitError:
             self._given_up.append(path)

@@ -7,15 +7,16 @@ from weakincentives.filesystem.testing.contract import ConformanceSuite
 
 
 class TickingClock:
-    """A clock that moves by one second whenever somebody looks: time limits without waiting."""
+    """A clock that moves whenever somebody looks: time limits without waiting."""
 
-    def __init__(self) -> None:
-        """Begin at zero."""
+    def __init__(self, step: float = 1.0) -> None:
+        """Begin at zero, and move by `step` seconds."""
         self._now = 0.0
+        self._step = step
 
     def __call__(self) -> float:
-        """Return the time, one second later than before."""
-        self._now += 1.0
+        """Return the time, later than before."""
+        self._now += self._step
         return self._now
 
 

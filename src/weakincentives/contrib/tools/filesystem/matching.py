@@ -5,7 +5,7 @@ is searched here, file by file and by the same engine, only as far as it is aske
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -21,7 +21,7 @@ from weakincentives.filesystem import (
     TimeLimitError,
     time_limit,
 )
-from weakincentives.filesystem.limits import is_time_up, time_left
+from weakincentives.filesystem.limits import is_time_up, share_of_time
 from weakincentives.filesystem.patterns import compile_filter
 from weakincentives.filesystem.search import Searcher, compile_regex
 
@@ -69,12 +69,16 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class FileHits:
-    """The matches in one file: the first ones, and how many; `more` if counting was stopped."""
+    """The matches in one file: the first ones, and how many; `more` if counting was stopped.
+
+    `late` says that there was no time to search it to the end.
+    """
 
     path: str
     matches: Sequence[GrepMatch]
     count: int
     more: bool = False
+    late: bool = False
 
 
 class Hits:
@@ -105,27 +109,37 @@ class Hits:
             ignore=search.ignore,
         )
         last = found[-1].path if found else ""
-        goes_on = found.truncated and found.reason != "time limit"
-        self._note(found.coverage, before=last if goes_on else None)
+        enough = wanted.in_all is not None and simple and len(found) >= wanted.in_all
+        goes_on = found.truncated and found.reason != "time limit" and not enough
+        self._note(found.coverage, before=None if found.reason == "time limit" else last)
+        known = FileHits(last, (), 0)  # what has been found in the last one
         for path, group in groupby(found, key=lambda match: match.path):
-            if search.takes(path) and not (goes_on and path == last):
-                yield _bounded(path, list(group), wanted)
+            if search.takes(path):
+                known = _bounded(path, list(group), wanted)
+                if not (goes_on and path == last):
+                    yield known
         if goes_on:
-            yield from self._rest(last)
+            yield from self._rest(known if known.path == last else FileHits(last, (), 0))
 
-    def _rest(self, last: str) -> Iterator[FileHits]:
+    def _rest(self, last: FileHits) -> Iterator[FileHits]:
         """Yield the files from `last` on; which files follow is found out when it is needed."""
         searcher = compile_regex(self._search.pattern, DEFAULT_LIMITS)
-        paths = self._following(last)
+        paths = self._following(last.path)
         for number, path in enumerate(paths):
             if is_time_up():
                 self._miss(paths[number:])
+                if path == last.path:
+                    yield last
                 return
-            try:
-                yield from _searched(path, searcher, self._wanted, self._filesystem)
-                self.coverage = replace(self.coverage, searched=self.coverage.searched + 1)
-            except TimeLimitError:
+            found = _searched(path, searcher, self._wanted, self._filesystem)
+            if found.late and path == last.path and found.count < last.count:
+                found = replace(last, late=True)
+            if found.late:
                 self._miss([path])
+            else:
+                self.coverage = replace(self.coverage, searched=self.coverage.searched + 1)
+            if found.count:
+                yield found
 
     def _following(self, last: str) -> list[str]:
         """Return the files that are to be searched from `last` on."""
@@ -134,7 +148,11 @@ class Hits:
         if last == search.path != "":
             return paths
         fits = None if search.glob is None else compile_filter(search.glob)
-        found = find_files(self._filesystem, "**", path=search.path, ignore=search.ignore)
+        try:
+            found = find_files(self._filesystem, "**", path=search.path, ignore=search.ignore)
+        except TimeLimitError:
+            self._note(Coverage(0, 0, 1, (f"{search.path or '.'}/",)), before=None)
+            return paths
         if found.reason == "time limit":
             self._note(replace(found.coverage, searched=0), before=None)
         for match in found:
@@ -172,40 +190,35 @@ def _bounded(path: str, matches: Sequence[GrepMatch], wanted: Wanted) -> FileHit
     return FileHits(path, matches[: min(wanted.keep, count)], count, more)
 
 
-def _searched(
-    path: str, searcher: Searcher, wanted: Wanted, filesystem: Filesystem
-) -> Iterator[FileHits]:
-    """Yield what one file has; nothing if it has nothing, or is gone.
-
-    Raises:
-        TimeLimitError: It took half of the time that was left.
-    """
-    with suppress(FileNotFoundError, PermissionError, IsADirectoryError):
+def _searched(path: str, searcher: Searcher, wanted: Wanted, filesystem: Filesystem) -> FileHits:
+    """Return what one file has; nothing if it is gone, what was found if it takes too long."""
+    try:
         content = _content(filesystem, path)
-        if isinstance(content, BytesContent):
-            found = _hits_in(path, content, searcher, wanted)
-        else:
-            with time_limit((time_left() or DEFAULT_LIMITS.max_search_seconds) / 2):
-                found = _hits_in(path, content, searcher, wanted)
-        if found.count:
-            yield found
+        with nullcontext() if isinstance(content, BytesContent) else time_limit(share_of_time()):
+            return _hits_in(path, content, searcher, wanted)
+    except TimeLimitError:
+        return FileHits(path, (), 0, late=True)
+    except (FileNotFoundError, PermissionError, IsADirectoryError):
+        return FileHits(path, (), 0)
 
 
 def _hits_in(path: str, content: Content, searcher: Searcher, wanted: Wanted) -> FileHits:
     matches: list[GrepMatch] = []
-    count, more = 0, False
-    for line in searcher.lines(content):
-        if count == wanted.stop:
-            more = True
-            break
-        count += 1
-        if count <= wanted.keep:
-            matches.append(
-                GrepMatch(
-                    path, line.line_number, line.line_content, line.match_start, line.match_end
+    count = 0
+    try:
+        for line in searcher.lines(content):
+            if count == wanted.stop:
+                return FileHits(path, matches, count, more=True)
+            count += 1
+            if count <= wanted.keep:
+                matches.append(
+                    GrepMatch(
+                        path, line.line_number, line.line_content, line.match_start, line.match_end
+                    )
                 )
-            )
-    return FileHits(path, matches, count, more)
+    except TimeLimitError:
+        return FileHits(path, matches, count, late=True)
+    return FileHits(path, matches, count)
 
 
 def _content(filesystem: Filesystem, path: str) -> Content:

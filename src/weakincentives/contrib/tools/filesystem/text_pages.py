@@ -235,7 +235,7 @@ class _Page:
         which = f"line {first.number} is" if len(rows) == 1 else f"{len(rows)} lines are"
         note = f"[{which} too long to show"
         if rows[-1].endless:
-            note += ", and where its end is was not looked for any further"
+            note += ", and its end was not reached"
         if not self.source.decoded:
             at = first.start + len(first.text.encode())
             rest = ReadFileParams(self.source.file.path, offset=at, view="base64")

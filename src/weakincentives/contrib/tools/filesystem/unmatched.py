@@ -78,9 +78,10 @@ def _any_file(search: Search, bench: Workbench) -> bool:
     """Whether the filters let any file through."""
     fits = None if search.glob is None else compile_filter(search.glob)
     with suppress(NotADirectoryError):
-        for match in find_files(bench.filesystem, "**", path=search.path, ignore=search.ignore):
+        found = find_files(bench.filesystem, "**", path=search.path, ignore=search.ignore)
+        for match in found:
             below = search.below(match.path)
             if search.takes(match.path) and (fits is None or fits(below)):
                 return True
-        return False
+        return found.truncated  # then there may be one
     return search.takes(search.path) and (fits is None or fits(search.below(search.path)))
