@@ -1,11 +1,13 @@
 """Policies: what may forbid a call, and what the model is told."""
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.adapters.bench import Bench, Note, Path_, files
+from tests.adapters.bench import TOOLS, Bench, Note, Path_, files
 from weakincentives.adapters import (
     AllowedPaths,
     Approval,
@@ -55,6 +57,30 @@ def test_a_file_that_has_changed_since_must_be_read_again(careful: Bench):
     assert "has changed since you read it" in refused.message
     careful.fs.write("a", "old")
     assert careful.call("write_file", file_path="a", content="new").success
+
+
+def test_a_huge_file_is_remembered_without_reading_it(tmp_path: Path):
+    with (tmp_path / "huge").open("wb") as file:
+        file.truncate(64 * 1024**3)
+    careful = Bench(HostFilesystem(tmp_path), policies=(ReadBeforeWrite(reads=("look",)),))
+    look = Tool(name="look", description="Look.", handler=look_at, read_only=True)
+    executor = ToolExecutor(
+        (*TOOLS, look),
+        context=ToolContext(None, None, None, careful.session, filesystem=careful.fs),
+        policies=(ReadBeforeWrite(reads=("look",)),),
+    )
+    refused = executor.execute(ToolCall("write_file", {"file_path": "huge", "content": "new"}))
+    assert "have not read it" in refused.text
+    assert executor.execute(ToolCall("look", {"file_path": "huge"})).result.success
+    (seen,) = careful.session[FileSeen].all()
+    assert seen.content_hash.startswith("68719476736 bytes of ")
+    os.utime(tmp_path / "huge", (1, 1))
+    changed = executor.execute(ToolCall("write_file", {"file_path": "huge", "content": "new"}))
+    assert "has changed since you read it" in changed.text
+
+
+def look_at(params: Path_, *, context: ToolContext) -> ToolResult[None]:
+    return ToolResult("seen")
 
 
 def test_what_was_seen_goes_back_with_the_session(careful: Bench):

@@ -1,7 +1,7 @@
 """Lines and pages."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weakincentives.filesystem import BytesContent, Content
@@ -111,6 +111,24 @@ def test_only_the_page_must_be_text() -> None:
 def test_an_encoding_with_wide_characters_is_paged_by_its_own_lines() -> None:
     data = "one\ntwo\n\u0a0a\n".encode("utf-16")
     assert page_of(data, 1, 1, "utf-16") == ("two\n", 3)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.text(alphabet="aé\r\u0a0a\u2028\U0001f600", max_size=9), max_size=12),
+    st.booleans(),
+    st.integers(0, 15),
+    st.integers(-1, 15),
+    st.sampled_from([1, 7, BLOCK]),
+)
+def test_an_encoding_with_wide_characters_is_paged_like_any_other(
+    texts: list[str], ends: bool, offset: int, limit: int, block: int
+) -> None:
+    text = "".join(each + "\n" for each in texts) + ("" if ends else "end")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("weakincentives.filesystem.text.BLOCK", block)
+        found = page_of(text.encode("utf-16"), offset, limit, "utf-16")
+    assert found == page_of(text.encode(), offset, limit)
 
 
 def test_the_byte_order_mark_stays() -> None:

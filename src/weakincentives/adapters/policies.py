@@ -32,9 +32,15 @@ class Policy:
         """Take note of a call that succeeded."""
 
 
+_MAX_HASHED = 64 * 1024 * 1024  # bytes: a look at a page must not cost a look at all of it
+
+
 @dataclass(frozen=True, slots=True)
 class FileSeen:
-    """What a file was when the model last saw or wrote it; kept in the session."""
+    """What a file was when the model last saw or wrote it; kept in the session.
+
+    Of a file of more than 64 MiB it is the size and the time of its last change.
+    """
 
     path: str
     content_hash: str
@@ -226,7 +232,11 @@ class Approval(Policy):
 
 
 def _content_hash(filesystem: Filesystem, path: str) -> str | None:
+    """Return what tells a file from what it was: its hash, or its size and time if it is huge."""
     try:
-        return filesystem.stat(path).content_hash
+        found = filesystem.stat(path)
+        if found.size_bytes > _MAX_HASHED and found.modified_at is not None:
+            return f"{found.size_bytes} bytes of {found.modified_at.isoformat()}"
+        return found.content_hash
     except (OSError, ValueError):
         return None

@@ -14,24 +14,37 @@ _TEXT_COPIES = 5  # bytes, and up to four for each character
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
-def check_fits(path: str, wanted: int, size: int, limits: Limits, *, text: bool = False) -> None:
+_IN_PARTS = "read parts of it with offset and limit, by read_bytes if its lines are too long"
+
+
+def check_fits(
+    path: str,
+    wanted: int,
+    size: int,
+    limits: Limits,
+    *,
+    text: bool = False,
+    instead: str = _IN_PARTS,
+) -> None:
     """Return if `wanted` bytes of a file of `size` bytes may be loaded at once.
 
     Raises:
-        LimitExceededError: They exceed `max_read_bytes`, or the memory that is available.
+        LimitExceededError: They exceed `max_read_bytes`, or the memory that is available;
+            it says what to do `instead`.
     """
     if wanted > limits.max_read_bytes:
         limit = f"max_read_bytes of {limits.max_read_bytes:,}"
-        raise _refusal(path, wanted, size, limit)
+        raise _refusal(path, wanted, size, limit, instead)
     if wanted > _ALWAYS_FITS:
         memory = available_memory()
         if memory is not None and wanted * (_TEXT_COPIES if text else _COPIES) > memory:
-            raise _refusal(path, wanted, size, f"the available memory of {memory:,} bytes")
+            limit = f"the available memory of {memory:,} bytes"
+            raise _refusal(path, wanted, size, limit, instead)
 
 
 def out_of_memory(path: str, wanted: int, size: int) -> LimitExceededError:
     """Return the error for bytes that did not fit although it looked as if they would."""
-    return _refusal(path, wanted, size, "the available memory")
+    return _refusal(path, wanted, size, "the available memory", _IN_PARTS)
 
 
 def available_memory() -> int | None:
@@ -40,11 +53,10 @@ def available_memory() -> int | None:
     return min((each for each in found if each is not None), default=None)
 
 
-def _refusal(path: str, wanted: int, size: int, limit: str) -> LimitExceededError:
+def _refusal(path: str, wanted: int, size: int, limit: str, instead: str) -> LimitExceededError:
     return LimitExceededError(
         f"Reading {wanted:,} bytes at once exceeds {limit}: {shown(brief(path))!r} has"
-        f" {size:,} bytes; read parts of it with offset and limit,"
-        " by read_bytes if its lines are too long"
+        f" {size:,} bytes; {instead}"
     )
 
 

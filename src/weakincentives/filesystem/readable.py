@@ -108,7 +108,7 @@ class ReadableFilesystem(SearchableFilesystem):
             try:
                 start = index.find(line, content) or 0
             except TimeLimitError:
-                raise _not_found_in_time(key, line, content.size) from None
+                raise not_found_in_time(key, line, content.size) from None
             return LineStart(start, *index.count(content, start + self._limits.max_count_bytes))
 
     def exists(self, path: str) -> bool:
@@ -176,7 +176,7 @@ class ReadableFilesystem(SearchableFilesystem):
             with early_time_limit(self._limits.max_read_seconds):
                 return read_page(content, offset, limit, encoding, self._limits, path)
         except TimeLimitError:
-            raise _not_found_in_time(path, offset, content.size) from None
+            raise not_found_in_time(path, offset, content.size) from None
 
     def _refuse_writing(self, path: str) -> NoReturn:
         key = normalize_path(path)
@@ -208,7 +208,8 @@ def _checked_page(offset: int, limit: int) -> int:
     return limit
 
 
-def _not_found_in_time(path: str, line: int, size: int) -> TimeLimitError:
+def not_found_in_time(path: str, line: int, size: int) -> TimeLimitError:
+    """Return the error for a page that was not found, which says what to do instead."""
     return TimeLimitError(
         f"Read stopped: the time limit has passed before the page at line {line:,} was found"
         f" in {shown(brief(path))!r}, which has {size:,} bytes; take a smaller offset, grep for"

@@ -214,17 +214,18 @@ def read_page(
         LimitExceededError: The page is too large for memory.
         TimeLimitError: The page was not found in time.
     """
-    if encoding == "utf-8" or codecs.lookup(encoding).name in _NEWLINE_IS_ONE_BYTE:
-        data, count = _page(content, offset, limit, limits, path)
-        try:
+    try:
+        if encoding == "utf-8" or codecs.lookup(encoding).name in _NEWLINE_IS_ONE_BYTE:
+            data, count = _page(content, offset, limit, limits, path)
             return Page(data.decode(encoding), *count)
-        except MemoryError:
-            raise out_of_memory(path, len(data), content.size) from None
-    text = load(content, path, limits, text=True).decode(encoding)
-    lines = text.split("\n")
-    kept = [line + "\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
-    stop = None if limit == READ_ENTIRE_FILE else offset + limit
-    return Page("".join(kept[offset:stop]), len(kept))
+        text = load(content, path, limits, text=True).decode(encoding)
+        start = _after_character_line(text, offset)
+        stop = len(text)
+        if limit != READ_ENTIRE_FILE:
+            stop = _after_character_line(text, offset + limit)
+        return Page(text[start:stop], text.count("\n") + (text[-1:] not in {"\n", ""}))
+    except MemoryError:
+        raise out_of_memory(path, content.size, content.size) from None
 
 
 def load(content: Content, path: str, limits: Limits, *, text: bool = False) -> bytes:
@@ -275,6 +276,18 @@ def _small_page(data: bytes, offset: int, limit: int) -> tuple[bytes, int]:
         return data[start:], total
     page = data[start:]
     return page[: _after_line(page, limit)], total
+
+
+def _after_character_line(text: str, count: int) -> int:
+    """Return the position after the first `count` lines of `text`, a block at a time."""
+    for block in range(0, len(text), BLOCK):
+        found = text.count("\n", block, block + BLOCK)
+        if found >= count:
+            for _ in range(count):
+                block = text.index("\n", block) + 1
+            return block
+        count -= found
+    return len(text)
 
 
 def _after_line(data: bytes, count: int) -> int:

@@ -19,6 +19,7 @@ from weakincentives.filesystem import (
     TimeLimitError,
     time_limit,
 )
+from weakincentives.filesystem.testing import MockFilesystem
 from weakincentives.filesystem.testing.hooks import TickingClock
 from weakincentives.prompt import ToolContext
 from weakincentives.runtime import Deadline
@@ -151,6 +152,18 @@ def test_a_page_that_is_not_found_in_time_says_what_to_do(root: Path):
             with time_limit(10_000 if seconds is None else seconds, clock=TickingClock()):
                 text = refusal(fs, ReadFileParams("lines", offset=900_000), TimeLimitError)
             assert "take a smaller offset, grep for the text, or read bytes" in text
+
+
+def test_a_filesystem_of_somebody_else_is_bound_by_the_same_time(root: Path):
+    (root / "lines").write_bytes(b"0123456\n" * 1_000_000)
+    foreign = MockFilesystem()
+    with HostFilesystem(root) as host:
+        foreign.backend = host  # pyright: ignore[reportAttributeAccessIssue] # any will do
+        value = ask(foreign, ReadFileParams("lines", offset=900_000, limit=1)).value
+        assert (value.total, value.total_is_exact) == (1_000_000, True)
+        with time_limit(9, clock=TickingClock()):
+            text = refusal(foreign, ReadFileParams("lines", offset=900_000), TimeLimitError)
+    assert "before the page at line 900,000 was found in 'lines'" in text
 
 
 def test_a_deadline_leaves_time_to_say_that_a_page_was_not_found(root: Path):

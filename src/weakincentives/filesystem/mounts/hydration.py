@@ -22,6 +22,8 @@ from weakincentives.filesystem.mounts.roots import AllowedRoots, HostRoots
 from weakincentives.filesystem.movable import MovableFilesystem
 from weakincentives.filesystem.paths import join, parent_of
 
+_LEAVE_OUT = "leave it out with exclude_glob or max_file_bytes, or work in a HostFilesystem"
+
 _log = logging.getLogger(__name__)
 
 
@@ -79,7 +81,7 @@ class HydratableFilesystem(MovableFilesystem):
     def _check_mounted(self, files: Iterable[MountedFile]) -> None:
         """Refuse a file that cannot be held; one that stores pieces as they come holds none."""
         for file in files:
-            check_fits(file.path, file.size, file.size, self._limits)
+            check_fits(file.path, file.size, file.size, self._limits, instead=_LEAVE_OUT)
 
     def _store_pieces(self, path: str, pieces: Iterator[bytes], *, permissions: int) -> None:
         """Create a large file from its bytes in order; nobody need hold them all at once."""

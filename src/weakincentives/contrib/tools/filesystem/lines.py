@@ -14,7 +14,10 @@ from weakincentives.filesystem import (
     Filesystem,
     LineStart,
     ReadableFilesystem,
+    TimeLimitError,
 )
+from weakincentives.filesystem.limits import early_time_limit
+from weakincentives.filesystem.readable import not_found_in_time
 from weakincentives.filesystem.text import LineIndex
 
 CHUNK = 128 * 1024
@@ -61,7 +64,11 @@ def line_start(filesystem: Filesystem, path: str, line: int, size: int) -> LineS
     """Return the byte at which `line`, counted from 0, begins, and how many lines there are."""
     if isinstance(filesystem, ReadableFilesystem):
         return filesystem.line_start(path, line)
-    return find_line(WorkspaceContent(filesystem, path, size), line)
+    try:
+        with early_time_limit(DEFAULT_LIMITS.max_read_seconds):
+            return find_line(WorkspaceContent(filesystem, path, size), line)
+    except TimeLimitError:
+        raise not_found_in_time(path, line, size) from None
 
 
 def find_line(content: Content, line: int) -> LineStart:
