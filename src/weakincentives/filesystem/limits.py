@@ -77,7 +77,7 @@ class Limits:
 
 DEFAULT_LIMITS = Limits()
 
-_LARGE_FILE_SHARE = 0.9  # of the time that a search has left
+_OTHERS_SECONDS = 0.5  # kept for the files after a large one
 _RETURN_SECONDS = 1.0  # kept for returning what was found
 
 _Clock = Callable[[], float]
@@ -131,13 +131,16 @@ def early_time_limit(seconds: float) -> Generator[None, None, None]:
         yield
 
 
-def share_of_time() -> float:
-    """Return the seconds that one large file may take of a search, so that others are searched.
+def share_of_time(others: int) -> float:
+    """Return the seconds that a large file may take of a search, so that others are searched too.
 
-    It is nine tenths of what is left.
+    For the `others` half a second is kept, a millisecond each if that is more, but never more
+    than half of what is left.
     """
     left = time_left()
-    return DEFAULT_LIMITS.max_search_seconds if left is None else left * _LARGE_FILE_SHARE
+    if left is None:
+        return DEFAULT_LIMITS.max_search_seconds
+    return left - min(left / 2, max(_OTHERS_SECONDS, others / 1_000))
 
 
 def is_time_up() -> bool:

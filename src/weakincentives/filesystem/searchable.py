@@ -248,8 +248,9 @@ class _Search:
         """Search `files`, which come `opened`, until they end or a limit is reached."""
         reason: TruncationReason | None = "time limit" if files.missed else None
         rest: Sequence[str] = ()
-        for path, content in opened:
-            ended = "time limit" if is_time_up() else self._search(path, content)
+        for number, (path, content) in enumerate(opened, 1):
+            others = len(files.paths) - number
+            ended = "time limit" if is_time_up() else self._search(path, content, others)
             if ended is not None:
                 reason, rest = ended, files.paths[bisect_left(files.paths, path) :]
                 break
@@ -258,12 +259,12 @@ class _Search:
         coverage = _coverage(self._searched, [*self._given_up, *rest], files.missed)
         return Results(self._matches, reason=reason, coverage=coverage)
 
-    def _search(self, path: str, content: Content) -> TruncationReason | None:
+    def _search(self, path: str, content: Content, others: int) -> TruncationReason | None:
         """Search one file; return what ends the whole search, if anything does."""
         try:
             if content.size <= _LARGE:
                 return self._collect(path, content)
-            with time_limit(share_of_time()):
+            with time_limit(share_of_time(others)):
                 return self._collect(path, content)
         except TimeLimitError:
             self._given_up.append(path)

@@ -131,7 +131,8 @@ class Hits:
                 if path == last.path:
                     yield last
                 return
-            found = _searched(path, searcher, self._wanted, self._filesystem)
+            seconds = share_of_time(len(paths) - number - 1)
+            found = _searched(path, searcher, self._wanted, self._filesystem, seconds)
             if found.late and path == last.path and found.count < last.count:
                 found = replace(last, late=True)
             if found.late:
@@ -190,11 +191,13 @@ def _bounded(path: str, matches: Sequence[GrepMatch], wanted: Wanted) -> FileHit
     return FileHits(path, matches[: min(wanted.keep, count)], count, more)
 
 
-def _searched(path: str, searcher: Searcher, wanted: Wanted, filesystem: Filesystem) -> FileHits:
-    """Return what one file has; nothing if it is gone, what was found if it takes too long."""
+def _searched(
+    path: str, searcher: Searcher, wanted: Wanted, filesystem: Filesystem, seconds: float
+) -> FileHits:
+    """Return what one file has, or what was found of it in time; nothing if it is gone."""
     try:
         content = _content(filesystem, path)
-        with nullcontext() if isinstance(content, BytesContent) else time_limit(share_of_time()):
+        with nullcontext() if isinstance(content, BytesContent) else time_limit(seconds):
             return _hits_in(path, content, searcher, wanted)
     except TimeLimitError:
         return FileHits(path, (), 0, late=True)
