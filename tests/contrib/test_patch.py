@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weakincentives.contrib.tools.edit import Grade
-from weakincentives.contrib.tools.patch import PatchError, PlannedChange, plan_patch
+from weakincentives.contrib.tools.patch import PatchError, PlannedChange, patched_paths, plan_patch
 from weakincentives.contrib.tools.patch.v4a import parse_v4a
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import PathEscapeError
@@ -138,11 +138,82 @@ def test_a_line_after_the_mark_that_is_nowhere_does_not_matter_if_the_place_is_c
     assert '"round"' in updated(hunk, SHAPES)
 
 
-def test_a_place_outside_of_the_block_that_is_named_is_refused():
+def test_a_line_above_that_does_not_enclose_the_change_is_enough_if_the_place_is_clear():
     hunk = '@@ class Square:\n-        return "circle"\n+        return "round"\n'
-    message = refusal(hunk, SHAPES)
-    assert "not found below 'class Square:'" in message
-    assert "line 16" in message
+    assert '"round"' in updated(hunk, SHAPES)
+
+
+def test_several_places_below_a_line_that_does_not_enclose_them_are_refused():
+    hunk = "@@ def f():\n         check(self)\n+        log(self)\n"
+    assert "2 times, at lines 6 and 15" in refusal(hunk, f"def f():\n    x\n\n{SHAPES}")
+
+
+MARGIN = '''\
+def first():
+    usage = """
+Usage: the text
+of a string
+"""
+    check()
+    return usage
+
+
+def second():
+    check()
+    return None
+'''
+
+
+def test_the_lines_of_a_string_do_not_end_the_block_that_they_are_in():
+    assert updated("@@ def first():\n-    check()\n+    verify()\n", MARGIN) == MARGIN.replace(
+        "check()", "verify()", 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("opening", "closing"),
+    [
+        ("    text = '''", "'''"),
+        ('    text = """one', 'two"""'),
+        ("    text = `", "`"),
+        ("    cat <<EOF", "EOF"),
+        ("    cat <<-'END_OF_TEXT'", "END_OF_TEXT"),
+        ("    /* said", "so */"),
+    ],
+)
+def test_strings_of_several_lines_are_known_in_many_languages(opening: str, closing: str):
+    block = f"def first():\n{opening}\nat the margin\n{closing}\n    check()\n"
+    text = f"{block}\ndef second():\n    check()\n"
+    expected = text.replace("check()", "verify()", 1)
+    assert updated("@@ def first():\n-    check()\n+    verify()\n", text) == expected
+
+
+def test_two_places_around_a_string_in_one_block_are_refused():
+    text = 'def f():\n    check()\n    x = """\nmargin\n"""\n    check()\n\ndef g():\n    pass\n'
+    assert "lines 2 and 6" in refusal("@@ def f():\n-    check()\n+    verify()\n", text)
+
+
+def test_a_string_that_nothing_ends_is_none():
+    text = "def f():\n    check()  # a ` in a text `\n    x = `\n\ndef g():\n    check()\n"
+    assert "verify" in updated("@@ def g():\n-    check()\n+    verify()\n", text)
+
+
+def test_a_heading_of_git_tells_like_places_apart():
+    text = "import a\n\n@one\n@two\nclass A:\n    pass\n\n\n@one\n@two\nclass B:\n    pass\n"
+    hunk = "@@ class A:\n @one\n-@two\n+@three\n"
+    assert updated(hunk, text).endswith("@one\n@three\nclass B:\n    pass\n")
+
+
+def test_a_heading_of_git_that_was_cut_off_is_found():
+    text = f"def {'long_' * 20}(a, b):\n    check()\n\n\ndef g():\n    check()\n"
+    hunk = f"@@ def {'long_' * 15}\n-    check()\n+    verify()\n"
+    assert "verify()\n\n\ndef g" in updated(hunk, text)
+
+
+def test_an_inner_line_is_found_below_an_outer_one_whose_block_it_is_not_in():
+    text = f"# helpers\nx = 1\n\n\n{SHAPES}"
+    hunk = '@@ # helpers\n@@ def name(self):\n-        return "circle"\n+        return 1\n'
+    assert "return 1" in updated(hunk, text)
 
 
 def test_a_place_above_the_line_that_is_named_is_refused():
@@ -317,6 +388,48 @@ def test_marks_that_are_text_are_text():
     text = "*** End Patch\n*** Update File: b\n"
     hunks = "@@\n *** End Patch\n-*** Update File: b\n+*** Begin Patch\n"
     assert updated(hunks, text) == "*** End Patch\n*** Begin Patch\n"
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        " *** Begin Patch\n  *** Update File: a\n@@\n one\n-two\n+2\n *** End Patch\n",
+        "*** Begin Patch\n *** Update File: a\n@@\n one\n-two\n+2\n*** End Patch",
+        "*** Begin Patch\n*** Update File: a\n @@ one\n-two\n+2\n   *** End Patch\n",
+        "  *** Begin Patch\n  *** Update File: a\n  @@\n   one\n  -two\n  +2\n  *** End Patch\n",
+        "*** Begin Patch\n\t*** Update File: a\n\t@@\n\t-two\n\t+2\n*** End Patch\n",
+        "*** Begin Patch\n*** Update File: a\n@@\n-two\n+2\n  *** End of File\n*** End Patch\n",
+    ],
+)
+def test_blanks_before_the_marks_of_a_patch_do_not_matter(patch: str):
+    (change,) = plan_patch(patch, {"a": "one\ntwo\n"}.get)
+    assert (change.kind, change.content) == ("update", "one\n2\n")
+
+
+def test_blanks_before_the_marks_of_later_parts_do_not_matter():
+    body = (
+        "*** Update File: a\n  *** Move to: c\n@@\n-x\n+y\n  *** Add File: n\n+new\n"
+        " *** Delete File: d\n   *** Update File: b\n@@\n-1\n+2\n"
+    )
+    assert plan(body, {"a": "x\n", "b": "1\n", "d": ""}) == (
+        PlannedChange("move", "a", "y\n", "c"),
+        PlannedChange("add", "n", "new\n"),
+        PlannedChange("delete", "d"),
+        PlannedChange("update", "b", "2\n"),
+    )
+
+
+def test_a_mark_with_a_blank_before_it_is_a_line_of_the_file_if_the_file_has_it():
+    text = "x\n*** Update File: b\ny\n"
+    hunk = "@@\n x\n *** Update File: b\n-y\n+z\n"
+    files = {"a.py": text, "b": "y\n"}
+    (change,) = plan(f"*** Update File: a.py\n{hunk}", files)
+    assert (change.path, change.content) == ("a.py", "x\n*** Update File: b\nz\n")
+
+
+def test_all_files_that_a_patch_may_be_about_are_named():
+    body = "*** Update File: a\n@@\n x\n  *** Update File: b\n@@\n-y\n+z\n"
+    assert patched_paths(f"*** Begin Patch\n{body}*** End Patch\n") == ("a", "b")
 
 
 def test_numbers_after_the_mark_help_to_choose():

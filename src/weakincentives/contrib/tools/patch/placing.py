@@ -13,7 +13,7 @@ from weakincentives.contrib.tools.edit.matching import Found, Match, Wanted, fin
 from weakincentives.contrib.tools.edit.refusing import nearest_text
 from weakincentives.contrib.tools.edit.replacing import replacement
 from weakincentives.contrib.tools.edit.wording import excerpt, lines_named
-from weakincentives.contrib.tools.patch.anchors import Scope, scopes_below
+from weakincentives.contrib.tools.patch.anchors import Scope, scopes_below, sections_of
 from weakincentives.contrib.tools.patch.changes import Hunk, PatchError
 
 _MAX_PLACES = 10_000
@@ -178,20 +178,26 @@ class Placement:
     def _below_anchors(self, hunk: Hunk, matches: Sequence[Match]) -> Sequence[Match]:
         """Return the matches that are where the lines after `@@` say.
 
+        A line may enclose the change, or merely be above it, as the headings of git are.
+
         Raises:
             PatchError: All of them are elsewhere.
         """
         scopes = scopes_below(self._document, hunk.anchors) if hunk.anchors else []
         if not scopes:
             return matches
-        below = self._inside(scopes, matches)
+        near = self._near(scopes, matches)
+        if near:
+            return near
+        first = min(scope.start for scope in scopes)
+        below = [match for match in matches if self._document.line_at(match.start) > first]
         if not below:
             raise PatchError(
                 f"Lines were not found below {hunk.anchors[-1]!r}: {excerpt(hunk.old_text)}\n"
                 f"They were found at {self._named(matches)}. Correct the line after '@@', "
                 "or leave it out if that is the place"
             )
-        # what follows a mere line has no end, so the nearest is meant
+        # below a line that begins no block the nearest is meant
         return below if len(scopes) > 1 or scopes[0].is_block else below[:1]
 
     def _by_heading(self, hunk: Hunk, matches: Sequence[Match]) -> Sequence[Match]:
@@ -200,6 +206,7 @@ class Placement:
         return self._inside([scope for scope in scopes if scope.is_block], matches)
 
     def _inside(self, scopes: Sequence[Scope], matches: Sequence[Match]) -> list[Match]:
+        """Return the matches that have a line in the block of a scope."""
         return [
             match
             for match in matches
@@ -208,6 +215,17 @@ class Placement:
                 and self._document.line_at(match.start) < scope.stop
                 for scope in scopes
             )
+        ]
+
+    def _near(self, scopes: Sequence[Scope], matches: Sequence[Match]) -> list[Match]:
+        """Return the matches that a scope encloses, or for which git would name its line."""
+        inside = {match.start for match in self._inside(scopes, matches)}
+        sections = sections_of(self._document, scopes)
+        starts = [(match, self._document.line_at(match.start)) for match in matches]
+        return [
+            match
+            for match, line in starts
+            if match.start in inside or any(line in section for section in sections)
         ]
 
     def _as_numbered(self, hunk: Hunk, matches: Sequence[Match]) -> Sequence[Match]:

@@ -12,8 +12,10 @@ from weakincentives.contrib.tools.patch.changes import (
 )
 from weakincentives.contrib.tools.patch.placing import placed_hunks
 from weakincentives.contrib.tools.patch.unified import parse_unified
-from weakincentives.contrib.tools.patch.v4a import BEGIN, parse_v4a
+from weakincentives.contrib.tools.patch.v4a import BEGIN, has_padded_marks, parse_v4a
 from weakincentives.filesystem import normalize_path
+
+_Parser = Callable[[str], tuple[FilePatch, ...]]
 
 _NOTHING_DONE = "Nothing was changed in any file"
 
@@ -32,32 +34,52 @@ def plan_patch(
         PatchError: The patch is not one, or a part of it has no place; nothing is to be done.
         PathEscapeError: A path leads out of the workspace.
     """
-    try:
-        patches = _merged(_resolved(patch, resolve) for patch in _parsed(text))
-        _check_names(patches)
-        return tuple(_planned(patch, read) for patch in patches)
-    except PatchError as error:
-        raise PatchError(f"{error}\n{_NOTHING_DONE}", missing=error.missing) from None
+    refusals: list[PatchError] = []
+    for parse in _readings(text):
+        try:
+            patches = _merged(_resolved(patch, resolve) for patch in parse(text))
+            _check_names(patches)
+            return tuple(_planned(patch, read) for patch in patches)
+        except PatchError as error:
+            refusals.append(error)
+    # a reading whose files exist is likelier to be the one that is meant
+    likely = next((each for each in reversed(refusals) if each.missing is None), refusals[0])
+    raise PatchError(f"{likely}\n{_NOTHING_DONE}", missing=likely.missing) from None
 
 
 def patched_paths(text: str) -> tuple[str, ...]:
-    """Return the paths that a patch names, as it spells them, each once.
+    """Return the paths that a patch may be about, as it spells them, each once.
 
     Raises:
         PatchError: It is no patch.
     """
-    named = ((each.path, each.new_path, each.other_path) for each in _parsed(text))
+    patches: list[FilePatch] = []
+    refusals: list[PatchError] = []
+    readings = _readings(text)
+    for parse in readings:
+        try:
+            patches += parse(text)
+        except PatchError as error:
+            refusals.append(error)
+    if len(refusals) == len(readings):
+        raise refusals[0]
+    named = ((each.path, each.new_path, each.other_path) for each in patches)
     return tuple(dict.fromkeys(path for names in named for path in names if path is not None))
 
 
-def _parsed(text: str) -> tuple[FilePatch, ...]:
+def _readings(text: str) -> tuple[_Parser, ...]:
+    """Return the ways to read a patch, the likeliest first; what has a place is meant."""
     # the first mark decides: either format can hold the other one as text
     for line in text.split("\n"):
-        if line.rstrip() == BEGIN:
-            return parse_v4a(text)
+        if line.strip() == BEGIN:
+            return (parse_v4a, _parse_padded) if has_padded_marks(text) else (parse_v4a,)
         if line.startswith(("--- ", "diff --git ")):
             break
-    return parse_unified(text)
+    return (parse_unified,)
+
+
+def _parse_padded(text: str) -> tuple[FilePatch, ...]:
+    return parse_v4a(text, padded=True)
 
 
 def _resolved(patch: FilePatch, resolve: Callable[[str], str]) -> FilePatch:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from textwrap import dedent
 
 from weakincentives.contrib.tools.edit.pasted import is_placeholder
 from weakincentives.contrib.tools.edit.wording import excerpt
@@ -16,37 +17,76 @@ _DELETE = "*** Delete File:"
 _MOVE = "*** Move to:"
 _END_OF_FILE = "*** End of File"
 _SECTIONS = (_ADD, _UPDATE, _DELETE)
+_IN_UPDATES = (*_SECTIONS, _MOVE, _END_OF_FILE, "@@")
 
 
-def parse_v4a(text: str) -> tuple[FilePatch, ...]:
+def parse_v4a(text: str, *, padded: bool = False) -> tuple[FilePatch, ...]:
     """Return what a patch says about each file.
+
+    Blanks before a mark do not matter where only a mark can be. In an update, a mark with a
+    blank before it is also a line that stays.
+
+    Args:
+        text: The patch.
+        padded: Take such a line for a mark.
 
     Raises:
         PatchError: The text is not such a patch, or a part of it is missing.
     """
     lines = [line.removesuffix("\r") for line in text.split("\n")]
-    marks = [line.rstrip() for line in lines]
-    if BEGIN not in marks:
-        raise PatchError(f"Patch does not begin with {BEGIN!r}: {excerpt(text)}")
-    if _END not in marks:
-        raise PatchError(
-            f"Patch does not end with {_END!r}, so a part of it may be missing: "
-            f"{excerpt(lines[-1] or lines[max(len(lines) - 2, 0)])}\nSend the whole patch"
-        )
-    start = marks.index(BEGIN) + 1
-    stop = len(marks) - 1 - marks[::-1].index(_END)
+    start, stop = _bounds(text, lines)
+    _dedent(lines, start, stop)
+    if padded:
+        lines = [_without_padding(line) for line in lines]
     found = tuple(_sections(lines, start, stop))
     if not found:
         raise PatchError(f"Patch has no file; begin with one of {', '.join(_SECTIONS)}")
     return found
 
 
+def has_padded_marks(text: str) -> bool:
+    """Return whether a patch has lines that are marks but for the blanks before them."""
+    return any(
+        line[:1].isspace() and line.lstrip().startswith(_IN_UPDATES) for line in text.split("\n")
+    )
+
+
+def _bounds(text: str, lines: Sequence[str]) -> tuple[int, int]:
+    """Return the line after the beginning of a patch, and that of its end."""
+    marks = [line.rstrip() for line in lines]
+    bare = [line.strip() for line in lines]
+    if BEGIN not in bare:
+        raise PatchError(f"Patch does not begin with {BEGIN!r}: {excerpt(text)}")
+    if _END not in bare:
+        raise PatchError(
+            f"Patch does not end with {_END!r}, so a part of it may be missing: "
+            f"{excerpt(lines[-1] or lines[max(len(lines) - 2, 0)])}\nSend the whole patch"
+        )
+    ends = marks if _END in marks else bare
+    return bare.index(BEGIN) + 1, len(ends) - 1 - ends[::-1].index(_END)
+
+
+def _dedent(lines: list[str], start: int, stop: int) -> None:
+    """Remove the blanks that all lines of a patch begin with: otherwise none would change."""
+    first = next((line for line in lines[start:stop] if line.strip()), "")
+    if first[:1].isspace() and first.lstrip().startswith(_SECTIONS):
+        lines[start:stop] = dedent("\n".join(lines[start:stop])).split("\n")
+
+
+def _without_padding(line: str) -> str:
+    return line.lstrip() if line.lstrip().startswith(_IN_UPDATES) else line
+
+
 def _sections(lines: Sequence[str], start: int, stop: int) -> list[FilePatch]:
-    heads = [at for at in range(start, stop) if lines[at].startswith(_SECTIONS)]
-    first = heads[0] if heads else stop
-    for number in range(start, first):
-        if lines[number].strip():
-            raise _unknown(lines[number], number)
+    heads: list[int] = []
+    for at in range(start, stop):
+        # only in an update has a line with a blank before it a meaning of its own
+        in_update = bool(heads) and lines[heads[-1]].lstrip().startswith(_UPDATE)
+        line = lines[at] if in_update else lines[at].lstrip()
+        if line.startswith(_SECTIONS):
+            heads.append(at)
+        elif not heads and line:
+            raise _unknown(lines[at], at)
     return [_section(lines, at, end) for at, end in pairwise([*heads, stop])]
 
 
