@@ -216,12 +216,33 @@ def test_a_placeholder_is_recognised(line: str):
         "> ... and so he went on",
         "rest of the code",
         "# code",
+        "... <body>",
+        "...     case []:",
+        "...     first, rest = x[0], x[1:]",
+        "... output omitted ...",
+        "# implementation goes here",
         "",
         "#" * 300 + " rest unchanged",
     ],
 )
 def test_what_is_meant_is_no_placeholder(line: str):
     assert not is_placeholder(line)
+
+
+STUBS = "class A:\n    ...\n\n    x = 1\n\n\nclass B:\n    y = 1\n    z = 1\n    w = 1\n"
+
+
+def test_an_ellipsis_that_the_file_has_is_not_blamed():
+    message = refusal(STUBS, Edit("class A:\n    ...\n    x = 1", "class A: pass"))
+    assert "ellipsis" not in message
+    assert "closest text" in message
+    message = refusal(STUBS, Edit("class B:\n    ...\n    v = 1", "class B: pass"))
+    assert "ellipsis" not in message
+
+
+def test_an_ellipsis_that_stands_for_lines_is_blamed_though_the_file_has_another():
+    message = refusal(STUBS, Edit("class B:\n    ...\n    w = 1", "class B: pass"))
+    assert "It has an ellipsis in place of text" in message
 
 
 def test_a_placeholder_is_refused_in_the_middle_of_new_text():

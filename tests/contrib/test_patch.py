@@ -79,6 +79,15 @@ def test_a_new_file_may_be_empty():
     assert plan("*** Add File: a.py\n", {}) == (PlannedChange("add", "a.py", ""),)
 
 
+@pytest.mark.parametrize("line", ["# existing code omitted", "... <body>", "# ... rest ..."])
+def test_a_line_that_leaves_nothing_out_is_text(line: str):
+    (added,) = plan(f"*** Add File: a.py\n+import os\n+{line}\n", {})
+    assert added.content == f"import os\n{line}\n"
+    assert updated(f"@@\n a\n+{line}\n b\n", "a\nb\n") == f"a\n{line}\nb\n"
+    body = f"*** Delete File: a.py\n*** Add File: a.py\n+a\n+{line}\n+b\n"
+    assert plan(body, {"a.py": "a\nb\n"})[0].content == f"a\n{line}\nb\n"
+
+
 def test_paths_are_normalized():
     (change,) = plan("*** Delete File: ./src//a.py\n", {"src/a.py": ""})
     assert change.path == "src/a.py"
@@ -355,7 +364,11 @@ def test_a_patch_of_which_one_part_is_wrong_plans_nothing():
             {"a.py": "a\n"},
             "placeholder",
         ),
-        ("*** Add File: a.py\n+import os\n+# ... existing code ...\n", {}, "placeholder"),
+        (
+            "*** Delete File: a.py\n*** Add File: a.py\n+a\n+# ... existing code ...\n",
+            {"a.py": "a\nb\n"},
+            "placeholder",
+        ),
     ],
 )
 def test_what_has_no_meaning_is_refused(body: str, files: dict[str, str], said: str):

@@ -365,6 +365,42 @@ LANDS = (
         one("# ... existing code ...\na", "# ... existing code ...\nb"),
         "# ... existing code ...\nb\n",
     ),
+    Lands(
+        "a placeholder in an empty file",
+        "",
+        one("", "import os\n# ... existing code ...\n"),
+        "import os\n# ... existing code ...\n",
+    ),
+    Lands(
+        "a placeholder between lines that stay",
+        "a\nb\n",
+        one("a\nb", "a\n# existing code omitted\nb"),
+        "a\n# existing code omitted\nb\n",
+    ),
+    Lands(
+        "a placeholder beside a line that changes a little",
+        "total = first + second\n",
+        one("total = first + second", "# ... existing code ...\ntotal = first + third"),
+        "# ... existing code ...\ntotal = first + third\n",
+    ),
+    Lands(
+        "a remark that was misspelt",
+        "# the rest of teh code\n",
+        one("# the rest of teh code", "# the rest of the code"),
+        "# the rest of the code\n",
+    ),
+    Lands(
+        "a remark in place of nothing",
+        "def f():\n    pass\n",
+        one("    pass", "    # existing code omitted\n    ..."),
+        "def f():\n    # existing code omitted\n    ...\n",
+    ),
+    Lands(
+        "a session",
+        ">>> f(1)\n2\n",
+        one(">>> f(1)\n2", ">>> for each in rest:\n... # ... rest of the code ...\n...     body"),
+        ">>> for each in rest:\n... # ... rest of the code ...\n...     body\n",
+    ),
     # several
     Lands(
         "every place", "a b a c a\n", one("a", "z"), "z b z c z\n", replace_all=True, replacements=3
@@ -585,9 +621,15 @@ REFUSALS = (
         ("placeholder", "rest unchanged"),
     ),
     Refused(
-        "a placeholder in an empty file",
-        "",
-        one("", "import os\n# ... existing code ...\n"),
+        "a placeholder among as many new lines",
+        "def f():\n    first()\n    second()\n",
+        one("    first()\n    second()", "    a = 1\n    b = 2\n    # ... existing code ..."),
+        ("placeholder", "existing code"),
+    ),
+    Refused(
+        "a placeholder and an empty line that stays",
+        "a\n\nb = compute(1)\nc\n",
+        one("a\n\nb = compute(1)\nc", "a\n# ... rest unchanged ...\n\n"),
         ("placeholder",),
     ),
     Refused(

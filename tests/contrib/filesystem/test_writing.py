@@ -81,6 +81,20 @@ def test_an_overwrite_that_leaves_text_out_is_refused(workspace: Workspace):
     workspace.done(WriteFileParams("new.py", content))
 
 
+def test_an_overwrite_that_leaves_nothing_out_may_say_that_it_does(workspace: Workspace):
+    workspace.fs.write("a.py", "one\ntwo\n")
+    content = "one\n# ... rest of the code stays the same ...\ntwo\n"
+    workspace.done(WriteFileParams("a.py", content, "overwrite"))
+    assert workspace.fs.read("a.py").content == content
+
+
+def test_an_overwrite_that_leaves_out_most_of_a_large_file_is_refused(workspace: Workspace):
+    for number in range(40):
+        workspace.fs.write("a.txt", f"line {number} of a large file\n" * 1_000, mode="append")
+    content = "first\n# ... rest of the file unchanged ...\n"
+    assert "placeholder" in workspace.refused(WriteFileParams("a.txt", content, "overwrite"))
+
+
 def test_a_long_difference_is_cut_and_says_how_to_see_the_file(workspace: Workspace):
     old = "".join(f"line {number}\n" for number in range(3_000))
     workspace.fs.write("a.txt", old)

@@ -6,6 +6,7 @@ byte order mark at the start belongs to no line.
 
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Iterable
 from functools import cached_property
 from itertools import accumulate, pairwise
 
@@ -125,3 +126,8 @@ def ended_lines(text: str) -> list[str]:
 def unified(text: str) -> str:
     r"""Return `text` with every line end as `\n`."""
     return text.replace("\r\n", "\n")
+
+
+def encoded_lines(lines: Iterable[str]) -> list[bytes]:
+    """Return lines as bytes, to be compared; any text has some."""
+    return [line.encode("utf-8", "surrogatepass") for line in lines]

@@ -3,17 +3,25 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 
-from weakincentives.contrib.tools.edit.document import unified
+from weakincentives.contrib.tools.edit.document import encoded_lines, unified
 from weakincentives.contrib.tools.edit.edits import EditError
 from weakincentives.contrib.tools.edit.matching import Wanted
 from weakincentives.contrib.tools.edit.wording import excerpt
+from weakincentives.filesystem.diffs.lines import changed_blocks
 
 # what stands between a number and its line in listings, the strictest first
 _SEPARATORS = ("\t", "\u2192", " | ", "|", ": ", ":", "  ")
 _SURE = ("\t", "\u2192")
 _NUMBER = re.compile(r" *(\d+)")
+_WORD = re.compile(r"\w")
+_MARGIN = " \t#*/;%!-"  # a session may be in a comment
+_AROUND = " .\u2026[](){}<>:-\u2014"
 _MAX_PLACEHOLDER = 200
+_MAX_ALIKE = 2_500  # pairs of lines of which it is asked whether they are alike
+_LIKE = 0.6
+_NO_TEXT = {"", "pass", "..."}
 
 _DOTS = re.compile(r"\.{3,}|\u2026")
 _DOTS_AND_BLANK = re.compile(r"(?:\.{3,}|\u2026)[\s(\[]")
@@ -25,17 +33,22 @@ _WHAT = (
     r"implementation|logic|fields?|tests?|cases?|entries|items|section|document|script|block|stuff)"
 )
 _ELIDED = re.compile(
-    rf"(?:the\s+)?(?:rest|remainder)\b|\b(?:existing|remaining|previous|original|other)\s+{_WHAT}\b|"
-    rf"\bunchanged\b|\bomitted\b|\bas before\b|\b(?:stays?|remains?) the same\b|\bsame as\b|"
-    rf"\b{_WHAT}\s+(?:continues|stays|remains|here|above|below)\b|\bno changes?\b|^{_WHAT}$",
+    rf"^(?:and\s+)?(?:the\s+)?(?:rest|remainder)\b|\b(?:rest|remainder)\s+of\s+(?:the|this|your)\b|"
+    rf"\b(?:existing|remaining|previous|original|other)\s+{_WHAT}\b|"
+    rf"(?:^|\b(?:other\s+\w+|{_WHAT})\s+(?:(?:is|are|was|were)\s+)?)(?:unchanged|omitted)\b|"
+    rf"\bas before\b|\b(?:stays?|remains?) the same\b|^same as\b|"
+    rf"\b{_WHAT}\s+(?:continues|stays|remains|here|above|below)\b|^no changes?\b",
     re.IGNORECASE,
 )
+_ALONE = re.compile(_WHAT, re.IGNORECASE)
 _BULK = r"(?:code|contents?|file|function|method|class|module|implementation|logic|script|document)"
 _SAID = re.compile(
     rf"(?:(?:the\s+)?(?:rest|remainder)(?:\s+of\s+(?:the\s+|this\s+|your\s+)?(?:\w+\s+)?{_WHAT})?|"
-    rf"(?:all\s+)?(?:(?:existing|remaining|previous|original|other)\s+)+{_WHAT}|{_WHAT})\s+"
+    rf"(?:all\s+)?(?:(?:existing|remaining|previous|original|other)\s+)+{_WHAT})\s+"
     r"(?:(?:is|are|stays?|remains?|goes|continues)\s+)?"
-    r"(?:unchanged|the same|as before|as is|omitted|here|goes here|same as before)"
+    r"(?:unchanged|the same|as before|as is|omitted|here|same as before)"
+    rf"|{_WHAT}\s+(?:(?:is|are|stays?|remains?)\s+)?"
+    r"(?:unchanged|the same|as before|as is|omitted|same as before)"
     rf"|(?:the\s+)?(?:rest|remainder)\s+of\s+(?:the\s+|this\s+|your\s+)?{_BULK}"
     rf"|existing\s+{_BULK}|same as before|no changes?\s+(?:here|below|above|needed)",
     re.IGNORECASE,
@@ -107,20 +120,38 @@ def without_gutters(wanted: Wanted) -> Iterator[Wanted]:
 
 
 def check_new(wanted: Wanted) -> None:
-    """Refuse a new text with line numbers or placeholders that the old one does not have.
+    """Refuse a new text with line numbers, or with a placeholder for text that would be removed.
 
     Raises:
         EditError: It has some.
     """
-    known = {line.strip() for line in wanted.lines}
-    for line in unified(wanted.new).split("\n"):
-        if line.strip() not in known and is_placeholder(line):
-            raise EditError(
-                f"New text has a placeholder instead of text: {excerpt(line.strip())}\n"
-                "It would be written into the file as it stands. Write the whole new text out, "
-                "or make the edit smaller so that it covers only what changes"
-            )
+    line = find_placeholder(wanted.lines, unified(wanted.new).split("\n"))
+    if line is not None:
+        raise EditError(
+            f"New text has a placeholder instead of text: {excerpt(line.strip())}\n"
+            "It would be written into the file as it stands. Write the whole new text out, "
+            "or make the edit smaller so that it covers only what changes"
+        )
     _check_numbers(wanted)
+
+
+def find_placeholder(old: Sequence[str], new: Sequence[str]) -> str | None:
+    """Return the first line of a new text that stands for old lines which it would remove.
+
+    A line that says that text was left out is just text where nothing is lost: in a new file,
+    between lines that stay, or in place of a line that is much like another new one.
+    """
+    known = {line.strip() for line in old}
+    suspects = {
+        number
+        for number, line in enumerate(new)
+        if line.strip() not in known and is_placeholder(line) and not _is_session(new, number)
+    }
+    for removed, added in _changes(old, new) if suspects else ():
+        said = [number for number in added if number in suspects]
+        if said and _loses([old[each] for each in removed], [new[each] for each in added], new):
+            return new[said[0]]
+    return None
 
 
 def is_placeholder(line: str) -> bool:
@@ -132,12 +163,57 @@ def is_placeholder(line: str) -> bool:
     if found is None:
         return False
     body = found["body"].strip()
-    words = body.strip(" .\u2026[](){}<>:-\u2014")
+    words = body.strip(_AROUND)
     is_aside = found["open"] is not None or (body[:1] in "[(<" and body[-1:] in "])>")
     # without a blank after the dots it is a program: `...rest`
     if _DOTS.match(body.lstrip("[({< ")) and (is_aside or _DOTS_AND_BLANK.match(body)):
-        return _ELIDED.search(words) is not None
+        # after a prompt, `... body` is a program too
+        is_closed = is_aside or _DOTS.search(body, 3) is not None
+        is_part = is_closed and _ALONE.fullmatch(words) is not None
+        return is_part or _ELIDED.search(words) is not None
     return is_aside and _SAID.fullmatch(words) is not None
+
+
+def _is_session(lines: Sequence[str], number: int) -> bool:
+    """Return whether a line goes on with what was typed after a prompt, as doctests show it."""
+    while number >= 0 and lines[number].lstrip(_MARGIN).startswith("..."):
+        number -= 1
+    return number >= 0 and lines[number].lstrip(_MARGIN).startswith(">>>")
+
+
+def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[range, range]]:
+    """Yield which lines were replaced by which; brackets and empty lines between do not count."""
+    stripped = [line.strip() for line in old]
+    blocks = changed_blocks(encoded_lines(stripped), encoded_lines(line.strip() for line in new))
+    merged: list[tuple[range, range]] = []
+    for block in blocks:
+        removed, added = range(block.start, block.stop), range(block.new_start, block.new_stop)
+        if merged and not any(map(_WORD.search, stripped[merged[-1][0].stop : block.start])):
+            before = merged.pop()
+            removed = range(before[0].start, removed.stop)
+            added = range(before[1].start, added.stop)
+        merged.append((removed, added))
+    yield from merged
+
+
+def _loses(removed: Sequence[str], added: Sequence[str], new: Sequence[str]) -> bool:
+    """Return whether a removed line is neither elsewhere in the new text nor much like an added."""
+    present = {line.strip() for line in new}
+    gone = [line.strip() for line in removed if line.strip() not in present | _NO_TEXT]
+    if len(gone) * len(added) > _MAX_ALIKE:
+        return True
+    left = [line.strip() for line in added]
+    for line in gone:
+        like = next((each for each in left if _is_like(line, each)), None)
+        if like is None:
+            return True
+        left.remove(like)
+    return False
+
+
+def _is_like(line: str, other: str) -> bool:
+    compared = SequenceMatcher(None, line, other, autojunk=False)
+    return compared.quick_ratio() >= _LIKE and compared.ratio() >= _LIKE
 
 
 def _check_numbers(wanted: Wanted) -> None:

@@ -2,6 +2,7 @@
 
 import html
 import re
+from collections.abc import Iterable
 
 from weakincentives.contrib.tools.edit.document import Document
 from weakincentives.contrib.tools.edit.edits import EditError, Grade
@@ -61,7 +62,7 @@ def ambiguous(document: Document, wanted: Wanted, found: Found) -> EditError:
 
 def _hint(document: Document, wanted: Wanted) -> str:
     """Return what the likely mistake is, if it can be told."""
-    if any(line.strip() in _ELLIPSES for line in wanted.lines):
+    if _leaves_out(document, wanted):
         return (
             "It has an ellipsis in place of text; quote every line, or a shorter part without gaps"
         )
@@ -74,6 +75,22 @@ def _hint(document: Document, wanted: Wanted) -> str:
     if not wanted.old.isascii() and _NO_UTF8.search(document.text):
         return "The file is not UTF-8: leave letters beyond ASCII out of the text to replace"
     return _without_edges(document, wanted)
+
+
+def _leaves_out(document: Document, wanted: Wanted) -> bool:
+    """Return whether an ellipsis stands for lines of the file; it may be a line of it as well."""
+    asked = [line.strip() for line in wanted.lines]
+    lines = [line.strip() for line in document.lines]
+    dots = _ELLIPSES.intersection(asked)
+    if not dots.intersection(lines):
+        return bool(dots)
+    without = [line for line in asked if line not in dots]
+    return _are_in_order(without, lines) and not _are_in_order(asked, lines)
+
+
+def _are_in_order(some: Iterable[str], lines: Iterable[str]) -> bool:
+    left = iter(lines)
+    return all(line in left for line in some)
 
 
 def _without_edges(document: Document, wanted: Wanted) -> str:

@@ -5,7 +5,7 @@ there, so that whatever was overlooked to find the place is not changed. The oth
 get the line ends of the lines that they replace, and the indentation that belongs there.
 """
 
-from weakincentives.contrib.tools.edit.document import Document, unified
+from weakincentives.contrib.tools.edit.document import Document, encoded_lines, unified
 from weakincentives.contrib.tools.edit.edits import EditError
 from weakincentives.contrib.tools.edit.indentation import Reindent
 from weakincentives.contrib.tools.edit.lookalikes import indent_of, plain
@@ -59,17 +59,13 @@ def _sources(old: list[str], new: list[str]) -> list[tuple[int, bool]]:
     """Return for every new line the old one that it stands for, and whether it is the same."""
     sources: list[tuple[int, bool]] = []
     at = 0
-    for block in changed_blocks(_encoded(old), _encoded(new)):
+    for block in changed_blocks(encoded_lines(old), encoded_lines(new)):
         sources += [(number, True) for number in range(at, block.start)]
         last = max(block.stop - 1, block.start - 1, 0)
         count = block.new_stop - block.new_start
         sources += [(min(block.start + number, last), False) for number in range(count)]
         at = block.stop
     return sources + [(number, True) for number in range(at, len(old))]
-
-
-def _encoded(lines: list[str]) -> list[bytes]:
-    return [line.encode("utf-8", "surrogatepass") for line in lines]
 
 
 def _indented(line: str, reindent: Reindent | None, *, is_first: bool) -> str:

@@ -4,7 +4,7 @@ import base64
 import binascii
 from dataclasses import dataclass
 
-from weakincentives.contrib.tools.edit.pasted import is_placeholder
+from weakincentives.contrib.tools.edit.pasted import find_placeholder, is_placeholder
 from weakincentives.contrib.tools.edit.wording import excerpt
 from weakincentives.contrib.tools.filesystem.refusals import (
     directory_in_the_way,
@@ -54,7 +54,7 @@ def write_file(request: WriteFileParams, bench: Workbench) -> ToolResult[WriteFi
     with explained(bench, path):
         before = _before(fs, path, request.mode)
         if before is not None and request.mode == "overwrite" and not as_bytes:
-            _refuse_placeholders(bench, request.content, before.data or b"")
+            _refuse_placeholders(bench, request.content, path)
         if as_bytes:
             fs.write_bytes(path, data, mode=request.mode)
         else:
@@ -78,17 +78,19 @@ def _bytes(request: WriteFileParams) -> bytes:
         raise ToolValidationError(f"Content is not base64: {error}; nothing was written") from None
 
 
-def _refuse_placeholders(bench: Workbench, content: str, old: bytes) -> None:
+def _refuse_placeholders(bench: Workbench, content: str, path: str) -> None:
     """Refuse content that leaves out what the file has, and says so in a line of its own."""
-    known = {line.strip() for line in decoded(old).split("\n")}
-    for line in content.split("\n"):
-        if line.strip() not in known and is_placeholder(line):
-            tool = editing_tool(bench)
-            raise ToolValidationError(
-                f"Content has a placeholder instead of text: {excerpt(line.strip())}; the file"
-                " was not replaced. Send the whole content"
-                + hint(", or change a part of it with", tool)
-            )
+    lines = content.split("\n")
+    if not any(map(is_placeholder, lines)):
+        return  # no need to read what may be a large file
+    old = decoded(bench.filesystem.read_bytes(path).content)
+    line = find_placeholder(old.split("\n"), lines)
+    if line is not None:
+        raise ToolValidationError(
+            f"Content has a placeholder instead of text: {excerpt(line.strip())}; the file"
+            " was not replaced. Send the whole content"
+            + hint(", or change a part of it with", editing_tool(bench))
+        )
 
 
 def _before(fs: Filesystem, path: str, mode: WriteMode) -> _Before | None:

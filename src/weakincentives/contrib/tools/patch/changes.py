@@ -1,10 +1,12 @@
 """What a patch says, and what is to be done about it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from weakincentives.contrib.tools.edit import Grade
+from weakincentives.contrib.tools.edit.pasted import find_placeholder
+from weakincentives.contrib.tools.edit.wording import excerpt
 from weakincentives.errors import WinkError
 
 Reader = Callable[[str], str | None]
@@ -101,6 +103,20 @@ class FilePatch:
     content: str | None = None
     literal: bool = False
     other_path: str | None = None
+
+
+def check_placeholders(old: Sequence[str], new: Sequence[str]) -> None:
+    """Refuse lines of which one stands for text that would be removed.
+
+    Raises:
+        PatchError: One does.
+    """
+    line = find_placeholder(old, new)
+    if line is not None:
+        raise PatchError(
+            f"Patch has a placeholder instead of text: {excerpt(line.strip())}\n"
+            "Lines that stay as they are need not be mentioned; leave it out"
+        )
 
 
 def _joined(lines: tuple[str, ...], ends: bool) -> str:

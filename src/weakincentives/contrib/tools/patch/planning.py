@@ -9,6 +9,7 @@ from weakincentives.contrib.tools.patch.changes import (
     PatchError,
     PlannedChange,
     Reader,
+    check_placeholders,
 )
 from weakincentives.contrib.tools.patch.placing import placed_hunks
 from weakincentives.contrib.tools.patch.unified import parse_unified
@@ -141,6 +142,7 @@ def _planned(patch: FilePatch, read: Reader) -> PlannedChange:
             f"File cannot be moved from {path!r}, for there is one already: {patch.new_path!r}"
         )
     if patch.content is not None:
+        check_placeholders(current.split("\n"), patch.content.split("\n"))
         return PlannedChange("update", path, patch.content)
     content, grade = _changed(patch, current)
     if patch.kind == "delete":

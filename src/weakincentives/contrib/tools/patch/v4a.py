@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from textwrap import dedent
 
-from weakincentives.contrib.tools.edit.pasted import is_placeholder
 from weakincentives.contrib.tools.edit.wording import excerpt
-from weakincentives.contrib.tools.patch.changes import FilePatch, PatchError
+from weakincentives.contrib.tools.patch.changes import FilePatch, PatchError, check_placeholders
 from weakincentives.contrib.tools.patch.hunks import HunkLines
 
 BEGIN = "*** Begin Patch"
@@ -118,7 +117,6 @@ def _added(lines: Sequence[str], start: int, stop: int) -> str:
                 f"{excerpt(line)}\nPut a '+' before every line of a new file"
             )
         added.append(line[1:])
-    _check_placeholders(added, ())
     return "".join(line + "\n" for line in added)
 
 
@@ -133,7 +131,7 @@ def _update(path: str, lines: Sequence[str], start: int, stop: int) -> FilePatch
     read = tuple(hunk.hunk() for hunk in hunks if hunk.body)
     found = tuple(hunk for hunk in read if hunk.old or hunk.new)
     for hunk in found:
-        _check_placeholders(hunk.new, hunk.old)
+        check_placeholders(hunk.old, hunk.new)
     if not found and new_path is None:
         raise PatchError(
             f"Update of {path!r} has no change\nWrite lines that begin with '-' and '+' below '@@'"
@@ -156,15 +154,6 @@ def _read(hunks: list[HunkLines], line: str, number: int) -> None:
         if not hunks or hunks[-1].at_end:
             hunks.append(HunkLines())
         hunks[-1].read(line, number + 1)
-
-
-def _check_placeholders(new: Sequence[str], old: Sequence[str]) -> None:
-    for line in new:
-        if line not in old and is_placeholder(line):
-            raise PatchError(
-                f"Patch has a placeholder instead of text: {excerpt(line.strip())}\n"
-                "Lines that stay as they are need not be mentioned; leave it out"
-            )
 
 
 def _unknown(line: str, number: int) -> PatchError:
