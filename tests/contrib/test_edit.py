@@ -1,6 +1,7 @@
 """Edits: what they are refused for, what they report, and how the parts of the engine behave."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -271,9 +272,17 @@ TABS = Style(tabs=True, unit=4)
         ([("  ", "")], ["  \t"], TABS, "\t"),
         ([("", "\t")], ["\t  "], TABS, "\t\t  "),
         ([("  ", "    "), ("    ", "        ")], ["      "], SPACES, "            "),
-        ([("  ", "    ")], ["    "], SPACES, "        "),
+        ([("  ", "    ")], ["    "], SPACES, "      "),
+        ([("  ", "    ")], ["    "], replace(SPACES, asked_unit=2), "        "),
         ([("  ", "    ")], ["      "], SPACES, "        "),
-        ([("    ", "  ")], ["        "], Style(tabs=False, unit=2), "    "),
+        ([("    ", "  ")], ["        "], Style(tabs=False, unit=2), "      "),
+        ([("    ", "  ")], ["        "], Style(tabs=False, unit=2, asked_unit=4), "    "),
+        (
+            [("    ", "  ")],
+            ["        "],
+            Style(tabs=False, unit=2, levels=frozenset({2, 4}), asked_unit=4),
+            "      ",
+        ),
         ([("    ", "\t"), ("      ", "\t  ")], ["          "], TABS, "\t\t  "),
     ],
 )

@@ -342,6 +342,43 @@ LANDS = (
         "x:\n\tc\n",
         noted=True,
     ),
+    # a shift and another width both explain lines of one level
+    Lands(
+        "four deeper in a file with levels of two",
+        "def f():\n  if a:\n    call(b)\n",
+        one("        call(b)", "        call(\n            b, c)"),
+        "def f():\n  if a:\n    call(\n        b, c)\n",
+        grade="indentation",
+    ),
+    Lands(
+        "two deeper in a file with levels of two",
+        "if (a) {\n  x = b\n}\n",
+        one("    x = b\n", "    x = b +\n        c\n"),
+        "if (a) {\n  x = b +\n      c\n}\n",
+        grade="indentation",
+    ),
+    Lands(
+        "eight deeper in a file with levels of two",
+        "a:\n  b:\n    c:\n      d:\n        e\n",
+        one("                e\n", "                e\n                    f\n"),
+        "a:\n  b:\n    c:\n      d:\n        e\n            f\n",
+        grade="indentation",
+    ),
+    Lands(
+        "four deeper where blocks of four are usual",
+        "def f():\n  if a:\n    b()\n  x = {\n      1: 2,\n  }\n  y = {\n      1: 2,\n  }\n",
+        one("        b()", "        z = {\n            3: 4,\n        }"),
+        "def f():\n  if a:\n    z = {\n        3: 4,\n    }\n"
+        "  x = {\n      1: 2,\n  }\n  y = {\n      1: 2,\n  }\n",
+        grade="indentation",
+    ),
+    Lands(
+        "levels of four in a file with levels of two",
+        "def f():\n  if a:\n    b()\n",
+        one("        b()", "        if c:\n            b()"),
+        "def f():\n  if a:\n    if c:\n      b()\n",
+        grade="indentation",
+    ),
     # placeholders that are none
     Lands(
         "an empty body", "def f():\n    pass\n", one("    pass", "    ..."), "def f():\n    ...\n"

@@ -4,9 +4,10 @@ A line ends at `\n` and nowhere else; a `\r` before it belongs to the line's end
 byte order mark at the start belongs to no line.
 """
 
+import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import accumulate, pairwise
 
@@ -17,6 +18,13 @@ BLANKS = " \t\r\f\v"
 
 _SAMPLE = 2_000  # lines that tell how a text is indented
 _DEFAULT_UNIT = 4
+_COMMON = 8  # a width of one level in so many is usual
+_OPENS = re.compile(
+    r"(?:[:{]|=>|->|\b(?:then|do|begin))\s*(?:(?:#|//).*)?$"
+    r"|^\s*(?:def|class|module|if|unless|else|elsif|while|until|for|case|when|begin|rescue|ensure)"
+    r"\b(?!.*(?:[;,(\[]|\bend)\s*$)"
+    r"|^\s*<\w[^<>]*(?<!/)>\s*$"
+)
 
 
 class Document:
@@ -110,11 +118,27 @@ class Document:
     @cached_property
     def indent_unit(self) -> int:
         """How many spaces a level of indentation has, judged by the first lines."""
-        widths = [
-            len(line) - len(line.lstrip(" ")) for line in self.lines[:_SAMPLE] if line.strip(BLANKS)
-        ]
+        widths = [_spaces(line) for line in self.lines[:_SAMPLE] if line.strip(BLANKS)]
         steps = Counter(later - earlier for earlier, later in pairwise(widths) if later > earlier)
         return steps.most_common(1)[0][0] if steps else _DEFAULT_UNIT
+
+    @cached_property
+    def level_widths(self) -> frozenset[int]:
+        """How many spaces the lines of a block are deeper than what opens it, as is usual here."""
+        steps = Counter(block_steps(self.lines[:_SAMPLE]))
+        return frozenset(step for step, times in steps.items() if times * _COMMON >= steps.total())
+
+
+def block_steps(lines: Iterable[str]) -> Iterator[int]:
+    """Yield how many spaces lines are deeper than a line before them that opens a block."""
+    for before, line in pairwise(line for line in lines if line.strip(BLANKS)):
+        step = _spaces(line) - _spaces(before)
+        if step > 0 and _OPENS.search(before):
+            yield step
+
+
+def _spaces(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
 
 
 def ended_lines(text: str) -> list[str]:

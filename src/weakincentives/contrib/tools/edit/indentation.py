@@ -20,10 +20,19 @@ _SCALES = frozenset(Fraction(there, here) for there, here in ((2, 4), (4, 2), (3
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a text is indented where the found lines do not tell."""
+    """How texts are indented where the found lines do not tell.
+
+    Args:
+        tabs: The text is indented with tabs.
+        unit: How many spaces a level of it has.
+        levels: How many spaces a block in it is deeper than what opens it, where that varies.
+        asked_unit: How many spaces a level has in what was asked for, as its blocks show.
+    """
 
     tabs: bool
     unit: int
+    levels: frozenset[int] = frozenset()
+    asked_unit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,14 +179,15 @@ def _shifted(
 def _in_units(known: Mapping[str, str], asked: Sequence[str], style: Style) -> Reindent | None:
     """Return the rule for levels of another width, if the lines found are all of one level.
 
-    Then both a shift and another width explain them; what tells is how far the levels of
-    the text that was asked for are apart.
+    Then both a shift and another width explain them. It is a shift, unless blocks in the text
+    that was asked for have levels of a width that the other text does not have.
     """
-    widths = {len(each) for each in asked}
-    step = gcd(*(width - min(widths) for width in widths))
-    scale = Fraction(style.unit, step or style.unit)
-    same = any("\t" in each for each in (*asked, *known.values())) or scale == 1
-    if same or any(len(each) * scale != len(there) for each, there in known.items()):
+    unit = style.asked_unit
+    if unit is None or unit == style.unit or unit in style.levels:
+        return None
+    scale = Fraction(style.unit, unit)
+    has_tabs = any("\t" in each for each in (*asked, *known.values()))
+    if has_tabs or any(len(each) * scale != len(there) for each, there in known.items()):
         return None
     return Reindent(known, 1, scale, Fraction(0), tabs=False)
 

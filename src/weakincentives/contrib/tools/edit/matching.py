@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, compress, islice
+from math import gcd
 
-from weakincentives.contrib.tools.edit.document import BLANKS, Document, unified
+from weakincentives.contrib.tools.edit.document import BLANKS, Document, block_steps, unified
 from weakincentives.contrib.tools.edit.edits import EditError, Grade
 from weakincentives.contrib.tools.edit.indentation import Reindent, Style, reindent_between
 from weakincentives.contrib.tools.edit.lookalikes import indent_of, plain, position_in
@@ -231,7 +232,7 @@ def _by_content(document: Document, wanted: Wanted, reduction: _Reduction) -> It
     keys = [line.lstrip(" \t").rstrip(BLANKS) for line in map(reduction.of, wanted.lines)]
     indents = [indent_of(line) for line in wanted.lines]
     new = [indent_of(line) for line in unified(wanted.new).split("\n") if line.strip(BLANKS)]
-    style = Style(document.indents_with_tabs, document.indent_unit)
+    style = _style(document, wanted)
     for count, first in enumerate(view.runs(keys)):
         if count * len(keys) > _MAX_COMPARED:
             raise EditError(
@@ -243,6 +244,16 @@ def _by_content(document: Document, wanted: Wanted, reduction: _Reduction) -> It
         reindent = reindent_between(pairs, new, style)
         if reindent is not None:
             yield Match(document.starts[first], _end(document, wanted, first), reindent)
+
+
+def _style(document: Document, wanted: Wanted) -> Style:
+    steps = [*block_steps(wanted.lines), *block_steps(unified(wanted.new).split("\n"))]
+    return Style(
+        document.indents_with_tabs,
+        document.indent_unit,
+        document.level_widths,
+        gcd(*steps) if gcd(*steps) in steps else None,
+    )
 
 
 def _end(document: Document, wanted: Wanted, first: int) -> int:
