@@ -367,3 +367,22 @@ def test_what_a_shell_changed_is_looked_for_once_and_not_at_all_if_it_failed(tmp
         assert (fs.looks, bench.fs.list()) == (0, ())
         executor.execute(ToolCall("shell", {"paths": ["a", "b"]}))
         assert (fs.looks, bench.invoked.paths) == (1, ("a", "b"))
+
+
+def test_a_tool_is_called_by_its_other_names_too():
+    def note(params: Note, *, context: ToolContext) -> ToolResult[str]:
+        return ToolResult(f"noted {params.text}", "")
+
+    def other(params: Note, *, context: ToolContext) -> ToolResult[str]:
+        return ToolResult("other", "")
+
+    tools = (
+        Tool("note", "Take a note.", note, other_names=("remark", "other")),
+        Tool("other", "Do something else.", other),
+    )
+    executor = ToolExecutor(tools, context=ToolContext(None, None, None, Session()))
+    assert executor.execute(ToolCall("remark", '{"text": "x"}')).text == "noted x"
+    # a tool that is offered under the name comes first
+    assert executor.execute(ToolCall("other", '{"text": "x"}')).text == "other"
+    refused = executor.execute(ToolCall("gone", "{}")).text
+    assert refused == "There is no tool 'gone'; available are: note, other"

@@ -397,3 +397,48 @@ def test_a_result_is_shown_as_message_and_value(result: ToolResult[Any], text: s
 def test_success_and_failure_have_short_forms():
     assert ToolResult.ok(Point(1, 2), "there") == ToolResult("there", Point(1, 2))
     assert not ToolResult.error("no").success
+
+
+@dataclass(frozen=True)
+class SearchMany:
+    """Look for several texts.
+
+    Args:
+        patterns: What to look for.
+        limit: How many matches to return.
+    """
+
+    patterns: tuple[str, ...]
+    limit: int = 10
+
+
+def test_parameters_may_have_another_shape_that_is_not_shown():
+    tool = make(other_params=SearchMany)
+    assert tool.schema == make().schema
+    assert tool.parse({"pattern": "x", "limit": 3}) == Search("x", 3)
+    assert tool.parse('{"patterns": ["x", "y"]}') == SearchMany(("x", "y"))
+    assert tool.parse({"patterns": "x", "limit": "3"}) == SearchMany(("x",), 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"patterns": 5}, "patterns"),
+        ({"pattern": 5}, "pattern'"),
+        ({"limit": 3}, "Missing field 'pattern'"),
+        ("[]", "object"),
+        ("{", ""),
+    ],
+)
+def test_an_error_is_about_the_shape_that_was_meant(arguments: Any, message: str):
+    with pytest.raises(ToolValidationError, match="Invalid arguments for search") as caught:
+        make(other_params=SearchMany).parse(arguments)
+    assert message in str(caught.value)
+
+
+def test_names_that_are_not_offered_are_checked():
+    assert make(other_names=["find", "seek"]).other_names == ("find", "seek")
+    with pytest.raises(PromptError, match="Tool name must be"):
+        make(other_names=["not a name"])
+    with pytest.raises(PromptError, match="stands for no field"):
+        make(aliases={"query": "pattern"}, other_params=Found)

@@ -85,6 +85,10 @@ class ToolExecutor:
             if tool.name in self._tools:
                 raise PromptError(f"Two tools have one name: {tool.name!r}")
             self._tools[tool.name] = tool
+        self._names = tuple(sorted(self._tools))
+        for tool in tuple(self._tools.values()):
+            for name in tool.other_names:
+                self._tools.setdefault(name, tool)
         self._context = context
         self._policies = tuple(policies)
         self._needs_diff = any(policy.needs_diff for policy in policies)
@@ -216,7 +220,7 @@ class ToolExecutor:
         return result
 
     def _unknown(self, name: str) -> str:
-        known = ", ".join(sorted(self._tools)) or "none"
+        known = ", ".join(self._names) or "none"
         return f"There is no tool {name!r}; available are: {known}"
 
     def _bounded(self, text: str) -> str:

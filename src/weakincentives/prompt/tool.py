@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, is_dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Generic, Protocol, TypeVar, get_type_hints
+from typing import Any, Generic, Protocol, TypeVar, cast, get_type_hints
 
 from weakincentives.errors import ToolValidationError
 from weakincentives.prompt.access import ToolAccess
@@ -68,6 +68,9 @@ class Tool(Generic[P, R]):
             it in its metadata: `field(metadata={"name": "-i"})`.
         access: Says which files a call is about, for policies; if it does not, fields that
             are named as paths usually are tell.
+        other_names: Names that models also call it by; they are not offered.
+        other_params: A dataclass that the parameters may be instead, as models know them from
+            elsewhere; the schema does not show it.
     """
 
     name: str
@@ -82,24 +85,30 @@ class Tool(Generic[P, R]):
     # a mapping has no hash
     aliases: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     access: "Callable[[P, ToolContext], ToolAccess] | None" = None
+    other_names: Sequence[str] = ()
+    other_params: type[Any] | None = None
     _params: type[Any] | None = field(init=False, repr=False, compare=False)
     _renaming: Renaming = field(init=False, repr=False, compare=False)
+    _shapes: Sequence[tuple[type[Any], Renaming]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Find out what the parameters are, and refuse what cannot be a tool."""
-        if not _NAME.fullmatch(self.name):
-            raise PromptError(
-                f"Tool name must be 1 to 64 letters, digits, '_' or '-': {self.name!r}"
-            )
+        for name in (self.name, *self.other_names):
+            if not _NAME.fullmatch(name):
+                raise PromptError(
+                    f"Tool name must be 1 to 64 letters, digits, '_' or '-': {name!r}"
+                )
         text = self.description.strip()
         if not text or len(text) > _MAX_DESCRIPTION:
             raise PromptError(
                 f"Tool description must have 1 to {_MAX_DESCRIPTION} characters: {self.name!r}"
             )
         object.__setattr__(self, "examples", tuple(self.examples))
+        object.__setattr__(self, "other_names", tuple(self.other_names))
         object.__setattr__(self, "aliases", MappingProxyType(dict(self.aliases)))
         object.__setattr__(self, "_params", self.params_type or _params_of(self))
         object.__setattr__(self, "_renaming", renaming(self._params, self.aliases, self.name))
+        object.__setattr__(self, "_shapes", _shapes_of(self, self._params, self._renaming))
         for example in self.examples:
             if self._params is None or not isinstance(example.input, self._params):
                 raise PromptError(
@@ -122,38 +131,22 @@ class Tool(Generic[P, R]):
         Raises:
             ToolValidationError: They are not what the schema says; the message says where.
         """
-        try:
-            return self._parse_strictly(arguments)
-        except SerdeError as error:
+        if not self._shapes:
+            return self._parse_nothing(arguments)
+        problems: list[tuple[int, str, SerdeError]] = []
+        for kind, names in self._shapes:
             try:
-                return self._parse_slips(arguments)
-            except SerdeError:
-                told = self._renaming.told(str(error))
-            raise ToolValidationError(f"Invalid arguments for {self.name}: {told}") from error
+                return _parse(arguments, kind, names)
+            except SerdeError as error:
+                unknown = _given_names(arguments, names) - names.fields
+                problems.append((len(unknown), names.told(str(error)), error))
+        # the shape that knows more of what was given is the one that was meant
+        _, told, cause = min(problems, key=lambda problem: problem[0])
+        raise ToolValidationError(f"Invalid arguments for {self.name}: {told}") from cause
 
     def with_description(self, description: str) -> "Tool[P, R]":
         """Return the same tool with another description."""
         return replace(self, description=description)
-
-    def _parse_strictly(self, arguments: Mapping[str, object] | str | bytes) -> Any:
-        if self._params is None:
-            return self._parse_nothing(arguments)
-        if not isinstance(arguments, str | bytes):
-            given = arguments
-        elif self._renaming.is_needed:
-            given = decode(arguments or b"{}", object)
-        else:
-            return decode(arguments or b"{}", self._params)
-        return convert(self._renaming.apply(given), self._params)
-
-    def _parse_slips(self, arguments: Mapping[str, object] | str | bytes) -> Any:
-        if self._params is None:
-            return self._parse_nothing(arguments)
-        is_text = isinstance(arguments, str | bytes)
-        given = decode(arguments or b"{}", object) if is_text else arguments
-        understood = meant(self._renaming.apply(given), self._params)
-        # once more: what was inside a text has names too
-        return convert(self._renaming.apply(understood), self._params, lax=True)
 
     def _parse_nothing(self, arguments: Mapping[str, object] | str | bytes) -> Any:
         if isinstance(arguments, str | bytes):
@@ -163,6 +156,57 @@ class Tool(Generic[P, R]):
                 f"Invalid arguments for {self.name}: it takes none, but got {sorted(arguments)}"
             )
         return None
+
+
+def _shapes_of(
+    tool: Tool[Any, Any], params: type[Any] | None, names: Renaming
+) -> Sequence[tuple[type[Any], Renaming]]:
+    """Return the dataclasses that parameters may be, and what is called otherwise in them."""
+    other = tool.other_params
+    more = [] if other is None else [(other, renaming(other, tool.aliases, tool.name))]
+    return more if params is None else [(params, names), *more]
+
+
+_Arguments = Mapping[str, object] | str | bytes
+
+
+def _parse(arguments: _Arguments, kind: type[Any], names: Renaming) -> Any:
+    """Return the arguments of a call as a dataclass; slips are understood."""
+    try:
+        return _parse_strictly(arguments, kind, names)
+    except SerdeError as error:
+        try:
+            return _parse_slips(arguments, kind, names)
+        except SerdeError:
+            raise error from None
+
+
+def _parse_strictly(arguments: _Arguments, kind: type[Any], names: Renaming) -> Any:
+    if not isinstance(arguments, str | bytes):
+        given = arguments
+    elif names.is_needed:
+        given = decode(arguments or b"{}", object)
+    else:
+        return decode(arguments or b"{}", kind)
+    return convert(names.apply(given), kind)
+
+
+def _parse_slips(arguments: _Arguments, kind: type[Any], names: Renaming) -> Any:
+    is_text = isinstance(arguments, str | bytes)
+    given = decode(arguments or b"{}", object) if is_text else arguments
+    understood = meant(names.apply(given), kind)
+    # once more: what was inside a text has names too
+    return convert(names.apply(understood), kind, lax=True)
+
+
+def _given_names(arguments: _Arguments, names: Renaming) -> set[str]:
+    """Return the names of the fields that arguments have; none if they are no object."""
+    try:
+        is_text = isinstance(arguments, str | bytes)
+        given = names.apply(decode(arguments or b"{}", object) if is_text else arguments)
+    except SerdeError:
+        return set()
+    return set(cast("Mapping[str, object]", given)) if isinstance(given, Mapping) else set()
 
 
 def _params_of(tool: Tool[Any, Any]) -> type[Any] | None:

@@ -12,6 +12,7 @@ from weakincentives.contrib.tools import requests
 from weakincentives.contrib.tools.dialects import DIALECTS, DialectName, dialect_for
 from weakincentives.contrib.tools.requests import (
     ApplyPatchParams,
+    CountedEditParams,
     EditFileParams,
     GlobParams,
     GrepParams,
@@ -245,6 +246,13 @@ any_request = st.one_of(
     st.builds(MkdirParams, paths),
     st.builds(StatParams, paths),
     st.builds(TreeParams, paths, st.sampled_from([(), ("*.pyc", "build")])),
+    st.builds(
+        TreeParams,
+        paths,
+        depth=st.integers(1, 9),
+        offset=st.integers(0, 9),
+        limit=st.none() | st.integers(1, 9),
+    ),
     st.builds(ReadManyParams, st.lists(paths).map(tuple)),
     st.builds(WorkspaceParams),
 )
@@ -462,9 +470,29 @@ def test_a_dialect_does_not_say_what_its_tools_cannot_do(dialect: DialectName, r
             {"file_path": "a", "instruction": "why", "old_string": "b", "new_string": "c"},
             EditFileParams("a", "b", "c"),
         ),
+        (
+            "gemini",
+            "replace",
+            {"path": "a", "old_str": "b", "new_str": "c", "expected_replacements": "3"},
+            CountedEditParams("a", "b", "c", 3),
+        ),
+        (
+            "claude",
+            "Edit",
+            {"file_path": "a", "edits": [{"old_str": "b", "new_str": "c", "replace_all": True}]},
+            EditFileParams("a", edits=(TextEdit("b", "c", True),)),
+        ),
         ("openai", "apply_patch", {"patch": "x"}, ApplyPatchParams("x")),
         ("openai", "read_file", {"file_path": "a", "offset": 3}, ReadFileParams("a", 2)),
-        ("openai", "list_dir", {"dir_path": "a", "offset": 3}, LsParams("a", offset=2)),
+        ("openai", "list_dir", {"dir_path": "a"}, TreeParams("a", depth=2)),
+        ("openai", "list_dir", {"dir_path": "a", "offset": 3}, TreeParams("a", (), 2, 2)),
+        ("openai", "list_dir", {"path": "a", "offset": 3, "depth": 1}, LsParams("a", offset=2)),
+        (
+            "openai",
+            "list_dir",
+            {"dir_path": "a", "offset": 1, "limit": 25, "depth": 3},
+            TreeParams("a", depth=3, limit=25),
+        ),
         (
             "mcp",
             "read_text_file",

@@ -201,3 +201,46 @@ def test_the_workspace_says_where_it_is(fs: Filesystem):
 def test_a_workspace_that_cannot_be_changed_says_so():
     fs = InMemoryFilesystem(read_only=True)
     assert ask(fs, WorkspaceParams()).message.endswith("\nIt can be read and not changed.")
+
+
+def test_some_levels_of_a_directory_are_shown(fs: Filesystem):
+    fs.write("src/a/deep/x.py", "")
+    fs.write("src/a/b.py", "")
+    fs.write("src/z.py", "")
+    two = "src: 1 directory, 1 file\na/\n  deep/\n  b.py (0 bytes)\nz.py (0 bytes)"
+    assert ask(fs, TreeParams("src", depth=2)).message == two
+    assert "    x.py" in ask(fs, TreeParams("src", depth=3)).message
+    one = ask(fs, TreeParams("src", depth=1)).message
+    assert one == "src: 1 directory, 1 file\na/\nz.py (0 bytes)" == ask(fs, LsParams("src")).message
+
+
+def test_the_levels_of_a_directory_are_shown_in_pages_that_go_on(fs: Filesystem):
+    for number in range(30):
+        fs.write(f"{number % 5}/{number:02}.txt", "")
+    whole = ask(fs, TreeParams(depth=2)).value.lines
+    pages = [ask(fs, TreeParams(depth=2, offset=at, limit=7)).value for at in range(0, 35, 7)]
+    assert [line for page in pages for line in page.lines] == list(whole)
+    assert [page.truncated for page in pages] == [True, True, True, True, False]
+    bounded = ask(fs, TreeParams(depth=2, limit=1_000), max_entries=10)
+    assert len(bounded.value.lines) == 10
+    assert "10 entries are shown, and there are more" in bounded.message
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        TreeParams(depth=0),
+        TreeParams(depth=1, limit=0),
+        TreeParams(depth=2, offset=-1),
+        TreeParams(depth=2, offset=9),
+    ],
+)
+def test_levels_that_cannot_be_shown_are_refused(fs: Filesystem, request_: TreeParams):
+    fs.write("a", "")
+    refusal(fs, request_, ToolValidationError)
+
+
+def test_an_empty_directory_has_no_levels(fs: Filesystem):
+    fs.mkdir("void")
+    assert ask(fs, TreeParams("void", depth=2)).message == "void is an empty directory"
+    refusal(fs, TreeParams("gone", depth=2), FileNotFoundError)

@@ -6,6 +6,7 @@ from contextlib import suppress
 from weakincentives.contrib.tools.patch import PatchError, patched_paths
 from weakincentives.contrib.tools.requests import (
     ApplyPatchParams,
+    CountedEditParams,
     EditFileParams,
     GlobParams,
     GrepParams,
@@ -45,7 +46,7 @@ def access_of(request: object, resolve: Callable[[str], str]) -> ToolAccess:
 
 def _written(request: object) -> tuple[str, ...]:
     match request:
-        case WriteFileParams() | EditFileParams() | InsertTextParams():
+        case WriteFileParams() | EditFileParams() | CountedEditParams() | InsertTextParams():
             return (request.file_path,)
         case ApplyPatchParams(patch=patch):
             with suppress(PatchError):

@@ -108,6 +108,23 @@ class EditFileParams:
 
 
 @dataclass(frozen=True, slots=True)
+class CountedEditParams:
+    """Replace text in a file everywhere, if it is there as often as expected.
+
+    Args:
+        file_path: The file.
+        old_string: The text to replace, as it is in the file, without line numbers.
+        new_string: The text to put in its place.
+        expected: How many times it must be there.
+    """
+
+    file_path: str
+    old_string: str
+    new_string: str
+    expected: int
+
+
+@dataclass(frozen=True, slots=True)
 class GlobParams:
     """Find files by name.
 
@@ -246,10 +263,17 @@ class TreeParams:
     Args:
         path: The directory.
         exclude: Patterns of names to leave out.
+        depth: How many levels to show, 1 for the directory alone; as many as there is room for
+            if left out.
+        offset: How many entries to skip; counts from 0. Only where depth is given.
+        limit: How many entries to return at most. Only where depth is given.
     """
 
     path: str = "."
     exclude: tuple[str, ...] = ()
+    depth: int | None = None
+    offset: int = 0
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +297,7 @@ Request: TypeAlias = (
     | ReadFileParams
     | WriteFileParams
     | EditFileParams
+    | CountedEditParams
     | GlobParams
     | GrepParams
     | RmParams

@@ -37,6 +37,8 @@ class Phrase(Generic[P]):
         read_only: It changes nothing.
         outside: It changes files past the workspace's methods.
         unless: Requests that make it needless where they are carried out.
+        other_names: Names that models also call it by; they are not offered.
+        other_params: A dataclass that its parameters may be instead; it is not offered.
     """
 
     name: str
@@ -51,6 +53,8 @@ class Phrase(Generic[P]):
     read_only: bool = False
     outside: bool = False
     unless: tuple[type[Any], ...] = ()
+    other_names: tuple[str, ...] = ()
+    other_params: type[Any] | None = None
 
     def arguments(self, request: Any) -> Mapping[str, object] | None:
         """Return the arguments that say a request; None if it cannot be said."""

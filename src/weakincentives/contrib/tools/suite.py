@@ -96,6 +96,8 @@ def _tool(handler: _Handler) -> Tool[Any, Any]:
         outside=phrase.outside,
         aliases=phrase.aliases,
         access=handler.access,
+        other_names=phrase.other_names,
+        other_params=phrase.other_params,
     )
 
 

@@ -7,6 +7,7 @@ from weakincentives.contrib.tools.dialects.claude_calls import (
     Edit,
     Glob,
     Grep,
+    MultiEdit,
     Read,
     Write,
     edit,
@@ -111,6 +112,8 @@ CLAUDE: tuple[Phrase[Any], ...] = (
         understand=edit,
         spell=say_edit,
         aliases={**_FILE_PATH, **EDIT_ALIASES},
+        other_names=("MultiEdit",),
+        other_params=MultiEdit,
     ),
     Phrase(
         name="Glob",

@@ -17,6 +17,7 @@ from weakincentives.contrib.tools.requests import (
     GrepParams,
     LsParams,
     ReadFileParams,
+    TextEdit,
     WriteFileParams,
 )
 from weakincentives.errors import ToolValidationError
@@ -64,6 +65,25 @@ class Edit:
     file_path: str
     old_string: str
     new_string: str
+    replace_all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MultiEdit:
+    """Replace several texts in a file.
+
+    Args:
+        file_path: The file.
+        edits: The replacements, made in this order, all or none.
+        old_string: The text to replace, instead of edits.
+        new_string: The text to put in its place.
+        replace_all: Replace everything everywhere.
+    """
+
+    file_path: str
+    edits: tuple[TextEdit, ...]
+    old_string: str | None = None
+    new_string: str | None = None
     replace_all: bool = False
 
 
@@ -147,10 +167,14 @@ def say_write(request: WriteFileParams) -> Write | None:
     return Write(request.file_path, request.content) if is_whole_text(request) else None
 
 
-def edit(params: Edit, bench: object) -> EditFileParams:
-    """Return the request for one replacement."""
+def edit(params: Edit | MultiEdit, bench: object) -> EditFileParams:
+    """Return the request for one replacement, or for several."""
     return EditFileParams(
-        params.file_path, params.old_string, params.new_string, params.replace_all
+        params.file_path,
+        params.old_string,
+        params.new_string,
+        params.replace_all,
+        params.edits if isinstance(params, MultiEdit) else (),
     )
 
 

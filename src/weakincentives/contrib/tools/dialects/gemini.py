@@ -3,6 +3,7 @@
 from typing import Any
 
 from weakincentives.contrib.tools.dialects.gemini_calls import (
+    CountedReplaceCall,
     DeleteCall,
     GlobCall,
     GrepCall,
@@ -125,6 +126,7 @@ GEMINI: tuple[Phrase[Any], ...] = (
         understand=replace,
         spell=say_replace,
         aliases={**_FILE_PATH, **EDIT_ALIASES, "replace_all": "allow_multiple"},
+        other_params=CountedReplaceCall,
     ),
     Phrase(
         name="glob",
@@ -145,6 +147,7 @@ GEMINI: tuple[Phrase[Any], ...] = (
         spell=say_grep,
         aliases={**_DIR_PATH, "include": "include_pattern"},
         read_only=True,
+        other_names=("search_file_content",),
     ),
     Phrase(
         name="delete_file",

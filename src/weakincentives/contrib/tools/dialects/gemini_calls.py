@@ -11,6 +11,7 @@ from weakincentives.contrib.tools.dialects.spelling import (
     says_only,
 )
 from weakincentives.contrib.tools.requests import (
+    CountedEditParams,
     EditFileParams,
     GlobParams,
     GrepParams,
@@ -63,6 +64,27 @@ class ReplaceCall:
     file_path: str
     old_string: str
     new_string: str
+    instruction: str | None = None
+    allow_multiple: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CountedReplaceCall:
+    """Replace text in a file as often as it is said to be there.
+
+    Args:
+        file_path: The file.
+        old_string: The text to replace, as it is in the file, without line numbers.
+        new_string: The text to put in its place.
+        expected_replacements: How many times it must be there; it is replaced everywhere.
+        instruction: What the change is for, in a sentence.
+        allow_multiple: As expected_replacements says; it is not needed.
+    """
+
+    file_path: str
+    old_string: str
+    new_string: str
+    expected_replacements: int
     instruction: str | None = None
     allow_multiple: bool = False
 
@@ -158,8 +180,14 @@ def say_write(request: WriteFileParams) -> WriteCall | None:
     return WriteCall(request.file_path, request.content) if is_whole_text(request) else None
 
 
-def replace(params: ReplaceCall, bench: object) -> EditFileParams:
+def replace(
+    params: ReplaceCall | CountedReplaceCall, bench: object
+) -> EditFileParams | CountedEditParams:
     """Return the request for one replacement."""
+    if isinstance(params, CountedReplaceCall):
+        return CountedEditParams(
+            params.file_path, params.old_string, params.new_string, params.expected_replacements
+        )
     return EditFileParams(
         params.file_path, params.old_string, params.new_string, params.allow_multiple
     )

@@ -17,6 +17,7 @@ from weakincentives.contrib.tools.dialects.mcp_calls import (
     say_read_media,
     say_read_text,
     say_search,
+    say_tree,
     say_write,
     search,
     write,
@@ -204,7 +205,7 @@ _FINDING: tuple[Phrase[Any], ...] = (
         params=TreeCall,
         says=(TreeParams,),
         understand=lambda params, bench: TreeParams(params.path, params.exclude),
-        spell=lambda request: TreeCall(request.path, request.exclude),
+        spell=say_tree,
         read_only=True,
     ),
     Phrase(

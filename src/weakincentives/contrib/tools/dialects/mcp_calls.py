@@ -17,6 +17,7 @@ from weakincentives.contrib.tools.requests import (
     GlobParams,
     ReadFileParams,
     TextEdit,
+    TreeParams,
     WriteFileParams,
 )
 from weakincentives.contrib.tools.workbench import Workbench
@@ -203,6 +204,13 @@ def say_search(request: GlobParams) -> SearchCall | None:
     if request.head_limit is not None:
         return None
     return SearchCall(request.path, request.pattern, request.exclude)
+
+
+def say_tree(request: TreeParams) -> TreeCall | None:
+    """Return the call that shows all that is below a directory."""
+    if not says_only(request, "path", "exclude"):
+        return None
+    return TreeCall(request.path, request.exclude)
 
 
 def _lines(bench: Workbench, path: str) -> int:

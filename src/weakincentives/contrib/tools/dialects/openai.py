@@ -17,6 +17,7 @@ from weakincentives.contrib.tools.requests import (
     MoveParams,
     ReadFileParams,
     RmParams,
+    TreeParams,
     WriteFileParams,
 )
 from weakincentives.contrib.tools.shell.requests import BashParams
@@ -56,10 +57,14 @@ class ListCall:
     Args:
         dir_path: The directory; "." is the top of the workspace.
         offset: The entry to begin with, counted from 1.
+        limit: How many entries to return; 1000 if left out.
+        depth: How many levels to show; 1 for the directory alone.
     """
 
     dir_path: str = "."
     offset: int = 1
+    limit: int | None = None
+    depth: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +115,8 @@ from 1.
 Page through a long file with offset and limit."""
 
 _LIST = """\
-List a directory: directories first, then files with their sizes. It does not go into \
-directories.
+List a directory and what is in its directories, two levels unless depth says otherwise: \
+directories first, then files with their sizes.
 1000 entries are shown at a time; offset, which counts from 1, leads to the others."""
 
 _GREP = """\
@@ -158,12 +163,21 @@ def _read(request: ReadFileParams) -> ReadCall | None:
     return ReadCall(request.file_path, first_line(request) or 1, request.limit)
 
 
-def _lists(params: ListCall, bench: object) -> LsParams:
-    return LsParams(params.dir_path, offset=lines_before(params.offset))
+def _lists(params: ListCall, bench: object) -> LsParams | TreeParams:
+    before = lines_before(params.offset)
+    if params.depth == 1 and params.limit is None:
+        return LsParams(params.dir_path, offset=before)
+    return TreeParams(params.dir_path, depth=params.depth, offset=before, limit=params.limit)
 
 
-def _list(request: LsParams) -> ListCall | None:
-    return ListCall(request.path, request.offset + 1) if not request.exclude else None
+def _list(request: LsParams | TreeParams) -> ListCall | None:
+    if request.exclude:
+        return None
+    if isinstance(request, LsParams):
+        return ListCall(request.path, request.offset + 1, depth=1)
+    if request.depth is None or (request.depth == 1 and request.limit is None):
+        return None
+    return ListCall(request.path, request.offset + 1, request.limit, request.depth)
 
 
 def _greps(params: GrepFilesCall, bench: object) -> GrepParams:
@@ -209,7 +223,7 @@ OPENAI: tuple[Phrase[Any], ...] = (
         name="list_dir",
         description=_LIST,
         params=ListCall,
-        says=(LsParams,),
+        says=(LsParams, TreeParams),
         understand=_lists,
         spell=_list,
         aliases={"path": "dir_path"},

@@ -7,7 +7,7 @@ from weakincentives.contrib.tools.edit.document import BOM, Document
 from weakincentives.contrib.tools.edit.edits import Edit, EditError, EditOutcome, Grade
 from weakincentives.contrib.tools.edit.matching import Found, Wanted, find
 from weakincentives.contrib.tools.edit.pasted import check_new, without_gutters
-from weakincentives.contrib.tools.edit.refusing import ambiguous, not_found
+from weakincentives.contrib.tools.edit.refusing import ambiguous, not_found, unexpected
 from weakincentives.contrib.tools.edit.replacing import replacement
 from weakincentives.contrib.tools.edit.spans import Change, Patchwork
 from weakincentives.contrib.tools.edit.wording import excerpt
@@ -83,6 +83,8 @@ def _step(text: str, edit: Edit, room: int | None, most: int) -> _Step:
         )
     if not edit.replace_all and (found.more or len(found.matches) > 1):
         raise ambiguous(document, wanted, found)
+    if edit.expected not in {None, len(found.matches)}:
+        raise unexpected(document, wanted, found, edit.expected or 0)
     changes = _changes(document, found, wanted, room)
     if all(text[start:end] == new for start, end, new in changes):
         raise EditError(

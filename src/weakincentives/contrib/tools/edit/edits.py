@@ -35,11 +35,13 @@ class Edit:
         old: The text to find; it must be in one place only.
         new: What to put there.
         replace_all: Replace every place instead.
+        expected: How many places there must be for that; any number if omitted.
     """
 
     old: str
     new: str
     replace_all: bool = False
+    expected: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

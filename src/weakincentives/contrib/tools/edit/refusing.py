@@ -60,6 +60,16 @@ def ambiguous(document: Document, wanted: Wanted, found: Found) -> EditError:
     )
 
 
+def unexpected(document: Document, wanted: Wanted, found: Found, expected: int) -> EditError:
+    """Return the error for a text that is in more or fewer places than was expected."""
+    numbers = [document.number_at(match.start) for match in found.matches]
+    return EditError(
+        f"Text to replace was expected {expected} times and found {len(numbers)} times"
+        f"{_OVERLOOKED[found.grade]}, at {lines_named(numbers)}: {excerpt(wanted.old)}\n"
+        "Correct the number, or quote more or less of the text"
+    )
+
+
 def _hint(document: Document, wanted: Wanted) -> str:
     """Return what the likely mistake is, if it can be told."""
     if _leaves_out(document, wanted):

@@ -1,7 +1,7 @@
 """`edit_file`: replace text in a file, and say what was replaced."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from weakincentives.contrib.tools.edit import Edit, EditOutcome, apply_edits
@@ -27,7 +27,7 @@ from weakincentives.contrib.tools.filesystem.texts import (
     refuse_binary,
 )
 from weakincentives.contrib.tools.filesystem.wording import counted, named
-from weakincentives.contrib.tools.requests import EditFileParams
+from weakincentives.contrib.tools.requests import CountedEditParams, EditFileParams
 from weakincentives.contrib.tools.results import EditFileResult, FileChange
 from weakincentives.contrib.tools.workbench import Workbench
 from weakincentives.errors import ToolValidationError
@@ -40,8 +40,26 @@ _NOT_UTF8 = "The file is not UTF-8; what was put in is UTF-8, and all other byte
 
 def edit_file(request: EditFileParams, bench: Workbench) -> ToolResult[EditFileResult]:
     """Replace text in a file; replacing nothing in a file that is missing makes it."""
-    edits = _edits(request)
-    path = bench.path(request.file_path)
+    return _edited(request.file_path, _edits(request), bench, dry_run=request.dry_run)
+
+
+def edit_counted(request: CountedEditParams, bench: Workbench) -> ToolResult[EditFileResult]:
+    """Replace text in all of the places that are expected, or nothing if there are others."""
+    if request.expected < 1:
+        raise ToolValidationError(
+            f"The number of places that are expected must be at least 1: {request.expected}"
+        )
+    is_several = request.expected > 1
+    edit = Edit(
+        request.old_string, request.new_string, is_several, request.expected if is_several else None
+    )
+    return _edited(request.file_path, (edit,), bench)
+
+
+def _edited(
+    file_path: str, edits: Sequence[Edit], bench: Workbench, *, dry_run: bool = False
+) -> ToolResult[EditFileResult]:
+    path = bench.path(file_path)
     for edit in edits:
         refuse_unstorable(edit.new)
     refuse_long(bench, path, sum(len(edit.new) for edit in edits))
@@ -51,7 +69,7 @@ def edit_file(request: EditFileParams, bench: Workbench) -> ToolResult[EditFileR
         # no longer than what can be changed in part again
         lambda text: apply_edits(text, edits, room=max(MAX_TEXT - len(text), 0)),
         may_create=not edits[0].old,
-        dry_run=request.dry_run,
+        dry_run=dry_run,
     )
 
 

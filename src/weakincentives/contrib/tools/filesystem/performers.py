@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from weakincentives.contrib.tools.filesystem.editing import edit_file
+from weakincentives.contrib.tools.filesystem.editing import edit_counted, edit_file
 from weakincentives.contrib.tools.filesystem.finding import glob
 from weakincentives.contrib.tools.filesystem.inserting import insert_text
 from weakincentives.contrib.tools.filesystem.listing import ls, stat, workspace
@@ -16,6 +16,7 @@ from weakincentives.contrib.tools.filesystem.searching import grep
 from weakincentives.contrib.tools.filesystem.writing import write_file
 from weakincentives.contrib.tools.requests import (
     ApplyPatchParams,
+    CountedEditParams,
     EditFileParams,
     GlobParams,
     GrepParams,
@@ -44,6 +45,7 @@ PERFORMERS: Mapping[type[Any], Performer] = {
     ReadManyParams: read_many,
     WriteFileParams: write_file,
     EditFileParams: edit_file,
+    CountedEditParams: edit_counted,
     RmParams: rm,
     ApplyPatchParams: apply_patch,
     InsertTextParams: insert_text,
