@@ -1,6 +1,7 @@
 """What slips into an edit from elsewhere: line numbers of a listing, placeholders for text."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
@@ -21,6 +22,7 @@ _AROUND = " .\u2026[](){}<>:-\u2014"
 _MAX_PLACEHOLDER = 200
 _MAX_ALIKE = 2_500  # pairs of lines of which it is asked whether they are alike
 _LIKE = 0.6
+_LIKE_PLACEHOLDER = 0.8
 _NO_TEXT = {"", "pass", "..."}
 
 _DOTS = re.compile(r"\.{3,}|\u2026")
@@ -147,9 +149,14 @@ def find_placeholder(old: Sequence[str], new: Sequence[str]) -> str | None:
         for number, line in enumerate(new)
         if line.strip() not in known and is_placeholder(line) and not _is_session(new, number)
     }
-    for removed, added in _changes(old, new) if suspects else ():
+    if not suspects:
+        return None
+    # a line that is somewhere else in the new text was moved
+    missing = Counter(map(str.strip, old)) - Counter(map(str.strip, new))
+    for removed, added in _changes(old, new):
         said = [number for number in added if number in suspects]
-        if said and _loses([old[each] for each in removed], [new[each] for each in added], new):
+        gone = [old[number].strip() for number in removed if old[number].strip() in missing]
+        if said and _loses(gone, [new[number].strip() for number in added]):
             return new[said[0]]
     return None
 
@@ -196,14 +203,13 @@ def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[range, ra
     yield from merged
 
 
-def _loses(removed: Sequence[str], added: Sequence[str], new: Sequence[str]) -> bool:
-    """Return whether a removed line is neither elsewhere in the new text nor much like an added."""
-    present = {line.strip() for line in new}
-    gone = [line.strip() for line in removed if line.strip() not in present | _NO_TEXT]
-    if len(gone) * len(added) > _MAX_ALIKE:
+def _loses(gone: Sequence[str], added: Sequence[str]) -> bool:
+    """Return whether a line is gone that is not much like one that was added."""
+    left = list(added)
+    texts = [line for line in gone if line not in _NO_TEXT]
+    if len(texts) * len(left) > _MAX_ALIKE:
         return True
-    left = [line.strip() for line in added]
-    for line in gone:
+    for line in texts:
         like = next((each for each in left if _is_like(line, each)), None)
         if like is None:
             return True
@@ -212,8 +218,9 @@ def _loses(removed: Sequence[str], added: Sequence[str], new: Sequence[str]) -> 
 
 
 def _is_like(line: str, other: str) -> bool:
+    least = _LIKE_PLACEHOLDER if is_placeholder(other) else _LIKE
     compared = SequenceMatcher(None, line, other, autojunk=False)
-    return compared.quick_ratio() >= _LIKE and compared.ratio() >= _LIKE
+    return compared.quick_ratio() >= least and compared.ratio() >= least
 
 
 def _check_numbers(wanted: Wanted) -> None:
