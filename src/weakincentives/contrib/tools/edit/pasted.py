@@ -219,7 +219,7 @@ def _loses(gone: Sequence[str], added: Sequence[str]) -> bool:
 
 def _is_like(line: str, other: str) -> bool:
     least = _LIKE_PLACEHOLDER if is_placeholder(other) else _LIKE
-    compared = SequenceMatcher(None, line, other, autojunk=False)
+    compared = SequenceMatcher(None, line[:_MAX_PLACEHOLDER], other[:_MAX_PLACEHOLDER], False)
     return compared.quick_ratio() >= least and compared.ratio() >= least
 
 
