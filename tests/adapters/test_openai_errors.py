@@ -13,7 +13,6 @@ from tests.adapters.chat_server import (
     never_ends,
     piece,
     reply,
-    serving,
     streams,
 )
 from tests.adapters.openai_server import asked
@@ -213,17 +212,3 @@ def test_an_answer_that_is_too_large_is_not_kept(monkeypatch: pytest.MonkeyPatch
     error = error_of(reply({"choices": "x" * 2000}))
     assert isinstance(error, TransientError)
     assert "longer than 1000 bytes" in str(error)
-
-
-def test_redirects_do_not_take_the_key_elsewhere():
-    with (
-        serving(fails(401)) as other,
-        asked(reply("", 307, location=f"{other.url}/x".replace("127.0.0.1", "localhost"))) as (
-            adapter,
-            _,
-        ),
-        pytest.raises(ProviderError),
-    ):
-        adapter.complete(REQUEST)
-    assert other.requests
-    assert all("authorization" not in each.headers for each in other.requests)

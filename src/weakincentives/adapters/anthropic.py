@@ -5,8 +5,6 @@ only `ANTHROPIC_API_KEY` is read, and only where no key is given; proxies and ce
 those of the machine.
 """
 
-import json
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing
 from typing import Any, TypeAlias, cast
@@ -15,10 +13,11 @@ try:
     import httpx2
     from anthropic import (
         Anthropic,
-        APIConnectionError,
+        AnthropicError,
         APIResponse,
         APIStatusError,
         APITimeoutError,
+        DefaultHttpxClient,
     )
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
@@ -34,20 +33,26 @@ from weakincentives.adapters.exchange import (
     NO_KEY,
     body_pieces,
     check_key,
+    checked_headers,
     checked_url,
+    failure_of,
+    redirect_of,
+    secrets_of,
     shown_url,
+    whole_body,
 )
 from weakincentives.adapters.failures import (
     Endpoint,
     broken_off,
+    not_the_api,
     refusal,
     too_slow,
-    unreachable,
 )
 from weakincentives.adapters.message_answer import MessageAnswer
 from weakincentives.adapters.message_request import message_body
-from weakincentives.adapters.problems import InvalidRequestError, ProviderError
+from weakincentives.adapters.problems import ProviderError
 from weakincentives.adapters.server_events import event_data
+from weakincentives.adapters.transport import bare_url, limit_client, request_time
 
 __all__ = ["AnthropicAdapter"]
 
@@ -57,7 +62,6 @@ _URL = "https://api.anthropic.com"
 _EXAMPLE = "http://localhost:8080"
 _KEY = "ANTHROPIC_API_KEY or api_key"
 _MAX_TOKENS = 32_000  # what every model that is still served can say at once
-_SHOWN = 200
 
 # a failure in the middle of a stream has a name, but no status
 _STATUS: Mapping[str, int] = {
@@ -124,7 +128,7 @@ class AnthropicAdapter(ProviderAdapter):
 
         Raises:
             AuthenticationError: There is no key, or it cannot be one.
-            InvalidRequestError: `base_url` is no URL.
+            InvalidRequestError: `base_url` is no URL, or a header cannot be sent.
             ValueError: `max_tokens` is not more than 0.
         """
         if max_tokens <= 0:
@@ -138,9 +142,12 @@ class AnthropicAdapter(ProviderAdapter):
         # the SDK adds the version to the path, and other SDKs want it in the URL
         given = _URL if base_url is None else base_url.rstrip("/").removesuffix("/v1")
         url = checked_url(given, provider=self.name, example=_EXAMPLE)
-        self._client = _Client(api_key, url, headers or {})
+        sent = checked_headers(headers, provider=self.name)
+        self._client = _Client(api_key, url, sent)
         key = self._client.api_key or ""
-        self._endpoint = Endpoint(self.name, model, shown_url(url), _KEY, key)
+        self._endpoint = Endpoint(
+            self.name, model, shown_url(url), _KEY, key, secrets_of(url, sent)
+        )
         is_elsewhere = url.host != httpx2.URL(_URL).host
         self._pictures = not is_elsewhere if pictures is None else pictures
         if not key and is_elsewhere:
@@ -166,9 +173,12 @@ class AnthropicAdapter(ProviderAdapter):
         answer = MessageAnswer()
         seconds = DEFAULT_TIMEOUT if timeout is None else timeout
         body = self._body(request, stream=on_text is not None)
-        with closing(self._heard(answer, body, seconds)) as texts:
-            for text in texts:
-                if text and on_text is not None:
+        with (
+            request_time(seconds) as ends,
+            closing(self._heard(answer, body, ends, seconds)) as texts,
+        ):
+            for text in wire.whole_characters(texts):
+                if on_text is not None:
                     on_text(text)
         if not answer.has_content:
             raise broken_off(self._endpoint, "there is no content in it")
@@ -196,36 +206,38 @@ class AnthropicAdapter(ProviderAdapter):
         return {**given, **({"stream": True} if stream else {}), "extra_body": extra}
 
     def _heard(
-        self, answer: MessageAnswer, body: Mapping[str, Any], seconds: float
+        self, answer: MessageAnswer, body: Mapping[str, Any], ends: float, seconds: float
     ) -> Generator[str]:
         """Make the request, put the answer together, and yield its text as it arrives."""
-        ends = time.monotonic() + seconds
         ask = cast("_Ask", self._client.messages.with_streaming_response.create)
         try:
             with ask(model=self.model, timeout=seconds, **body) as response:
                 arriving = response.iter_bytes()
                 pieces = body_pieces(arriving, self._endpoint, ends=ends, seconds=seconds)
                 yield from self._read(answer, response, pieces)
-        except (APITimeoutError, httpx2.TimeoutException) as error:
-            raise too_slow(self._endpoint, seconds) from error
+            return
+        except APITimeoutError:
+            failure = too_slow(self._endpoint, seconds)
         except APIStatusError as error:
-            headers = error.response.headers
-            raise self._refused(error.body, status=error.status_code, headers=headers) from error
-        except (APIConnectionError, httpx2.HTTPError) as error:
-            cause = error.__cause__ or error
-            raise unreachable(self._endpoint, f"{type(cause).__name__}: {cause}") from error
+            failure = redirect_of(self._endpoint, error.response) or self._refused(
+                error.body, status=error.status_code, headers=error.response.headers
+            )
+        except (AnthropicError, httpx2.HTTPError, httpx2.StreamError, wire.AnswerError) as error:
+            failure = failure_of(self._endpoint, error, seconds)
+        # not in the handlers: what it follows from would be in its context, and has the key
+        raise failure
 
     def _read(
         self, answer: MessageAnswer, response: APIResponse[Any], pieces: Iterable[bytes]
     ) -> Iterator[str]:
         # a server that does not stream answers as a whole
         if "text/event-stream" not in response.headers.get("content-type", ""):
-            yield answer.add(self._whole(b"".join(pieces).decode("utf-8", "replace")))
+            yield answer.add(self._whole(whole_body(pieces, self._endpoint)))
             return
         for data in event_data(pieces):
             event = wire.json_object(data)
             if event is None:
-                raise broken_off(self._endpoint, f"it is not JSON: {data!r}")
+                raise broken_off(self._endpoint, "it is not JSON", data)
             yield answer.add(self._checked(event))
             if event.get("type") == "message_stop":
                 break
@@ -235,11 +247,7 @@ class AnthropicAdapter(ProviderAdapter):
     def _whole(self, data: str) -> Mapping[str, Any]:
         message = wire.json_object(data)
         if message is None:
-            raise InvalidRequestError(
-                f"What answers for {self.name} at {self._endpoint.url} does not speak the Messages"
-                f" API, check base_url: {data[:_SHOWN]!r}",
-                provider=self.name,
-            )
+            raise not_the_api(self._endpoint, "Messages", data)
         return {"type": "message", **self._checked(message)}
 
     def _checked(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -261,7 +269,7 @@ class AnthropicAdapter(ProviderAdapter):
         said = told.get("message") or error or ""
         return refusal(
             self._endpoint,
-            said if isinstance(said, str) else json.dumps(said),
+            said if isinstance(said, str) else wire.json_text(said),
             status=_STATUS.get(kind) if status is None else status,
             code=kind,
             headers=headers,
@@ -277,7 +285,13 @@ class _Client(Anthropic):
 
     def __init__(self, api_key: str | None, url: httpx2.URL, headers: Mapping[str, str]) -> None:
         # a span for each request is made by whoever asks
-        super().__init__(api_key=api_key, base_url=url, max_retries=0, open_telemetry=False)
+        super().__init__(
+            api_key=api_key,
+            base_url=bare_url(url),
+            max_retries=0,
+            open_telemetry=False,
+            http_client=limit_client(DefaultHttpxClient(), url),
+        )
         self.api_key = (self.api_key or "").strip()
         self.auth_token = None
         self._custom_headers = dict(headers)

@@ -1,7 +1,8 @@
 """Asking a model once: in time, traced, told of, and again if the failure was a passing one."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
+from itertools import chain, count
 from typing import Protocol
 
 from weakincentives.adapters.bounds import Bounds
@@ -188,17 +189,30 @@ class _Heard:
             self._on_text(text)
 
 
-def numbered(completion: Completion, first: int) -> Completion:
-    """Return the completion with an id for every call; some providers send none, or one twice."""
+def numbered(completion: Completion, first: int, used: Iterable[str] = ()) -> Completion:
+    """Return the completion with an id for every call; some providers send none, or one twice.
+
+    Args:
+        completion: What the model answered.
+        first: The number of its first call.
+        used: Ids of earlier calls, which no id that is made up here may be.
+    """
+    taken = {*used, *(call.call_id for call in completion.tool_calls)}
     seen: set[str] = set()
     calls: list[ToolCall] = []
     for number, call in enumerate(completion.tool_calls, first):
-        name = call.call_id
-        if not name or name in seen:
-            call = replace(call, call_id=f"call-{number}")
+        if not call.call_id or call.call_id in seen:
+            call = replace(call, call_id=_free_id(number, taken))
         seen.add(call.call_id)
+        taken.add(call.call_id)
         calls.append(call)
     return replace(completion, tool_calls=tuple(calls))
+
+
+def _free_id(number: int, taken: Container[str]) -> str:
+    plain = f"call-{number}"
+    others = (f"{plain}-{again}" for again in count(2))
+    return next(each for each in chain([plain], others) if each not in taken)
 
 
 def _said(completion: Completion) -> AssistantMessage:

@@ -5,15 +5,18 @@ and what is not understood is left out.
 """
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from weakincentives.adapters import wire
 from weakincentives.adapters.calls import ToolCall
-from weakincentives.adapters.chat_request import CALL_EXTRAS, RETURNED, sendable
+from weakincentives.adapters.chat_request import CALL_EXTRAS, RETURNED
 from weakincentives.adapters.conversation import Completion, StopReason
+from weakincentives.adapters.wire import sendable
 from weakincentives.runtime import TokenUsage
+
+_MOST_CALLS = 1000
 
 _STOP_REASONS: Mapping[str, StopReason] = {
     "stop": "end",
@@ -34,15 +37,18 @@ class _Call:
     extras: dict[str, object] = field(default_factory=dict[str, object])
 
     def add(self, delta: Mapping[str, Any]) -> None:
-        function = _mapping(delta.get("function"))
-        self.call_id = self.call_id or _text(delta.get("id"))
-        self.name = self.name or _text(function.get("name"))
+        function = wire.mapping(delta.get("function"))
+        self.call_id = self.call_id or wire.text(delta.get("id"))
+        self.name = self.name or wire.text(function.get("name"))
         arguments = function.get("arguments")
         if isinstance(arguments, dict | list):  # some servers have read the JSON already
             arguments = json.dumps(arguments)
-        self.arguments.append(_text(arguments))
+        self.arguments.append(wire.text(arguments))
         if "extra_content" in delta:
             self.extras["extra_content"] = delta["extra_content"]
+
+    def call(self, call_id: str) -> ToolCall:
+        return ToolCall(sendable(self.name), sendable("".join(self.arguments)), call_id)
 
 
 class ChatAnswer:
@@ -58,7 +64,8 @@ class ChatAnswer:
         self._refusal: list[str] = []
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
-        self._extras: dict[str, Any] = {}
+        self._kept_texts: dict[str, list[str]] = {}
+        self._kept_lists: dict[str, list[Any]] = {}
         self._finish = ""
         self._usage: Mapping[str, Any] = {}
         self._model = ""
@@ -66,10 +73,10 @@ class ChatAnswer:
 
     def add(self, chunk: Mapping[str, Any]) -> str:
         """Take in what was sent, a whole answer or a piece, and return what text is new."""
-        self._model = _text(chunk.get("model")) or self._model
-        self._response_id = _text(chunk.get("id")) or self._response_id
-        self._usage = _mapping(chunk.get("usage")) or self._usage
-        choices = [_mapping(each) for each in _items(chunk.get("choices"))]
+        self._model = wire.text(chunk.get("model")) or self._model
+        self._response_id = wire.text(chunk.get("id")) or self._response_id
+        self._usage = wire.mapping(chunk.get("usage")) or self._usage
+        choices = [wire.mapping(each) for each in wire.items(chunk.get("choices"))]
         if not choices:
             # after the last piece, and before the first there are filters without tokens
             self.has_ended = self.has_ended or (self.has_choice and bool(chunk.get("usage")))
@@ -78,37 +85,44 @@ class ChatAnswer:
         if choice.get("index"):
             return ""
         self.has_choice = True
-        finish = _text(choice.get("finish_reason"))
+        finish = wire.text(choice.get("finish_reason"))
         self._finish = finish or self._finish
         self.has_ended = self.has_ended or bool(finish)
-        return self._say(_mapping(choice.get("delta")) or _mapping(choice.get("message")))
+        delta = wire.mapping(choice.get("delta"))
+        return self._say(delta or wire.mapping(choice.get("message")), is_whole=not delta)
 
     def completion(self) -> Completion:
         """Return what the model answered."""
         calls = [each for each in self._calls if each.name or any(each.arguments)]
+        ids = wire.distinct([sendable(each.call_id) for each in calls])
         refusal = sendable("".join(self._refusal))
-        extras = {**self._extras}
-        by_call = {each.call_id: each.extras for each in calls if each.extras and each.call_id}
-        if by_call:
-            extras[CALL_EXTRAS] = by_call
         return Completion(
             sendable("".join(self._text)) or refusal,
-            tuple(ToolCall(each.name, "".join(each.arguments), each.call_id) for each in calls),
+            tuple(each.call(call_id) for each, call_id in zip(calls, ids, strict=True)),
             _token_usage(self._usage),
             "refused" if refusal and not calls else self._stop_reason(bool(calls)),
-            extras,
-            self._model or None,
-            self._response_id or None,
+            self._extras(dict(zip(ids, calls, strict=True))),
+            sendable(self._model) or None,
+            sendable(self._response_id) or None,
         )
 
-    def _say(self, message: Mapping[str, Any]) -> str:
+    def _extras(self, calls: Mapping[str, _Call]) -> dict[str, Any]:
+        """Return what goes back with the message."""
+        texts = {name: "".join(kept) for name, kept in self._kept_texts.items()}
+        extras: dict[str, Any] = {**texts, **self._kept_lists}
+        by_call = {name: each.extras for name, each in calls.items() if each.extras and name}
+        if by_call:
+            extras[CALL_EXTRAS] = by_call
+        return wire.sendable_json(extras)
+
+    def _say(self, message: Mapping[str, Any], *, is_whole: bool) -> str:
         text = _content(message.get("content"))
         self._text.append(text)
-        self._refusal.append(_text(message.get("refusal")))
-        for each in _items(message.get("tool_calls")):
-            delta = _mapping(each)
-            self._call(delta).add(delta)
-        legacy = _mapping(message.get("function_call"))
+        self._refusal.append(wire.text(message.get("refusal")))
+        for each in wire.items(message.get("tool_calls")):
+            delta = wire.mapping(each)
+            (self._new_call() if is_whole else self._call(delta)).add(delta)
+        legacy = wire.mapping(message.get("function_call"))
         if legacy:
             self._call({"index": -1}).add({"function": legacy})
         for name in RETURNED:
@@ -117,28 +131,33 @@ class ChatAnswer:
 
     def _call(self, delta: Mapping[str, Any]) -> _Call:
         """Return the call that a piece belongs to; not all servers number them, or rightly so."""
-        index, call_id = delta.get("index"), _text(delta.get("id"))
-        named = bool(_text(_mapping(delta.get("function")).get("name")))
+        index, call_id = delta.get("index"), wire.text(delta.get("id"))
+        name = wire.text(wire.mapping(delta.get("function")).get("name"))
         if isinstance(index, int):
             found = self._by_index.get(index)
         elif call_id:
             found = next((each for each in self._calls if each.call_id == call_id), None)
         else:
-            found = self._calls[-1] if self._calls and not named else None
-        if found is not None and named and call_id and found.call_id not in ("", call_id):
-            found = None  # several calls with one number
-        if found is None:
-            found = _Call()
-            self._calls.append(found)
+            found = self._calls[-1] if self._calls and not name else None
+        if found is not None and name and call_id:
+            is_same = found.call_id in ("", call_id) and found.name in ("", name)
+            found = found if is_same else None  # several calls with one number, or one id
+        found = found or self._new_call()
         if isinstance(index, int):
             self._by_index[index] = found
         return found
 
+    def _new_call(self) -> _Call:
+        if len(self._calls) >= _MOST_CALLS:
+            raise wire.AnswerError(f"it has more than {_MOST_CALLS} tool calls")
+        self._calls.append(_Call())
+        return self._calls[-1]
+
     def _keep(self, name: str, value: object) -> None:
         if isinstance(value, str):
-            self._extras[name] = _text(self._extras.get(name)) + value
+            self._kept_texts.setdefault(name, []).append(value)
         elif isinstance(value, list):
-            self._extras[name] = [*_items(self._extras.get(name)), *cast("list[Any]", value)]
+            self._kept_lists.setdefault(name, []).extend(cast("list[Any]", value))
 
     def _stop_reason(self, has_calls: bool) -> StopReason:
         if has_calls and self._finish in ("", "stop"):
@@ -148,30 +167,18 @@ class ChatAnswer:
 
 def _token_usage(usage: Mapping[str, Any]) -> TokenUsage:
     """Return what an answer cost; some servers count reasoning in the total only."""
-    told, said = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
-    total = _count(usage.get("total_tokens"))
-    details = _mapping(usage.get("prompt_tokens_details"))
-    cached = _count(details.get("cached_tokens")) or _count(usage.get("prompt_cache_hit_tokens"))
+    told, said = wire.count(usage.get("prompt_tokens")), wire.count(usage.get("completion_tokens"))
+    total = wire.count(usage.get("total_tokens"))
+    details = wire.mapping(usage.get("prompt_tokens_details"))
+    cached = wire.count(details.get("cached_tokens")) or wire.count(
+        usage.get("prompt_cache_hit_tokens")
+    )
     return TokenUsage(told, max(said, total - told), cached)
 
 
 def _content(content: object) -> str:
     """Return the text of a message; some servers send it in parts."""
-    parts = _items(content)
-    return _text(content) or "".join(_text(_mapping(each).get("text")) for each in parts)
-
-
-def _count(value: object) -> int:
-    return max(0, int(value)) if isinstance(value, int | float) and math.isfinite(value) else 0
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def _items(value: object) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []
+    parts = wire.items(content)
+    return wire.text(content) or "".join(
+        wire.text(wire.mapping(each).get("text")) for each in parts
+    )

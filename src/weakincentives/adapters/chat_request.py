@@ -14,6 +14,7 @@ from weakincentives.adapters.conversation import (
     ToolDefinition,
     ToolMessage,
 )
+from weakincentives.adapters.wire import sendable, sendable_json
 from weakincentives.prompt import Media
 from weakincentives.serde import encode
 
@@ -25,6 +26,8 @@ RETURNED = ("reasoning_content", "reasoning_details")
 
 CALL_EXTRAS = "call_extras"
 """Where the extras of a message have what servers want back with each call, by its id."""
+
+_KEPT = (*RETURNED, CALL_EXTRAS)
 
 
 def chat_body(
@@ -59,20 +62,11 @@ def chat_body(
     return body
 
 
-def sendable(text: str) -> str:
-    """Return text that UTF-8 can say: halves of a character are joined, or replaced."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
-
-
 def _message(message: Message, *, with_extras: bool) -> dict[str, Any]:
     match message:
         case ToolMessage():
-            content = sendable(message.text)
-            return {"role": "tool", "tool_call_id": message.call_id, "content": content}
+            content, call_id = sendable(message.text), sendable(message.call_id)
+            return {"role": "tool", "tool_call_id": call_id, "content": content}
         case AssistantMessage() if message.tool_calls:
             return _calling(message, message.extras if with_extras else {})
         case _:
@@ -94,7 +88,8 @@ def _with_pictures(
             waiting = []
         made.append(body)
         if isinstance(message, ToolMessage) and message.media:
-            waiting += [{"type": "text", "text": f"From {message.name}, {message.call_id}:"}]
+            whose = sendable(f"From {message.name}, {message.call_id}:")
+            waiting += [{"type": "text", "text": whose}]
             waiting += [_picture(each) for each in message.media]
     return [*made, {"role": "user", "content": waiting}] if waiting else made
 
@@ -106,15 +101,16 @@ def _picture(media: Media) -> dict[str, Any]:
 
 
 def _calling(message: AssistantMessage, extras: Mapping[str, object]) -> dict[str, Any]:
+    extras = sendable_json({name: extras[name] for name in _KEPT if name in extras})
     by_call = cast("Mapping[str, Mapping[str, Any]]", extras.get(CALL_EXTRAS, {}))
     return {
         "role": "assistant",
         "content": sendable(message.text) or None,
         "tool_calls": [
             {
-                "id": call.call_id,
+                "id": sendable(call.call_id),
                 "type": "function",
-                "function": {"name": call.name, "arguments": _arguments(call)},
+                "function": {"name": sendable(call.name), "arguments": _arguments(call)},
                 **by_call.get(call.call_id, {}),
             }
             for call in message.tool_calls

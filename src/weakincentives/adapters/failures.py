@@ -15,9 +15,11 @@ from weakincentives.adapters.problems import (
     ThrottledError,
     TransientError,
 )
+from weakincentives.adapters.redaction import redact, redact_url
 
 _SHOWN = 500
-_LEAST_SECRET = 8
+_SHOWN_DATA = 200
+_LOOKED_AT = 100_000
 _TOO_LONG = re.compile(
     r"context[ _-]?(length|window|size|limit)|maximum context|prompt is too long|too many tokens"
     r"|input is too long|request too large|reduce the length",
@@ -39,6 +41,8 @@ class Endpoint:
     """Where the key is looked for, in words."""
     secret: str = field(default="", repr=False)
     """The key, which is in no sentence."""
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    """What else is in no sentence: passwords, the values of headers."""
 
 
 def refusal(
@@ -61,11 +65,12 @@ def refusal(
         hints: What to do about a request that is refused as it is, by a pattern that what was
             said begins with.
     """
-    kind, advice = _meaning(endpoint, status, f"{code} {said}")
+    said = said[:_LOOKED_AT]
+    kind, advice = _meaning(endpoint, status, f"{code[:_SHOWN]} {said}")
     hint = _hint(hints, said) if kind is InvalidRequestError else ""
     number = "" if status is None else f" (HTTP {status})"
     return kind(
-        f"{endpoint.provider} {advice}{number}: {_shown(endpoint, said)!r}{hint}",
+        f"{endpoint.provider} {advice}{number}: {excerpt(endpoint, said)!r}{hint}",
         provider=endpoint.provider,
         status=status,
         retry_after=None if headers is None else retry_after(headers),
@@ -76,7 +81,7 @@ def unreachable(endpoint: Endpoint, reason: str) -> TransientError:
     """Return the error that a connection is which was not made, or broke."""
     return TransientError(
         f"The connection to {endpoint.provider} at {endpoint.url} failed, check that it is"
-        f" reachable and try again: {_shown(endpoint, reason)}",
+        f" reachable and try again: {excerpt(endpoint, reason)}",
         provider=endpoint.provider,
     )
 
@@ -90,13 +95,39 @@ def too_slow(endpoint: Endpoint, seconds: float) -> TransientError:
     )
 
 
-def broken_off(endpoint: Endpoint, reason: str) -> TransientError:
-    """Return the error that an answer is which cannot be used."""
+def broken_off(endpoint: Endpoint, reason: str, data: str | None = None) -> TransientError:
+    """Return the error that an answer is which cannot be used; `data` is a part of it."""
+    shown = "" if data is None else f": {excerpt(endpoint, data)!r}"
     return TransientError(
         f"{endpoint.provider} model {endpoint.model!r} gave no whole answer, try again:"
-        f" {_shown(endpoint, reason)}",
+        f" {excerpt(endpoint, reason)}{shown}",
         provider=endpoint.provider,
     )
+
+
+def moved(endpoint: Endpoint, status: int, location: str) -> InvalidRequestError:
+    """Return the error that a redirect is which is not followed."""
+    return InvalidRequestError(
+        f"{endpoint.provider} at {endpoint.url} redirects to"
+        f" {excerpt(endpoint, redact_url(location))!r} (HTTP {status}), and neither the key nor"
+        " the conversation is sent on: give that as base_url if it is the right server",
+        provider=endpoint.provider,
+        status=status,
+    )
+
+
+def not_the_api(endpoint: Endpoint, api: str, data: str) -> InvalidRequestError:
+    """Return the error that an answer is which something else has given."""
+    return InvalidRequestError(
+        f"What answers for {endpoint.provider} at {endpoint.url} does not speak the {api} API,"
+        f" check base_url: {excerpt(endpoint, data, most=_SHOWN_DATA)!r}",
+        provider=endpoint.provider,
+    )
+
+
+def excerpt(endpoint: Endpoint, said: str, *, most: int = _SHOWN) -> str:
+    """Return what can be shown of what a provider said: not all, and never a secret."""
+    return redact(said, (endpoint.secret, *endpoint.secrets), most=most)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -125,18 +156,10 @@ def _hint(hints: Sequence[tuple[str, str]], said: str) -> str:
     return next((f"; {what}" for pattern, what in hints if re.match(pattern, said, flags)), "")
 
 
-def _shown(endpoint: Endpoint, said: str) -> str:
-    """Return what can be shown of what a provider said: not all, and never the key."""
-    # local servers take anything for a key, words that are in every sentence too
-    is_secret = len(endpoint.secret) >= _LEAST_SECRET
-    safe = said.replace(endpoint.secret, "***") if is_secret else said
-    return safe if len(safe) <= _SHOWN else f"{safe[:_SHOWN]}..."
-
-
 def _seconds(date: str) -> float | None:
     try:
         return parsedate_to_datetime(date).timestamp()
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, OSError, TypeError):
         return None
 
 

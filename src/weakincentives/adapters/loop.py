@@ -142,7 +142,8 @@ class Run(Generic[OutputT]):
             self._bounds.tokens_left(self._options.max_tokens),
             self._options.temperature,
         )
-        completion = numbered(self._questions.ask(request), len(self._outcomes) + 1)
+        earlier = [each.call_id for each in self._messages if isinstance(each, ToolMessage)]
+        completion = numbered(self._questions.ask(request), len(self._outcomes) + 1, earlier)
         self._last = completion
         self._steps += 1
         self._usage += completion.usage

@@ -7,9 +7,9 @@ from typing import Any
 
 from weakincentives.adapters import wire
 from weakincentives.adapters.calls import ToolCall
-from weakincentives.adapters.chat_request import sendable
 from weakincentives.adapters.conversation import Completion, StopReason
 from weakincentives.adapters.message_request import CONTENT
+from weakincentives.adapters.wire import sendable
 from weakincentives.runtime import TokenUsage
 
 _STOP_REASONS: Mapping[str, StopReason] = {
@@ -21,6 +21,8 @@ _STOP_REASONS: Mapping[str, StopReason] = {
     "pause_turn": "paused",
     "refusal": "refused",
 }
+_MOST_BLOCKS = 10_000
+_CALLED = ("id", "input", "name")
 # where the pieces of a block go, by the kind of the piece: its kind of block, and its field
 _PIECES: Mapping[str, tuple[str, str, str]] = {
     "text_delta": ("text", "text", "text"),
@@ -36,6 +38,7 @@ class _Block:
 
     start: dict[str, Any]
     pieces: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    citations: list[Any] = field(default_factory=list[Any])
 
     @property
     def type(self) -> str:
@@ -49,8 +52,7 @@ class _Block:
         """Take in a piece, and return what text is new."""
         kind = wire.text(delta.get("type"))
         if kind == "citations_delta":
-            cited = wire.items(self.start.get("citations"))
-            self.start["citations"] = [*cited, delta.get("citation")]
+            self.citations.append(delta.get("citation"))
         if kind not in _PIECES:
             return ""
         _, source, target = _PIECES[kind]
@@ -58,23 +60,25 @@ class _Block:
         self.pieces.setdefault(target, []).append(piece)
         return piece if kind == "text_delta" else ""
 
-    def call(self, *, is_cut: bool) -> ToolCall:
+    def call(self, call_id: str, *, is_cut: bool) -> ToolCall:
         """Return the tool call that it is; arguments that were cut off are no JSON."""
         given = self._joined("input")
         if not given:
             given = json.dumps(self.start.get("input") or {}, ensure_ascii=False)
             given = given.removesuffix("}") if is_cut else given
-        name, call_id = (wire.text(self.start.get(each)) for each in ("name", "id"))
-        return ToolCall(name, sendable(given), call_id)
+        return ToolCall(sendable(wire.text(self.start.get("name"))), sendable(given), call_id)
 
-    def kept(self) -> dict[str, Any]:
+    def kept(self, call_id: str | None) -> dict[str, Any]:
         """Return what goes back with the message; of a tool call not what the call says."""
-        if self.type == "tool_use":
-            return {
-                name: each for name, each in self.start.items() if name not in ("input", "name")
-            }
-        told = {name: self._joined(name) for name in self.pieces}
-        return self.start | told | ({"text": sendable(self.text)} if self.type == "text" else {})
+        if call_id is not None:
+            rest = {name: each for name, each in self.start.items() if name not in _CALLED}
+            return wire.sendable_json({**rest, "id": call_id})
+        told: dict[str, Any] = {name: self._joined(name) for name in self.pieces}
+        if self.type == "text":
+            told["text"] = self.text
+        if self.citations:
+            told["citations"] = [*wire.items(self.start.get("citations")), *self.citations]
+        return wire.sendable_json(self.start | told)
 
     def _joined(self, name: str) -> str:
         return wire.text(self.start.get(name)) + "".join(self.pieces.get(name, ()))
@@ -89,7 +93,8 @@ class MessageAnswer:
         """Whether there is an answer at all."""
         self.has_ended = False
         """Whether the server said that this is all."""
-        self._blocks: dict[object, _Block] = {}
+        self._blocks: list[_Block] = []
+        self._by_index: dict[str, _Block] = {}
         self._stop = ""
         self._explanation = ""
         self._usage: dict[str, int] = {}
@@ -117,22 +122,21 @@ class MessageAnswer:
 
     def completion(self) -> Completion:
         """Return what the model answered."""
-        blocks = list(self._blocks.values())
+        blocks = self._blocks
+        used = [each for each in blocks if each.type == "tool_use"]
+        given = wire.distinct([sendable(wire.text(each.start.get("id"))) for each in used])
+        ids = {id(each): call_id for each, call_id in zip(used, given, strict=True)}
         is_cut = _STOP_REASONS.get(self._stop) == "length"
-        calls = tuple(
-            each.call(is_cut=is_cut and each is blocks[-1])
-            for each in blocks
-            if each.type == "tool_use"
-        )
-        said = "".join(sendable(each.text) for each in blocks)
         return Completion(
-            said or self._explanation,
-            calls,
+            "".join(sendable(each.text) for each in blocks) or sendable(self._explanation),
+            tuple(each.call(ids[id(each)], is_cut=is_cut and each is blocks[-1]) for each in used),
             self._token_usage(),
-            self._stop_reason(bool(calls)),
-            {} if _is_plain(blocks) else {CONTENT: [each.kept() for each in blocks]},
-            self._model or None,
-            self._response_id or None,
+            self._stop_reason(bool(used)),
+            {}
+            if _is_plain(blocks)
+            else {CONTENT: [each.kept(ids.get(id(each))) for each in blocks]},
+            sendable(self._model) or None,
+            sendable(self._response_id) or None,
         )
 
     def _whole(self, message: Mapping[str, Any]) -> str:
@@ -145,14 +149,24 @@ class MessageAnswer:
         return text
 
     def _begin(self, index: object, block: Mapping[str, Any]) -> str:
-        self.has_content = True
-        self._blocks[index] = _Block(dict(block))
-        return self._blocks[index].text
+        return self._new_block(index, dict(block)).text
 
     def _continue(self, index: object, delta: Mapping[str, Any]) -> str:
+        found = self._by_index.get(_key(index))
+        if found is None:
+            kind = _PIECES.get(wire.text(delta.get("type")), ("text",))[0]
+            found = self._new_block(index, {"type": kind})
+        return found.add(delta)
+
+    def _new_block(self, index: object, start: dict[str, Any]) -> _Block:
+        """Return a block that begins; not all servers number them, or rightly so."""
+        if len(self._blocks) >= _MOST_BLOCKS:
+            raise wire.AnswerError(f"it has more than {_MOST_BLOCKS} blocks")
         self.has_content = True
-        kind = _PIECES.get(wire.text(delta.get("type")), ("text",))[0]
-        return self._blocks.setdefault(index, _Block({"type": kind})).add(delta)
+        block = _Block(start)
+        self._blocks.append(block)
+        self._by_index[_key(index)] = block
+        return block
 
     def _end(self, message: Mapping[str, Any], usage: object) -> None:
         self._stop = wire.text(message.get("stop_reason")) or self._stop
@@ -161,7 +175,9 @@ class MessageAnswer:
         self._explanation = wire.text(details.get("explanation")) or self._explanation
         # each tells the sum so far, and not all tell everything
         told = wire.mapping(usage).items()
-        self._usage |= {name: wire.count(each) for name, each in told if isinstance(each, int)}
+        self._usage |= {
+            name: wire.count(each) for name, each in told if isinstance(each, int | float)
+        }
 
     def _stop_reason(self, has_calls: bool) -> StopReason:
         if not self._stop:
@@ -174,6 +190,11 @@ class MessageAnswer:
         stored = self._usage.get("cache_creation_input_tokens", 0)
         told, said = (self._usage.get(f"{each}_tokens", 0) for each in ("input", "output"))
         return TokenUsage(told + cached + stored, said, cached)
+
+
+def _key(index: object) -> str:
+    """Return what a piece is told by: any JSON value may stand in the place of a number."""
+    return wire.json_text(index)
 
 
 def _is_plain(blocks: Sequence[_Block]) -> bool:

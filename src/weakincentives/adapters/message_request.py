@@ -3,12 +3,12 @@
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, NoReturn, cast
 
 from weakincentives.adapters import wire
 from weakincentives.adapters.calls import ToolCall
-from weakincentives.adapters.chat_request import sendable
 from weakincentives.adapters.conversation import (
     AssistantMessage,
     CompletionRequest,
@@ -20,6 +20,7 @@ from weakincentives.adapters.conversation import (
 from weakincentives.adapters.native_output import output_format
 from weakincentives.adapters.native_tools import native_type
 from weakincentives.adapters.structured import ExpectedOutput
+from weakincentives.adapters.wire import sendable, sendable_json
 from weakincentives.prompt import Media
 from weakincentives.serde import encode
 
@@ -74,14 +75,15 @@ def message_body(
     return body
 
 
-def _turns(messages: Iterable[Message], *, with_pictures: bool) -> list[dict[str, Any]]:
+def _turns(messages: Sequence[Message], *, with_pictures: bool) -> list[dict[str, Any]]:
     """Return the conversation in turns; all results of one message's calls are in one."""
     turns: list[dict[str, Any]] = []
+    ids = _sent_ids(messages)
     for message in messages:
         if isinstance(message, SystemMessage):
             continue
         role = "assistant" if isinstance(message, AssistantMessage) else "user"
-        blocks = _blocks(message, with_pictures=with_pictures)
+        blocks = _blocks(message, ids, with_pictures=with_pictures)
         if turns and turns[-1]["role"] == role:
             turns[-1]["content"] += blocks
         elif blocks:
@@ -89,44 +91,55 @@ def _turns(messages: Iterable[Message], *, with_pictures: bool) -> list[dict[str
     return turns
 
 
-def _blocks(message: Message, *, with_pictures: bool) -> list[dict[str, Any]]:
+def _blocks(
+    message: Message, ids: Mapping[str, str], *, with_pictures: bool
+) -> list[dict[str, Any]]:
     match message:
         case AssistantMessage():
-            return _as_it_came(message) or _said(message)
+            uses = [_use(call, ids[call.call_id]) for call in message.tool_calls]
+            return _as_it_came(message, uses) or _said(message, uses)
         case ToolMessage():
-            return [_result(message, message.media if with_pictures else ())]
+            media = message.media if with_pictures else ()
+            return [_result(message, ids[message.call_id], media)]
         case _:
             return [_text(message.text)]
 
 
-def _as_it_came(message: AssistantMessage) -> list[dict[str, Any]] | None:
+def _as_it_came(
+    message: AssistantMessage, uses: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]] | None:
     """Return the blocks that the provider sent, unless the message is another by now."""
     kept = [wire.mapping(each) for each in wire.items(message.extras.get(CONTENT))]
-    calls = {call.call_id: call for call in message.tool_calls}
     texts = [wire.text(each.get("text")) for each in kept if each.get("type") == "text"]
-    called = [each.get("id") for each in kept if each.get("type") == "tool_use"]
-    if called != list(calls) or "".join(texts) != message.text:
+    came = [each.get("id") for each in kept if each.get("type") == "tool_use"]
+    calls = [call.call_id for call in message.tool_calls]
+    # a call that came without an id has got one since
+    is_same = len(came) == len(calls) and all(
+        not one or one == other for one, other in zip(came, calls, strict=True)
+    )
+    if not is_same or "".join(texts) != message.text:
         return None
     while kept and kept[-1].get("type") in _REASONING:
         kept.pop()  # the API refuses messages that end with it
+    left = iter(uses)
     return [
-        {**each, **_use(calls[each["id"]])} if each.get("type") == "tool_use" else _plain(each)
+        {**each, **next(left)} if each.get("type") == "tool_use" else sendable_json(each)
         for each in kept
         if each.get("type") != "text" or wire.text(each.get("text")).strip()
     ]
 
 
-def _said(message: AssistantMessage) -> list[dict[str, Any]]:
+def _said(message: AssistantMessage, uses: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     # the API refuses blocks of text that are blank
     said = [_text(message.text)] if message.text.strip() else []
-    return [*said, *map(_use, message.tool_calls)]
+    return [*said, *uses]
 
 
-def _use(call: ToolCall) -> dict[str, Any]:
+def _use(call: ToolCall, call_id: str) -> dict[str, Any]:
     return {
         "type": "tool_use",
-        "id": _id(call.call_id),
-        "name": _id(call.name),
+        "id": call_id,
+        "name": _NOT_IN_IDS.sub("_", call.name) or "_",
         "input": _input(call.arguments),
     }
 
@@ -140,7 +153,7 @@ def _input(arguments: Mapping[str, object] | str) -> Mapping[str, Any]:
         return {}
     given = arguments if isinstance(arguments, str) else encode(arguments).decode()
     try:
-        found = _plain(json.loads(given, parse_constant=_refuse))
+        found = sendable_json(json.loads(given, parse_constant=_refuse))
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
@@ -148,17 +161,12 @@ def _input(arguments: Mapping[str, object] | str) -> Mapping[str, Any]:
     return cast("dict[str, Any]", found)
 
 
-def _plain(value: object) -> Any:
-    """Return a copy of a JSON value that can be sent: escapes may stand for half a character."""
-    return json.loads(sendable(json.dumps(value, ensure_ascii=False)))
-
-
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"Not JSON: {constant!r}")
 
 
-def _result(message: ToolMessage, media: Iterable[Media]) -> dict[str, Any]:
-    result: dict[str, Any] = {"type": "tool_result", "tool_use_id": _id(message.call_id)}
+def _result(message: ToolMessage, call_id: str, media: Iterable[Media]) -> dict[str, Any]:
+    result: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id}
     text = sendable(message.text)
     if not message.success:
         # the API refuses errors that say nothing, and errors with pictures
@@ -175,9 +183,26 @@ def _picture(media: Media) -> dict[str, Any]:
     return {"type": "image", "source": source}
 
 
-def _id(name: str) -> str:
-    """Return a name as the API takes it; other providers are freer in theirs."""
-    return _NOT_IN_IDS.sub("_", name) or "_"
+def _sent_ids(messages: Sequence[Message]) -> Mapping[str, str]:
+    """Return ids of calls as the API takes them; other providers are freer in theirs.
+
+    Ids that differ stay different, since results are found by them.
+    """
+    calls = [
+        call for each in messages if isinstance(each, AssistantMessage) for call in each.tool_calls
+    ]
+    given = [call.call_id for call in calls]
+    given += [each.call_id for each in messages if isinstance(each, ToolMessage)]
+    clean = {each: _NOT_IN_IDS.sub("_", each) or "_" for each in given}
+    used = {each for each, sent in clean.items() if each == sent}
+    ids: dict[str, str] = {}
+    for each, sent in clean.items():
+        if each != sent and sent in used:
+            digest = sha256(each.encode("utf-8", "surrogatepass")).hexdigest()
+            sent = f"{sent}_{digest[:16]}"
+        used.add(sent)
+        ids[each] = sent
+    return ids
 
 
 def _text(text: str) -> dict[str, Any]:

@@ -5,20 +5,26 @@ only `OPENAI_API_KEY` is read, and only where no key is given; proxies and certi
 those of the machine.
 """
 
-import json
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing
 from typing import Any, TypeAlias, cast
 
 try:
     import httpx2
-    from openai import APIConnectionError, APIResponse, APIStatusError, APITimeoutError, OpenAI
+    from openai import (
+        APIResponse,
+        APIStatusError,
+        APITimeoutError,
+        DefaultHttpxClient,
+        OpenAI,
+        OpenAIError,
+    )
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         "Models of openai need an extra: pip install 'weakincentives[openai]'", name=error.name
     ) from error
 
+from weakincentives.adapters import wire
 from weakincentives.adapters.chat_answer import ChatAnswer
 from weakincentives.adapters.chat_request import MaxTokensField, chat_body
 from weakincentives.adapters.conversation import Completion, CompletionRequest
@@ -28,22 +34,24 @@ from weakincentives.adapters.exchange import (
     NO_KEY,
     body_pieces,
     check_key,
+    checked_headers,
     checked_url,
+    failure_of,
+    redirect_of,
+    secrets_of,
     shown_url,
+    whole_body,
 )
 from weakincentives.adapters.failures import (
     Endpoint,
     broken_off,
+    not_the_api,
     refusal,
     too_slow,
-    unreachable,
 )
-from weakincentives.adapters.problems import (
-    InvalidRequestError,
-    ProviderError,
-)
+from weakincentives.adapters.problems import ProviderError
 from weakincentives.adapters.server_events import event_data
-from weakincentives.adapters.wire import json_object
+from weakincentives.adapters.transport import bare_url, limit_client, request_time
 
 __all__ = ["MaxTokensField", "OpenAIAdapter"]
 
@@ -51,7 +59,6 @@ _Ask: TypeAlias = Callable[..., AbstractContextManager[APIResponse[Any]]]
 
 _URL = "https://api.openai.com/v1"
 _KEY = "OPENAI_API_KEY or api_key"
-_SHOWN = 200
 
 # what servers refuse, and the argument of the adapter that leaves it out
 _UNKNOWN = "(?=.*(not support|unsupported|recogni[sz]|unknown|not permitted|unexpected))"
@@ -103,7 +110,7 @@ class OpenAIAdapter(ProviderAdapter):
 
         Raises:
             AuthenticationError: There is no key, or it cannot be one.
-            InvalidRequestError: `base_url` is no URL.
+            InvalidRequestError: `base_url` is no URL, or a header cannot be sent.
         """
         self.model = model
         self.native_output = native_output
@@ -118,8 +125,11 @@ class OpenAIAdapter(ProviderAdapter):
             "max_tokens" if self._is_elsewhere else "max_completion_tokens"
         )
         self._pictures = not self._is_elsewhere if pictures is None else pictures
-        self._client = _Client(api_key, url, headers or {})
-        self._endpoint = Endpoint(self.name, model, shown_url(url), _KEY, self._client.api_key)
+        sent = checked_headers(headers, provider=self.name)
+        self._client = _Client(api_key, url, sent)
+        self._endpoint = Endpoint(
+            self.name, model, shown_url(url), _KEY, self._client.api_key, secrets_of(url, sent)
+        )
         if not self._client.api_key and self._is_elsewhere:
             self._client.api_key = NO_KEY
         check_key(self._client.api_key, provider=self.name, where=_KEY)
@@ -153,9 +163,12 @@ class OpenAIAdapter(ProviderAdapter):
                 body["stream_options"] = {"include_usage": True}
         answer = ChatAnswer()
         seconds = DEFAULT_TIMEOUT if timeout is None else timeout
-        with closing(self._heard(answer, body, seconds)) as texts:
-            for text in texts:
-                if text and on_text is not None:
+        with (
+            request_time(seconds) as ends,
+            closing(self._heard(answer, body, ends, seconds)) as texts,
+        ):
+            for text in wire.whole_characters(texts):
+                if on_text is not None:
                     on_text(text)
         if not answer.has_choice:
             raise broken_off(self._endpoint, "there are no choices in it")
@@ -165,9 +178,10 @@ class OpenAIAdapter(ProviderAdapter):
         """Let go of connections."""
         self._client.close()
 
-    def _heard(self, answer: ChatAnswer, body: Mapping[str, Any], seconds: float) -> Generator[str]:
+    def _heard(
+        self, answer: ChatAnswer, body: Mapping[str, Any], ends: float, seconds: float
+    ) -> Generator[str]:
         """Make the request, put the answer together, and yield its text as it arrives."""
-        ends = time.monotonic() + seconds
         ask = cast("_Ask", self._client.chat.completions.with_streaming_response.create)
         try:
             with ask(model=self.model, timeout=seconds, **body) as response:
@@ -175,42 +189,40 @@ class OpenAIAdapter(ProviderAdapter):
                     response.iter_bytes(), self._endpoint, ends=ends, seconds=seconds
                 )
                 yield from self._read(answer, response, pieces)
-        except (APITimeoutError, httpx2.TimeoutException) as error:
-            raise too_slow(self._endpoint, seconds) from error
+            return
+        except APITimeoutError:
+            failure = too_slow(self._endpoint, seconds)
         except APIStatusError as error:
-            raise self._refused(
+            failure = redirect_of(self._endpoint, error.response) or self._refused(
                 error.body, status=error.status_code, headers=error.response.headers
-            ) from error
-        except (APIConnectionError, httpx2.HTTPError) as error:
-            cause = error.__cause__ or error
-            raise unreachable(self._endpoint, f"{type(cause).__name__}: {cause}") from error
+            )
+        except (OpenAIError, httpx2.HTTPError, httpx2.StreamError, wire.AnswerError) as error:
+            failure = failure_of(self._endpoint, error, seconds)
+        # not in the handlers: what it follows from would be in its context, and has the key
+        raise failure
 
     def _read(
         self, answer: ChatAnswer, response: APIResponse[Any], pieces: Iterable[bytes]
     ) -> Iterator[str]:
         # a server that does not stream answers as a whole
         if "text/event-stream" not in response.headers.get("content-type", ""):
-            yield answer.add(self._whole(b"".join(pieces).decode("utf-8", "replace")))
+            yield answer.add(self._whole(whole_body(pieces, self._endpoint)))
             return
         for data in event_data(pieces):
             if data.startswith("[DONE]"):
                 answer.has_ended = True
                 break
-            chunk = json_object(data)
+            chunk = wire.json_object(data)
             if chunk is None:
-                raise broken_off(self._endpoint, f"it is not JSON: {data!r}")
+                raise broken_off(self._endpoint, "it is not JSON", data)
             yield answer.add(self._checked(chunk))
         if not answer.has_ended:
             raise broken_off(self._endpoint, "the stream ended before the answer did")
 
     def _whole(self, data: str) -> Mapping[str, Any]:
-        chunk = json_object(data)
+        chunk = wire.json_object(data)
         if chunk is None:
-            raise InvalidRequestError(
-                f"What answers for {self.name} at {self._endpoint.url} does not speak the Chat"
-                f" Completions API, check base_url: {data[:_SHOWN]!r}",
-                provider=self.name,
-            )
+            raise not_the_api(self._endpoint, "Chat Completions", data)
         return self._checked(chunk)
 
     def _checked(self, chunk: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -226,15 +238,15 @@ class OpenAIAdapter(ProviderAdapter):
         status: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> ProviderError:
-        told = cast("dict[str, Any]", body) if isinstance(body, dict) else {"message": body}
-        said = told.get("message") or told.get("detail") or told
+        told = wire.mapping(body)
+        said = told.get("message") or told.get("detail") or body or ""
         code = told.get("code")
         if status is None and isinstance(code, int) and 400 <= code < 600:
             status = code
         other = _OTHER_FIELD[self._max_tokens_field]
         return refusal(
             self._endpoint,
-            said if isinstance(said, str) else json.dumps(said),
+            said if isinstance(said, str) else wire.json_text(said),
             status=status,
             code=f"{code} {told.get('type')}",
             headers=headers,
@@ -247,7 +259,13 @@ class _Client(OpenAI):
 
     def __init__(self, api_key: str | None, url: httpx2.URL, headers: Mapping[str, str]) -> None:
         # an admin key of "" keeps the SDK from taking another, and from asking for one
-        super().__init__(api_key=api_key, admin_api_key="", base_url=url, max_retries=0)
+        super().__init__(
+            api_key=api_key,
+            admin_api_key="",
+            base_url=bare_url(url),
+            max_retries=0,
+            http_client=limit_client(DefaultHttpxClient(), url),
+        )
         self.api_key = self.api_key.strip()
         self.organization = None
         self.project = None
