@@ -24,6 +24,7 @@ def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(places / "tmp"))
     monkeypatch.setenv("TMPDIR", str(places / "tmp"))
     monkeypatch.setenv("XDG_STATE_HOME", str(places / "state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(places / "config"))
 
 
 @pytest.fixture

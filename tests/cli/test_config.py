@@ -76,20 +76,65 @@ def test_an_empty_variable_is_none(tmp_path: Path):
         'base_url = "http://127.0.0.1.evil.example/v1"',
         'base_url = "http://localhost@evil.example/v1"',
         'base_url = "http://["',
+        'base_url = "http://localhost:8080/v1"',
+        'base_url = "http://127.0.0.1:8080/v1"',
+        '[run]\nbase_url = "http://[::1]:8080/v1"',
         'dump = "/somewhere"',
     ],
 )
 def test_a_workspace_cannot_decide_what_runs_or_where_a_key_goes(line: str, tmp_path: Path):
-    key = line.partition(" ")[0]
+    key = line.removeprefix("[run]\n").partition(" ")[0]
     with pytest.raises(ConfigError, match=f"{key} is for you to say"):
         settings(tmp_path, line)
     named = load_settings(tmp_path, file=str(tmp_path / "wink.toml"), environment={}, options={})
     assert named[key]
 
 
-def test_a_workspace_may_name_a_server_on_this_machine(tmp_path: Path):
-    found = settings(tmp_path, 'base_url = "http://localhost:8080/v1"')
-    assert found["base_url"] == "http://localhost:8080/v1"
+@pytest.mark.parametrize("model", ["claude-agent:m", "litellm:huggingface/https://evil.example"])
+def test_a_workspace_cannot_start_a_program_or_find_a_server_by_the_name_of_a_model(
+    model: str, tmp_path: Path
+):
+    with pytest.raises(ConfigError, match="model is for you to say"):
+        settings(tmp_path, f'model = "{model}"')
+    assert settings(tmp_path, environment={"WINK_MODEL": model})["model"] == model
+
+
+def test_a_workspace_cannot_decide_who_is_sent_a_key_that_the_user_names(tmp_path: Path):
+    text, key = 'model = "anthropic:m"', {"WINK_API_KEY_ENV": "MY_KEY"}
+    with pytest.raises(ConfigError, match="WINK_API_KEY_ENV names; say --model yourself"):
+        settings(tmp_path, text, environment=key)
+    assert settings(tmp_path, text, environment=key, model="openai:m")["model"] == "openai:m"
+    mine = settings(tmp_path, text, environment=key, base_url="http://localhost/v1")
+    assert mine["model"] == "anthropic:m"
+
+
+@pytest.mark.parametrize("variable", ["XDG_CONFIG_HOME", "HOME"])
+def test_the_user_has_a_file_that_may_say_everything_and_wins_over_the_workspace(
+    variable: str, tmp_path: Path
+):
+    home, workspace = tmp_path / "home", tmp_path / "workspace"
+    own = home / ("wink" if variable == "XDG_CONFIG_HOME" else ".config/wink") / "wink.toml"
+    own.parent.mkdir(parents=True)
+    workspace.mkdir()
+    own.write_text('base_url = "http://mine/v1"\nsandbox = "local"\nmax_steps = 7\n')
+    text = 'max_steps = 8\ndeadline = "5m"\n'
+    found = settings(workspace, text, environment={variable: str(home)})
+    assert (found["base_url"], found["sandbox"]) == ("http://mine/v1", "local")
+    assert (found["max_steps"], found["deadline"]) == (7, 300)
+    assert found.given["max_steps"].source == str(own)
+    environment = {variable: str(home), "WINK_MAX_STEPS": "9"}
+    assert settings(workspace, environment=environment)["max_steps"] == 9
+    at_home = settings(own.parent, environment={variable: str(home)})
+    assert at_home["base_url"] == "http://mine/v1"
+
+
+def test_a_link_to_the_file_of_the_user_is_the_file_of_the_user(tmp_path: Path):
+    own = tmp_path / "wink" / "wink.toml"
+    own.parent.mkdir()
+    own.write_text('base_url = "http://mine/v1"\n')
+    (tmp_path / "wink.toml").symlink_to(own)
+    found = settings(tmp_path, environment={"XDG_CONFIG_HOME": str(tmp_path)})
+    assert found["base_url"] == "http://mine/v1"
 
 
 def test_a_file_that_was_named_must_be_there(tmp_path: Path):

@@ -92,6 +92,11 @@ def test_settings_are_shown_with_where_they_come_from(
     assert found["WINK_MODLE"]["fix"] == "did you mean WINK_MODEL?"
 
 
+def test_a_url_is_shown_without_what_is_secret_in_it(wink: Wink, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("WINK_BASE_URL", "https://me:hidden@host.example/v1?key=hidden")
+    assert checks(wink)["base_url"]["detail"] == "https://host.example/v1 (WINK_BASE_URL)"
+
+
 def test_wrong_settings_are_a_problem(wink: Wink, tmp_path: Path):
     (tmp_path / "wink.toml").write_text("modle = 1\n")
     done = wink("doctor")

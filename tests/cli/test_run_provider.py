@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.adapters.chat_server import Handler, Server, fails, is_silent, says, 
 from tests.cli.workplace import FIXED, Wink
 from weakincentives.adapters import ToolCall
 
+Configure = Callable[[Path, Server], None]
 PATCH = """\
 *** Begin Patch
 *** Update File: calc.py
@@ -27,12 +29,41 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.lower(), raising=False)
 
 
-def configure(project: Path, server: Server) -> None:
-    (project / "wink.toml").write_text(f'model = "openai:gpt-test"\nbase_url = "{server.url}"\n')
+@pytest.fixture
+def configure(monkeypatch: pytest.MonkeyPatch) -> Configure:
+    """Return what has a project ask a server; the user says which."""
+
+    def write(project: Path, server: Server) -> None:
+        (project / "wink.toml").write_text('model = "openai:gpt-test"\n')
+        monkeypatch.setenv("WINK_BASE_URL", server.url)
+
+    return write
+
+
+@pytest.mark.parametrize("line", ["", 'sandbox = "local"\n', 'api_key_env = "HOME"\n'])
+@pytest.mark.parametrize("options", [(), ("--sandbox", "local"), ("--model", "openai:other")])
+def test_a_workspace_gets_neither_the_key_nor_a_command(
+    wink: Wink,
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...],
+    line: str,
+):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-user")
+    with serving(says("Done.")) as server:
+        lines = f'model = "openai:gpt-test"\nbase_url = "{server.url}"\n{line}'
+        (project / "wink.toml").write_text(lines)
+        done = wink("run", "fix", "--workspace", project, *options)
+        assert server.requests == []
+    assert done.code == 2
+    assert "for you to say and not for a workspace" in done.err
+    assert "--base-url, set WINK_BASE_URL or write it to ~/.config/wink/wink.toml" in done.err
+    shown = wink("doctor", "--workspace", project)
+    assert (shown.code, "for you to say and not for a workspace" in shown.out) == (1, True)
 
 
 def test_a_model_behind_a_server_of_ones_own_works_in_the_dialect_that_it_knows(
-    wink: Wink, project: Path, monkeypatch: pytest.MonkeyPatch
+    wink: Wink, project: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("MY_KEY", "sk-mine")
     call = ToolCall("apply_patch", {"input": PATCH}, "call_1")
@@ -51,7 +82,7 @@ def test_a_model_behind_a_server_of_ones_own_works_in_the_dialect_that_it_knows(
 
 
 def test_a_refused_key_is_one_line_and_is_not_shown(
-    wink: Wink, project: Path, monkeypatch: pytest.MonkeyPatch
+    wink: Wink, project: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-wrong-one")
     with serving(fails(401, "Incorrect API key provided")) as server:
@@ -63,7 +94,7 @@ def test_a_refused_key_is_one_line_and_is_not_shown(
     assert "sk-wrong-one" not in done.err + done.out
 
 
-def test_a_provider_that_is_busy_is_asked_again(wink: Wink, project: Path):
+def test_a_provider_that_is_busy_is_asked_again(wink: Wink, project: Path, configure: Configure):
     busy = fails(429, "slow down", **{"retry-after": "0"})
     with serving(busy, says("Nothing to do.")) as server:
         configure(project, server)
@@ -72,7 +103,9 @@ def test_a_provider_that_is_busy_is_asked_again(wink: Wink, project: Path):
     assert done.code == 0
 
 
-def test_ctrl_c_ends_the_wait_for_a_provider_that_says_nothing(wink: Wink, project: Path):
+def test_ctrl_c_ends_the_wait_for_a_provider_that_says_nothing(
+    wink: Wink, project: Path, configure: Configure
+):
     def interrupts(handler: Handler) -> None:
         os.kill(os.getpid(), signal.SIGINT)
         is_silent(handler)

@@ -2,19 +2,21 @@
 
 Each setting is one key, and is called the same everywhere: `max_tokens` in the file,
 `WINK_MAX_TOKENS` in the environment, `--max-tokens` on the command line. What comes later
-wins. A value that makes no sense is refused where it stands, whoever wins.
+wins: the file of the workspace, the user's own file, the environment, the options. A value
+that makes no sense is refused where it stands, whoever wins.
 """
 
 import difflib
+import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 import click
 
+from weakincentives.adapters.models import SOURCES
 from weakincentives.cli.quantities import duration, positive_count
 from weakincentives.contrib.tools.dialects import DIALECTS
 
@@ -32,7 +34,8 @@ KEY_VARIABLES: Mapping[str, str] = {
 """Where each provider's own client looks for a key."""
 OTHER_VARIABLES = ("WINK_CONFIG", "WINK_TRACEBACK")
 
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+# whose server and key are fixed; others start a program, or find both by the name of a model
+_FOREIGN_PROVIDERS = ("openai", "anthropic", "scripted")
 
 
 class ConfigError(click.UsageError):
@@ -122,8 +125,8 @@ def load_settings(
     """Return the settings of a run.
 
     Args:
-        workspace: Where `wink.toml` is, unless `file` says another place.
-        file: A file that the person named; it may say everything.
+        workspace: Where a `wink.toml` may be that says what a workspace may say.
+        file: A file that the person named; it may say everything, and no other is read.
         environment: The variables of the process.
         options: What the command line says; None is nothing.
 
@@ -131,14 +134,22 @@ def load_settings(
         ConfigError: A key or a value is wrong, in any of them, or the file cannot be read.
     """
     named = file or environment.get("WINK_CONFIG") or None
-    place = Path(named) if named else workspace / FILE_NAME
-    given = dict(_from_file(place, is_named=named is not None))
+    given = dict(_from_files(workspace, user_file(environment)) if named is None else _own(named))
     given |= _from_environment(environment)
     for key, value in options.items():
         if value is not None and value != ():
             option = f"--{key.replace('_', '-')}"
             given[key] = Setting(_read(key, value, option), option)
+    _check_model(given)
     return Settings(given)
+
+
+def user_file(environment: Mapping[str, str]) -> Path | None:
+    """Return where the user's own settings are, whether or not there are any."""
+    config, home = environment.get("XDG_CONFIG_HOME", ""), environment.get("HOME", "")
+    if config.startswith("/"):
+        return Path(config) / "wink" / FILE_NAME
+    return Path(home) / ".config" / "wink" / FILE_NAME if home.startswith("/") else None
 
 
 def unknown_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
@@ -161,7 +172,25 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Set
             yield key, Setting(_read(key, environment[name], name), name)
 
 
-def _from_file(place: Path, *, is_named: bool) -> Iterator[tuple[str, Setting]]:
+def _own(named: str) -> Iterator[tuple[str, Setting]]:
+    for key, value in _entries(Path(named), is_named=True):
+        yield key, Setting(_read(key, value, f"{named}: {key}"), named)
+
+
+def _from_files(workspace: Path, own: Path | None) -> Iterator[tuple[str, Setting]]:
+    place = workspace / FILE_NAME
+    if own is None or os.path.realpath(place) != str(own):
+        for key, value in _entries(place):
+            if KEYS[key].is_personal:
+                raise _not_for_a_workspace(place, key)
+            yield key, Setting(_read(key, value, f"{place}: {key}"), str(place), is_foreign=True)
+    # `os.path.exists` takes a home that is closed to this user for none, as under sudo
+    for key, value in _entries(own) if own is not None and os.path.exists(own) else ():  # noqa: PTH110 # Path.exists raises there
+        yield key, Setting(_read(key, value, f"{own}: {key}"), str(own))
+
+
+def _entries(place: Path, *, is_named: bool = False) -> Iterator[tuple[str, Any]]:
+    """Yield what a file says; one that is not there says nothing, unless somebody named it."""
     if not is_named and place.exists() and not place.is_file():
         raise ConfigError(f"{place} is not a file; remove it, or name another with --config")
     try:
@@ -177,13 +206,30 @@ def _from_file(place: Path, *, is_named: bool) -> Iterator[tuple[str, Setting]]:
         raise ConfigError(f"{place}: run must be a table: {run!r}; write [run]")
     for key, value in {**table, **cast("dict[str, Any]", run)}.items():
         _check_key(key, place)
-        if KEYS[key].is_personal and not is_named and not _stays_here(key, value):
-            raise ConfigError(
-                f"{place}: {key} is for you to say and not for a workspace:"
-                f" say --{key.replace('_', '-')} or set {variable_of(key)}, or name the file"
-                " with --config if you trust it"
-            )
-        yield key, Setting(_read(key, value, f"{place}: {key}"), str(place), not is_named)
+        yield key, value
+
+
+def _not_for_a_workspace(place: Path | str, key: str) -> ConfigError:
+    return ConfigError(
+        f"{place}: {key} is for you to say and not for a workspace: say"
+        f" --{key.replace('_', '-')}, set {variable_of(key)} or write it to"
+        f" ~/.config/wink/{FILE_NAME}; --config takes a file as your own, if you trust it"
+    )
+
+
+def _check_model(given: Mapping[str, Setting]) -> None:
+    """Refuse a model by which a workspace would decide what runs, or where a key goes."""
+    model = given.get("model")
+    if model is None or not model.is_foreign:
+        return
+    provider = str(model.value).partition(":")[0]
+    if provider in SOURCES and provider not in _FOREIGN_PROVIDERS:
+        raise _not_for_a_workspace(model.source, "model")
+    if "api_key_env" in given and "base_url" not in given and provider in SOURCES:
+        raise ConfigError(
+            f"{model.source}: model cannot decide who is sent the key that"
+            f" {given['api_key_env'].source} names; say --model yourself"
+        )
 
 
 def _check_key(key: str, place: Path) -> None:
@@ -192,14 +238,6 @@ def _check_key(key: str, place: Path) -> None:
     near = difflib.get_close_matches(key.replace("-", "_"), KEYS, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(KEYS)}"
     raise ConfigError(f"{place}: unknown key {key!r}; {hint}")
-
-
-def _stays_here(key: str, value: object) -> bool:
-    """Say whether it is an address on this machine, which no stranger can listen at."""
-    try:
-        return key == "base_url" and urlsplit(str(value)).hostname in _LOOPBACK
-    except ValueError:
-        return False
 
 
 def _read(key: str, value: object, source: str) -> Any:

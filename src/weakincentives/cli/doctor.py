@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 import click
 
 from weakincentives import __version__
+from weakincentives.adapters.redaction import redact_url
 from weakincentives.cli.config import (
     FILE_NAME,
     KEY_VARIABLES,
@@ -182,7 +183,8 @@ def _settings(workspace: Path, config: str | None) -> Iterator[Check]:
     for key in KEYS:
         if key in settings.given:
             found = settings.given[key]
-            yield Check("settings", key, "ok", f"{found.value} ({found.source})")
+            value = redact_url(str(found.value)) if key == "base_url" else found.value
+            yield Check("settings", key, "ok", f"{value} ({found.source})")
     if settings["model"] is None:
         yield Check("settings", "model", "absent", "none", "export WINK_MODEL=openai:MODEL")
     named = settings["api_key_env"]
