@@ -126,7 +126,7 @@ def _arguments(call: ToolCall) -> str:
     what was wrong is told to the model in the answer to the call.
     """
     if not isinstance(call.arguments, str):
-        return encode(call.arguments).decode()
+        return encode(call.arguments).decode("utf-8", "replace")
     if not call.arguments.strip():
         return "{}"
     try:

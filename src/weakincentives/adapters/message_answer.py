@@ -122,7 +122,7 @@ class MessageAnswer:
 
     def completion(self) -> Completion:
         """Return what the model answered."""
-        blocks = self._blocks
+        blocks = [each for each in self._blocks if each.type]
         used = [each for each in blocks if each.type == "tool_use"]
         given = wire.distinct([sendable(wire.text(each.start.get("id"))) for each in used])
         ids = {id(each): call_id for each, call_id in zip(used, given, strict=True)}

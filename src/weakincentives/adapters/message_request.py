@@ -151,7 +151,9 @@ def _input(arguments: Mapping[str, object] | str) -> Mapping[str, Any]:
     """
     if isinstance(arguments, str) and not arguments.strip():
         return {}
-    given = arguments if isinstance(arguments, str) else encode(arguments).decode()
+    given = (
+        arguments if isinstance(arguments, str) else encode(arguments).decode("utf-8", "replace")
+    )
     try:
         found = sendable_json(json.loads(given, parse_constant=_refuse))
     except (ValueError, RecursionError):

@@ -67,6 +67,6 @@ def _as_text(value: object) -> str:
     if isinstance(value, str):
         return value
     try:
-        return encode(value).decode()
+        return encode(value).decode("utf-8", "replace")
     except SerdeError:
         return str(value)

@@ -71,7 +71,9 @@ class _OpenTelemetrySpan:
 
     def content(self, name: str, value: object) -> None:
         if self._record_content and self.is_recording:
-            self.set(name, value if isinstance(value, str) else encode(value).decode())
+            self.set(
+                name, value if isinstance(value, str) else encode(value).decode("utf-8", "replace")
+            )
 
     def fail(self, error: BaseException | str) -> None:
         self.set("error.type", error if isinstance(error, str) else _kind(error))

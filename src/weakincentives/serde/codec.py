@@ -6,6 +6,7 @@ caller names the type, and the data only fills it.
 """
 
 import json
+import re
 from typing import TypeVar
 
 import msgspec
@@ -17,6 +18,8 @@ from weakincentives.serde.problems import SerdeError, refusal
 T = TypeVar("T")
 
 _DEPTH = "Nested too deeply"
+_ESCAPED = re.compile("\\\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def encode(value: object) -> bytes:
@@ -89,7 +92,9 @@ def _parse(data: bytes | str) -> object:
     except RecursionError:
         raise SerdeError(_DEPTH) from None
     except (msgspec.MsgspecError, ValueError, OverflowError) as fault:
-        if "surrogate" not in str(fault):
+        # what it says of half a character depends on what follows
+        text = data if isinstance(data, str) else data.decode("latin-1")
+        if _ESCAPED.search(text) is None:
             raise SerdeError(f"Not JSON: {fault}") from None
     try:
         return json.loads(data, parse_constant=_refuse_constant)
@@ -105,11 +110,22 @@ def _refuse_constant(name: str) -> object:
 
 def _encoded_slowly(value: object) -> bytes:
     try:
-        text = json.dumps(to_builtins(value), allow_nan=False, separators=(",", ":"))
+        text = json.dumps(
+            to_builtins(value), allow_nan=False, ensure_ascii=False, separators=(",", ":")
+        )
     except RecursionError:
         raise SerdeError(_DEPTH) from None
     except ValueError as error:
         if isinstance(error, SerdeError):
             raise
         raise SerdeError("No JSON for a number that is infinite, or none") from None
-    return text.encode("ascii")
+    return _SURROGATE.sub(_escape, text).encode("utf-8", "surrogatepass")
+
+
+def _escape(found: re.Match[str]) -> str:
+    r"""Return a surrogate as `\ud800`, but for the second of a pair.
+
+    As two escapes a pair would be read as the one character that it is in UTF-16.
+    """
+    is_second = "\ud800" <= found.string[found.start() - 1] <= "\udbff" <= found[0]
+    return found[0] if is_second else f"\\u{ord(found[0]):04x}"

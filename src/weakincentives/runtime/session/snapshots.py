@@ -108,7 +108,7 @@ class Snapshot:
                 for kind in kinds
             ],
         )
-        return encode(document).decode("utf-8")
+        return encode(document).decode("utf-8", "surrogatepass")
 
     @classmethod
     def from_json(
