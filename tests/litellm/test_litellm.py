@@ -2,6 +2,7 @@ import os
 import socket
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ import pytest
 from tests.adapters.chat_server import (
     REQUEST,
     Answer,
+    Handler,
     drops,
     event,
     fails,
     is_silent,
     never_ends,
     piece,
+    reply,
     says,
     serving,
     streams,
@@ -45,6 +48,7 @@ from weakincentives.runtime.session import Session
 pytestmark = pytest.mark.filterwarnings("default")
 
 KEY = "sk-secret-key"
+GATEWAY = "gateway-token-1"
 
 
 def adapter(url: str, **given: Any) -> LiteLLMAdapter:
@@ -187,3 +191,41 @@ def test_importing_it_reads_no_file_and_looks_nothing_up(tmp_path: Path) -> None
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("status", [200, 400])
+def test_a_body_without_end_comes_to_one(status: int, stream: bool):
+    def answer(handler: Handler) -> None:
+        handler.begin(status, {"content-type": "text/event-stream", "connection": "close"})
+        while not handler.server_state.stopped.is_set():
+            handler.wfile.write(b"data: " + b"x" * 65536)
+
+    error = failure(answer, on_text=print if stream else None, timeout=60)
+    assert isinstance(error, TransientError if status == 200 else InvalidRequestError)
+
+
+def test_a_packed_answer_that_was_not_asked_for_is_refused():
+    error = failure(reply("x" * 100, content_encoding="gzip"), timeout=60)
+    assert "not asked for" in str(error)
+
+
+def test_nothing_is_sent_on_to_another_server():
+    with serving(says("hi")) as other:
+        error = failure(reply("", 307, location=f"{other.url}/x?key=1"), timeout=60)
+        assert other.requests == []
+    assert isinstance(error, InvalidRequestError)
+    assert f"redirects to '{other.url}/x'" in str(error)
+
+
+@pytest.mark.parametrize("echo", [KEY, f"Bearer {KEY}", GATEWAY, "of-the-environment-1"])
+def test_secrets_are_in_no_error_and_in_nothing_that_it_follows_from(
+    echo: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("SOME_API_KEY", "of-the-environment-1")
+    with serving(fails(400, f"bad {echo}")) as server, pytest.raises(AdapterError) as raised:
+        adapter(server.url, headers={"X-Gateway": GATEWAY}).complete(REQUEST, timeout=60)
+    told = "".join(traceback.format_exception(raised.value))
+    assert "***" in told
+    assert echo not in told
+    assert (raised.value.__cause__, raised.value.__context__) == (None, None)

@@ -36,7 +36,7 @@ from weakincentives.adapters.conversation import (
     UserMessage,
 )
 from weakincentives.adapters.core import ProviderAdapter
-from weakincentives.adapters.exchange import check_key, checked_url, shown_url
+from weakincentives.adapters.exchange import check_key, checked_url, shown_url, url_secrets
 from weakincentives.adapters.failures import Endpoint
 from weakincentives.adapters.options import RunOptions
 from weakincentives.adapters.problems import InvalidRequestError
@@ -114,7 +114,9 @@ class ClaudeAgentAdapter(ProviderAdapter):
             check_key(api_key, provider=self.name, where=_KEY)
         self._api_key = api_key
         secret = api_key or os.environ.get(_KEY_NAME, "")  # to leave it out of sentences
-        self._endpoint = Endpoint(self.name, model, shown_url(url), _KEY, secret)
+        self._endpoint = Endpoint(
+            self.name, model, shown_url(url), _KEY, secret, tuple(url_secrets(url))
+        )
         self._lock = Lock()
         self._home: Path | None = None
         self._remove_home: Callable[[], object] | None = None

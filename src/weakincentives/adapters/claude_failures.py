@@ -2,7 +2,13 @@
 
 from claude_agent_sdk import ClaudeSDKError, CLINotFoundError, ResultMessage
 
-from weakincentives.adapters.failures import Endpoint, broken_off, refusal, unreachable
+from weakincentives.adapters.failures import (
+    Endpoint,
+    broken_off,
+    excerpt,
+    refusal,
+    unreachable,
+)
 from weakincentives.adapters.problems import (
     AdapterError,
     AuthenticationError,
@@ -25,14 +31,14 @@ def failure_of(error: BaseException | None, endpoint: Endpoint, complaints: str)
     """
     if isinstance(error, CLINotFoundError | PermissionError | FileNotFoundError):
         return InvalidRequestError(
-            f"Claude Code cannot be started, install the extra again: {error}",
+            "Claude Code cannot be started, install the extra again:"
+            f" {excerpt(endpoint, str(error))}",
             provider=endpoint.provider,
         )
     if error is None or isinstance(error, ClaudeSDKError | OSError | TimeoutError):
+        # without its cause: that has what the process wrote, which may have the key
         said = complaints or ("it said nothing" if error is None else str(error))
-        made = broken_off(endpoint, f"Claude Code ended: {said}")
-        made.__cause__ = error
-        return made
+        return broken_off(endpoint, f"Claude Code ended: {said}")
     return error
 
 
@@ -47,11 +53,13 @@ def failure_of_result(
             " max_steps, or make the task smaller"
         )
     if result.subtype == "error_max_structured_output_retries":
-        return OutputError(f"The answer is not what the prompt asks for: {said}")
+        shown = excerpt(endpoint, said)
+        return OutputError(f"The answer is not what the prompt asks for: {shown}")
     lower = said.lower()
     if result.api_error_status is None and any(each in lower for each in _NO_KEY):
         return AuthenticationError(
-            f"{endpoint.provider} does not accept the key, check {endpoint.key}: {said!r}",
+            f"{endpoint.provider} does not accept the key, check {endpoint.key}:"
+            f" {excerpt(endpoint, said)!r}",
             provider=endpoint.provider,
         )
     if result.api_error_status is None and any(each in lower for each in _UNREACHABLE):

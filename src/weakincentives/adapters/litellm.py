@@ -8,7 +8,7 @@ is LiteLLM's to decide; it looks nothing up in the network, and reads no `.env` 
 import os
 import re
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -26,7 +26,9 @@ from weakincentives.adapters.failures import (
     too_slow,
     unreachable,
 )
+from weakincentives.adapters.litellm_session import Limits, current_limits, limit_client
 from weakincentives.adapters.problems import ProviderError
+from weakincentives.adapters.redaction import header_secrets, redact, redact_url
 from weakincentives.adapters.watching import NoAnswerError, Watched
 
 # it heeds these while it is imported: no prices from the network, no variables from a file
@@ -48,6 +50,8 @@ _sdk: Any = litellm
 _sdk.suppress_debug_info = True  # it would print advice
 
 _TIMEOUT = 600.0
+_SAID = 100_000
+_SECRET_NAME = re.compile(r"key|token|secret|password|credential", re.IGNORECASE)
 _URL = "the provider's own URL"
 _KEY = "api_key, or the variable that LiteLLM reads for this provider"
 # what is missing on our side is told as a failure of the other
@@ -104,7 +108,9 @@ class LiteLLMAdapter(ProviderAdapter):
             "_skip_mcp_handler": True,
             **(arguments or {}),
         }
-        self._endpoint = Endpoint(self.name, model, base_url or _URL, _KEY, api_key or "")
+        url = _URL if base_url is None else redact_url(base_url)
+        secrets = (*header_secrets(headers or {}), *_texts(arguments), base_url or "")
+        self._endpoint = Endpoint(self.name, model, url, _KEY, api_key or "", secrets)
 
     def complete(
         self,
@@ -144,8 +150,8 @@ class LiteLLMAdapter(ProviderAdapter):
     ) -> Completion:
         answer = ChatAnswer()
         with closing(self._heard(answer, body, seconds)) as texts:
-            for text in texts:
-                if text and on_text is not None:
+            for text in wire.whole_characters(texts):
+                if on_text is not None:
                     on_text(text)
         if not answer.has_choice:
             raise broken_off(self._endpoint, "there are no choices in it")
@@ -154,23 +160,32 @@ class LiteLLMAdapter(ProviderAdapter):
     def _heard(self, answer: ChatAnswer, body: Mapping[str, Any], seconds: float) -> Generator[str]:
         """Make the request, put the answer together, and yield its text as it arrives."""
         ends = time.monotonic() + seconds
+        streams = bool(body.get("stream"))
+        limits = Limits(self._endpoint, ends, streams)
+        current_limits.set(limits)  # the thread is this request's own
+        _ensure_limits()
         try:
             said = _sdk.completion(timeout=seconds, **self._arguments, **body)
-            streams = bool(body.get("stream"))
             for chunk in said if streams else (said,):
                 if time.monotonic() > ends:
                     raise too_slow(self._endpoint, seconds)
                 yield answer.add(wire.mapping(chunk.model_dump()))
-        except openai.APITimeoutError as error:
-            raise too_slow(self._endpoint, seconds) from error
+            # for a stream that is cut off LiteLLM makes up a reason to stop
+            if streams and not (said.received_finish_reason or said.intermittent_finish_reason):
+                raise broken_off(self._endpoint, "the stream ended before the answer did")
+            return
+        except openai.APITimeoutError:
+            failure = limits.failure or too_slow(self._endpoint, seconds)
         except openai.OpenAIError as error:
-            raise self._failure(error) from error
-        # for a stream that is cut off LiteLLM makes up a reason to stop
-        if streams and not (said.received_finish_reason or said.intermittent_finish_reason):
-            raise broken_off(self._endpoint, "the stream ended before the answer did")
+            failure = limits.failure or self._failure(error)
+        except wire.AnswerError as error:
+            failure = broken_off(self._endpoint, str(error))
+        # not in the handlers: what it follows from would be in its context, and has the key
+        raise failure
 
     def _failure(self, error: openai.OpenAIError) -> ProviderError:
         said = wire.text(getattr(error, "message", None)) or str(error)
+        said = redact(said, _environment_secrets(), most=_SAID)
         if isinstance(error, openai.APIConnectionError):
             return unreachable(self._endpoint, said)
         status = getattr(error, "status_code", None)
@@ -181,3 +196,23 @@ class LiteLLMAdapter(ProviderAdapter):
             headers=getattr(error, "litellm_response_headers", None),
             hints=_HINTS,
         )
+
+
+def _ensure_limits() -> None:
+    """Give LiteLLM a client that has limits, unless somebody has given it another."""
+    session = _sdk.client_session
+    if session is None or session.is_closed:
+        _sdk.client_session = None
+        _sdk.client_session = limit_client(_sdk.OpenAIChatCompletion._get_sync_http_client())
+
+
+def _environment_secrets() -> tuple[str, ...]:
+    """Return what LiteLLM may have taken for a key."""
+    return tuple(value for name, value in os.environ.items() if _SECRET_NAME.search(name))
+
+
+def _texts(arguments: Mapping[str, object] | None) -> Iterator[str]:
+    """Yield what may be secret among other arguments."""
+    for name, value in (arguments or {}).items():
+        if isinstance(value, str) and _SECRET_NAME.search(name):
+            yield value
