@@ -1,4 +1,5 @@
 import threading
+import traceback
 from pathlib import Path
 
 import pytest
@@ -173,3 +174,22 @@ def test_what_a_listener_raises_is_passed_on(desk: Desk) -> None:
         pytest.raises(ZeroDivisionError, match="nobody listens"),
     ):
         desk.work(adapter, on_text=listen)
+
+
+@pytest.mark.parametrize(
+    ("subtype", "said"),
+    [
+        ("success", f"Invalid API key: {KEY}"),
+        ("success", f"bad gateway {KEY}"),
+        ("error_max_structured_output_retries", f"not {KEY}"),
+    ],
+)
+def test_a_result_that_echoes_the_key_is_told_without_it(subtype: str, said: str) -> None:
+    result = ResultMessage(subtype, 1, 1, True, 1, "session", result=said)
+    assert KEY not in str(failure_of_result(result, ENDPOINT, steps=1, calls=0))
+
+
+def test_the_end_of_the_process_is_told_without_what_it_wrote_about_the_key() -> None:
+    error = failure_of(ProcessError(f"died {KEY}", stderr=KEY), ENDPOINT, f"complaint {KEY}")
+    assert KEY not in "".join(traceback.format_exception(error))
+    assert error.__cause__ is None
