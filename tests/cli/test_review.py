@@ -1,5 +1,6 @@
 """`wink review`: what a run left in its copy, decided later."""
 
+import json
 import shlex
 import sys
 from collections.abc import Callable
@@ -142,3 +143,21 @@ def test_looking_at_a_copy_without_changes_does_not_remove_it(
     assert copy.root.exists()
     wink("review", copy.place, "--discard")
     assert not copy.place.exists()
+
+
+def test_the_text_of_a_planted_record_is_one_line_and_is_not_obeyed(
+    wink: Wink, project: Path, place: Path, copies: Copies
+):
+    record = place / "review.json"
+    facts = json.loads(record.read_text())
+    facts["original"] = "/a\x1b[2J\u202e\u061c\u2060\U000e0041\u2028\n/tmp/wink-run-x  a copy of /b"
+    record.write_text(json.dumps(facts))
+    listed = wink("review")
+    (line,) = listed.out.splitlines()
+    assert line.isascii()
+    assert line.isprintable()
+    assert "\\x1b[2J\\u202e\\u061c\\u2060\\U000e0041\\u2028\\n/tmp" in line
+    for option in ("--apply", "--undo", "--discard"):
+        said = wink("review", place, option).err
+        assert "\x1b" not in said
+        assert "\u202e" not in said

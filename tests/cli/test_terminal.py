@@ -12,7 +12,13 @@ def test_control_characters_are_shown_and_not_obeyed():
     assert plain("\x7f\x9b31m") == "<7f><9b>31m"
 
 
-@pytest.mark.parametrize("character", ["\u202e", "\u2066", "\u200b", "\ufeff"])
+@pytest.mark.parametrize(
+    "character",
+    [
+        *("\u202e", "\u2066", "\u200b", "\ufeff", "\u061c", "\u2060", "\u2028", "\u2029", "\u3164"),
+        *("\U000e0041", "\U000e0100", "\ufe0f", "\u034f", "\ue000"),
+    ],
+)
 def test_characters_that_turn_or_hide_text_are_shown(character: str):
     assert plain(f"a{character}b") == f"a<U+{ord(character):04X}>b"
 
@@ -26,7 +32,8 @@ def test_an_error_of_the_system_is_a_fact_and_a_path():
 
 
 def test_other_text_stays_as_it_is():
-    assert plain("Grüße, 你好 🙂") == "Grüße, 你好 🙂"
+    assert plain("Grüße, 你好 🙂 ⚠\ufe0f") == "Grüße, 你好 🙂 ⚠\ufe0f"
+    assert plain("\u2800\ufe0f") == "<U+2800><U+FE0F>"
 
 
 def test_a_line_is_cut_off_where_there_is_no_room():

@@ -87,6 +87,8 @@ def test_normalizing_agrees_with_a_plain_walk_and_is_stable(segments: list[str])
         "\ud800",
         "\udcff",
         "a\u2028b",
+        "a\u3164b",
+        "\U000e0041",
         " a",
         "a ",
         "a\u00a0",
@@ -135,6 +137,7 @@ def test_what_cannot_be_seen_is_shown_escaped() -> None:
     assert shown("bad\udcff") == "bad\\xff"
     assert shown("a\\b") == "a\\\\b"
     assert shown("a\u00a0b") == "a\\u00a0b"
+    assert shown("a\u3164\ufe0f\U000e0101") == "a\\u3164\\ufe0f\\U000e0101"
 
 
 @given(st.text())

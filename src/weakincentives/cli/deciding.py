@@ -14,7 +14,7 @@ import click
 
 from weakincentives.cli.diff_view import show_diff
 from weakincentives.cli.quantities import counted
-from weakincentives.cli.terminal import is_terminal, plain, sentence
+from weakincentives.cli.terminal import is_terminal, say, sentence
 from weakincentives.contrib.review import Applied, Conflict, ConflictError, Review
 from weakincentives.errors import WinkError
 from weakincentives.filesystem.paths import shown
@@ -136,7 +136,7 @@ class Decision:
     def _show(self, conflicts: Sequence[Conflict], *, in_full: bool) -> None:
         if in_full:
             show_diff(self._review.diff)
-        self._say(plain(str(self._review.diff)))
+        self._say(str(self._review.diff))
         self._tell_withheld()
         self._tell_conflicts(conflicts)
 
@@ -213,7 +213,7 @@ class Decision:
         return "applied-partly"
 
     def _tell_applied(self, applied: Applied) -> None:
-        original = self._review.copy.original
+        original = shown(str(self._review.copy.original))
         if applied.paths:
             self._say(f"Applied to {original}: {counted(len(applied.paths), 'path')} changed.")
         else:
@@ -235,7 +235,7 @@ class Decision:
 
     def _keep(self, but: str | None = None) -> Result:
         but = self._untouched() if but is None else but
-        self._say(f"The changes wait in {self._review.copy.root}{but}.")
+        self._say(f"The changes wait in {shown(str(self._review.copy.root))}{but}.")
         for option, use in (
             ("--apply", "to apply them"),
             ("--patch FILE", "to save them as a patch"),
@@ -261,11 +261,11 @@ class Decision:
     def _tell_conflicts(self, conflicts: Sequence[Conflict]) -> None:
         self._told |= frozenset(conflicts)
         for each in conflicts:
-            self._say(f"conflict: {plain(str(each))}")
+            self._say(f"conflict: {each}")
 
     def _say(self, sentence: str) -> None:
         if not self._is_silent:
-            click.echo(sentence, err=True)
+            say(sentence)
 
 
 def _is_index(path: str) -> bool:

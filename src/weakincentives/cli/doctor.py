@@ -205,10 +205,10 @@ def _show(checks: Iterable[Check]) -> None:
         width = max(len(each.name) for each in found)
         for each in found:
             mark, look = _MARKS[each.state]
-            line = f"{each.name:<{width}}  {plain(each.detail)}"
+            line = plain(f"{each.name:<{width}}  {each.detail}")
             click.echo(f"  {click.style(mark, fg=look)}  {line}", color=colour)
             if each.fix:
-                click.echo(f"        {' ' * width}{each.fix}", color=colour)
+                click.echo(f"        {' ' * width}{plain(each.fix)}", color=colour)
     if any(each.state == "problem" for each in checks):
         click.echo("\nWhat is marked !! is to be put right.", color=colour)
     else:

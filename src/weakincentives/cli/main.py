@@ -16,7 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from weakincentives import __version__
-from weakincentives.cli.terminal import sentence
+from weakincentives.cli.terminal import say, sentence
 from weakincentives.errors import WinkError
 
 _FAILED, _MISUSED, _BUG, _INTERRUPTED = 1, 2, 70, 130
@@ -148,5 +148,5 @@ def _with_hint(error: click.UsageError) -> str:
 
 def _say(message: str, code: int) -> int:
     """Print `message` as one line on standard error and return `code`."""
-    click.echo(f"wink: {' '.join(message.split())}", err=True)
+    say(f"wink: {' '.join(message.split())}")
     return code

@@ -8,9 +8,10 @@ import click
 
 from weakincentives.cli.deciding import CONFLICT, Decision, Wish
 from weakincentives.cli.run_places import alone_in
-from weakincentives.cli.terminal import plain
+from weakincentives.cli.terminal import say
 from weakincentives.cli.wishes import wish_of, wish_options
 from weakincentives.contrib.review import ConflictError, CopyError, Review, WorkingCopy, open_copy
+from weakincentives.filesystem.paths import shown
 
 _PATTERN = "wink-run-*"
 
@@ -71,14 +72,14 @@ def _undo(review: Review, *, as_json: bool) -> int:
         if as_json:
             _tell(review, "conflict", conflicts=[str(each) for each in error.conflicts])
         else:
-            click.echo(f"wink: {plain(str(error))}", err=True)
+            say(f"wink: {error}")
         return CONFLICT
     except ValueError as error:
         raise click.ClickException(str(error)) from error
     if as_json:
         _tell(review, "undone", paths=list(taken_back.paths))
     else:
-        click.echo(f"Taken back: {taken_back} in {review.copy.original}.", err=True)
+        say(f"Taken back: {taken_back} in {shown(str(review.copy.original))}.")
     return 0
 
 
@@ -91,7 +92,8 @@ def _list(*, as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps({"place": str(place), "original": str(found.original)}))
         else:
-            click.echo(f"{place}  a copy of {found.original}")
+            # a record may be somebody else's: its text is one line, whatever it holds
+            say(f"{shown(str(place))}  a copy of {shown(str(found.original))}", err=False)
 
 
 def _tell(review: Review, result: str, **facts: object) -> None:

@@ -4,6 +4,7 @@ Nothing touches the directory itself before that.
 """
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,11 @@ from weakincentives.cli.run_model import dialect_of, model_of
 from weakincentives.cli.run_places import alone_in, copy_of, dump_place, workspace_at
 from weakincentives.cli.run_report import Report, tell_beginning
 from weakincentives.cli.run_view import JsonView, LinesView, QuietView, View
+from weakincentives.cli.terminal import say
 from weakincentives.cli.wishes import wish_of, wish_options
 from weakincentives.contrib.tools.dialects import DialectName
 
+_MAX_TASK = 1024 * 1024
 _EPILOG = """\b
 Exit codes: 0 done and settled; 1 the run failed, what it did so far is kept;
 2 misused; 3 done, and the changes wait for you; 4 a conflict, nothing applied;
@@ -108,7 +111,7 @@ def command(
                 code = Report(view, copy, is_silent=as_json).finish(outcome, wish)
         except BaseException:
             if copy.place.exists():
-                click.echo(f"The copy is kept: wink review {copy.place}", err=True)
+                say(f"The copy is kept: wink review {shlex.quote(str(copy.place))}")
             raise
     raise click.exceptions.Exit(code)
 
@@ -136,9 +139,12 @@ def _typed() -> str:
     if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] # it may be closed
         raise ConfigError("The task cannot be read; standard input is closed")
     try:
-        return sys.stdin.read()
+        said = sys.stdin.read(_MAX_TASK + 1)
     except UnicodeDecodeError as error:
         raise ConfigError(f"The task is not UTF-8: {error.reason}; convert it") from error
+    if len(said) > _MAX_TASK:
+        raise ConfigError(f"The task is longer than {_MAX_TASK:,} characters; shorten it")
+    return said
 
 
 def _view(cancellation: CancellationToken, *, as_json: bool, quiet: bool) -> View:

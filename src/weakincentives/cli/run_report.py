@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator
 
-import click
-
 from weakincentives.adapters import ProviderAdapter
 from weakincentives.cli.deciding import FAILED, Decision, Settled, Wish
 from weakincentives.cli.quantities import brief_time, clock, counted
 from weakincentives.cli.run_job import Outcome, Plan
 from weakincentives.cli.run_view import View
-from weakincentives.cli.terminal import plain
+from weakincentives.cli.terminal import plain, say
 from weakincentives.contrib.review import Review, WorkingCopy
 from weakincentives.filesystem.paths import shown
 
@@ -37,7 +35,7 @@ def tell_beginning(view: View, copy: WorkingCopy, adapter: ProviderAdapter, plan
 
 def _beginning(copy: WorkingCopy, adapter: ProviderAdapter, plan: Plan) -> Iterator[str]:
     bounds = "" if plan.seconds is None else f", at most {clock(plan.seconds)}"
-    yield f"{adapter.name}:{adapter.model} works in a copy of {copy.original}{bounds}"
+    yield f"{adapter.name}:{adapter.model} works in a copy of {shown(str(copy.original))}{bounds}"
     for each in copy.skipped[:_MAX_NAMES]:
         yield f"  not copied: {each}"
     more = len(copy.skipped) - _MAX_NAMES
@@ -71,7 +69,7 @@ class Report:
 
     def _tell_outcome(self, outcome: Outcome, wish: Wish) -> None:
         if outcome.answer.strip():
-            self._say(f"\n{plain(outcome.answer.strip())}\n")
+            self._say(f"\n{outcome.answer.strip()}\n")
         self._say(
             f"{counted(outcome.steps, 'step')}, {counted(outcome.tool_calls, 'tool call')},"
             f" {counted(outcome.usage.total_tokens, 'token')}, {brief_time(outcome.seconds * 1000)}"
@@ -113,7 +111,7 @@ class Report:
 
     def _say(self, sentence: str) -> None:
         if not self._is_silent:
-            click.echo(sentence, err=True)
+            say(sentence)
 
 
 def _exit_code(outcome: Outcome, settled: Settled) -> int:

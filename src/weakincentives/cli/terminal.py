@@ -6,9 +6,14 @@ could hide lines of a diff from the person who is to decide about it.
 
 import os
 import re
+import unicodedata
 from typing import IO, Any
 
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+import click
+
+from weakincentives.characters import INVISIBLE
+
+_EMOJI_STYLES = frozenset({"\ufe0e", "\ufe0f"})
 
 
 def wants_colour(stream: IO[Any]) -> bool:
@@ -26,7 +31,12 @@ def is_terminal(stream: IO[Any] | None) -> bool:
 
 def plain(text: str) -> str:
     """Return a text without what a terminal would obey or hide; line ends and tabs stay."""
-    return _CONTROL.sub(lambda found: _visible(found[0]), text)
+    return INVISIBLE.sub(_visible, text)
+
+
+def say(text: str, *, err: bool = True, color: bool | None = None) -> None:
+    """Print a line that may hold strangers' text: on standard error, unless told otherwise."""
+    click.echo(plain(text), err=err, color=color)
 
 
 def one_line(text: str, width: int) -> str:
@@ -43,8 +53,17 @@ def sentence(error: BaseException) -> str:
     return " ".join((str(error) or type(error).__name__).split())
 
 
-def _visible(character: str) -> str:
+def _visible(found: re.Match[str]) -> str:
+    character = found[0]
     number = ord(character)
+    if character in "\n\t" or (character in _EMOJI_STYLES and _follows_symbol(found)):
+        return character
     if number < 0x20:
         return f"^{chr(number + 64)}"
     return f"<{number:02x}>" if number < 0x100 else f"<U+{number:04X}>"
+
+
+def _follows_symbol(found: re.Match[str]) -> bool:
+    """Return whether it says how the symbol before it is drawn, as in many emoji."""
+    before = found.string[found.start() - 1 : found.start()]
+    return bool(before) and unicodedata.category(before) == "So" and not INVISIBLE.match(before)

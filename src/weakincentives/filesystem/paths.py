@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Self
 
+from weakincentives.characters import INVISIBLE
 from weakincentives.errors import WinkError
 from weakincentives.filesystem.limits import (
     DEFAULT_LIMITS,
@@ -25,7 +26,6 @@ RESERVED_PREFIX = ".wink-tmp-"
 
 _MAX_SEGMENT_BYTES = 255  # what the file systems of Linux and macOS store
 _MAX_SHOWN = 1_000  # characters of a path in an error message
-_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _SHOWN = re.compile(
     r"\\(?:(?P<plain>[\\nrt])|x(?P<byte>[0-9a-f]{2})|u(?P<short>[0-9a-f]{4})|U(?P<long>[0-9a-f]{8}))"
 )
@@ -199,11 +199,11 @@ def _check_segment(segment: str, limits: Limits) -> None:
 
 
 def _check_characters(segment: str) -> None:
-    for character in segment:
-        if unicodedata.category(character) in _INVISIBLE:
-            raise InvalidPathError(
-                f"Path segment holds the invisible character {character!a}: {segment!r}"
-            )
+    found = INVISIBLE.search(segment)
+    if found is not None:
+        raise InvalidPathError(
+            f"Path segment holds the invisible character {found[0]!a}: '{shown(segment)}'"
+        )
     normal = unicodedata.normalize("NFC", segment)
     if normal != segment:
         raise InvalidPathError(
@@ -228,7 +228,7 @@ def _escaped(match: re.Match[str]) -> str:
         return "\\\\"
     if 0xDC80 <= code <= 0xDCFF:
         return f"\\x{code - 0xDC00:02x}"  # the byte that would not decode
-    if character.isprintable():
+    if character.isprintable() and not INVISIBLE.match(character):
         return character
     if code < 0x80:
         return character.encode("unicode_escape").decode()

@@ -114,6 +114,7 @@ MUTANTS = (
         "test_a_name_that_cannot_be_created_is_just_not_there",
     ),
     Mutant(writing.AnyName, suites.NameTests, "test_a_longer_name_is_refused"),
+    Mutant(writing.JudgesByCategory, suites.NameTests, "test_a_name_that_misleads_is_refused"),
     Mutant(writing.FoldsCase, suites.NameTests, "test_names_that_differ_in_case_are_different"),
     Mutant(
         searching.CrossesSegments,
