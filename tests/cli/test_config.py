@@ -148,7 +148,7 @@ def test_a_file_that_was_named_must_be_there(tmp_path: Path):
 
 def test_a_pipe_in_the_place_of_the_file_is_not_waited_for(tmp_path: Path):
     os.mkfifo(tmp_path / "wink.toml")
-    with pytest.raises(ConfigError, match="is not a file"):
+    with pytest.raises(ConfigError, match="Not a regular file"):
         load_settings(tmp_path, environment={}, options={})
 
 

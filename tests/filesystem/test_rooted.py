@@ -34,7 +34,7 @@ def root(
     if request.param == "no openat2":
         monkeypatch.setattr(rooted, "_openat2", lambda *_: -errno.ENOSYS)
     if request.param == "no proc":
-        monkeypatch.setattr(rooted, "_HAS_PROC", False)
+        monkeypatch.setattr(rooted, "HAS_PROC", False)
     directory = RootedDirectory(tree, kernel=request.param != "steps")
     if request.param == "busy kernel":
         monkeypatch.setattr(rooted, "_openat2", lambda *_: -errno.EAGAIN)
@@ -275,7 +275,7 @@ def test_a_name_swapped_between_two_looks_is_looked_at_again(
 def test_a_file_swapped_for_a_pipe_is_not_read_without_proc(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rooted, "_HAS_PROC", False)
+    monkeypatch.setattr(rooted, "HAS_PROC", False)
     root = RootedDirectory(tree)
     real = os.stat
 

@@ -8,7 +8,6 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, cast
 
 from weakincentives.adapters.conversation import Completion, CompletionRequest, Message
@@ -21,9 +20,12 @@ from weakincentives.adapters.problems import (
     ThrottledError,
     TransientError,
 )
+from weakincentives.filesystem.regular import read_regular
 from weakincentives.serde import SerdeError, decode, encode
 
 VERSION = 1
+MAX_RECORDING_BYTES = 64 * 1024 * 1024
+"""How large the file of a recording or a script may be."""
 
 _ERRORS = {
     kind.__name__: kind
@@ -95,7 +97,9 @@ class Recording:
             ScriptError: It is no recording, of a later version, or damaged.
             OSError: It cannot be read.
         """
-        head, *lines = Path(path).read_bytes().split(b"\n")
+        # the caller names the file, so a link to it will do
+        data = read_regular(path, MAX_RECORDING_BYTES, follow_links=True)
+        head, *lines = data.split(b"\n")
         made = _head(head, path)
         if not lines or lines.pop():
             raise ScriptError(f"The recording ends in the middle of a line: {str(path)!r}")

@@ -19,6 +19,7 @@ import click
 from weakincentives.adapters.models import SOURCES
 from weakincentives.cli.quantities import duration, positive_count
 from weakincentives.contrib.tools.dialects import DIALECTS
+from weakincentives.filesystem.regular import read_regular
 
 FILE_NAME = "wink.toml"
 PREFIX = "WINK_"
@@ -36,6 +37,7 @@ OTHER_VARIABLES = ("WINK_CONFIG", "WINK_TRACEBACK")
 
 # whose server and key are fixed; others start a program, or find both by the name of a model
 _FOREIGN_PROVIDERS = ("openai", "anthropic", "scripted")
+_MAX_BYTES = 1024 * 1024
 
 
 class ConfigError(click.UsageError):
@@ -185,20 +187,23 @@ def _from_files(workspace: Path, own: Path | None) -> Iterator[tuple[str, Settin
                 raise _not_for_a_workspace(place, key)
             yield key, Setting(_read(key, value, f"{place}: {key}"), str(place), is_foreign=True)
     # `os.path.exists` takes a home that is closed to this user for none, as under sudo
-    for key, value in _entries(own) if own is not None and os.path.exists(own) else ():  # noqa: PTH110 # Path.exists raises there
+    for key, value in _entries(own, is_own=True) if own is not None and os.path.exists(own) else ():  # noqa: PTH110 # Path.exists raises there
         yield key, Setting(_read(key, value, f"{own}: {key}"), str(own))
 
 
-def _entries(place: Path, *, is_named: bool = False) -> Iterator[tuple[str, Any]]:
+def _entries(
+    place: Path, *, is_named: bool = False, is_own: bool = False
+) -> Iterator[tuple[str, Any]]:
     """Yield what a file says; one that is not there says nothing, unless somebody named it."""
-    if not is_named and place.exists() and not place.is_file():
-        raise ConfigError(f"{place} is not a file; remove it, or name another with --config")
     try:
-        table: dict[str, Any] = tomllib.loads(place.read_text(encoding="utf-8"))
+        # a link that a workspace brings is not followed; one of the person's own is
+        data = read_regular(place, _MAX_BYTES, follow_links=is_named or is_own)
+        table: dict[str, Any] = tomllib.loads(data.decode())
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not is_named:
             return
-        raise ConfigError(f"{place} cannot be read: {error.strerror}") from error
+        hint = "" if is_named else "; remove it, or name another with --config"
+        raise ConfigError(f"{place} cannot be read: {error.strerror}{hint}") from error
     except ValueError as error:
         raise ConfigError(f"{place} is not TOML: {error}") from error
     run = table.pop("run", {})

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from weakincentives.filesystem.regular import read_regular
+
 PROJECT = "weakincentives"
 
+_MAX_BYTES = 1024 * 1024
 _SOURCE_TREE = Path(__file__).parents[3]
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(\[[^\]]*\])?\s*([^;]*?)\s*(?:;\s*(.*))?")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
@@ -61,7 +64,8 @@ def version_of(name: str) -> str | None:
 def _declared(place: Path) -> list[str]:
     """Return what the metadata of a source tree would be, where nobody has installed it."""
     try:
-        project = tomllib.loads(place.read_text(encoding="utf-8"))["project"]
+        data = read_regular(place, _MAX_BYTES, follow_links=True)
+        project = tomllib.loads(data.decode())["project"]
     except (OSError, KeyError, ValueError):
         return []
     extras = project.get("optional-dependencies", {})

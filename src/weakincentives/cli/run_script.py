@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from weakincentives.adapters import Completion, ScriptedAdapter, ScriptError, ScriptStep, ToolCall
+from weakincentives.adapters.recordings import MAX_RECORDING_BYTES
+from weakincentives.filesystem.regular import read_regular
 from weakincentives.serde import SerdeError, convert
 
 
@@ -22,8 +24,9 @@ def scripted(path: Path) -> ScriptedAdapter:
         ScriptError: It is neither, or cannot be read.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        steps = _steps(text)
+        # the person names the file, so a link to it will do
+        data = read_regular(path, MAX_RECORDING_BYTES, follow_links=True)
+        steps = _steps(data.decode())
     except OSError as error:
         raise ScriptError(f"The script cannot be read: {error.strerror}: {str(path)!r}") from error
     except ValueError as error:

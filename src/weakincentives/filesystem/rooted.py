@@ -15,6 +15,7 @@ import weakref
 from pathlib import Path
 
 from weakincentives.filesystem.paths import os_error
+from weakincentives.filesystem.regular import HAS_PROC, O_PATH, check_regular, open_pinned
 
 _OPENAT2 = 437  # the same number on every architecture
 _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
@@ -22,12 +23,10 @@ _AT_FDCWD = -100
 _MAX_PATH = 4_000  # bytes that the kernel takes in one call, less a margin
 _MAX_STEPS = 1_000  # segments and links in the path of a root
 _RETRIES = 32  # openat2 answers EAGAIN while somebody renames directories
-_O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY)
-_PINNING = _O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC  # holds on to a file without opening it
-_PASSING = _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # a directory on the way
+_PINNING = O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC  # holds on to a file without opening it
+_PASSING = O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # a directory on the way
 _LISTED = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _IS_LINUX = sys.platform == "linux"
-_HAS_PROC = Path("/proc/self/fd").is_dir()
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _syscall = _libc.syscall
@@ -93,7 +92,7 @@ class RootedDirectory:
         """Open the directory that holds `path`; return it with the last segment."""
         parent, _, name = path.rpartition("/")
         _encoded(name)
-        return self._open(parent or ".", _O_PATH | os.O_DIRECTORY), name
+        return self._open(parent or ".", O_PATH | os.O_DIRECTORY), name
 
     def open_file(self, path: str) -> tuple[int, os.stat_result]:
         """Open a regular file for reading; nothing else is ever opened.
@@ -101,18 +100,18 @@ class RootedDirectory:
         Raises:
             PermissionError: A pipe, socket, device or link is there.
         """
-        if not _HAS_PROC:
+        if not HAS_PROC:
             return self._open_file_by_name(path)
-        return _opened_again(self._open(path, _O_PATH), path)
+        return open_pinned(self._open(path, O_PATH), path)
 
     def open_listed(self, directory: int, name: str) -> tuple[int, os.stat_result]:
         """Open a regular file in an open directory below the root; as `open_file`."""
         encoded = _encoded(name)
-        if not _HAS_PROC:
+        if not HAS_PROC:
             return self._open_by_name(directory, name)
         if self._kernel:
-            return _opened_again(self._open_at_once(directory, encoded, _PINNING), name)
-        return _opened_again(self._step(encoded, _PINNING, directory), name)
+            return open_pinned(self._open_at_once(directory, encoded, _PINNING), name)
+        return open_pinned(self._step(encoded, _PINNING, directory), name)
 
     def lstat(self, path: str) -> tuple[os.stat_result, str | None]:
         """Return the metadata of what is at `path`, and where it points if it is a link."""
@@ -133,10 +132,10 @@ class RootedDirectory:
 
     def _open_by_name(self, directory: int, name: str) -> tuple[int, os.stat_result]:
         """Without /proc: look, open without waiting, and look again at what was opened."""
-        _checked(os.stat(name, dir_fd=directory, follow_symlinks=False), name)
+        check_regular(os.stat(name, dir_fd=directory, follow_symlinks=False), name)
         descriptor = self._step(_encoded(name), _LISTED, directory)
         try:
-            return descriptor, _checked(os.fstat(descriptor), name)
+            return descriptor, check_regular(os.fstat(descriptor), name)
         except OSError:
             os.close(descriptor)
             raise
@@ -196,15 +195,6 @@ class RootedDirectory:
             os.close(descriptor)
             raise os_error(errno.EXDEV, os.fsdecode(segment))
         return descriptor
-
-
-def _opened_again(pinned: int, path: str) -> tuple[int, os.stat_result]:
-    """Open the file that the descriptor `pinned` holds on to, if it is a regular one."""
-    try:
-        found = _checked(os.fstat(pinned), path)
-        return os.open(f"/proc/self/fd/{pinned}", os.O_RDONLY | os.O_CLOEXEC), found
-    finally:
-        os.close(pinned)
 
 
 def explained(error: OSError, path: str) -> OSError:
@@ -276,7 +266,7 @@ def _leads_through_proc(path: Path) -> bool:
 
 
 def _kernel_has_openat2(descriptor: int) -> bool:
-    flags = _O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+    flags = O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
     probe = _openat2(descriptor, b".", _How(flags, 0, _NO_SYMLINKS | _BENEATH))
     if probe < 0:
         return False
@@ -297,9 +287,3 @@ def _encoded(path: str) -> bytes:
         return os.fsencode(path)
     except UnicodeEncodeError:
         raise os_error(errno.ENOENT, path) from None  # no such name can be on disk
-
-
-def _checked(found: os.stat_result, path: str) -> os.stat_result:
-    if not stat.S_ISREG(found.st_mode):
-        raise os_error(errno.EPERM, path, "Not a regular file")
-    return found

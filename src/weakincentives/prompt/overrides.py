@@ -16,7 +16,8 @@ from weakincentives.prompt.section import Section, walk
 from weakincentives.serde import SerdeError, decode, encode
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_LIMITS = Limits(max_write_length=4_000_000)
+_MAX_BYTES = 4_000_000
+_LIMITS = Limits(max_write_length=_MAX_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +102,11 @@ class LocalPromptOverridesStore:
         """
         path = _path(descriptor.ns, descriptor.key, tag)
         try:
-            found = decode(self._files.read_bytes(path).content, PromptOverride)
+            found = decode(self._read(path), PromptOverride)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise PromptError(f"Override cannot be read: {path!r}: {error.strerror}") from error
         except SerdeError as error:
             raise PromptError(f"Override is damaged: {path!r}: {error}") from error
         if (found.ns, found.key, found.tag) != (descriptor.ns, descriptor.key, tag):
@@ -139,6 +142,13 @@ class LocalPromptOverridesStore:
         except FileNotFoundError:
             return ()
         return tuple(each.name.removesuffix(".json") for each in found if each.is_file)
+
+    def _read(self, path: str) -> bytes:
+        """Return what is stored, read no further than is allowed."""
+        content = self._files.read_bytes(path, limit=_MAX_BYTES + 1).content
+        if len(content) > _MAX_BYTES:
+            raise PromptError(f"Override is larger than {_MAX_BYTES:,} bytes: {path!r}")
+        return content
 
 
 def text_hash(text: str) -> str:

@@ -7,10 +7,12 @@ from typing import Any
 
 from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem import FilesystemSnapshot, SnapshotableFilesystem
+from weakincentives.filesystem.regular import read_regular
 from weakincentives.filesystem.staging import store_file, sync_directory, write_all
 from weakincentives.runtime.session import Session, Snapshot, SnapshotFormatError
 from weakincentives.runtime.spans import restore_snapshot, take_snapshot
 
+_MAX_BYTES = 1024**3
 _DONE, _PENDING = b"wink-session 1 done\n", b"wink-session 1 pending\n"
 
 
@@ -84,7 +86,7 @@ class SessionFile:
         Raises:
             SnapshotRestoreError: The files cannot be brought back; nothing has changed.
         """
-        before = self._path.read_bytes() if self._path.exists() else None
+        before = self._read() if self._path.exists() else None
         data = snapshot.to_json().encode()
         self._write(_PENDING + data)
         try:
@@ -108,7 +110,7 @@ class SessionFile:
             SnapshotFormatError: The file is not one of ours, or damaged.
             SnapshotRestoreError: A rollback was cut off and cannot be finished.
         """
-        data = self._path.read_bytes()
+        data = self._read()
         head, _, rest = data.partition(b"\n")
         if head + b"\n" not in {_DONE, _PENDING}:
             raise SnapshotFormatError(f"Not a session: {str(self._path)!r}")
@@ -128,6 +130,10 @@ class SessionFile:
                 f" the filesystem to be finished"
             )
         restore_snapshot(filesystem, kept)
+
+    def _read(self) -> bytes:
+        """Return the content; a link is not followed, for we write a file."""
+        return read_regular(self._path, _MAX_BYTES)
 
     def _put_back(self, before: bytes | None) -> None:
         if before is None:

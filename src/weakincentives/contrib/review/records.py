@@ -9,11 +9,13 @@ from weakincentives.contrib.review.merging import Merge
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import FilesystemSnapshot, HostMount, SkippedEntry
 from weakincentives.filesystem.mounts.request import MountFilter
+from weakincentives.filesystem.regular import read_regular
 from weakincentives.filesystem.staging import store_file, write_all
 from weakincentives.serde import SerdeError, decode, encode
 
 _RECORD = "review.json"
 _VERSION = 1
+_MAX_RECORD = 256 * 1024 * 1024
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -122,9 +124,13 @@ def read_record(place: Path) -> CopyRecord:
         CopyError: There is none, or it is damaged.
     """
     try:
-        record = decode((place / _RECORD).read_bytes(), CopyRecord)
-    except OSError:
+        # a link would be somebody else's: we write a file
+        record = decode(read_regular(place / _RECORD, _MAX_RECORD), CopyRecord)
+    except (FileNotFoundError, NotADirectoryError):
         raise CopyError(f"No working copy is at {str(place)!r}") from None
+    except OSError as error:
+        fact = f"{error.strerror}: {_RECORD!r}"
+        raise CopyError(f"No working copy is at {str(place)!r} ({fact})") from None
     except SerdeError as error:
         raise CopyError(f"Record of the working copy is damaged: {error}") from error
     if record.version != _VERSION:
@@ -135,6 +141,8 @@ def read_record(place: Path) -> CopyRecord:
 def write_record(place: Path, record: CopyRecord) -> None:
     """Make `record` the record of the copy at `place`, in one step."""
     data = encode(record)
+    if len(data) > _MAX_RECORD:
+        raise CopyError(f"Record of the working copy would be larger than {_MAX_RECORD:,} bytes")
     directory = os.open(place, _DIRECTORY)
     try:
         store_file(

@@ -1,7 +1,7 @@
 """What is in an archive: a tree that has been checked in full, down to every byte."""
 
+import errno
 import os
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +21,7 @@ from weakincentives.filesystem.archives.zipdirectory import listed, raw_director
 from weakincentives.filesystem.archives.zipreader import ZipReader
 from weakincentives.filesystem.archives.ziprecords import ZipMember
 from weakincentives.filesystem.compression import BEST, Codec
-
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+from weakincentives.filesystem.regular import open_regular
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +71,12 @@ def open_archive(path: Path) -> int:
     Raises:
         ArchiveError: It is a link, a directory, a pipe, a device.
     """
-    if not stat.S_ISREG(path.lstat().st_mode):
-        raise ArchiveError(f"Archive is not a regular file: {str(path)!r}")
-    descriptor = os.open(path, _FLAGS)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise ArchiveError(f"Archive is not a regular file: {str(path)!r}")
-    return descriptor
+    try:
+        return open_regular(path)[0]
+    except PermissionError as error:
+        if error.errno != errno.EPERM:
+            raise
+        raise ArchiveError(f"Archive is not a regular file: {str(path)!r}") from None
 
 
 def read_manifest(

@@ -8,13 +8,13 @@ removal of objects is not used, and one that is not there costs nothing but time
 import hashlib
 import logging
 import os
-import stat
 from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
 from weakincentives.filesystem.faults import reached
+from weakincentives.filesystem.regular import read_regular
 from weakincentives.filesystem.snapshots.captured import (
     Captured,
     CapturedDirectory,
@@ -56,10 +56,7 @@ def load_index(path: Path, *, root: str, epoch: str) -> CapturedDirectory | None
     what is there now.
     """
     try:
-        found = path.lstat()
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_BYTES:
-            return None
-        data = path.read_bytes()
+        data = read_regular(path, _MAX_BYTES)
     except OSError:
         return None
     start = len(_MAGIC) + _DIGEST

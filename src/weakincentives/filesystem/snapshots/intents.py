@@ -7,17 +7,22 @@ disk is full. It is whole or it is not there: a checksum tells.
 import errno
 import hashlib
 import os
-import stat
 from pathlib import Path
 
 import msgspec
 
 from weakincentives.filesystem.paths import os_error
+from weakincentives.filesystem.regular import read_regular
 from weakincentives.filesystem.staging import sync_directory
 
 _SIZE = 4096
 # there is none, or it is somebody else's, which is told to who wants to use it
-_NO_STORE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EACCES})
+_NO_RECORD = frozenset(
+    {
+        *(errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EACCES),
+        *(errno.EPERM, errno.EFBIG),  # no regular file, or none that we have written
+    }
+)
 
 
 class Intent(msgspec.Struct, frozen=True):
@@ -46,11 +51,9 @@ class IntentFile:
     def read(self) -> Intent | None:
         """Return what was decided and is not finished, or None."""
         try:
-            if not stat.S_ISREG(self._path.lstat().st_mode):
-                return None
-            data = self._path.read_bytes()
+            data = read_regular(self._path, _SIZE)
         except OSError as error:
-            if error.errno in _NO_STORE:
+            if error.errno in _NO_RECORD:
                 return None
             raise
         digest, _, rest = data.partition(b"\n")
@@ -73,7 +76,7 @@ class IntentFile:
     def _write(self, record: bytes) -> None:
         digest = hashlib.sha256(record).hexdigest().encode()
         data = (digest + b"\n" + record + b"\n").ljust(_SIZE, b"\0")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(self._path, flags, 0o600)
         try:
             if os.pwrite(descriptor, data, 0) != len(data):

@@ -18,6 +18,7 @@ from weakincentives.errors import SnapshotError
 from weakincentives.filesystem.faults import reached
 from weakincentives.filesystem.leftovers import is_temporary, temporary_name
 from weakincentives.filesystem.paths import os_error
+from weakincentives.filesystem.regular import open_regular
 from weakincentives.filesystem.staging import remove_leftovers, remove_tree, rename, sync_directory
 
 SUFFIX = ".fs.zip"
@@ -26,7 +27,6 @@ FAULT_POINTS = (NAMED, REMOVED)
 
 _DEFAULT_NAME = "wink-fs-snapshots"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Mark(NamedTuple):
@@ -122,7 +122,7 @@ class Shelf:
 
 def sealed(path: Path) -> Mark:
     """Make an archive private and bring it to the disk, whoever wrote it."""
-    descriptor = os.open(path, _FILE)
+    descriptor, _ = open_regular(path)
     try:
         os.fchmod(descriptor, 0o600)
         os.fsync(descriptor)

@@ -17,6 +17,7 @@ from pathlib import Path
 from weakincentives.errors import SnapshotError
 from weakincentives.filesystem.faults import reached
 from weakincentives.filesystem.leftovers import is_temporary
+from weakincentives.filesystem.regular import read_regular
 from weakincentives.filesystem.staging import (
     remove_leftovers,
     remove_tree,
@@ -31,6 +32,7 @@ _LOCK = "wink.lock"
 _USERS = "wink.users"
 _EPOCH = "wink.epoch"
 _MAX_MARKER = 64 * 1024
+_MAX_EPOCH = 1024
 _LOOKS = 5
 _ATTEMPTS = 100
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -146,13 +148,13 @@ class GitDirectory:
     def epoch(self) -> str:
         """Return a token that is new when the directory is made, and when we say so."""
         try:
-            return (self.path / _EPOCH).read_text("ascii")
+            return read_regular(self.path / _EPOCH, _MAX_EPOCH).decode("ascii")
         except (OSError, ValueError):
             return secrets.token_hex(16)  # never the same: nothing may be taken for granted
 
     def begin_epoch(self) -> None:
         """Change the token, in place: room is made by what comes next, on a full disk too."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(self.path / _EPOCH, flags, 0o600)
         try:
             write_all(descriptor, secrets.token_hex(16).encode())  # half of it is new too

@@ -4,17 +4,16 @@ We write none. A person who works on the store with git may leave some.
 """
 
 import os
-import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from weakincentives.filesystem.regular import open_regular
 from weakincentives.filesystem.store.deltas import PackError
 from weakincentives.filesystem.store.packs import KINDS, Stream
 
 _CHUNK = 1024 * 1024
 _MAX_HEADER = 32  # "commit 18446744073709551615" and the NUL after it
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def loose_stream(path: Path) -> Stream:
@@ -50,9 +49,7 @@ def _measured(size: int, rest: bytes, pieces: Iterator[bytes]) -> Iterator[bytes
 def _pieces(path: Path) -> Iterator[bytes]:
     """Yield what a file inflates to; the first piece is not empty."""
     inflater = zlib.decompressobj()
-    with os.fdopen(os.open(path, _FLAGS), "rb", buffering=0) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise PackError(f"Object file is not a regular file: {path.name!r}")
+    with os.fdopen(open_regular(path)[0], "rb", buffering=0) as file:
         data = b""
         while not inflater.eof:
             data = data or file.read(_CHUNK)

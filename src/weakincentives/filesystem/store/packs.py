@@ -6,7 +6,6 @@ person may have run `git gc` on the store.
 
 import hashlib
 import os
-import stat
 import struct
 import threading
 import weakref
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from weakincentives.filesystem.limits import check_time
+from weakincentives.filesystem.regular import open_regular
 from weakincentives.filesystem.store.deltas import LARGEST, PackError, TooLargeError, patched
 from weakincentives.filesystem.store.inflating import PIECE, Inflater, packed_size
 
@@ -264,18 +264,12 @@ class Pack:
 
 def _opened(path: Path) -> tuple[int, os.stat_result]:
     """Open a regular file; return its descriptor and what is known about it."""
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        descriptor = os.open(path, flags)
+        return open_regular(path)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise PackError(f"Pack cannot be opened: {path.name!r}: {error}") from error
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
-        os.close(descriptor)
-        raise PackError(f"Pack is not a regular file: {path.name!r}")
-    return descriptor, found
 
 
 def _index_data(path: Path, pack_size: int) -> tuple[bytes, int]:

@@ -6,11 +6,12 @@ read. What is in them is data: a ref is an id or it is damaged, and none is foll
 
 import os
 import re
-import stat
 from collections.abc import Collection, Iterator
+from pathlib import Path
 
 from weakincentives.errors import SnapshotError
 from weakincentives.filesystem.faults import reached
+from weakincentives.filesystem.regular import open_regular, read_regular
 from weakincentives.filesystem.staging import sync_directory
 from weakincentives.filesystem.store.gitdir import GitDirectory
 from weakincentives.filesystem.store.hidden import HiddenFile
@@ -20,7 +21,7 @@ PINS = "refs/wink/"
 _PACKED = "packed-refs"
 _SHALLOW = "shallow"
 _MAX_REF = 1024
-_OLD_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MAX_PACKED = 256 * 1024 * 1024
 _LOOSE = re.compile(rb"([0-9a-f]{40})\n?")
 _PACKED_LINE = re.compile(r"([0-9a-f]{40}) (refs/\S+)")
 
@@ -111,20 +112,19 @@ class Refs:
         data = "".join(f"{ref}\n" for ref in sorted(commits)).encode()
         if not commits:
             path.unlink(missing_ok=True)
-        elif not path.is_file() or path.read_bytes() != data:
+        elif not _holds(path, data):
             self._directory.replace(_SHALLOW, data, durable=self._durable)
 
     def _content(self, name: str) -> bytes | None:
         """Return the beginning of a file, None if there is none; what is no file is empty."""
         try:
-            descriptor = os.open(self._directory.path / name, _OLD_FILE)
+            descriptor, _ = open_regular(self._directory.path / name)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError:
             return b""
         try:
-            is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
-            return os.read(descriptor, _MAX_REF) if is_file else b""
+            return os.read(descriptor, _MAX_REF)
         finally:
             os.close(descriptor)
 
@@ -145,7 +145,8 @@ class Refs:
 
     def _packed(self) -> dict[str, str]:
         try:
-            lines = (self._directory.path / _PACKED).read_bytes().decode().splitlines()
+            data = read_regular(self._directory.path / _PACKED, _MAX_PACKED)
+            lines = data.decode().splitlines()
         except FileNotFoundError:
             return {}
         except (OSError, UnicodeDecodeError) as error:
@@ -158,3 +159,10 @@ class Refs:
             elif not line.startswith(("#", "^")):
                 raise SnapshotError(f"File of refs is damaged: {_PACKED!r}")
         return found
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    try:
+        return read_regular(path, len(data)) == data
+    except OSError:
+        return False  # there is none, or another

@@ -20,6 +20,7 @@ from weakincentives.filesystem.archives.format import ArchiveError
 from weakincentives.filesystem.archives.state import open_archive
 from weakincentives.filesystem.faults import reached
 from weakincentives.filesystem.paths import os_error
+from weakincentives.filesystem.regular import open_regular
 from weakincentives.filesystem.snapshots.shelf import SUFFIX, Mark, mark_at
 from weakincentives.filesystem.staging import sync_directory
 from weakincentives.runtime.session.dumpformat import (
@@ -37,7 +38,6 @@ FAULT_POINTS = (WRITTEN, WAITING, ARCHIVED, NAMED, CLEARED)
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _DUMP_BOTH = "dump the session again, or bring the two files of one dump together"
 
 
@@ -162,14 +162,14 @@ def opened(path: Path) -> Generator[BinaryIO, None, None]:
         DumpError: It is no regular file.
     """
     try:
-        descriptor = os.open(path, _OLD)
-    except OSError as error:
-        if error.errno != errno.ELOOP:
+        descriptor, _ = open_regular(path)
+    except PermissionError as error:
+        if error.errno != errno.EPERM:
             raise
-        raise refusal(path, "Text of the dump is a link", "name the file itself") from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise refusal(path, "Dump is not a regular file", "give the .jsonl file of the dump")
+        if path.is_symlink():
+            raise refusal(path, "Text of the dump is a link", "name the file itself") from None
+        hint = "give the .jsonl file of the dump"
+        raise refusal(path, "Dump is not a regular file", hint) from None
     with os.fdopen(descriptor, "rb") as file:
         yield file
 

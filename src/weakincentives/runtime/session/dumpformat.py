@@ -4,6 +4,7 @@ The header says what has to follow, so a file that was cut off is never taken fo
 whole one. Nothing that the text names is imported or called.
 """
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -118,8 +119,9 @@ def read_snapshots(path: Path, file: BinaryIO, header: DumpHeader, types: Types)
         DumpError: The dump is cut off or damaged, or has a slice of a type not in `types`.
     """
     found: list[Snapshot] = []
+    size = os.fstat(file.fileno()).st_size  # no line is longer, even if the file grows
     for expected in header.sessions:
-        line = file.readline()
+        line = file.readline(size)
         if not line.endswith(b"\n"):
             count = len(header.sessions)
             raise refusal(path, f"Dump is cut off after {len(found)} of {count} sessions")
