@@ -10,7 +10,8 @@ import pytest
 
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem, ReadableFilesystem
 from weakincentives.filesystem.diffs.diff import Diff, diff
-from weakincentives.filesystem.diffs.patch import MAX_TEXT, quoted
+from weakincentives.filesystem.diffs.patch import quoted
+from weakincentives.filesystem.diffs.sections import MAX_TEXT
 
 Tree = dict[str, tuple[str, bytes]]
 """What is at each path: ("100644", data), ("100755", data), ("120000", target)."""
@@ -293,14 +294,14 @@ def test_what_git_refuses_by_name_is_a_remark_and_the_rest_applies(path: str, tm
     before: Tree = {"a": ("100644", b"1\n")}
     change = between(before, {"a": ("100644", b"2\n"), path: ("100644", b"1\n")})
     patch = change.patch()
-    assert "# wink: git refuses this name, so it is left out: added " in patch
+    assert "# wink: added, left out because git refuses this name: " in patch
     assert applied(patch.encode(), before, tmp_path / "there") == {"a": ("100644", b"2\n")}
 
 
 def test_a_link_that_git_refuses_is_a_remark(tmp_path: Path):
     before: Tree = {"a": ("100644", b"1\n")}
     patch = between(before, {"a": ("100644", b"2\n"), ".gitmodules": ("120000", b"a")}).patch()
-    assert "# wink: git refuses this name, so it is left out: added .gitmodules" in patch
+    assert "# wink: added, left out because git refuses this name: .gitmodules" in patch
     assert applied(patch.encode(), before, tmp_path / "there") == {"a": ("100644", b"2\n")}
 
 
@@ -319,7 +320,6 @@ def test_empty_directories_are_remarks(tmp_path: Path):
     change = diff(before, after)
     assert remarks(change) == [
         "directory removed: emptied/deep",
-        "directory stays, empty: emptied",
         "directory removed: gone",
         "directory removed: gone/inner",
         "directory added, permissions 0755: made",

@@ -12,6 +12,7 @@ from weakincentives.filesystem.archives.format import (
 from weakincentives.filesystem.base import BaseFilesystem
 from weakincentives.filesystem.diffs.changes import Change, ChangeKind, StaleDiffError
 from weakincentives.filesystem.diffs.diff import Diff, DiffStatistics, LineCount, diff
+from weakincentives.filesystem.diffs.omissions import Omission
 from weakincentives.filesystem.events import (
     DirectoryCreated,
     EntryMoved,
@@ -140,6 +141,7 @@ __all__ = [
     "MountProgress",
     "MountReport",
     "ObservableFilesystem",
+    "Omission",
     "PathEscapeError",
     "ReadBytesResult",
     "ReadOnlyError",

@@ -12,11 +12,14 @@ from functools import cached_property
 
 from weakincentives.filesystem.diffs.changes import Change, ChangeKind, Side, same_bytes
 from weakincentives.filesystem.diffs.lines import changed_blocks, split_lines
-from weakincentives.filesystem.diffs.patch import Patch, Section, Style, sections_of
+from weakincentives.filesystem.diffs.omissions import Omission
+from weakincentives.filesystem.diffs.patch import Patch, Style
 from weakincentives.filesystem.diffs.renames import with_renames
+from weakincentives.filesystem.diffs.sections import Section, sections_of
 from weakincentives.filesystem.limits import check_time
 from weakincentives.filesystem.paths import brief, join, os_error, outermost, parents_of, shown
 from weakincentives.filesystem.readable import ReadableFilesystem
+from weakincentives.filesystem.states import State
 from weakincentives.filesystem.types import FileStat, Results
 
 _MAX_SHOWN = 50  # changes in a summary
@@ -64,18 +67,22 @@ class Diff:
     """
 
     def __init__(
-        self, changes: Sequence[Change], before: Side, after: Side, emptied: Sequence[str]
+        self, changes: Sequence[Change], before: Side, after: Side, ground: State | None = None
     ) -> None:
-        """Hold what `diff` found; `emptied` directories have nothing in them any more."""
+        """Hold what `diff` found; a patch is for `before`, or for `ground`, which has more."""
         self.entries = Results(changes)
         self._before = before
         self._after = after
-        self._emptied = emptied
+        self._ground = ground
 
     def only(self, wanted: Callable[[Change], bool]) -> "Diff":
         """Return the same without the entries that are not wanted."""
         kept = [each for each in self.entries if wanted(each)]
-        return Diff(kept, self._before, self._after, self._emptied)
+        return Diff(kept, self._before, self._after, self._ground)
+
+    def on(self, ground: ReadableFilesystem) -> "Diff":
+        """Return the same for a tree in which there is more than was compared."""
+        return Diff(self.entries, self._before, self._after, State(ground))
 
     def __bool__(self) -> bool:
         """Return whether anything changed."""
@@ -85,6 +92,11 @@ class Diff:
     def line_counts(self) -> tuple[LineCount, ...]:
         """How many lines each of the entries adds and takes away."""
         return tuple(map(self._count, self.entries))
+
+    @property
+    def omissions(self) -> tuple[Omission, ...]:
+        """What git cannot be told by a patch: these paths differ when it was applied; sorted."""
+        return self._patch.omissions
 
     @property
     def statistics(self) -> DiffStatistics:
@@ -138,7 +150,7 @@ class Diff:
 
     @cached_property
     def _patch(self) -> Patch:
-        return Patch(self.entries, self._before, self._after, self._emptied)
+        return Patch(self.entries, self._before, self._after, self._ground)
 
     def _parts(self, start: int, style: Style) -> Iterator[bytes]:
         for number in range(start, len(self.entries)):
@@ -213,7 +225,7 @@ def diff(
     if renames:
         changes = with_renames(changes, walk.before, walk.after)
     changes.sort(key=lambda change: change.path)
-    return Diff(changes, walk.before, walk.after, walk.emptied)
+    return Diff(changes, walk.before, walk.after)
 
 
 class _Walk:
@@ -223,7 +235,6 @@ class _Walk:
         self.before = before
         self.after = after
         self.changes: list[Change] = []
-        self.emptied: list[str] = []
         self._pending: list[tuple[str, bool, bool]] = []
         self._above: set[str] = set()
 
@@ -249,8 +260,6 @@ class _Walk:
         """Compare what is in a directory of one side or both."""
         old = self.before.children(directory) if was else {}
         new = self.after.children(directory) if still_is else {}
-        if was and still_is and directory and old and not new:
-            self.emptied.append(directory)
         for name in sorted(old.keys() | new.keys()):
             self._visit(join(directory, name), old.get(name), new.get(name))
 

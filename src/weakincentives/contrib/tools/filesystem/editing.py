@@ -31,7 +31,7 @@ from weakincentives.contrib.tools.requests import CountedEditParams, EditFilePar
 from weakincentives.contrib.tools.results import EditFileResult, FileChange
 from weakincentives.contrib.tools.workbench import Workbench
 from weakincentives.errors import ToolValidationError
-from weakincentives.filesystem.diffs.patch import MAX_TEXT
+from weakincentives.filesystem.diffs.sections import MAX_TEXT
 from weakincentives.prompt import ToolResult
 
 _SURROGATE = re.compile("[\ud800-\udfff]")

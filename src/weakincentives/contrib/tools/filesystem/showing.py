@@ -9,7 +9,8 @@ from weakincentives.contrib.tools.requests import ReadFileParams
 from weakincentives.contrib.tools.workbench import Workbench
 from weakincentives.filesystem.diffs.changes import encoded
 from weakincentives.filesystem.diffs.lines import changed_blocks, split_lines
-from weakincentives.filesystem.diffs.patch import MAX_TEXT, hunks, quoted
+from weakincentives.filesystem.diffs.patch import hunks, quoted
+from weakincentives.filesystem.diffs.sections import MAX_TEXT
 
 MAX_DIFF = 12_000
 """Characters of a difference that a model is shown."""

@@ -7,7 +7,7 @@ from weakincentives.contrib.tools.requests import WriteFileParams
 from weakincentives.contrib.tools.workbench import Workbench
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import LimitExceededError
-from weakincentives.filesystem.diffs.patch import MAX_TEXT
+from weakincentives.filesystem.diffs.sections import MAX_TEXT
 
 _BINARY_PREFIX = 8 * 1024  # bytes in which a NUL means that it is no text, as in searches
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
