@@ -85,7 +85,7 @@ def outcome_of(directory: Path, seed: int) -> str:
         spoil_without_specials(original, choice)
     before = state_of(original)
     expected = oracle(base, state_of(copy.root), before)
-    with Review(copy, with_git=True) as review:
+    with Review(copy, with_git=True, with_rights=True) as review:
         assert bool(review.conflicts()) == (expected is None), seed
         if expected is None:
             with pytest.raises(ConflictError):

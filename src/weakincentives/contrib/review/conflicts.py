@@ -4,10 +4,11 @@ States are compared by content and never by time. A change can be made if the or
 still has there what the copy began with, and need not be if it has the new already.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeGuard
 
+from weakincentives.contrib.review.original import OriginalSide
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import Change, FileStat
 from weakincentives.filesystem.diffs.changes import same_bytes
@@ -65,7 +66,7 @@ class Plan:
     def __init__(
         self,
         changes: Sequence[Change],
-        original: State,
+        original: OriginalSide,
         sides: tuple[State, State],
         is_reviewed: Callable[[str], bool],
     ) -> None:
@@ -83,7 +84,10 @@ class Plan:
         self.standing: list[str] = []
         for change in reversed(changes):  # what is in a directory comes before it
             check_time("Review")
-            self._look_at(change, self._original.lookup(change.path))
+            try:
+                self._look_at(change, self._original.lookup(change.path))
+            except PermissionError as error:
+                self.conflicts.append(conflict_of(change, f"not readable ({error.strerror})"))
         for found in (self.steps, self.conflicts, self.standing):
             found.reverse()
 
@@ -120,11 +124,7 @@ class Plan:
 
     def _leave(self, step: Step) -> None:
         """Let a directory go, unless something is in it that the copy never had."""
-        try:
-            left = [join(step.path, name) for name in self._original.children(step.path)]
-        except OSError as error:
-            self.conflicts.append(conflict_of(step.change, f"not readable ({error.strerror})"))
-            return
+        left = [join(step.path, name) for name in self._original.children(step.path)]
         left = sorted(path for path in left if path not in self._gone or path in self.standing)
         ours = [path for path in left if path not in self.standing and self._is_reviewed(path)]
         if ours or (left and step.wanted is not None):
@@ -136,8 +136,15 @@ class Plan:
             self.steps.append(step)
 
 
-def selected(changes: Sequence[Change], paths: Sequence[str] | None) -> list[Change]:
+def selected(
+    changes: Sequence[Change],
+    paths: Sequence[str] | None,
+    renames: Callable[[], Mapping[str, str]] = dict[str, str],
+) -> list[Change]:
     """Return the changes at and below `paths`, and the directories that these need.
+
+    A rename is one change: `renames` gives the other name of each, and who chooses one of
+    them chooses both.
 
     Raises:
         ValueError: Nothing was changed at one of the paths.
@@ -150,6 +157,8 @@ def selected(changes: Sequence[Change], paths: Sequence[str] | None) -> list[Cha
         if not found:
             raise ValueError(f"Nothing was changed at {shown(place) or '.'!r}")
         chosen |= found
+    others = {other for path, other in renames().items() if path in chosen}
+    chosen |= {each.path: each for each in changes if each.path in others}
     needed = {parent for path, each in chosen.items() if each.after for parent in parents_of(path)}
     return [
         each
@@ -157,6 +166,23 @@ def selected(changes: Sequence[Change], paths: Sequence[str] | None) -> list[Cha
         if each.path in chosen
         or (each.path in needed and is_directory(each.after) and not is_directory(each.before))
     ]
+
+
+def with_other_names(
+    conflicts: Sequence[Conflict], renames: Mapping[str, str]
+) -> Iterator[Conflict]:
+    """Yield conflicts, and with each that is about half a rename one for the other half."""
+    known = {each.path for each in conflicts}
+    for each in conflicts:
+        other = renames.get(each.path)
+        if other is None:
+            yield each
+            continue
+        verbs = ("to", "from") if each.in_copy == "removed" else ("from", "to")
+        yield replace(each, in_copy=f"renamed {verbs[0]} {shown(other)}")
+        if other not in known:
+            fact = f"{shown(each.path)} {each.in_original}"
+            yield Conflict(other, f"renamed {verbs[1]} {shown(each.path)}", fact)
 
 
 def same(first: State, left: FileStat | None, second: State, right: FileStat | None) -> bool:
@@ -186,8 +212,11 @@ def _same_content(first: State, left: FileStat, second: State, right: FileStat) 
     try:
         with first.open(left.path) as one, second.open(right.path) as other:
             return same_bytes(one, other)
-    except (FileNotFoundError, PermissionError):
-        return False  # gone, replaced or closed: not what it was
+    except FileNotFoundError:
+        return False  # gone or replaced: not what it was
+    except PermissionError:
+        # who only looks opens nothing: then all else that is known decides
+        return isinstance(first, OriginalSide) and first.is_looking
 
 
 def _is_within(path: str, place: str) -> bool:

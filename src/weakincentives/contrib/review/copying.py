@@ -3,7 +3,7 @@
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from weakincentives.contrib.review.exact import ExactFilesystem
@@ -17,6 +17,7 @@ from weakincentives.contrib.review.records import (
     workspace_in,
     write_record,
 )
+from weakincentives.contrib.review.withheld import GIT, is_git_directory, places_on_the_way
 from weakincentives.filesystem import (
     FileStat,
     HostFilesystem,
@@ -33,7 +34,7 @@ from weakincentives.filesystem.states import State
 MAX_FILES = 200_000
 MAX_BYTES = 4 * 1024**3
 
-_GIT = ".git"
+_COMMON = "commondir"
 _GIT_FILE = re.compile(rb"gitdir:\s*(.*?)\s*\Z", re.DOTALL)
 _CONFIGS = ("config", "config.worktree")
 _WORKTREE = re.compile(rb"^[^#;\n]*\bworktree\s*=\s*\"?/", re.MULTILINE | re.IGNORECASE)
@@ -105,6 +106,7 @@ class _Scan:
         self.entries: list[FileStat] = []
         self.skipped: list[SkippedEntry] = []
         self.total_bytes = 0
+        self.git_dirs: set[str] = set()
         self._limits = max_files, max_bytes
         self._filter = exclusion(exclude)
         pending = [""]
@@ -127,12 +129,13 @@ class _Scan:
                 raise
             self.skip(path, error.strerror or str(error))
             return
+        is_git = self._note_git(path, children)
         for found in children.values():
             if not self._filter.wants(found.path):
                 continue
             if found.kind == "special":
                 self.skip(found.path, "not a regular file")
-            elif self._leads_to_another_repository(found):
+            elif self._leads_to_another_repository(found, is_git=is_git):
                 self.skip(found.path, "git would change the original by it")
             else:
                 self._take(found)
@@ -154,17 +157,35 @@ class _Scan:
             f" leave something out with exclude=, or raise {name}"
         )
 
-    def _leads_to_another_repository(self, found: FileStat) -> bool:
+    def _note_git(self, directory: str, children: Mapping[str, FileStat]) -> bool:
+        """Take note of where repositories have their data; return whether it is here."""
+        for name, found in children.items():
+            target = None
+            if name.casefold() == GIT and found.link_target is not None:
+                target = found.link_target
+            elif name.casefold() == GIT and found.is_file:
+                pointer = _GIT_FILE.match(self._content(found.path))
+                target = None if pointer is None else os.fsdecode(pointer[1])
+            elif name == _COMMON and found.is_file and "HEAD" in children:
+                target = os.fsdecode(self._content(found.path)).strip()
+            if target:
+                self.git_dirs |= places_on_the_way(self.root, directory, target)
+        is_git = bool(directory) and is_git_directory(children)
+        if is_git:
+            self.git_dirs.add(directory)
+        return is_git
+
+    def _leads_to_another_repository(self, found: FileStat, *, is_git: bool) -> bool:
         """Return whether git would find the repository or the files of the original by it."""
         *above, name = found.path.split("/")
         if found.link_target is not None:
-            return name == _GIT and _leads_out(found.path, found.link_target)
+            return name == GIT and _leads_out(found.path, found.link_target)
         if not found.is_file or found.size_bytes > _MAX_GIT_FILE:
             return False
-        if name == _GIT:
+        if name == GIT:
             beginning = _GIT_FILE.match(self._content(found.path))
             return beginning is not None and _leads_out(found.path, os.fsdecode(beginning[1]))
-        is_config = name in _CONFIGS and _GIT in above
+        is_config = name in _CONFIGS and (is_git or GIT in above)
         return is_config and _WORKTREE.search(self._content(found.path)) is not None
 
     def _content(self, path: str) -> bytes:
@@ -194,6 +215,7 @@ def _copied(scan: _Scan, place: Path, meter: Meter) -> WorkingCopy:
         base=base,
         exclude=scan.exclude,
         skipped=tuple(sorted(scan.skipped, key=lambda each: each.path)),
+        git_dirs=tuple(sorted(scan.git_dirs)),
         outward=tuple(
             sorted(path for path, to in links if to is not None and _leads_out(path, to))
         ),

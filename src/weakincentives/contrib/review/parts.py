@@ -30,12 +30,21 @@ class Version:
 class PartialFilesystem(ReadableFilesystem):
     """A state without what is hidden, and without pipes, sockets and devices."""
 
-    def __init__(self, whole: ReadableFilesystem, hides: Callable[[str], bool]) -> None:
-        """Show of `whole` what is not at or below a path that `hides` is true of."""
+    def __init__(
+        self,
+        whole: ReadableFilesystem,
+        hides: Callable[[str], bool],
+        shows: Callable[[FileStat], FileStat] = lambda found: found,
+    ) -> None:
+        """Show of `whole` what is not at or below a path that `hides` is true of.
+
+        Metadata is what `shows` makes of it.
+        """
         super().__init__(limits=whole.limits)
         self._root = whole.root
         self._whole = State(whole)
         self._hides = hides
+        self._shows = shows
 
     @property
     def root(self) -> str:
@@ -44,7 +53,7 @@ class PartialFilesystem(ReadableFilesystem):
 
     def _lookup(self, path: str) -> FileStat | None:
         found = None if self._hides(path) else self._whole.lookup(path)
-        return None if found is not None and found.kind == "special" else found
+        return None if found is None or found.kind == "special" else self._shows(found)
 
     def _children(self, path: str) -> Children:
         kinds: dict[str, list[str]] = {"file": [], "directory": [], "symlink": [], "special": []}

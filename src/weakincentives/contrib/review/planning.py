@@ -1,11 +1,12 @@
 """The way from one state of a copy to another, made ready for the original as it is now."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from weakincentives.contrib.review.conflicts import Conflict, Plan
+from weakincentives.contrib.review.conflicts import Conflict, Plan, with_other_names
 from weakincentives.contrib.review.exact import ExactFilesystem
 from weakincentives.contrib.review.merging import Merge, merge_of
+from weakincentives.contrib.review.original import OriginalSide
 from weakincentives.contrib.review.parts import ReplacedFilesystem
 from weakincentives.filesystem import Change, ReadableFilesystem
 from weakincentives.filesystem.diffs.changes import Side
@@ -19,26 +20,35 @@ class Way:
     before: ReadableFilesystem
     after: ReadableFilesystem
     is_reviewed: Callable[[str], bool]
+    renames: Callable[[], Mapping[str, str]] = dict[str, str]
+    """Gives the other name of each that belongs to a rename."""
 
-    def plan(self, original: ExactFilesystem) -> Plan:
-        """Hold the changes against the original."""
+    def plan(self, original: ExactFilesystem, *, looking: bool = False) -> Plan:
+        """Hold the changes against the original; `looking` opens nothing that is closed."""
         sides = Side(self.before), Side(self.after)
-        return Plan(self.changes, Side(original), sides, self.is_reviewed)
+        with OriginalSide(original, looking=looking) as now:
+            return Plan(self.changes, now, sides, self.is_reviewed)
 
-    def conflicts(self, original: ExactFilesystem, plan: Plan) -> tuple[Conflict, ...]:
-        """Return what stands against a plan, and whether both changes go together."""
-        merged = {each.path for each in self.merges(original, plan)}
-        return tuple(replace(each, can_merge=each.path in merged) for each in plan.conflicts)
+    def conflicts(
+        self, original: ExactFilesystem, plan: Plan, *, looking: bool = False
+    ) -> tuple[Conflict, ...]:
+        """Return what stands against a plan, and whether both changes go together.
 
-    def merges(self, original: ExactFilesystem, plan: Plan) -> list[Merge]:
+        A rename is one change: what stands against one of its names stands against both.
+        """
+        merged = {each.path for each in self.merges(original, plan, looking=looking)}
+        found = [replace(each, can_merge=each.path in merged) for each in plan.conflicts]
+        return tuple(with_other_names(found, self.renames() if found else {}))
+
+    def merges(
+        self, original: ExactFilesystem, plan: Plan, *, looking: bool = False
+    ) -> list[Merge]:
         """Return the conflicts of a plan in which both changes go together."""
         paths = {each.path for each in plan.conflicts}
-        sides = Side(self.before), Side(self.after), Side(original)
-        found = (
-            merge_of(each, sides[2].lookup(each.path), sides)
-            for each in self.changes
-            if each.path in paths
-        )
+        changes = [each for each in self.changes if each.path in paths]
+        with OriginalSide(original, looking=looking) as now:
+            sides = Side(self.before), Side(self.after), now
+            found = [_merge_of(each, sides) for each in changes]
         return [each for each in found if each is not None]
 
     def merged(self, merges: Sequence[Merge]) -> "Way":
@@ -66,3 +76,10 @@ class Way:
         """Return the same way back."""
         changes = [replace(each, before=each.after, after=each.before) for each in self.changes]
         return replace(self, changes=changes, before=self.after, after=self.before)
+
+
+def _merge_of(change: Change, sides: tuple[Side, Side, OriginalSide]) -> Merge | None:
+    try:
+        return merge_of(change, sides[2].lookup(change.path), sides)
+    except PermissionError:
+        return None  # nobody can read what would be merged

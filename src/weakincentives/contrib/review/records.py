@@ -41,6 +41,7 @@ class CopyRecord:
     exclude: tuple[str, ...] = ()
     skipped: tuple[SkippedEntry, ...] = ()
     outward: tuple[str, ...] = ()
+    git_dirs: tuple[str, ...] = ()
     applied: tuple[Application, ...] = ()
     version: int = _VERSION
 
@@ -61,6 +62,8 @@ class WorkingCopy:
     """What could not be copied, and why; sorted."""
     outward: tuple[str, ...] = ()
     """The links in the copy that lead out of it, to the original for instance; sorted."""
+    git_dirs: tuple[str, ...] = ()
+    """Where repositories have their data, if not in `.git`, and links that lead there; sorted."""
 
     @property
     def root(self) -> Path:
@@ -94,6 +97,7 @@ def open_copy(place: str | os.PathLike[str]) -> WorkingCopy:
         exclude=record.exclude,
         skipped=record.skipped,
         outward=record.outward,
+        git_dirs=record.git_dirs,
     )
 
 

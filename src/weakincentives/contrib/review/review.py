@@ -1,7 +1,7 @@
 """The review of what was done in a working copy: shown, then applied, saved or discarded."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -30,6 +30,7 @@ from weakincentives.contrib.review.records import (
     read_record,
     write_record,
 )
+from weakincentives.contrib.review.withheld import Boundary
 from weakincentives.filesystem import (
     Change,
     Diff,
@@ -37,11 +38,9 @@ from weakincentives.filesystem import (
     ReadableFilesystem,
     diff,
 )
-from weakincentives.filesystem.paths import parents_of
 from weakincentives.filesystem.staging import store_file, write_all
 from weakincentives.filesystem.states import State
 
-_GIT = ".git"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -66,15 +65,31 @@ class Review:
     """What was changed in a working copy, as it was when it was first looked at.
 
     Nothing is done to the original but by `apply` and `undo`. What was changed inside of
-    `.git`, or where nothing was copied from, and pipes and the like, is withheld: it is
-    no part of the difference, and is applied only if asked for.
+    `.git`, or where else a repository has its data, or where nothing was copied from, pipes
+    and the like, and rights to run as somebody else are withheld: they are no part of the
+    difference, and are applied only if asked for. A rename is one change: who chooses one of
+    its names chooses both, and a conflict at one is a conflict at both.
     """
 
-    def __init__(self, copy: WorkingCopy, *, with_git: bool = False) -> None:
-        """Review `copy`; `with_git` lets changes inside of `.git` be applied too."""
+    def __init__(
+        self, copy: WorkingCopy, *, with_git: bool = False, with_rights: bool = False
+    ) -> None:
+        """Review `copy`.
+
+        Args:
+            copy: The working copy.
+            with_git: Let changes of git's own data be applied too.
+            with_rights: Let set-user-id and set-group-id bits, and sticky ones of files, be
+                applied too, where they were set in the copy.
+        """
         self.copy = copy
-        self._with_git = with_git
-        self._filter = exclusion(copy.exclude)
+        self._boundary = Boundary(
+            lambda: self._base,
+            exclusion(copy.exclude),
+            copy.git_dirs,
+            with_git=with_git,
+            with_rights=with_rights,
+        )
         self._skipped = {each.path for each in copy.skipped}
         self._files: ExactFilesystem | None = opened(copy)
 
@@ -86,24 +101,25 @@ class Review:
     @cached_property
     def withheld(self) -> tuple[Change, ...]:
         """What was changed and is not applied, sorted by path."""
-        return tuple(each for each in self._found if self._hides(each.path) or _is_special(each))
+        return tuple(self._boundary.withheld(self._found))
 
     def refresh(self) -> None:
         """Look at the copy again: somebody has worked in it."""
-        for name in ("diff", "withheld", "_after", "_found", "_changes"):
+        for name in ("diff", "withheld", "_after", "_found", "_changes", "_renames"):
             self.__dict__.pop(name, None)
 
     def conflicts(self, paths: Sequence[str] | None = None) -> tuple[Conflict, ...]:
         """Return what was changed on both sides, at and below `paths`; the original is read."""
         way = self._way(paths)
         with original_of(self.copy.original, looking=True) as original:
-            return way.conflicts(original, way.plan(original))
+            return way.conflicts(original, way.plan(original, looking=True), looking=True)
 
     def merges(self, paths: Sequence[str] | None = None) -> tuple[Merge, ...]:
         """Return the files in which both changes go together, as `merge` would make them."""
         way = self._way(paths)
         with original_of(self.copy.original, looking=True) as original:
-            return tuple(way.merges(original, way.plan(original)))
+            plan = way.plan(original, looking=True)
+            return tuple(way.merges(original, plan, looking=True))
 
     def apply(self, paths: Sequence[str] | None = None, *, merge: bool = False) -> Applied:
         """Bring the changes into the original, or those at and below `paths`: all or none.
@@ -165,8 +181,8 @@ class Review:
         """
         shown = self.diff
         if paths is not None:
-            wanted = {each.path for each in selected(self._changes, paths)}
-            shown = self._compared(renames=False).only(lambda each: each.path in wanted)
+            wanted = {each.path for each in selected(self._changes, paths, lambda: self._renames)}
+            shown = shown.only(lambda each: each.path in wanted)
         if not shown:
             raise ValueError("Nothing was changed, so there is no patch to save")
         target = Path(path).absolute()
@@ -220,14 +236,25 @@ class Review:
     @cached_property
     def _changes(self) -> Sequence[Change]:
         """Everything that was changed and is not withheld."""
-        shown = (_without_specials(each) for each in self._found if not self._hides(each.path))
-        return [each for each in shown if each is not None]
+        return self._boundary.offered(self._found)
+
+    @cached_property
+    def _base(self) -> State:
+        return State(self._view(self.copy.base))
+
+    @cached_property
+    def _renames(self) -> Mapping[str, str]:
+        """The other name of each that belongs to a rename."""
+        pairs = [(each.path, each.source) for each in self.diff.entries if each.source]
+        return dict(pairs) | {source: path for path, source in pairs}
 
     def _compared(self, *, renames: bool) -> Diff:
         sides = self._view(self.copy.base), self._view(self._after)
         if self.withheld:
-            before, after = (PartialFilesystem(side, self._hides) for side in sides)
-            return diff(before, after, renames=renames)
+            boundary = self._boundary
+            before = PartialFilesystem(sides[0], boundary.hides)
+            after = PartialFilesystem(sides[1], boundary.hides, boundary.without_rights)
+            return diff(before, after, renames=renames).on(sides[0])
         return diff(*sides, renames=renames)
 
     @property
@@ -236,28 +263,22 @@ class Review:
             raise ValueError(f"Review is closed: {str(self.copy.place)!r}")
         return self._files
 
-    def _hides(self, path: str) -> bool:
-        folded = path.casefold()
-        if not self._with_git and _GIT in folded and _GIT in folded.split("/"):
-            return True
-        wanted = self._filter
-        return bool(wanted) and not all(map(wanted.wants, (*parents_of(path), path)))
-
     def _view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem:
         return self._opened.view(snapshot)
 
     def _is_reviewed(self, path: str) -> bool:
-        return not self._hides(path) and path not in self._skipped
+        return not self._boundary.hides(path) and path not in self._skipped
 
     def _way(self, paths: Sequence[str] | None) -> Way:
-        changes = selected(self._changes, paths)
+        changes = selected(self._changes, paths, lambda: self._renames)
         sides = self._view(self.copy.base), self._view(self._after)
-        return Way(changes, *sides, self._is_reviewed)
+        return Way(changes, *sides, self._is_reviewed, lambda: self._renames)
 
     def _way_of(self, applied: Application) -> Way:
         sides = self._view(self.copy.base), self._view(applied.after)
         wanted = set(applied.paths)
-        changes = [each for each in diff(*sides, renames=False).entries if each.path in wanted]
+        found = diff(*sides, renames=False).entries
+        changes = self._boundary.offered([each for each in found if each.path in wanted])
         return Way(changes, *sides, self._is_reviewed).merged(applied.merges)
 
     def _remember(self, steps: Sequence[Step], merges: Sequence[Merge]) -> None:
@@ -270,22 +291,6 @@ class Review:
     def _forget(self) -> None:
         record = read_record(self.copy.place)
         write_record(self.copy.place, replace(record, applied=record.applied[:-1]))
-
-
-def _is_special(change: Change) -> bool:
-    return any(side.kind == "special" for side in change.sides)
-
-
-def _without_specials(change: Change) -> Change | None:
-    """Return the change as it is without pipes, sockets and devices, if anything is left of it."""
-    if not _is_special(change):
-        return change
-    kept = [side for side in change.sides if side.kind != "special"]
-    if not kept:
-        return None
-    if kept[0] is change.before:
-        return Change(change.path, "removed", change.before, None)
-    return Change(change.path, "added", None, change.after)
 
 
 def _applied(plan: Plan, merges: Sequence[Merge]) -> Applied:
