@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.contrib.review_places import git
 from tests.filesystem.generated_trees import (
     ODD,
     PLAIN,
@@ -130,6 +131,29 @@ def test_a_copy_keeps_every_kind_of_tree_and_repository() -> None:
             found = state_of(copy.root)
             assert found == expected, difference(found, expected)
         assert not (directory / "canary").exists()
+
+
+def test_git_apply_makes_of_the_original_what_the_copy_is_but_for_what_was_named() -> None:
+    for seed in range(RUNS):
+        with temporary(light=True) as directory:
+            choice = random.Random(seed)
+            original = directory / "original"
+            original.mkdir()
+            lay_out(original, TREES.some(choice, 3))
+            copy = working_copy(original, place=directory / "place")
+            for _ in range(3):
+                spoil(copy.root, TREES, choice)
+            (copy.root / "sure").mkdir()
+            (copy.root / "sure/new").write_text("new\n")
+            with Review(copy) as review:
+                patch = review.save_patch(directory / "patch")
+                named = {os.fsencode(each.path) for each in review.omissions()}
+            git(original, "apply", patch)
+            found, wanted = state_of(original), state_of(copy.root)
+            differing = {
+                path for path in found.keys() | wanted if found.get(path) != wanted.get(path)
+            }
+            assert differing == named, seed
 
 
 LINES = st.lists(st.sampled_from([b"a\n", b"b\n", b"c\n", b"d\n"]), max_size=6)

@@ -21,7 +21,15 @@ from weakincentives.filesystem.paths import shown
 
 Action: TypeAlias = Literal["apply", "patch", "discard", "keep", "ask"]
 Result: TypeAlias = Literal[
-    "nothing", "applied", "applied-partly", "patched", "discarded", "kept", "conflict", "failed"
+    "nothing",
+    "applied",
+    "applied-partly",
+    "patched",
+    "patched-partly",
+    "discarded",
+    "kept",
+    "conflict",
+    "failed",
 ]
 
 DONE, FAILED, WAITING, CONFLICT = 0, 1, 3, 4
@@ -29,12 +37,14 @@ DONE, FAILED, WAITING, CONFLICT = 0, 1, 3, 4
 _CODES: dict[Result, int] = {
     "kept": WAITING,
     "applied-partly": WAITING,
+    "patched-partly": WAITING,
     "conflict": CONFLICT,
     "failed": FAILED,
 }
 _NOT_DONE: frozenset[Result] = frozenset({"conflict", "failed"})
 _QUESTION = "[a]pply{but}, save as [p]atch, [v]iew again, [k]eep for later, [d]iscard"
 _MAX_WITHHELD = 5
+_MAX_OMITTED = 20
 _GIT = ".git"
 
 
@@ -115,12 +125,7 @@ class Decision:
     def settle(self, wish: Wish) -> Settled:
         """Show the changes, find out what is wanted, and do it."""
         if not self._review.diff:
-            facts = facts_of(self._review, ())
-            self._tell_withheld()
-            self._say("Nothing was changed.")
-            if self._is_end or wish.action == "discard":
-                self._review.discard()
-            return Settled("nothing", facts)
+            return self._settle_nothing(wish)
         conflicts = self._review.conflicts()
         facts = facts_of(self._review, conflicts)
         if not self._is_silent:
@@ -132,6 +137,20 @@ class Decision:
             if result in _NOT_DONE:
                 self._keep()
         return Settled(result, facts)
+
+    def _settle_nothing(self, wish: Wish) -> Settled:
+        """End a review in which nothing is offered; what is withheld is not thrown away unasked."""
+        facts = facts_of(self._review, ())
+        self._tell_withheld()
+        is_empty = all(_is_index(each.path) for each in self._review.withheld)
+        self._say("Nothing was changed." if is_empty else "Nothing else was changed.")
+        if wish.action == "discard" or (self._is_end and is_empty):
+            self._review.discard()
+        elif not is_empty:
+            self._say(f"What is not offered stays in {shown(str(self._review.copy.root))}.")
+            self._say(f"  {self._command('--discard')}  to remove it")
+            return Settled("kept", facts)
+        return Settled("nothing", facts)
 
     def _show(self, conflicts: Sequence[Conflict], *, in_full: bool) -> None:
         if in_full:
@@ -225,9 +244,18 @@ class Decision:
         if patch.exists():
             raise FileExistsError(f"There is a file already: {str(patch)!r}; give another name")
         saved = self._review.save_patch(patch)
-        self._review.discard()
-        self._say(f"Saved; to apply it: git apply {shlex.quote(str(saved))}")
-        return "patched"
+        self._say(f"Saved; to apply it: {_apply_command(self._review.copy.original, saved)}")
+        omitted = [each for each in self._review.omissions() if not _is_index(each.path)]
+        if not omitted:
+            self._review.discard()
+            return "patched"
+        self._say("The patch leaves out:")
+        for each in omitted[:_MAX_OMITTED]:
+            self._say(f"  {each}")
+        if len(omitted) > _MAX_OMITTED:
+            self._say(f"  and {len(omitted) - _MAX_OMITTED} more")
+        self._keep(but=", because of what the patch leaves out")
+        return "patched-partly"
 
     def _untouched(self) -> str:
         """Say so of the original where it is known: after a run nobody has applied anything."""
@@ -248,13 +276,13 @@ class Decision:
         return f"wink review {shlex.quote(str(self._review.copy.place))} {option}"
 
     def _tell_withheld(self) -> None:
-        paths = [each.path for each in self._review.withheld if not _is_index(each.path)]
-        inside = [path for path in paths if _GIT in path.split("/")]
-        others = [path for path in paths if path not in inside]
+        changes = [each for each in self._review.withheld if not _is_index(each.path)]
+        inside = [each for each in changes if _GIT in each.path.split("/")]
+        others = [each for each in changes if each not in inside]
         if inside:
             self._say(f"Not offered: {counted(len(inside), 'change')} inside of {_GIT}")
         if others:
-            names = ", ".join(map(shown, others[:_MAX_WITHHELD]))
+            names = ", ".join(map(str, others[:_MAX_WITHHELD]))
             more = " and more" if len(others) > _MAX_WITHHELD else ""
             self._say(f"Not offered: {names}{more}")
 
@@ -271,6 +299,16 @@ class Decision:
 def _is_index(path: str) -> bool:
     """Say whether it is what git writes anew whenever somebody looks."""
     return path == f"{_GIT}/index" or path.endswith(f"/{_GIT}/index")
+
+
+def _apply_command(original: Path, patch: Path) -> str:
+    """Return the command that applies a patch, wherever it is typed.
+
+    In a directory of a repository below its top, git passes over a patch without a word.
+    """
+    top = next((each for each in (original, *original.parents) if (each / _GIT).exists()), original)
+    place = "" if top == original else f" --directory={shlex.quote(str(original.relative_to(top)))}"
+    return f"git -C {shlex.quote(str(top))} apply{place} {shlex.quote(str(patch))}"
 
 
 def _beside(paths: Sequence[str], avoided: set[str]) -> list[str]:

@@ -14,6 +14,7 @@ from weakincentives.filesystem.paths import shown
 _SIGNAL_BASE = 128
 _MAX_NAMES = 5
 _GONE = frozenset({"nothing", "patched", "discarded"})
+_PATCHED = frozenset({"patched", "patched-partly"})
 
 
 def tell_beginning(view: View, copy: WorkingCopy, adapter: ProviderAdapter, plan: Plan) -> None:
@@ -105,7 +106,7 @@ class Report:
             "dump_error": outcome.dump_error,
             "workspace": str(self._copy.original),
             "copy": None if settled.result in _GONE else str(self._copy.place),
-            "patch": str(wish.patch) if settled.result == "patched" else None,
+            "patch": str(wish.patch) if settled.result in _PATCHED else None,
             **settled.facts,
         }
 

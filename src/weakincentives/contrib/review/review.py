@@ -35,12 +35,14 @@ from weakincentives.filesystem import (
     Change,
     Diff,
     FilesystemSnapshot,
+    Omission,
     ReadableFilesystem,
     diff,
 )
 from weakincentives.filesystem.staging import store_file, write_all
 from weakincentives.filesystem.states import State
 
+_MAX_SHOWN = 5
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -96,7 +98,7 @@ class Review:
     @cached_property
     def diff(self) -> Diff:
         """What was changed and is not withheld; `refresh` looks again."""
-        return self._compared(renames=True)
+        return self._compared()
 
     @cached_property
     def withheld(self) -> tuple[Change, ...]:
@@ -176,15 +178,17 @@ class Review:
     ) -> Path:
         """Write the difference, or what is at and below `paths`, as a patch for `git apply`.
 
+        What the patch cannot say is in `omissions`.
+
         Raises:
-            ValueError: Nothing was changed.
+            ValueError: Nothing was changed, or nothing that git can be told.
         """
-        shown = self.diff
-        if paths is not None:
-            wanted = {each.path for each in selected(self._changes, paths, lambda: self._renames)}
-            shown = shown.only(lambda each: each.path in wanted)
+        shown = self._selected(paths)
         if not shown:
             raise ValueError("Nothing was changed, so there is no patch to save")
+        if not any(chunk.startswith(b"diff --git ") for chunk in shown.patch_chunks()):
+            facts = "; ".join(map(str, shown.omissions[:_MAX_SHOWN]))
+            raise ValueError(f"A patch can say nothing of what was changed: {facts}")
         target = Path(path).absolute()
 
         def fill(descriptor: int) -> None:
@@ -197,6 +201,12 @@ class Review:
         finally:
             os.close(directory)
         return target
+
+    def omissions(self, paths: Sequence[str] | None = None) -> tuple[Omission, ...]:
+        """Return what a patch does not say: what git cannot be told, and what is withheld."""
+        withheld = [Omission(each.path, f"{each.kind}, not offered") for each in self.withheld]
+        found = {each.path: each for each in (*withheld, *self._selected(paths).omissions)}
+        return tuple(found[path] for path in sorted(found))
 
     def discard(self) -> None:
         """Remove the copy with its history: nothing can be applied or undone any more."""
@@ -248,14 +258,20 @@ class Review:
         pairs = [(each.path, each.source) for each in self.diff.entries if each.source]
         return dict(pairs) | {source: path for path, source in pairs}
 
-    def _compared(self, *, renames: bool) -> Diff:
+    def _selected(self, paths: Sequence[str] | None) -> Diff:
+        if paths is None:
+            return self.diff
+        wanted = {each.path for each in selected(self._changes, paths, lambda: self._renames)}
+        return self.diff.only(lambda each: each.path in wanted)
+
+    def _compared(self) -> Diff:
         sides = self._view(self.copy.base), self._view(self._after)
         if self.withheld:
             boundary = self._boundary
             before = PartialFilesystem(sides[0], boundary.hides)
             after = PartialFilesystem(sides[1], boundary.hides, boundary.without_rights)
-            return diff(before, after, renames=renames).on(sides[0])
-        return diff(*sides, renames=renames)
+            return diff(before, after).on(sides[0])
+        return diff(*sides)
 
     @property
     def _opened(self) -> ExactFilesystem:
