@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -56,27 +57,70 @@ def shell(*command: str) -> dict:
     return {"name": "shell_execute", "arguments": {"command": list(command)}}
 
 
+class Terminal:
+    """A command on a terminal of its own, and what a person sees and types there."""
+
+    def __init__(
+        self, *arguments: str | Path, size: tuple[int, int] = (30, 100), **env: str
+    ) -> None:
+        self.descriptor, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+        # those who run tests may say how wide theirs is
+        inherited = {name: os.environ[name] for name in os.environ.keys() - {"COLUMNS", "LINES"}}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _ON_TERMINAL, *map(str, arguments)],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env={**inherited, "TERM": "xterm-256color", "NO_COLOR": "", **env},
+            start_new_session=True,
+        )
+        self.theirs = theirs
+        self.seen = b""
+
+    def type(self, text: str) -> None:
+        """Type something."""
+        os.write(self.descriptor, text.encode())
+
+    def wait_for(self, pattern: str) -> None:
+        """Read until what is seen ends with, or holds, a pattern; it must come."""
+        start = len(self.seen)
+        while not re.search(pattern.encode(), self.seen[start:]):
+            piece = _piece(self.descriptor)
+            assert piece, self.seen.decode()
+            self.seen += piece
+
+    def echoes(self) -> bool:
+        """Return whether the terminal shows what is typed."""
+        return bool(termios.tcgetattr(self.theirs)[3] & termios.ECHO)
+
+    def end(self) -> Done:
+        """Read all that is left; return how the command ended."""
+        os.close(self.theirs)
+        self.seen += b"".join(iter(lambda: _piece(self.descriptor), b""))
+        os.close(self.descriptor)
+        return Done(self.process.wait(), self.seen.decode().replace("\r\n", "\n"), "")
+
+
+# a session of its own gets its terminal, so that keys such as Ctrl-C reach it
+_ON_TERMINAL = """
+import fcntl, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+from weakincentives.cli.main import main
+main()
+"""
+QUESTION = r"(iscard|\]): \Z"
+
+
 def on_terminal(
     *arguments: str | Path, answers: str = "", size: tuple[int, int] = (30, 100), **env: str
 ) -> Done:
-    """Run a command on a terminal of its own, with the answers typed ahead."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
-    # those who run tests may say how wide theirs is
-    inherited = {name: os.environ[name] for name in os.environ.keys() - {"COLUMNS", "LINES"}}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "weakincentives", *map(str, arguments)],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env={**inherited, "TERM": "xterm-256color", "NO_COLOR": "", **env},
-        start_new_session=True,
-    )
-    os.close(theirs)
-    os.write(ours, answers.encode())
-    seen = b"".join(iter(lambda: _piece(ours), b""))
-    os.close(ours)
-    return Done(process.wait(), seen.decode().replace("\r\n", "\n"), "")
+    """Run a command on a terminal of its own, and answer each question when it is asked."""
+    terminal = Terminal(*arguments, size=size, **env)
+    for answer in re.findall("[^\n\x04]*[\n\x04]", answers):
+        terminal.wait_for(QUESTION)
+        terminal.type(answer)
+    return terminal.end()
 
 
 def _piece(terminal: int) -> bytes:

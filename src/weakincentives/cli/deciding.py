@@ -13,8 +13,10 @@ from typing import Any, Literal, TypeAlias
 import click
 
 from weakincentives.cli.diff_view import show_diff
+from weakincentives.cli.keyboard import discard_typed
 from weakincentives.cli.quantities import counted
 from weakincentives.cli.terminal import is_terminal, say, sentence
+from weakincentives.cli.termination import termination_of
 from weakincentives.contrib.review import Applied, Conflict, ConflictError, Review
 from weakincentives.errors import WinkError
 from weakincentives.filesystem.paths import shown
@@ -165,9 +167,7 @@ class Decision:
             conflicts = self._review.conflicts()
             but = f" all but {len(conflicts)} in conflict" if conflicts else ""
             try:
-                answer = click.prompt(
-                    _QUESTION.format(but=but), prompt_suffix=": ", err=True, show_default=False
-                )
+                answer = _ask(_QUESTION.format(but=but), show_default=False)
                 result = self._chosen(answer.strip().lower()[:1], conflicts)
             except click.Abort:
                 self._say("")
@@ -180,7 +180,7 @@ class Decision:
             case "a":
                 return self._done("apply", None, conflicts)
             case "p":
-                name = click.prompt("Save as", default="wink.patch", err=True)
+                name = _ask("Save as", default="wink.patch")
                 return self._done("patch", Path(name).expanduser(), ())
             case "v":
                 show_diff(self._review.diff)
@@ -294,6 +294,18 @@ class Decision:
     def _say(self, sentence: str) -> None:
         if not self._is_silent:
             say(sentence)
+
+
+def _ask(question: str, **options: Any) -> str:
+    """Return what is answered after the question was seen; Abort if there is no answer."""
+    discard_typed()
+    try:
+        return click.prompt(question, prompt_suffix=": ", err=True, **options)
+    except click.Abort as error:
+        ended = termination_of(error)
+        if ended is not None:
+            raise ended from None
+        raise
 
 
 def _is_index(path: str) -> bool:

@@ -9,6 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 
@@ -17,6 +18,7 @@ from click.shell_completion import CompletionItem
 
 from weakincentives import __version__
 from weakincentives.cli.terminal import say, sentence
+from weakincentives.cli.termination import ended_by_signals, termination_of
 from weakincentives.errors import WinkError
 
 _FAILED, _MISUSED, _BUG, _INTERRUPTED = 1, 2, 70, 130
@@ -106,20 +108,24 @@ def wink(ctx: click.Context) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run `wink` and leave with its exit code; an error is one line on standard error."""
     try:
-        code = wink.main(arguments, prog_name="wink", standalone_mode=False)
+        with ended_by_signals():
+            code = wink.main(arguments, prog_name="wink", standalone_mode=False)
         if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison] # it may be closed
             sys.stdout.flush()
-    except Exception as error:  # noqa: BLE001  # nothing may reach the user as a traceback
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # a person sees no traceback
         code = _explain(error)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _explain(error: Exception) -> int:
+def _explain(error: BaseException) -> int:
     """Tell `error` in one line and return the exit code that belongs to it."""
     if os.environ.get("WINK_TRACEBACK"):
         traceback.print_exception(error)
     match error:
-        case click.Abort():
+        case click.Abort() | KeyboardInterrupt():
+            ended = termination_of(error)
+            if ended is not None:
+                return _say(f"ended by {ended}", ended.exit_code)
             return _say("interrupted", _INTERRUPTED)
         case BrokenPipeError():
             # the reader has left; what is still buffered must not raise again at exit
@@ -148,5 +154,6 @@ def _with_hint(error: click.UsageError) -> str:
 
 def _say(message: str, code: int) -> int:
     """Print `message` as one line on standard error and return `code`."""
-    say(f"wink: {' '.join(message.split())}")
+    with suppress(OSError):  # nobody is there to read it, after a hang-up for instance
+        say(f"wink: {' '.join(message.split())}")
     return code

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from weakincentives.cli.deciding import CONFLICT, Decision, Wish
-from weakincentives.cli.run_places import alone_in
+from weakincentives.cli.run_places import alone_in, naming
 from weakincentives.cli.terminal import say
 from weakincentives.cli.wishes import wish_of, wish_options
 from weakincentives.contrib.review import ConflictError, CopyError, Review, WorkingCopy, open_copy
@@ -44,7 +44,7 @@ def command(
     if undo and wish.action != "ask":
         raise click.UsageError("--undo goes alone; leave out the other")
     copy = _opened(place)
-    with alone_in(copy.place), Review(copy) as review:
+    with alone_in(copy.place), Review(copy) as review, naming(copy.place, KeyboardInterrupt):
         code = _undo(review, as_json=as_json) if undo else _decide(review, wish, as_json=as_json)
     if code:
         raise click.exceptions.Exit(code)

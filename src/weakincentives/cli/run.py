@@ -4,8 +4,8 @@ Nothing touches the directory itself before that.
 """
 
 import os
-import shlex
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,12 @@ from weakincentives.cli.config import (
     Settings,
     load_settings,
 )
+from weakincentives.cli.keyboard import without_echo
 from weakincentives.cli.run_job import Job, Plan
 from weakincentives.cli.run_model import dialect_of, model_of
-from weakincentives.cli.run_places import alone_in, copy_of, dump_place, workspace_at
+from weakincentives.cli.run_places import alone_in, copy_of, dump_place, naming, workspace_at
 from weakincentives.cli.run_report import Report, tell_beginning
 from weakincentives.cli.run_view import JsonView, LinesView, QuietView, View
-from weakincentives.cli.terminal import say
 from weakincentives.cli.wishes import wish_of, wish_options
 from weakincentives.contrib.tools.dialects import DialectName
 
@@ -34,8 +34,8 @@ _MAX_TASK = 1024 * 1024
 _EPILOG = """\b
 Exit codes: 0 done and settled; 1 the run failed, what it did so far is kept;
 2 misused; 3 done, and the changes wait for you; 4 a conflict, nothing applied;
-130 interrupted. Settings: wink.toml, then WINK_MODEL, WINK_DEADLINE and so on,
-then these options.
+130 interrupted, 143 and 129 asked to end by SIGTERM and SIGHUP.
+Settings: wink.toml, then WINK_MODEL, WINK_DEADLINE and so on, then these options.
 """
 
 
@@ -101,18 +101,15 @@ def command(
     settings = load_settings(original, file=config, environment=os.environ, options=options)
     cancellation = CancellationToken()
     view = _view(cancellation, as_json=as_json, quiet=quiet)
-    with model_of(settings, os.environ, record) as adapter:
+    with model_of(settings, os.environ, record) as adapter, ExitStack() as stack:
         plan = _plan(_task(task), settings, dialect_of(settings, adapter), no_dump=no_dump)
-        copy = copy_of(original, settings["exclude"] or (), view)
-        try:
-            with alone_in(copy.place):
-                tell_beginning(view, copy, adapter, plan)
-                outcome = Job(plan, copy, adapter, view=view, cancellation=cancellation).run()
-                code = Report(view, copy, is_silent=as_json).finish(outcome, wish)
-        except BaseException:
-            if copy.place.exists():
-                say(f"The copy is kept: wink review {shlex.quote(str(copy.place))}")
-            raise
+        with without_echo():
+            copy = copy_of(original, settings["exclude"] or (), view)
+            stack.enter_context(naming(copy.place))
+            stack.enter_context(alone_in(copy.place))
+            tell_beginning(view, copy, adapter, plan)
+            outcome = Job(plan, copy, adapter, view=view, cancellation=cancellation).run()
+        code = Report(view, copy, is_silent=as_json).finish(outcome, wish)
     raise click.exceptions.Exit(code)
 
 

@@ -2,14 +2,16 @@
 
 import fcntl
 import os
+import shlex
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
 
 from weakincentives.cli.config import ConfigError
 from weakincentives.cli.run_view import View
+from weakincentives.cli.terminal import say
 from weakincentives.contrib.review import CopyError, WorkingCopy, open_copy, working_copy
 from weakincentives.filesystem import LimitExceededError
 
@@ -51,6 +53,18 @@ def copy_of(original: Path, exclude: Sequence[str], view: View) -> WorkingCopy:
     except CopyError as error:
         fact = str(error).partition(";")[0]
         raise ConfigError(f"{fact}; set TMPDIR to a directory elsewhere") from error
+
+
+@contextmanager
+def naming(place: Path, kind: type[BaseException] = BaseException) -> Generator[None, None, None]:
+    """Say where the copy is if something ends the work in it: Ctrl-C, a signal, a bug."""
+    try:
+        yield
+    except kind:
+        if place.exists():
+            with suppress(OSError):  # nobody is there to read it
+                say(f"The copy is kept: wink review {shlex.quote(str(place))}")
+        raise
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """What is said of a run at its beginning and at its end."""
 
+import signal
 from collections.abc import Iterator
 
 from weakincentives.adapters import ProviderAdapter
@@ -12,6 +13,7 @@ from weakincentives.contrib.review import Review, WorkingCopy
 from weakincentives.filesystem.paths import shown
 
 _SIGNAL_BASE = 128
+_NOBODY_TO_ASK = frozenset({signal.SIGTERM, signal.SIGHUP})
 _MAX_NAMES = 5
 _GONE = frozenset({"nothing", "patched", "discarded"})
 _PATCHED = frozenset({"patched", "patched-partly"})
@@ -26,6 +28,7 @@ def tell_beginning(view: View, copy: WorkingCopy, adapter: ProviderAdapter, plan
         "model": f"{adapter.name}:{adapter.model}",
         "dialect": plan.dialect,
         "sandbox": "local" if plan.has_shell else "none",
+        "isolation": "none" if plan.has_shell else None,
         "max_tokens": plan.max_tokens,
         "deadline_seconds": plan.seconds,
         "skipped": [each.path for each in copy.skipped],
@@ -36,6 +39,8 @@ def tell_beginning(view: View, copy: WorkingCopy, adapter: ProviderAdapter, plan
 
 def _beginning(copy: WorkingCopy, adapter: ProviderAdapter, plan: Plan) -> Iterator[str]:
     bounds = "" if plan.seconds is None else f", at most {clock(plan.seconds)}"
+    if plan.has_shell:
+        yield "Commands of the model run on this machine, with no isolation (--sandbox local)."
     yield f"{adapter.name}:{adapter.model} works in a copy of {shown(str(copy.original))}{bounds}"
     for each in copy.skipped[:_MAX_NAMES]:
         yield f"  not copied: {each}"
@@ -61,6 +66,8 @@ class Report:
         self._tell_outcome(outcome, wish)
         if outcome.status != "done" and wish.action == "apply":
             self._say("The run did not come to its end, so nothing is applied unasked.")
+            wish = Wish("keep")
+        if outcome.signal in _NOBODY_TO_ASK and wish.action == "ask":
             wish = Wish("keep")
         with Review(self._copy) as review:
             settled = Decision(review, is_silent=self._is_silent).settle(wish)
