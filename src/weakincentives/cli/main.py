@@ -123,10 +123,7 @@ def _explain(error: BaseException) -> int:
         traceback.print_exception(error)
     match error:
         case click.Abort() | KeyboardInterrupt():
-            ended = termination_of(error)
-            if ended is not None:
-                return _say(f"ended by {ended}", ended.exit_code)
-            return _say("interrupted", _INTERRUPTED)
+            return _interrupted(error)
         case BrokenPipeError():
             # the reader has left; what is still buffered must not raise again at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -142,6 +139,13 @@ def _explain(error: BaseException) -> int:
             return _say(sentence(error), _FAILED)
         case _:
             return _say(f"this is a bug, please report it: {error!r} (WINK_TRACEBACK=1)", _BUG)
+
+
+def _interrupted(error: BaseException) -> int:
+    ended = termination_of(error)
+    if ended is None:
+        return _say("interrupted", _INTERRUPTED)
+    return _say(f"ended by {ended}", ended.exit_code)
 
 
 def _with_hint(error: click.UsageError) -> str:

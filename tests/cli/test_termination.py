@@ -1,0 +1,70 @@
+"""SIGTERM and SIGHUP outside of the model's turn: the copy is named, and nothing is half done."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.workplace import CALC, Script, edit
+
+Copies = Callable[[], list[Path]]
+
+pytestmark = pytest.mark.usefixtures("own_places")
+
+# the signal comes at the first fault point of a phase, in the process that works
+PROGRAM = """
+import os, sys
+from pathlib import Path
+from weakincentives.cli.main import main
+from weakincentives.filesystem.faults import fault_hook
+
+phase, number, original = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+sent = []
+
+def is_time(name):
+    if phase == "dump":
+        return name.startswith("dump")
+    copies = list(Path(os.environ["TMPDIR"]).glob("wink-run-*/review.json"))
+    if phase == "copy":
+        return not copies
+    return bool(copies) and b'"applied":[{' in copies[0].read_bytes()
+
+def hook(name):
+    if not sent and is_time(name):
+        sent.append(name)
+        os.kill(os.getpid(), number)
+
+with fault_hook(hook):
+    main(["run", "x", "--workspace", original, "--model", *sys.argv[4:]])
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize("phase", ["copy", "dump", "apply"])
+def test_a_request_to_end_names_the_copy_and_leaves_the_original_whole(
+    project: Path, script: Script, copies: Copies, phase: str, number: int, code: int
+):
+    model = script(edit(), "Done.")
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, phase, str(int(number)), project, model, "--apply"],
+        capture_output=True,
+        text=True,
+        env=dict(os.environ),
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert f"wink: ended by {number.name}" in done.stderr
+    assert (project / "calc.py").read_text() == CALC
+    if phase == "copy":
+        assert copies() == []
+    else:
+        assert f"The copy is kept: wink review {copies()[0]}" in done.stderr
+        again = subprocess.run(
+            [sys.executable, "-m", "weakincentives", "review", copies()[0], "--apply"], check=True
+        )
+        assert again.returncode == 0
+        assert (project / "calc.py").read_text() != CALC
