@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.filesystem.generated_trees import ODD, PLAIN, RESERVED, Children, Repositories, Trees
+from tests.filesystem.generated_trees import (
+    ODD,
+    PLAIN,
+    RESERVED,
+    Children,
+    Link,
+    Node,
+    Repositories,
+    Trees,
+)
 from tests.filesystem.trees_on_disk import State, lay_out, spoil, state_of
 from weakincentives.filesystem import HostFilesystem, diff
 
@@ -29,6 +38,18 @@ class PatchTrees(Trees):
     def some(self, choice: random.Random, depth: int) -> Children:
         names = choice.sample([*PLAIN[:4], *choice.sample(ODD + RESERVED, 2)], choice.randint(0, 4))
         return {name: self.node(choice, depth) for name in names}
+
+    def node(self, choice: random.Random, depth: int) -> Node:
+        made = super().node(choice, depth)
+        return made if isinstance(made, Link) else made._replace(mode=_open(made.mode))
+
+    def mode(self, choice: random.Random, old: int) -> int:
+        return _open(super().mode(choice, old))
+
+
+def _open(mode: int) -> int:
+    """Return permissions with which an ordinary user can compare and copy what has them."""
+    return mode if os.geteuid() == 0 else mode | 0o700
 
 
 def applied(patch: bytes, root: Path) -> State:
@@ -141,6 +162,14 @@ def _permissions(before: Path, after: Path) -> set[bytes]:
     return {b"a", b"b"}  # git gives c the permissions that it should have
 
 
+def _directory_that_may_not_be_changed(before: Path, after: Path) -> set[bytes]:
+    for root in (before, after):
+        (root / "d").mkdir()
+        (root / "d/x").write_text(root.name)
+        (root / "d").chmod(0o555)
+    return set() if os.geteuid() == 0 else {b"d/x"}
+
+
 def _setuid(before: Path, after: Path) -> set[bytes]:
     (after / "tool").write_text("#!/bin/sh\n")
     (after / "tool").chmod(0o4755)
@@ -173,6 +202,7 @@ CASES: list[Callable[[Path, Path], set[bytes]]] = [
     _closed_directory_made_anew,
     _permissions,
     _setuid,
+    _directory_that_may_not_be_changed,
     _link_to_itself,
     _pipe_in_the_way,
 ]
