@@ -1,13 +1,23 @@
 """Snapshots of the filesystem in memory: what the suites do not ask of every backend."""
 
 import gc
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
 
 import pytest
 
 from weakincentives.errors import SnapshotRestoreError
-from weakincentives.filesystem import FilesystemSnapshot, InMemoryFilesystem
+from weakincentives.filesystem import (
+    MAX_MEMORY_SNAPSHOTS,
+    FilesystemSnapshot,
+    InMemoryFilesystem,
+)
 from weakincentives.filesystem.nodes import DirectoryNode
+from weakincentives.runtime import checkpoint, rollback_to
+from weakincentives.runtime.session import Session, Snapshot
 
 
 @pytest.fixture
@@ -36,7 +46,7 @@ def test_a_snapshot_shares_what_has_not_changed(fs: InMemoryFilesystem) -> None:
     assert then.children.get("src") is not now.children.get("src")
 
 
-def test_a_copy_of_the_value_restores_while_the_value_lives(fs: InMemoryFilesystem) -> None:
+def test_a_copy_of_the_value_restores(fs: InMemoryFilesystem) -> None:
     kept = fs.snapshot()
     stored = FilesystemSnapshot(
         kept.snapshot_id, kept.created_at, kept.commit_ref, kept.root_path, None, "stored"
@@ -47,15 +57,109 @@ def test_a_copy_of_the_value_restores_while_the_value_lives(fs: InMemoryFilesyst
     assert stored == replace(kept, tag="stored")
 
 
-def test_a_dropped_snapshot_is_freed_and_unknown(fs: InMemoryFilesystem) -> None:
-    kept = fs.snapshot()
-    stored = replace(kept, tag="stored")
-    del kept
+def test_a_snapshot_of_a_session_restores_when_nobody_holds_it(fs: InMemoryFilesystem) -> None:
+    session = Session()
+    text = checkpoint(session, fs).to_json()
+    session[FilesystemSnapshot].clear()
     gc.collect()
-    assert fs._kept == {}
-    with pytest.raises(SnapshotRestoreError, match="Unknown snapshot"):
-        fs.restore(stored)
+    fs.write("src/app.py", "new")
+    rollback_to(session, Snapshot.from_json(text, [FilesystemSnapshot]), fs)
     assert fs.read("src/app.py").content == "old\r\n"
+
+
+@pytest.mark.parametrize("how", ["value", "id", "text"])
+def test_a_snapshot_is_freed_when_it_is_forgotten(fs: InMemoryFilesystem, how: str) -> None:
+    kept, other = fs.snapshot(), fs.snapshot()
+    said = {"value": kept, "id": kept.snapshot_id, "text": str(kept.snapshot_id)}[how]
+    fs.history.forget(said, uuid4(), "no id at all")
+    assert fs.history.list() == [other]
+    for refused in (fs.restore, fs.view, fs.preview):
+        with pytest.raises(SnapshotRestoreError, match=r"Unknown snapshot: .* was forgotten"):
+            refused(kept)
+    assert fs.read("src/app.py").content == "old\r\n"
+    fs.restore(other)
+
+
+def test_the_oldest_is_forgotten_when_there_are_too_many() -> None:
+    fs = InMemoryFilesystem(max_snapshots=2)
+    kept: list[FilesystemSnapshot] = []
+    for number in range(4):
+        fs.write("number", str(number))
+        kept.append(fs.snapshot())
+    assert fs.history.list() == kept[2:]
+    with pytest.raises(SnapshotRestoreError, match=r"was forgotten \(max_snapshots=2\)"):
+        fs.restore(kept[1])
+    assert fs.read("number").content == "3"
+    fs.restore(kept[2])
+    assert fs.read("number").content == "2"
+
+
+def test_a_thousand_are_kept_by_default_and_all_if_asked() -> None:
+    default, endless = InMemoryFilesystem(), InMemoryFilesystem(max_snapshots=None)
+    for _ in range(MAX_MEMORY_SNAPSHOTS + 1):
+        default.snapshot()
+        endless.snapshot()
+    assert len(default.history.list()) == MAX_MEMORY_SNAPSHOTS == 1_000
+    assert len(endless.history.list()) == 1_001
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_a_bound_that_keeps_nothing_is_refused(number: int) -> None:
+    with pytest.raises(ValueError, match="max_snapshots must be at least 1, or None"):
+        InMemoryFilesystem(max_snapshots=number)
+
+
+def test_old_snapshots_are_pruned_as_on_the_host(fs: InMemoryFilesystem) -> None:
+    kept = [fs.snapshot() for _ in range(4)]
+    assert fs.history.prune(before=kept[0].created_at) == []
+    assert fs.history.prune(keep=3) == kept[:1]
+    assert fs.history.prune(keep=1, before=datetime.now(UTC) + timedelta(1)) == kept[1:3]
+    assert fs.history.list() == kept[3:]
+    with pytest.raises(ValueError, match="prune needs keep= or before="):
+        fs.history.prune()
+
+
+def test_what_was_forgotten_long_ago_is_still_refused(fs: InMemoryFilesystem) -> None:
+    first = fs.snapshot()
+    for _ in range(10_001):
+        fs.history.forget(fs.snapshot())
+    fs.history.forget(first)
+    oldest_known = len(fs.history._forgotten)
+    assert oldest_known == 10_000
+    with pytest.raises(SnapshotRestoreError, match="Unknown snapshot"):
+        fs.restore(first)
+
+
+def test_a_value_with_the_number_of_another_one_is_refused(fs: InMemoryFilesystem) -> None:
+    first, second = fs.snapshot(), fs.snapshot()
+    with pytest.raises(SnapshotRestoreError, match="Unknown snapshot"):
+        fs.restore(replace(first, commit_ref=second.commit_ref))
+
+
+def test_a_forgotten_state_frees_its_memory(fs: InMemoryFilesystem) -> None:
+    tracemalloc.start()
+    try:
+        fs._store("large", bytes(4_000_000))
+        kept = fs.snapshot()
+        fs.delete("large")
+        held, _ = tracemalloc.get_traced_memory()
+        fs.history.forget(kept)
+        left, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held > 4_000_000 > left
+
+
+def test_threads_take_and_forget_at_the_same_time(fs: InMemoryFilesystem) -> None:
+    def work(_: int) -> None:
+        for _ in range(200):
+            kept = fs.snapshot()
+            fs.history.list()
+            fs.history.forget(kept)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert fs.history.list() == []
 
 
 def test_a_view_lives_on_when_its_snapshot_is_dropped(fs: InMemoryFilesystem) -> None:

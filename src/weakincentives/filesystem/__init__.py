@@ -24,7 +24,11 @@ from weakincentives.filesystem.events import (
     StateReplaced,
 )
 from weakincentives.filesystem.host import HostFilesystem
-from weakincentives.filesystem.inmemory import MEMORY_LIMITS, InMemoryFilesystem
+from weakincentives.filesystem.inmemory import (
+    MAX_MEMORY_SNAPSHOTS,
+    MEMORY_LIMITS,
+    InMemoryFilesystem,
+)
 from weakincentives.filesystem.limits import (
     DEFAULT_LIMITS,
     DEFAULT_READ_LIMIT,
@@ -58,6 +62,7 @@ from weakincentives.filesystem.savepoints import Savepoint, SavepointError
 from weakincentives.filesystem.search import InvalidRegexError
 from weakincentives.filesystem.snapshots.ledger import SnapshotHistory
 from weakincentives.filesystem.snapshots.manager import SnapshotInfo, SnapshotManager
+from weakincentives.filesystem.snapshots.memory import MemoryHistory
 from weakincentives.filesystem.store.repository import StoreSize
 from weakincentives.filesystem.store.verifying import SnapshotProblem
 from weakincentives.filesystem.text import BinaryContentError, BytesContent, Content
@@ -90,6 +95,7 @@ __all__ = [
     "DEFAULT_LIMITS",
     "DEFAULT_READ_LIMIT",
     "MAX_GREP_MATCHES",
+    "MAX_MEMORY_SNAPSHOTS",
     "MAX_PATH_DEPTH",
     "MAX_SEGMENT_LENGTH",
     "MAX_WRITE_LENGTH",
@@ -138,6 +144,7 @@ __all__ = [
     "LineStart",
     "LinkCreated",
     "Listener",
+    "MemoryHistory",
     "MountProgress",
     "MountReport",
     "ObservableFilesystem",

@@ -8,13 +8,11 @@ stable view and a directory is copied at no cost.
 
 import errno
 import time
-import weakref
 from collections.abc import Callable, Generator, Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
-from uuid import UUID, uuid4
+from uuid import uuid4
 
-from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem.base import BaseFilesystem
 from weakincentives.filesystem.diffs.diff import Diff, diff
 from weakincentives.filesystem.events import FileDeleted
@@ -35,6 +33,7 @@ from weakincentives.filesystem.paths import os_error, outermost, parent_of, pare
 from weakincentives.filesystem.readable import ReadableFilesystem
 from weakincentives.filesystem.savepoints import Mark
 from weakincentives.filesystem.searchable import SearchableFilesystem
+from weakincentives.filesystem.snapshots.memory import MemoryHistory
 from weakincentives.filesystem.snapshots.partial import check_paths
 from weakincentives.filesystem.states import State
 from weakincentives.filesystem.text import Content
@@ -49,6 +48,9 @@ from weakincentives.filesystem.types import (
 MEMORY_LIMITS = Limits(max_total_bytes=256 * 1024 * 1024, max_files=1_000_000)
 """The default limits of a workspace in memory: with a quota, because memory is shared."""
 
+MAX_MEMORY_SNAPSHOTS = 1_000
+"""How many snapshots a workspace in memory keeps by default, before the oldest is forgotten."""
+
 _Clock = Callable[[], int]
 
 
@@ -61,20 +63,34 @@ class InMemoryFilesystem(BaseFilesystem):
         read_only: bool = False,
         limits: Limits = MEMORY_LIMITS,
         clock: _Clock = time.time_ns,
+        max_snapshots: int | None = MAX_MEMORY_SNAPSHOTS,
         _read_only: bool = False,
     ) -> None:
-        """Start empty; `clock` gives nanoseconds since the epoch."""
+        """Start empty.
+
+        Args:
+            read_only: Refuse to write.
+            limits: What is allowed, with a quota.
+            clock: Gives nanoseconds since the epoch.
+            max_snapshots: How many snapshots are kept: with one more the oldest is
+                forgotten. None keeps all of them.
+        """
         super().__init__(limits=limits, read_only=read_only or _read_only)
         self._clock = clock
         self._edition = 0
         self._taken = 0
-        self._kept: dict[UUID, tuple[DirectoryNode, object]] = {}
+        self._history = MemoryHistory(max_snapshots)
         self._root_node = DirectoryNode(LayeredDict(), self._edition, clock())
 
     @property
     def root(self) -> str:
         """The root is nowhere on disk."""
         return "/"
+
+    @property
+    def history(self) -> MemoryHistory:
+        """The snapshots that can be restored: to list and to forget."""
+        return self._history
 
     # --- reading ---
 
@@ -179,16 +195,17 @@ class InMemoryFilesystem(BaseFilesystem):
     # --- snapshots ---
 
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
-        """Keep the present state for as long as the returned value lives; it costs nothing."""
+        """Keep the present state until it is forgotten; it costs nothing.
+
+        What became of the returned value does not matter: any copy of it restores.
+        """
         with self._lock:
             self._edition += 1
             self._taken += 1
             kept = FilesystemSnapshot(
                 uuid4(), datetime.now(UTC), f"mem-{self._taken}", self.root, None, tag
             )
-            key = kept.snapshot_id
-            dropped = weakref.ref(kept, lambda _: self._kept.pop(key, None))
-            self._kept[key] = (self._root_node, dropped)
+            self._history.add(kept, self._root_node)
         return kept
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Sequence[str] | None = None) -> None:
@@ -250,12 +267,7 @@ class InMemoryFilesystem(BaseFilesystem):
         return rewritten(before, root) if self._listeners else []
 
     def _kept_root(self, snapshot: FilesystemSnapshot) -> DirectoryNode:
-        kept = self._kept.get(snapshot.snapshot_id)
-        if kept is None:
-            raise SnapshotRestoreError(
-                f"Unknown snapshot: {str(snapshot)!r} was dropped, or taken of another filesystem"
-            )
-        return kept[0]
+        return self._history.root_of(snapshot)
 
     # --- the tree ---
 

@@ -248,13 +248,13 @@ class WriteResult:
         return f"{shown(self.path)} ({self.bytes_written} bytes, {self.mode})"
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True)
 class FilesystemSnapshot:
     """A state of a filesystem, as a value that can be stored.
 
     It names the state and does not hold it. On the host `git_dir` is a git repository
     and `commit_ref` a commit in it. In memory `commit_ref` is a number, and the
-    state lives for as long as this value does.
+    filesystem keeps the state until it is forgotten.
     """
 
     snapshot_id: UUID

@@ -200,7 +200,7 @@ class RemembersTheLast(Memory):
     """Has one place for a snapshot."""
 
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
-        self._kept.clear()
+        self._history._kept.clear()
         return super().snapshot(tag=tag)
 
 
@@ -209,9 +209,9 @@ class ForgetsWhatCameBack(Memory):
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
         super().restore(snapshot, paths=paths)
-        keys = [*self._kept]
+        keys = [*self._history._kept]
         for key in keys[keys.index(snapshot.snapshot_id) :]:
-            del self._kept[key]
+            del self._history._kept[key]
 
 
 class EndsWithARestore(Memory):
@@ -273,12 +273,41 @@ class KnowsObjectsOnly(Memory):
         return self.last
 
 
+class DiesWithItsObject(Memory):
+    """Keeps a state for as long as the value that it returned is referenced."""
+
+    def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
+        kept, forget = super().snapshot(tag=tag), self.history.forget
+
+        class Value(FilesystemSnapshot):
+            def __del__(self) -> None:
+                forget(self.snapshot_id)
+
+            def __reduce__(self) -> tuple[Any, ...]:
+                return replace, (kept,)
+
+        fields = (kept.snapshot_id, kept.created_at, kept.commit_ref, kept.root_path)
+        return Value(*fields, kept.git_dir, kept.tag)
+
+
+class NeedsThePlace(Memory):
+    """Refuses a value that does not say where the state is kept."""
+
+    def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
+        if snapshot.git_dir is None:
+            raise SnapshotRestoreError(f"Unknown snapshot: {snapshot}")
+        super().restore(snapshot, paths=paths)
+
+    def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
+        return replace(super().snapshot(tag=tag), git_dir="memory")
+
+
 class GuessesTheSnapshot(Memory):
     """Takes the last one for one that it does not know."""
 
     def _kept_root(self, snapshot: FilesystemSnapshot) -> Any:
-        if snapshot.snapshot_id not in self._kept and self._kept:
-            return [*self._kept.values()][-1][0]
+        if snapshot.snapshot_id not in self._history._kept and self._history._kept:
+            return [*self._history._kept.values()][-1][0]
         return super()._kept_root(snapshot)
 
 
@@ -286,7 +315,7 @@ class ChangesThenRefuses(Memory):
     """Empties the workspace before it looks for the snapshot."""
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
-        if paths is None or snapshot.snapshot_id not in self._kept:
+        if paths is None or snapshot.snapshot_id not in self._history._kept:
             self._empty(True)
         super().restore(snapshot, paths=paths)
 
@@ -298,7 +327,7 @@ class KnowsEverySnapshot(Memory):
 
     def __init__(self, **how: Any) -> None:
         super().__init__(**how)
-        self._kept = self.everywhere
+        self._history._kept = self.everywhere
 
 
 class WalksWithoutALock(Memory):
@@ -308,11 +337,11 @@ class WalksWithoutALock(Memory):
         kept = super().snapshot(tag=tag)
         for name in ("last", "first"):
             node = self._find(name)
-            root, dropped = self._kept[kept.snapshot_id]
+            root, value = self._history._kept[kept.snapshot_id]
             root = root.copied(-1)
             if node is not None:
                 root.children[name] = node
-            self._kept[kept.snapshot_id] = (root, dropped)
+            self._history._kept[kept.snapshot_id] = (root, value)
             time.sleep(0.003)  # another thread gets its chance, as a large tree would give it
         return kept
 
@@ -484,7 +513,7 @@ class LosesTheRest(Memory):
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
         kept = super().snapshot(tag=tag)
         if self.partly is not None:
-            self._kept[kept.snapshot_id] = (self.partly, self._kept[kept.snapshot_id][1])
+            self._history._kept[kept.snapshot_id] = (self.partly, kept)
         return kept
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:

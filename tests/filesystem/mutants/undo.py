@@ -75,6 +75,8 @@ SNAPSHOT_MUTANTS = _all(
         snapshotting.ForgetsTheTag: "test_the_value_tells_when_where_and_the_tag",
         snapshotting.NamesTheContent: "test_every_snapshot_has_a_name_of_its_own",
         snapshotting.KnowsObjectsOnly: "test_a_value_that_was_stored_restores",
+        snapshotting.DiesWithItsObject: "test_a_stored_value_restores_when_the_first_one_is_gone",
+        snapshotting.NeedsThePlace: "test_a_value_without_the_place_of_its_store_restores",
         snapshotting.GuessesTheSnapshot: (
             "test_an_unknown_snapshot_is_refused_and_changes_nothing"
         ),

@@ -31,7 +31,7 @@ from weakincentives.filesystem.snapshots.view import SnapshotFilesystem
 from weakincentives.filesystem.snapshots.watch import Watch
 from weakincentives.filesystem.states import State
 from weakincentives.filesystem.store.batches import Batch
-from weakincentives.filesystem.store.objects import ObjectError
+from weakincentives.filesystem.store.objects import ObjectError, is_object_id
 from weakincentives.filesystem.store.repository import Repository, default_git_dir
 from weakincentives.filesystem.types import FilesystemSnapshot
 
@@ -291,9 +291,9 @@ class History:
         return self._repository
 
     def _opened_for(self, snapshot: FilesystemSnapshot) -> Repository:
-        if snapshot.git_dir is None:
+        if not is_object_id(snapshot.commit_ref):
             raise SnapshotRestoreError(f"Unknown snapshot: {str(snapshot)!r} is not of a directory")
-        if self._is_place(snapshot.git_dir):
+        if snapshot.git_dir is None or self._is_place(snapshot.git_dir):
             return self._opened()
         try:
             place = Path(snapshot.git_dir)
@@ -336,7 +336,7 @@ class History:
             is_ours = Path(snapshot.root_path).resolve() == self._real_root
         except (OSError, ValueError):
             is_ours = False
-        if snapshot.git_dir is not None and not force and not is_ours:
+        if is_object_id(snapshot.commit_ref) and not force and not is_ours:
             raise SnapshotRestoreError(
                 f"Failed to restore {snapshot}: it is of another workspace; force=True does it"
             )
@@ -369,7 +369,7 @@ class History:
         self, repository: Repository, then: SnapshotFilesystem, snapshot: FilesystemSnapshot
     ) -> str:
         """Return the commit of a snapshot in our own store, copied there if need be."""
-        if snapshot.git_dir is not None and self._is_place(snapshot.git_dir):
+        if snapshot.git_dir is None or self._is_place(snapshot.git_dir):
             return snapshot.commit_ref
         if then.entry_count() > _MAX_ENTRIES:
             raise SnapshotRestoreError(

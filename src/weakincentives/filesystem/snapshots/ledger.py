@@ -48,20 +48,13 @@ class SnapshotHistory:
         Raises:
             ValueError: Neither was given, `keep` is negative, or `before` has no time zone.
         """
-        if keep is None and before is None:
-            raise ValueError("prune needs keep= or before=; nothing was forgotten")
-        if keep is not None and keep < 0:
-            raise ValueError(f"keep must not be negative: {keep}")
-        if before is not None and before.tzinfo is None:
-            raise ValueError(f"before must have a time zone: {before!r}")
+        select_old((), keep=keep, before=before)  # bad arguments are refused without a store too
         with self._opened() as store:
             if store is None:
                 return []
             with store.locked():
-                found, needed = list(self._found(store)), self._needed()
-                old = found[: max(0, len(found) - (keep or 0))]
-                if before is not None:
-                    old = [each for each in old if each.created_at < before]
+                needed = self._needed()
+                old = select_old(list(self._found(store)), keep=keep, before=before)
                 gone = [each for each in old if each.commit_ref not in needed]
                 if gone:
                     store.prune([str(each.snapshot_id) for each in gone])
@@ -77,10 +70,7 @@ class SnapshotHistory:
             SnapshotError: A savepoint or an interrupted restore has to go back to one of
                 them; nothing was forgotten.
         """
-        ids = {
-            str(each.snapshot_id if isinstance(each, FilesystemSnapshot) else each)
-            for each in snapshots
-        }
+        ids = {id_of(each) for each in snapshots}
         with self._opened() as store:
             if store is None or not ids:
                 return
@@ -139,3 +129,26 @@ class SnapshotHistory:
                     str(store.git_dir),
                     commit.tag,
                 )
+
+
+def select_old(
+    snapshots: Sequence[FilesystemSnapshot], *, keep: int | None, before: datetime | None
+) -> Sequence[FilesystemSnapshot]:
+    """Return the snapshots that `prune` forgets; they are ordered, the oldest first.
+
+    Raises:
+        ValueError: Neither was given, `keep` is negative, or `before` has no time zone.
+    """
+    if keep is None and before is None:
+        raise ValueError("prune needs keep= or before=; nothing was forgotten")
+    if keep is not None and keep < 0:
+        raise ValueError(f"keep must not be negative: {keep}")
+    if before is not None and before.tzinfo is None:
+        raise ValueError(f"before must have a time zone: {before!r}")
+    old = snapshots[: max(0, len(snapshots) - (keep or 0))]
+    return [each for each in old if before is None or each.created_at < before]
+
+
+def id_of(snapshot: FilesystemSnapshot | UUID | str) -> str:
+    """Return the id of a snapshot, which may be given as such, as text."""
+    return str(snapshot.snapshot_id if isinstance(snapshot, FilesystemSnapshot) else snapshot)

@@ -1,5 +1,7 @@
 """Snapshots: a state is kept and comes back exactly, whatever happened since."""
 
+import copy
+import gc
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
@@ -217,7 +219,30 @@ class SnapshotTests(ConformanceSuite):
         assert len({each.snapshot_id for each in kept}) == 4
         assert len({each.commit_ref for each in kept}) == 4
 
-    @pytest.mark.parametrize("how", ["json", "pickle"])
+    @pytest.mark.parametrize("how", ["json", "pickle", "copy"])
+    def test_a_stored_value_restores_when_the_first_one_is_gone(
+        self, fs: SnapshotableFilesystem, how: str
+    ) -> None:
+        plant(fs)
+        before = state_of(fs)
+        stored = _STORED[how](fs.snapshot(tag="kept by nobody"))
+        gc.collect()
+        spoil(fs)
+        fs.snapshot()
+        fs.restore(stored)
+        assert state_of(fs) == before
+
+    def test_a_value_without_the_place_of_its_store_restores(
+        self, fs: SnapshotableFilesystem
+    ) -> None:
+        plant(fs)
+        before = state_of(fs)
+        kept = fs.snapshot()
+        spoil(fs)
+        fs.restore(replace(kept, git_dir=None))
+        assert state_of(fs) == before
+
+    @pytest.mark.parametrize("how", ["json", "pickle", "copy"])
     def test_a_value_that_was_stored_restores(self, fs: SnapshotableFilesystem, how: str) -> None:
         plant(fs)
         before = state_of(fs)
@@ -308,4 +333,5 @@ def _through_pickle(kept: FilesystemSnapshot) -> FilesystemSnapshot:
 _STORED: dict[str, Callable[[FilesystemSnapshot], FilesystemSnapshot]] = {
     "json": _through_json,
     "pickle": _through_pickle,
+    "copy": copy.deepcopy,
 }
