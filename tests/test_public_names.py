@@ -1,11 +1,17 @@
 """The public names: `__all__` tells the whole truth, and everything in it is explained."""
 
 import importlib
+from contextlib import suppress
+from dataclasses import is_dataclass
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from scripts.public_names import Documented, module, names_of, public_modules
+from weakincentives.adapters import PromptResponse
+from weakincentives.prompt import RenderedPrompt, ToolExample, ToolResult
+from weakincentives.runtime import TokenUsage
 
 MODULES = [each.name for each in public_modules()]
 # LiteLLM is installed in an environment of its own, and tests/litellm imports the module there
@@ -38,3 +44,41 @@ def test_every_public_class_and_function_has_a_docstring(name: str):
 
 def test_there_are_public_names():
     assert "weakincentives.filesystem" in MODULES
+
+
+def _public_generics() -> list[type[Any]]:
+    found: dict[type[Any], None] = {}
+    for name in MODULES:
+        if name not in ELSEWHERE:
+            loaded = importlib.import_module(name)  # noqa: TID251  # the modules are data here
+            for each in loaded.__all__:
+                value = getattr(loaded, each, None)
+                if isinstance(value, type) and getattr(value, "__parameters__", ()):
+                    found[value] = None
+    return list(found)
+
+
+@pytest.mark.parametrize("kind", _public_generics())
+def test_a_public_generic_can_be_made_with_its_subscript(kind: type[Any]):
+    subscripted = kind[(object,) * len(kind.__parameters__)]  # type: ignore[index]
+    if is_dataclass(kind):
+        # typing sets an attribute on what was made, and frozen with slots raises TypeError for it
+        made: Any = object.__new__(kind)
+        with suppress(AttributeError):
+            made.__orig_class__ = subscripted
+    assert subscripted.__origin__ is kind
+
+
+def test_values_that_are_generic_are_made_with_their_types():
+    tool = ToolExample[str, int]("one", "input", 1)
+    assert tool == ToolExample("one", "input", 1)
+    assert ToolResult[int]("done", 1).value == 1
+    assert ToolResult[Any].ok(1).success
+    assert RenderedPrompt[str]("text").text == "text"
+    usage = TokenUsage()
+    response = PromptResponse[str]("name", "text", None, (), usage, 1, "end", ())
+    assert response.usage is usage
+
+
+def test_generics_are_found():
+    assert {ToolResult, ToolExample, RenderedPrompt, PromptResponse} <= set(_public_generics())

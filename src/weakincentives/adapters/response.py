@@ -12,7 +12,7 @@ OutputT = TypeVar("OutputT")
 _PARTIAL = "wink_partial_response"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: with them a subscript, `PromptResponse[...](...)`, raises
 class PromptResponse(Generic[OutputT]):
     """What came of a prompt.
 

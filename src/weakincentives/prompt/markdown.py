@@ -6,6 +6,7 @@ from dataclasses import fields
 from string import Template
 from typing import Any, TypeVar
 
+from weakincentives.prompt.arguments import check_argument
 from weakincentives.prompt.problems import PromptError
 from weakincentives.prompt.section import Section, field_names
 from weakincentives.prompt.tool import Tool
@@ -40,6 +41,7 @@ class MarkdownSection(Section[P]):
             enabled=enabled,
             accepts_overrides=accepts_overrides,
         )
+        check_argument(f"Section {self.title!r}", "template", template, str)
         self.template = textwrap.dedent(template).strip()
 
     @property

@@ -8,7 +8,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from weakincentives.filesystem import BaseFilesystem, HostFilesystem, Limits
 from weakincentives.prompt.problems import PromptError
@@ -66,6 +66,7 @@ class StaleOverride:
         return f"Override of {self.name!r} is not used: the text it was made for {fate}"
 
 
+@runtime_checkable
 class PromptOverridesStore(Protocol):
     """Where overrides are kept."""
 

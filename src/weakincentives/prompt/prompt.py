@@ -9,6 +9,7 @@ from dataclasses import is_dataclass
 from typing import Any, Generic, Self, TypeVar, get_args, get_origin
 
 from weakincentives.filesystem import Filesystem
+from weakincentives.prompt.arguments import check_argument, check_items
 from weakincentives.prompt.overrides import (
     PromptDescriptor,
     PromptOverridesStore,
@@ -57,13 +58,19 @@ class PromptTemplate(Generic[OutputT]):
         Raises:
             PromptError: It can never be rendered.
         """
+        check_argument(type(self).__name__, "ns", ns, str)
+        check_argument(type(self).__name__, "key", key, str)
         if not _NS.fullmatch(ns) or not _KEY.fullmatch(key):
             raise PromptError(f"Prompt needs lower case names for ns and key: {ns!r}, {key!r}")
         self.ns = ns
         self.key = key
         self.name = name
-        self.sections = tuple(sections)
+        check_argument(self.label, "name", name, str, or_none=True)
+        self.sections: tuple[Section[Any], ...] = check_items(
+            self.label, "sections", sections, Section
+        )
         self._output_type = output_type
+        _output(self.label, output_type)
         self._check()
 
     @property
@@ -157,9 +164,9 @@ def _declare(made: object, source: object) -> None:
 
 
 def _output(label: str, asked: Any) -> tuple[type[Any] | None, bool]:
-    is_array = get_origin(asked) in {list, tuple}
+    is_array = get_origin(asked) in {list, tuple} and bool(get_args(asked))
     kind = get_args(asked)[0] if is_array else asked
-    if kind in {None, Any, type(None)} or isinstance(kind, TypeVar):
+    if any(kind is each for each in (None, Any, type(None))) or isinstance(kind, TypeVar):
         return None, False
     if not isinstance(kind, type) or not is_dataclass(kind):
         raise PromptError(f"{label}: the answer must be a dataclass: {kind!r}")
@@ -202,6 +209,11 @@ class Prompt(Generic[OutputT]):
             )
         elif ns or key or sections or output_type is not None:
             raise PromptError("Prompt takes a template or what makes one, not both")
+        check_argument("Prompt", "template", template, PromptTemplate)
+        check_argument(template.label, "overrides_tag", overrides_tag, str)
+        check_argument(
+            template.label, "overrides_store", overrides_store, PromptOverridesStore, or_none=True
+        )
         self.template = template
         self._params: tuple[object, ...] = ()
         self._store = overrides_store

@@ -13,7 +13,7 @@ from weakincentives.runtime import Deadline
 OutputT = TypeVar("OutputT")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: with them a subscript, `RenderedPrompt[...](...)`, raises
 class RenderedPrompt(Generic[OutputT]):
     """What a model is told and may do.
 

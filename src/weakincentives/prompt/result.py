@@ -25,7 +25,7 @@ class Media:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: with them a subscript, `ToolResult[...](...)`, raises
 class ToolResult(Generic[R]):
     """What a tool call came to.
 

@@ -19,6 +19,12 @@ from typing import (
 )
 
 from weakincentives.filesystem import Filesystem
+from weakincentives.prompt.arguments import (
+    check_argument,
+    check_callable,
+    check_dataclass_instance,
+    check_items,
+)
 from weakincentives.prompt.problems import PromptError
 from weakincentives.prompt.tool import Tool
 from weakincentives.runtime import EventBus
@@ -72,19 +78,27 @@ class Section(ABC, Generic[P]):
             accepts_overrides: Whether its text may be replaced by a stored one.
 
         Raises:
-            PromptError: The title is empty, or the key cannot be one.
+            PromptError: The title is empty, the key cannot be one, or an argument is of
+                another type; the message says what it must be.
         """
+        check_argument(type(self).__name__, "title", title, str)
         if not title.strip():
             raise PromptError("Section needs a title")
         self.title = title.strip()
+        owner = f"Section {self.title!r}"
+        check_argument(owner, "key", key, str, or_none=True)
         self.key = _slug(self.title) if key is None else key
         if not _KEY.fullmatch(self.key):
             raise PromptError(
                 f"Key of section {self.title!r} must be lower case letters, digits, '.', '_'"
                 f" or '-': {self.key!r}"
             )
-        self.tools: tuple[Tool[Any, Any], ...] = tuple(tools)
-        self.children: tuple[Section[Any], ...] = tuple(children)
+        check_argument(owner, "params_type", params_type, type, or_none=True)
+        check_callable(owner, "enabled", enabled)
+        check_argument(owner, "accepts_overrides", accepts_overrides, bool)
+        check_dataclass_instance(owner, "default_params", default_params)
+        self.tools: tuple[Tool[Any, Any], ...] = check_items(owner, "tools", tools, Tool)
+        self.children: tuple[Section[Any], ...] = check_items(owner, "children", children, Section)
         self.default_params = default_params
         self.accepts_overrides = accepts_overrides
         self._params_type = params_type

@@ -3,13 +3,21 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, is_dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from inspect import Parameter, signature
 from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar, cast, get_type_hints
 
 from weakincentives.errors import ToolValidationError
 from weakincentives.prompt.access import ToolAccess
 from weakincentives.prompt.aliases import Renaming, renaming
+from weakincentives.prompt.arguments import (
+    check_argument,
+    check_callable,
+    check_dataclass,
+    check_items,
+    check_names,
+)
 from weakincentives.prompt.context import ToolContext
 from weakincentives.prompt.problems import PromptError
 from weakincentives.prompt.result import ToolResult
@@ -37,13 +45,17 @@ class ToolHandler(Protocol[P_contra, R]):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: with them a subscript, `ToolExample[P, R](...)`, raises
 class ToolExample(Generic[P, R]):
     """A call that a model can learn from."""
 
     description: str
     input: P
     output: R | str
+
+    def __post_init__(self) -> None:
+        """Refuse a description that is no text."""
+        check_argument("Tool example", "description", self.description, str)
 
 
 @dataclass(frozen=True)
@@ -93,19 +105,22 @@ class Tool(Generic[P, R]):
 
     def __post_init__(self) -> None:
         """Find out what the parameters are, and refuse what cannot be a tool."""
+        check_argument("Tool", "name", self.name, str)
+        owner = f"Tool {self.name!r}"
+        object.__setattr__(
+            self, "other_names", check_items(owner, "other_names", self.other_names, str)
+        )
         for name in (self.name, *self.other_names):
             if not _NAME.fullmatch(name):
                 raise PromptError(
                     f"Tool name must be 1 to 64 letters, digits, '_' or '-': {name!r}"
                 )
+        self._check_arguments()
         text = self.description.strip()
         if not text or len(text) > _MAX_DESCRIPTION:
             raise PromptError(
                 f"Tool description must have 1 to {_MAX_DESCRIPTION} characters: {self.name!r}"
             )
-        object.__setattr__(self, "examples", tuple(self.examples))
-        object.__setattr__(self, "other_names", tuple(self.other_names))
-        object.__setattr__(self, "aliases", MappingProxyType(dict(self.aliases)))
         object.__setattr__(self, "_params", self.params_type or _params_of(self))
         object.__setattr__(self, "_renaming", renaming(self._params, self.aliases, self.name))
         object.__setattr__(self, "_shapes", _shapes_of(self, self._params, self._renaming))
@@ -114,6 +129,20 @@ class Tool(Generic[P, R]):
                 raise PromptError(
                     f"Example of tool {self.name!r} is not a call of it: {example.input!r}"
                 )
+
+    def _check_arguments(self) -> None:
+        owner = f"Tool {self.name!r}"
+        check_argument(owner, "description", self.description, str)
+        check_callable(owner, "handler", self.handler)
+        check_callable(owner, "access", self.access)
+        check_dataclass(owner, "params_type", self.params_type)
+        check_dataclass(owner, "other_params", self.other_params)
+        for name in ("read_only", "outside", "accepts_overrides"):
+            check_argument(owner, name, getattr(self, name), bool)
+        examples = check_items(owner, "examples", self.examples, ToolExample[Any, Any])
+        object.__setattr__(self, "examples", examples)
+        aliases = check_names(owner, "aliases", self.aliases)
+        object.__setattr__(self, "aliases", MappingProxyType(aliases))
 
     @cached_property
     def schema(self) -> Mapping[str, object]:
@@ -214,8 +243,7 @@ def _params_of(tool: Tool[Any, Any]) -> type[Any] | None:
     if tool.handler is None:
         return None
     hints = _hints(tool)
-    code = getattr(tool.handler, "__code__", None) or tool.handler.__call__.__code__
-    names = [name for name in code.co_varnames[: code.co_argcount] if name != "self"]
+    names = _positional(tool)
     if len(names) != 1 or names[0] not in hints:
         raise PromptError(
             f"Handler of tool {tool.name!r} must take one annotated parameter, then context"
@@ -228,11 +256,28 @@ def _params_of(tool: Tool[Any, Any]) -> type[Any] | None:
     return params
 
 
+def _positional(tool: Tool[Any, Any]) -> list[str]:
+    """Return the names of the parameters that are given by place."""
+    try:
+        found = signature(tool.handler or _positional).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise PromptError(
+            f"Handler of tool {tool.name!r} does not tell its parameters;"
+            " wrap it in a function, or give params_type"
+        ) from error
+    by_place = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
+    return [each.name for each in found if each.kind in by_place]
+
+
 def _hints(tool: Tool[Any, Any]) -> dict[str, Any]:
-    target = tool.handler if hasattr(tool.handler, "__code__") else type(tool.handler).__call__
+    target: Any = tool.handler
+    while isinstance(target, partial):
+        target = target.func
+    if not hasattr(target, "__code__"):
+        target = type(target).__call__
     try:
         return get_type_hints(target)
-    except NameError as error:
+    except (AttributeError, NameError, SyntaxError, TypeError) as error:
         raise PromptError(
             f"Handler of tool {tool.name!r} has an annotation that nobody knows: {error}"
         ) from error

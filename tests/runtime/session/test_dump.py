@@ -1,14 +1,17 @@
 """Dumps: a session and its files go to the disk, and come back anywhere."""
 
+import importlib
 import json
 import os
 import re
+import sys
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event, Thread
+from types import ModuleType
 from typing import Any
 from uuid import UUID
 
@@ -639,3 +642,86 @@ def test_a_filesystem_that_refuses_the_files_stays_as_it_is(path: Path):
     foreign: Any = MockFilesystem()
     with pytest.raises(TypeError, match="takes no archives"):
         load_session(path, TYPES, filesystem=foreign)
+
+
+@dataclass(frozen=True)
+class Remark:
+    text: str
+
+    @dataclass(frozen=True)
+    class Answer:
+        text: str
+
+
+class Plain:
+    pass
+
+
+@dataclass
+class Changeable:
+    text: str
+
+
+SOMETHING = Remark("no type")
+
+
+def named(path: Path, name: str) -> Path:
+    """Let a dump have a slice of a type with this name."""
+    change_line(path, 1, slices=[{"type": name, "log": False, "items": [{"text": "x"}]}])
+    return path
+
+
+@pytest.mark.parametrize("kind", [Remark, Remark.Answer])
+def test_a_type_of_a_module_that_is_imported_need_not_be_given(target: Path, kind: type[Any]):
+    session = Session(tags={"session_id": "x"})
+    session[kind].append(kind("found"))
+    path = dumped(session, target)
+    assert load_session(path)[kind].all() == (kind("found"),)
+    assert load_dump(path).session[kind].all() == (kind("found"),)
+
+
+def test_a_module_that_is_imported_later_makes_a_dump_loadable(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    source = (
+        "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Item:\n    text: str\n"
+    )
+    (tmp_path / "items_of_a_user.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    named(path, "items_of_a_user:Item")
+    assert "give the type in types=, or import its module" in refused(path)
+    assert "items_of_a_user" not in sys.modules
+    module = importlib.import_module("items_of_a_user")  # noqa: TID251 # what the message says
+    monkeypatch.setitem(sys.modules, "items_of_a_user", module)
+    assert load_session(path, TYPES)[module.Item].all() == (module.Item("x"),)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"{HERE}:Plain",
+        f"{HERE}:Changeable",
+        f"{HERE}:SOMETHING",
+        f"{HERE}:Missing",
+        f"{HERE}:Remark.Missing",
+        f"{HERE}:Remark.__class__",
+        f"{HERE}:Session",
+        f"{HERE}:Note.",
+        f"{HERE}:",
+        f"{HERE}",
+        ":Remark",
+        "os:environ",
+        "weakincentives.filesystem:FilesystemSnapshot",
+    ],
+)
+def test_what_is_no_dataclass_of_its_module_is_not_found(path: Path, name: str):
+    assert f"Slice type is not among those given: {name!r}" in refused(named(path, name))
+
+
+def test_looking_for_a_type_runs_no_code(path: Path, monkeypatch: pytest.MonkeyPatch):
+    module = ModuleType("computed_names")
+    asked: list[str] = []
+    module.__getattr__ = asked.append  # type: ignore[method-assign]
+    monkeypatch.setitem(sys.modules, "computed_names", module)
+    assert "not among those given" in refused(named(path, "computed_names:Anything"))
+    assert asked == []

@@ -1,7 +1,8 @@
 """Dumps: a session, its children and their files on disk, to go on from anywhere.
 
 A dump is `<id>.jsonl` with the sessions and `<id>.fs.zip` with the files. Both are replaced
-together. Loading looks up types among those that are given, and checks everything first.
+together. Loading looks up types among those that are given and the dataclasses of modules
+that are imported already, and checks everything first.
 """
 
 import errno
@@ -154,8 +155,9 @@ def load_dump(
 
     Args:
         path: The `.jsonl` file; the archive is looked for beside it.
-        types: The types of the slices beside those of this package; or types by the names
-            that the dump has for them. Nothing that the dump names is imported.
+        types: The types of the slices; or types by the names that the dump has for them.
+            Dataclasses of modules that are imported already need not be given. Nothing that
+            the dump names is imported.
         filesystem: What is made as it was, on any backend. It stays as it is if the dump has
             no files.
         bus: Where events of the session are published; its children get buses of their own.
@@ -164,8 +166,8 @@ def load_dump(
 
     Raises:
         FileNotFoundError: There is no dump.
-        DumpError: It is none, cut off, damaged, of another version, has a type that was not
-            given, or its two files are not of one dump.
+        DumpError: It is none, cut off, damaged, of another version, has a type that was neither
+            given nor imported, or its two files are not of one dump.
         LimitExceededError: The files exceed the quota of the filesystem.
     """
     files = _files_at(path)

@@ -16,7 +16,13 @@ from uuid import UUID
 from weakincentives.errors import WinkError
 from weakincentives.filesystem.limits import check_time
 from weakincentives.runtime.session import snapshots
-from weakincentives.runtime.session.snapshots import Snapshot, SnapshotFormatError, type_name
+from weakincentives.runtime.session.snapshots import (
+    Snapshot,
+    SnapshotFormatError,
+    imported_type,
+    read_snapshot,
+    type_name,
+)
 from weakincentives.serde import SerdeError, convert, decode, encode
 
 FORMAT = "wink-dump"
@@ -116,7 +122,8 @@ def read_snapshots(path: Path, file: BinaryIO, header: DumpHeader, types: Types)
     """Return the snapshots that follow the header.
 
     Raises:
-        DumpError: The dump is cut off or damaged, or has a slice of a type not in `types`.
+        DumpError: The dump is cut off or damaged, or has a slice of a type that is neither in
+            `types` nor a dataclass of a module that is imported.
     """
     found: list[Snapshot] = []
     size = os.fstat(file.fileno()).st_size  # no line is longer, even if the file grows
@@ -140,7 +147,7 @@ def read_snapshots(path: Path, file: BinaryIO, header: DumpHeader, types: Types)
 
 def _snapshot(path: Path, number: int, line: bytes, types: Types) -> Snapshot:
     try:
-        return Snapshot.from_json(line, types)
+        return read_snapshot(line, types, find=imported_type)
     except SnapshotFormatError as error:
         text = str(error)
         remedy = next((_REMEDIES[each] for each in _REMEDIES if each in text), _COPY_AGAIN)

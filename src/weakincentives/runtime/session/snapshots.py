@@ -5,7 +5,8 @@ types that the caller gives, and those of this package: nothing named in the dat
 imported or called.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar, cast
@@ -16,6 +17,7 @@ from weakincentives.filesystem.types import FilesystemSnapshot
 from weakincentives.runtime.events import PromptExecuted, PromptRendered, ToolInvoked
 from weakincentives.runtime.session.items import Items, items_of
 from weakincentives.runtime.session.state import Captured
+from weakincentives.runtime.session.store import check_kind
 from weakincentives.serde import SerdeError, convert, decode, encode
 
 FORMAT = "wink-session"
@@ -125,24 +127,7 @@ class Snapshot:
             SnapshotFormatError: It is no snapshot, of another version, or has a slice of a
                 type that is not among `types`.
         """
-        registry = _registry(types)
-        document = _document(text)
-        slices: dict[type[Any], Items[Any]] = {}
-        for stored in document.slices:
-            kind = registry.get(stored.type)
-            if kind is None:
-                raise SnapshotFormatError(f"Slice type is not among those given: {stored.type!r}")
-            if kind in slices:
-                raise SnapshotFormatError(f"Slice type appears twice: {stored.type!r}")
-            slices[kind] = items_of(_loaded(stored, kind))
-        return cls(
-            snapshot_id=document.snapshot_id,
-            session_id=document.session_id,
-            created_at=document.created_at,
-            tag=document.tag,
-            slices=Slices(slices),
-            logs=frozenset(registry[each.type] for each in document.slices if each.log),
-        )
+        return read_snapshot(text, types)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +146,59 @@ class _Document:
     created_at: datetime
     tag: str | None
     slices: list[_StoredSlice]
+
+
+def read_snapshot(
+    text: str | bytes,
+    types: Iterable[type[Any]] | Mapping[str, type[Any]] = (),
+    *,
+    find: Callable[[str], type[Any] | None] = lambda name: None,
+) -> Snapshot:
+    """Return the snapshot that `to_json` wrote, as `Snapshot.from_json` does.
+
+    `find` is asked for the types that are not among `types`.
+    """
+    registry = _registry(types)
+    document = _document(text)
+    slices: dict[type[Any], Items[Any]] = {}
+    logs: set[type[Any]] = set()
+    for stored in document.slices:
+        kind = registry.get(stored.type) or find(stored.type)
+        if kind is None:
+            raise SnapshotFormatError(f"Slice type is not among those given: {stored.type!r}")
+        if kind in slices:
+            raise SnapshotFormatError(f"Slice type appears twice: {stored.type!r}")
+        slices[kind] = items_of(_loaded(stored, kind))
+        if stored.log:
+            logs.add(kind)
+    return Snapshot(
+        snapshot_id=document.snapshot_id,
+        session_id=document.session_id,
+        created_at=document.created_at,
+        tag=document.tag,
+        slices=Slices(slices),
+        logs=frozenset(logs),
+    )
+
+
+def imported_type(name: str) -> type[Any] | None:
+    """Return the frozen dataclass of this name in a module that is imported already, or None.
+
+    Nothing is imported, and no attribute is computed: the names are those that the module and
+    its classes define.
+    """
+    place, _, path = name.partition(":")
+    found: object = sys.modules.get(place)
+    for segment in path.split("."):
+        # not getattr, which may run code
+        found = getattr(found, "__dict__", {}).get(segment)
+        if not isinstance(found, type):
+            return None
+    try:
+        check_kind(found)
+    except TypeError:
+        return None
+    return found if isinstance(found, type) and type_name(found) == name else None
 
 
 def type_name(kind: type[Any]) -> str:

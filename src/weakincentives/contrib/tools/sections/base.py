@@ -1,5 +1,6 @@
 """Sections that bring a workspace: its files, its tools, and what a model is told about them."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -23,6 +24,7 @@ from weakincentives.filesystem import (
 )
 from weakincentives.filesystem.mounts import HostRoots
 from weakincentives.prompt import MarkdownSection, PromptError, Section, Tool, ToolContext
+from weakincentives.prompt.arguments import check_argument, check_items
 from weakincentives.runtime import EventBus, SessionReset
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.transactions import current_transaction
@@ -77,16 +79,28 @@ class FilesystemSection(MarkdownSection[None]):
             accepts_overrides: Whether its text may be replaced by a stored one.
 
         Raises:
-            PromptError: There is no such dialect.
+            PromptError: There is no such dialect, or an argument is of another type.
             PathEscapeError: A mount is below no allowed directory.
             LimitExceededError: A mount is too large.
             OSError: A mount cannot be read.
         """
+        owner = type(self).__name__
+        check_argument(owner, "title", title, str)
+        check_argument(owner, "key", key, str, or_none=True)
+        check_argument(owner, "session", session, Session, or_none=True)
+        check_argument(owner, "filesystem", filesystem, Filesystem, or_none=True)
+        check_argument(owner, "settings", settings, ToolSettings)
+        check_argument(owner, "ascii_paths", ascii_paths, bool, or_none=True)
+        check_argument(owner, "more", more, Mapping, or_none=True)
+        check_argument(owner, "snapshot_dir", snapshot_dir, (str, os.PathLike), or_none=True)
+        check_argument(owner, "template", template, str, or_none=True)
+        check_argument(owner, "dialect", dialect, str)
+        _check_roots(owner, allowed_host_roots)
         if ascii_paths is not None:
             settings = replace(settings, ascii_paths=ascii_paths)
         self._session = session
         self._given = filesystem
-        self._mounts = tuple(mounts)
+        self._mounts = check_items(owner, "mounts", mounts, HostMount)
         self._roots = allowed_host_roots
         self._dialect: DialectName = dialect
         self._settings = settings
@@ -99,18 +113,22 @@ class FilesystemSection(MarkdownSection[None]):
         self._reports: tuple[MountReport, ...] = ()
         self._unfilled: Exception | None = None
         self._stop: Callable[[], None] | None = None
-        made = self._make_tools() if tools is None else tuple(tools)
-        if session is not None or mounts:
-            self._begin()
-        super().__init__(
-            title=title,
-            key=key,
-            template=self._text() if template is None else template,
-            tools=made,
-            children=children,
-            enabled=enabled,
-            accepts_overrides=accepts_overrides,
-        )
+        made = self._make_tools() if tools is None else tools
+        try:
+            if session is not None or mounts:
+                self._begin()
+            super().__init__(
+                title=title,
+                key=key,
+                template=self._text() if template is None else template,
+                tools=made,
+                children=children,
+                enabled=enabled,
+                accepts_overrides=accepts_overrides,
+            )
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def filesystem(self) -> Filesystem:
@@ -298,6 +316,17 @@ class FilesystemSection(MarkdownSection[None]):
         around = current_transaction()
         files = filesystem if around is None else around.files(filesystem)
         return replace(context, filesystem=files)
+
+
+def _check_roots(owner: str, roots: object) -> None:
+    """Return if `allowed_host_roots` is a sequence of paths, or None.
+
+    Raises:
+        PromptError: It is not.
+    """
+    if roots is not None:
+        for root in check_items(owner, "allowed_host_roots", roots, object):
+            check_argument(owner, "each of allowed_host_roots", root, (str, os.PathLike))
 
 
 def _root_path(filesystem: Filesystem) -> str:

@@ -11,6 +11,7 @@ from weakincentives.contrib.tools.guidance import native_guidance
 from weakincentives.contrib.tools.sections.base import FilesystemSection
 from weakincentives.filesystem import DEFAULT_LIMITS, Filesystem, HostFilesystem, Limits
 from weakincentives.prompt import Tool
+from weakincentives.prompt.arguments import check_argument
 
 
 class HostWorkspaceSection(FilesystemSection):
@@ -34,6 +35,10 @@ class HostWorkspaceSection(FilesystemSection):
         **options: Any,
     ) -> None:
         """Bring a directory; other `options` are those of `FilesystemSection`."""
+        owner = type(self).__name__
+        check_argument(owner, "root", root, (str, os.PathLike), or_none=True)
+        check_argument(owner, "read_only", read_only, bool)
+        check_argument(owner, "limits", limits, Limits)
         self._root = root
         self._read_only = read_only
         self._limits = limits

@@ -4,6 +4,7 @@ from typing import Any
 
 from weakincentives.contrib.tools.sections.base import FilesystemSection
 from weakincentives.filesystem import MEMORY_LIMITS, Filesystem, InMemoryFilesystem, Limits
+from weakincentives.prompt.arguments import check_argument
 
 
 class VfsToolsSection(FilesystemSection):
@@ -22,6 +23,7 @@ class VfsToolsSection(FilesystemSection):
         **options: Any,
     ) -> None:
         """Bring a workspace in memory; `options` are those of `FilesystemSection`."""
+        check_argument(type(self).__name__, "limits", limits, Limits)
         self._limits = limits
         super().__init__(title=title, key=key, **options)
 
