@@ -207,18 +207,48 @@ def test_case_twins_are_two_snapshots(memory: InMemoryFilesystem, tmp_path: Path
     assert memory.read("a.txt").content == "one"
 
 
-def test_the_archive_of_another_manager_is_not_replaced(
-    memory: InMemoryFilesystem, tmp_path: Path
+def test_an_id_is_used_again_after_a_restart(fs: BaseFilesystem, tmp_path: Path) -> None:
+    fs.write("a.txt", "one")
+    first = SnapshotManager(fs, tmp_path / "snaps")
+    path = first.snapshot("same").archive_path
+    fs.write("a.txt", "two")
+    second = SnapshotManager(fs, tmp_path / "snaps")
+    assert second.snapshot("same").archive_path == path
+    fs.write("a.txt", "three")
+    with pytest.raises(ArchiveError, match="not as the snapshot left it"):
+        first.rollback("same")
+    assert fs.read("a.txt").content == "three"
+    second.rollback("same")
+    assert fs.read("a.txt").content == "two"
+    assert [each.name for each in path.parent.iterdir()] == ["same.fs.zip"]
+
+
+def test_an_empty_workspace_is_kept_again_after_a_restart(tmp_path: Path) -> None:
+    for _ in range(2):
+        assert SnapshotManager(InMemoryFilesystem(), tmp_path).snapshot("same").file_count == 0
+
+
+@pytest.mark.parametrize("kind", ["text", "nothing", "directory", "link", "pipe"])
+def test_what_is_no_archive_is_not_replaced(
+    memory: InMemoryFilesystem, tmp_path: Path, kind: str
 ) -> None:
-    first = SnapshotManager(memory, tmp_path).snapshot("same")
-    before = first.archive_path.read_bytes()
-    memory.write("a.txt", "two")
-    second = SnapshotManager(memory, tmp_path)
-    with pytest.raises(FileExistsError, match=r"not this manager's.*same\.fs\.zip"):
-        second.snapshot("same")
-    assert first.archive_path.read_bytes() == before
-    assert second.list_snapshots() == ()
-    assert [path.name for path in tmp_path.iterdir()] == ["same.fs.zip"]
+    path, other = tmp_path / "same.fs.zip", tmp_path / "other.zip"
+    SnapshotManager(memory, tmp_path).snapshot("other").archive_path.rename(other)
+    {
+        "text": lambda: path.write_text("mine"),
+        "nothing": path.touch,
+        "directory": path.mkdir,
+        "link": lambda: path.symlink_to(other),
+        "pipe": lambda: os.mkfifo(path),
+    }[kind]()
+    before = path.lstat()
+    manager = SnapshotManager(memory, tmp_path)
+    with pytest.raises(FileExistsError, match=r"Not an archive.*same\.fs\.zip"):
+        manager.snapshot("same")
+    assert os.path.samestat(path.lstat(), before)
+    assert path.lstat().st_size == before.st_size
+    assert manager.list_snapshots() == ()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["other.zip", "same.fs.zip"]
 
 
 def test_managers_share_the_default_directory(memory: InMemoryFilesystem, temporary: Path) -> None:
@@ -300,7 +330,7 @@ def test_a_removed_archive_is_an_error_that_changes_nothing(
     assert snapshots.delete("gone")
 
 
-def test_an_archive_that_took_the_place_of_another_is_neither_used_nor_touched(
+def test_an_archive_that_took_the_place_of_another_is_neither_used_nor_removed(
     memory: InMemoryFilesystem, tmp_path: Path
 ) -> None:
     first, second = SnapshotManager(memory, tmp_path), SnapshotManager(memory, tmp_path)
@@ -310,8 +340,6 @@ def test_an_archive_that_took_the_place_of_another_is_neither_used_nor_touched(
     memory.write("a.txt", "three")
     with pytest.raises(ArchiveError, match="not as the snapshot left it"):
         first.rollback("same")
-    with pytest.raises(FileExistsError):
-        first.snapshot("same")
     assert first.delete("same")
     assert path.is_file()
     second.rollback("same")

@@ -68,11 +68,14 @@ class SnapshotManager:
         return self._filesystem
 
     def snapshot(self, snapshot_id: str) -> SnapshotInfo:
-        """Keep the present state; an earlier snapshot of this manager's with the id is replaced.
+        """Keep the present state; an earlier snapshot with the id is replaced.
+
+        That is so for a snapshot of an earlier process too, if `snapshot_dir` was given; in
+        the default directory, which all managers share, each replaces only its own.
 
         Raises:
             InvalidPathError: The id is not a plain name.
-            FileExistsError: There is an archive of that name which is not this manager's.
+            FileExistsError: A file that is no archive has the name of the archive.
             SnapshotError: The directory is in the workspace, or the default one not ours alone.
             OSError: The archive cannot be written.
         """

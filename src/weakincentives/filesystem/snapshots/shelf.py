@@ -1,7 +1,7 @@
 """The directory with the archives of named snapshots.
 
-An archive appears in it whole or not at all, only its owner may read it, and what
-somebody else put there is never replaced or removed.
+An archive appears in it whole or not at all, and only its owner may read it. An earlier
+archive of the same name is replaced; what is no archive is never replaced or removed.
 """
 
 import errno
@@ -25,6 +25,7 @@ SUFFIX = ".fs.zip"
 NAMED, REMOVED = "shelf.named", "shelf.removed"
 FAULT_POINTS = (NAMED, REMOVED)
 
+_ZIP_BEGINNINGS = frozenset({b"PK\x03\x04", b"PK\x05\x06"})  # with entries, and without
 _DEFAULT_NAME = "wink-fs-snapshots"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -71,17 +72,22 @@ class Shelf:
                 remove_tree(directory, hidden)
 
     def put(self, staged: Path) -> Path:
-        """Give an archive a place of its own; return where it is.
+        """Give an archive its place; return where it is.
+
+        In a directory that was given, an archive of that name, of an earlier process for
+        example, is replaced.
 
         Raises:
-            FileExistsError: There is an archive of that name already.
+            FileExistsError: Something that is no archive has that name.
         """
         path = self._path / staged.name
         try:
             return _moved(staged, path, exclusive=True)
         except FileExistsError:
             if not self._is_default:
-                text = "Archive is there already and not this manager's, so take another id"
+                if _is_archive(path):
+                    return self.replace(staged, path)
+                text = "Not an archive, in the place of one, so remove it or take another id"
                 raise os_error(errno.EEXIST, str(path), text) from None
         # others use the default directory too, and the same ids
         self._own.mkdir(0o700, exist_ok=True)
@@ -137,6 +143,19 @@ def mark_at(path: Path) -> Mark | None:
         return _mark(path.lstat())
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def _is_archive(path: Path) -> bool:
+    """Return whether a regular file begins as a ZIP file does."""
+    try:
+        descriptor = os.open(path, _FILE)
+    except OSError:  # a link, or closed to us
+        return False
+    try:
+        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        return is_file and os.read(descriptor, 4) in _ZIP_BEGINNINGS
+    finally:
+        os.close(descriptor)
 
 
 def _mark(found: os.stat_result) -> Mark:
