@@ -115,6 +115,10 @@ class FileStat:
         size = f", {self.size_bytes} bytes" if self.is_file else ""
         return f"{shown(self.path)} ({self.kind}{size})"
 
+    def render(self) -> str:
+        """Return the same, for a model."""
+        return str(self)
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class FileEntry:
@@ -153,6 +157,10 @@ class FileEntry:
         """Return the path, a directory's with a slash."""
         return shown(self.path) + ("/" if self.is_directory else "")
 
+    def render(self) -> str:
+        """Return the same, for a model."""
+        return str(self)
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class GlobMatch:
@@ -170,6 +178,10 @@ class GlobMatch:
         """Return the path."""
         return shown(self.path)
 
+    def render(self) -> str:
+        """Return the same, for a model."""
+        return str(self)
+
 
 @dataclass(frozen=True, slots=True)
 class GrepMatch:
@@ -184,6 +196,10 @@ class GrepMatch:
     def __str__(self) -> str:
         """Return path, line number and line."""
         return f"{shown(self.path)}:{self.line_number}: {self.line_content}"
+
+    def render(self) -> str:
+        """Return the same, for a model."""
+        return str(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +262,10 @@ class WriteResult:
     def __str__(self) -> str:
         """Return the path and what was written."""
         return f"{shown(self.path)} ({self.bytes_written} bytes, {self.mode})"
+
+    def render(self) -> str:
+        """Return the same, for a model."""
+        return str(self)
 
 
 @dataclass(frozen=True, slots=True)

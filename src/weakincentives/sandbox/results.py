@@ -1,5 +1,6 @@
 """What became of a command: how it ended, and what was kept of what it printed."""
 
+import shlex
 from dataclasses import dataclass
 
 TIMED_OUT = 124
@@ -107,3 +108,11 @@ class ExecResult:
     def stderr_dropped(self) -> int:
         """How many bytes of what it printed to standard error were left out."""
         return self.err.dropped
+
+    def render(self) -> str:
+        """Return how it ended, and what it printed."""
+        ended = "timed out" if self.timed_out else f"exit code {self.exit_code}"
+        parts = [f"{shlex.join(self.argv)}: {ended}", self.stdout]
+        if self.stderr:
+            parts.append(f"[standard error]\n{self.stderr}")
+        return "\n".join(part for part in parts if part)

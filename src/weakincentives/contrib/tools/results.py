@@ -1,6 +1,12 @@
-"""What the tools return to programs; what a model is told is the message beside it."""
+"""What the tools return to programs; what a model is told is the message beside it.
 
+`render()` of each is plain text that stands by itself: no limit on its length, and no
+advice about tools, which only the message can give.
+"""
+
+from collections.abc import Iterable, Sized
 from dataclasses import dataclass
+from typing import Protocol
 
 from weakincentives.contrib.tools.edit import Grade
 from weakincentives.contrib.tools.requests import GrepMode
@@ -15,6 +21,7 @@ from weakincentives.filesystem import (
     TruncationReason,
     WriteMode,
 )
+from weakincentives.filesystem.paths import shown
 from weakincentives.prompt import Media
 
 
@@ -25,6 +32,13 @@ class LsResult:
     path: str
     entries: tuple[FileEntry, ...]
     truncated: bool = False
+
+    def render(self) -> str:
+        """Return the directory, and a line for each entry."""
+        lines = [f"{each}{_size(each.size_bytes)}" for each in self.entries]
+        return _lines(
+            f"{shown(self.path)}: {_count(self.entries, 'entry', 'entries')}", lines, self
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +69,13 @@ class ReadFileResult:
     media: Media | None = None
     total_is_exact: bool = True
 
+    def render(self) -> str:
+        """Return the file, which part of it this is, and the part."""
+        more = "" if self.next_offset is None else f", more from offset {self.next_offset}"
+        first = self.offset + 1 if self.shown else self.offset
+        part = f"{first} to {self.offset + self.shown} of {self.total}{more}"
+        return f"{shown(self.path)} ({part})\n{self.content}"
+
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
@@ -64,6 +85,11 @@ class FileChange:
     kind: ChangeKind
     source: str | None = None
     size_bytes: int | None = None
+
+    def render(self) -> str:
+        """Return what became of the file."""
+        source = "" if self.source is None else f"{shown(self.source)} to "
+        return f"{self.kind} {source}{shown(self.path)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +101,11 @@ class WriteFileResult:
     created: bool
     bytes_written: int
     size_bytes: int
+
+    def render(self) -> str:
+        """Return what was written."""
+        done = "created" if self.created else f"written ({self.mode})"
+        return f"{shown(self.path)}: {done}, {self.size_bytes} bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +132,12 @@ class EditFileResult:
     applied: bool = True
     notes: tuple[str, ...] = ()
 
+    def render(self) -> str:
+        """Return what became of each file, what the caller should know, and the difference."""
+        head = "" if self.applied else "not applied:\n"
+        lines = [*(each.render() for each in self.changes), *self.notes]
+        return head + "\n".join([*lines, self.diff] if self.diff else lines)
+
 
 @dataclass(frozen=True, slots=True)
 class GlobResult:
@@ -117,6 +154,11 @@ class GlobResult:
     reason: TruncationReason | None = None
     coverage: Coverage = Coverage()  # noqa: RUF009 # it is frozen
 
+    def render(self) -> str:
+        """Return the pattern, and a line for each path."""
+        head = f"{self.pattern!r} in {shown(self.path)}: {self.total} found"
+        return _lines(head, map(str, self.matches), self)
+
 
 @dataclass(frozen=True, slots=True)
 class GrepCount:
@@ -124,6 +166,10 @@ class GrepCount:
 
     path: str
     count: int
+
+    def render(self) -> str:
+        """Return the path and the number."""
+        return f"{shown(self.path)}:{self.count}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +188,17 @@ class GrepResult:
     reason: TruncationReason | None = None
     coverage: Coverage = Coverage()  # noqa: RUF009 # it is frozen
 
+    def render(self) -> str:
+        """Return the pattern, and what the mode asks for: lines, paths or counts."""
+        if self.mode == "content":
+            lines = [str(each) for each in self.matches]
+        elif self.mode == "count":
+            lines = [each.render() for each in self.counts]
+        else:
+            lines = [shown(each.path) for each in self.counts]
+        found = _count(self.counts, "file matches", "files match")
+        return _lines(f"{self.pattern!r} in {shown(self.path)}: {found}", lines, self)
+
 
 @dataclass(frozen=True, slots=True)
 class RmResult:
@@ -151,6 +208,11 @@ class RmResult:
     kind: Kind
     files: int
 
+    def render(self) -> str:
+        """Return what was removed."""
+        files = f", {self.files} files" if self.kind == "directory" else ""
+        return f"removed {shown(self.path)} ({self.kind}{files})"
+
 
 @dataclass(frozen=True, slots=True)
 class MoveResult:
@@ -159,6 +221,10 @@ class MoveResult:
     source: str
     destination: str
 
+    def render(self) -> str:
+        """Return what was moved where."""
+        return f"moved {shown(self.source)} to {shown(self.destination)}"
+
 
 @dataclass(frozen=True, slots=True)
 class MkdirResult:
@@ -166,6 +232,10 @@ class MkdirResult:
 
     path: str
     created: bool
+
+    def render(self) -> str:
+        """Return the directory."""
+        return f"{shown(self.path)}/ {'made' if self.created else 'was there'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +246,10 @@ class TreeResult:
     lines: tuple[str, ...]
     truncated: bool = False
 
+    def render(self) -> str:
+        """Return the directory, and the lines."""
+        return _lines(f"{shown(self.path)}:", self.lines, self)
+
 
 @dataclass(frozen=True, slots=True)
 class ReadManyResult:
@@ -184,6 +258,27 @@ class ReadManyResult:
     files: tuple[ReadFileResult, ...]
     errors: tuple[str, ...] = ()
 
+    def render(self) -> str:
+        """Return one file after the other, then the errors."""
+        return "\n\n".join([*(each.render() for each in self.files), *self.errors])
+
 
 StatResult = FileStat
 """What is at a path."""
+
+
+class _Truncatable(Protocol):
+    @property
+    def truncated(self) -> bool: ...
+
+
+def _lines(head: str, lines: Iterable[str], result: _Truncatable) -> str:
+    return "\n".join([head, *lines, *(["[there is more]"] if result.truncated else [])])
+
+
+def _count(items: Sized, one: str, several: str) -> str:
+    return f"{len(items)} {one if len(items) == 1 else several}"
+
+
+def _size(size: int | None) -> str:
+    return "" if size is None else f" ({size} bytes)"

@@ -23,6 +23,7 @@ from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import LimitExceededError, VfsPath, WriteMode
 from weakincentives.filesystem.text import is_binary
 from weakincentives.prompt import ToolResult
+from weakincentives.serde import encode
 
 ContentEncoding = Literal["utf-8", "binary"]
 
@@ -102,6 +103,10 @@ class DeleteFile:
         """Refuse a path that is absolute, not ASCII, or has `..`."""
         object.__setattr__(self, "path", _strict(self.path))
 
+    def render(self) -> str:
+        """Return what is, or was, removed."""
+        return f"removed {self.path}"
+
 
 @dataclass(frozen=True, slots=True)
 class WriteFile:
@@ -112,6 +117,10 @@ class WriteFile:
     mode: WriteMode = "create"
     encoding: str | None = "utf-8"
 
+    def render(self) -> str:
+        """Return what was written."""
+        return f"{self.path}: {len(self.content)} bytes ({self.mode}, {self.encoding})"
+
 
 @dataclass(frozen=True, slots=True)
 class FileReadResult:
@@ -119,6 +128,22 @@ class FileReadResult:
 
     file: VfsFile
     content: bytes
+
+    def render(self) -> str:
+        """Return what is known about the file, and its text, or its bytes as base64."""
+        file = self.file
+        head = f"{file.path} ({file.encoding}, {file.size_bytes} bytes, version {file.version})"
+        if file.encoding == "binary":
+            return f"{head}\n{base64.b64encode(self.content).decode()}"
+        return f"{head}\n{self.content.decode(errors='replace')}"
+
+
+class DirectorySummary(dict[str, object]):
+    """What is in a directory, as JSON has it: `path`, `directories`, `files`, `truncated`."""
+
+    def render(self) -> str:
+        """Return the summary as JSON."""
+        return encode(dict(self)).decode()
 
 
 def read(params: ReadFile, bench: Workbench) -> ReadFileParams:
@@ -175,12 +200,12 @@ def show_list(request: LsParams, result: ToolResult[LsResult], bench: object) ->
     if result.value is None:
         return result
     listed = result.value
-    summary: dict[str, object] = {
-        "path": listed.path,
-        "directories": [each.name for each in listed.entries if each.is_directory],
-        "files": [each.name for each in listed.entries if not each.is_directory],
-        "truncated": listed.truncated,
-    }
+    summary = DirectorySummary(
+        path=listed.path,
+        directories=[each.name for each in listed.entries if each.is_directory],
+        files=[each.name for each in listed.entries if not each.is_directory],
+        truncated=listed.truncated,
+    )
     return replace(result, value=summary)
 
 
