@@ -26,7 +26,7 @@ from weakincentives.contrib.tools import (
 from weakincentives.contrib.tools.filesystem import PERFORMERS
 from weakincentives.contrib.tools.workbench import ToolSettings, Workbench
 from weakincentives.filesystem import InMemoryFilesystem
-from weakincentives.prompt import ToolContext, ToolResult
+from weakincentives.prompt import ToolContext
 from weakincentives.prompt.result import Renderable
 from weakincentives.runtime.session import Session
 from weakincentives.sandbox import ExecResult, Output
@@ -75,7 +75,7 @@ def fs() -> InMemoryFilesystem:
     return fs
 
 
-def perform(fs: InMemoryFilesystem, request: Any) -> ToolResult[Any]:
+def perform(fs: InMemoryFilesystem, request: Any) -> Any:
     context = ToolContext(None, None, None, Session(), filesystem=fs)
     return Workbench(context, fs, ToolSettings(), performers=PERFORMERS).perform(request)
 
@@ -136,7 +136,7 @@ def test_values_of_the_classic_dialect_can_be_shown(
     tool = {each.name: each for each in filesystem_tools("classic")}[name]
     assert tool.handler is not None
     context = ToolContext(None, None, None, Session(), filesystem=fs)
-    value = tool.handler(tool.parse(arguments), context=context).value
+    value: Any = tool.handler(tool.parse(arguments), context=context).value
     assert isinstance(value, Renderable)
     assert value.render() == text
 
@@ -146,7 +146,7 @@ def test_binary_content_is_shown_as_base64(fs: InMemoryFilesystem):
     tool = {each.name: each for each in filesystem_tools("classic")}["read_file"]
     assert tool.handler is not None
     context = ToolContext(None, None, None, Session(), filesystem=fs)
-    value = tool.handler(tool.parse({"path": "data"}), context=context).value
+    value: Any = tool.handler(tool.parse({"path": "data"}), context=context).value
     assert value.render() == "data (binary, 2 bytes, version 1)\nAAE="
 
 
