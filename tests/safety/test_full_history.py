@@ -15,8 +15,11 @@ from tests.filesystem.trees_on_disk import State, state_of
 from tests.safety.history import OPERATIONS, Stage, check, check_store, hidden_names, is_open
 from tests.safety.places import mounted
 from weakincentives.errors import SnapshotError, SnapshotRestoreError
-from weakincentives.filesystem import HostFilesystem
+from weakincentives.filesystem import DEFAULT_LIMITS, HostFilesystem, Limits
 from weakincentives.filesystem.faults import fault_hook
+from weakincentives.runtime import checkpoint, rollback_to, transaction
+from weakincentives.runtime.checkpoints import SessionFile
+from weakincentives.runtime.session import Session
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
 REST = "rest"
@@ -92,7 +95,7 @@ def test_what_writes_elsewhere_needs_no_room_where_the_files_are(
         assert state_of(stage.root) == before
 
 
-@pytest.mark.parametrize("operation", ["snapshot", "restore", "import"])
+@pytest.mark.parametrize("operation", ["snapshot", "import"])
 def test_no_room_in_the_store(light_directory: Path, operation: str) -> None:
     with small(light_directory, "store", "512k") as stage:
         if stage is None:
@@ -106,6 +109,226 @@ def test_no_room_in_the_store(light_directory: Path, operation: str) -> None:
             OPERATIONS[operation](fs, stage)
         check(stage, operation, finished=True)
         check_store(stage, kept)
+
+
+def is_at(path: bytes, names: list[str]) -> bool:
+    """Return whether a path is at or below one of these names."""
+    return path.split(b"/")[0] in map(str.encode, names)
+
+
+@contextmanager
+def full(directory: Path) -> Iterator[Stage | None]:
+    """Yield a stage whose store has no room for the present state, which nobody has kept."""
+    with small(directory, "store", "512k") as stage:
+        if stage is not None:
+            (stage.root / "only two").write_bytes(b"changed since")
+            (stage.root / "new since").symlink_to("nowhere")
+            fill_up(stage.store)
+        yield stage
+
+
+def test_a_restore_needs_no_room_in_the_store(
+    light_directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with full(light_directory) as stage:
+        if stage is None:
+            return
+        kept, told = stage.listed(), []
+        with stage.opened() as fs:
+            fs.subscribe(told.append)
+            OPERATIONS["restore"](fs, stage)
+            assert stage.state() == "one"
+            assert [event.reversible for event in told] == [False]
+            assert "cannot be undone" in caplog.text
+            fs.restore(stage.kept["two"])  # and again, there and back
+            assert stage.state() == "two"
+            OPERATIONS["restore"](fs, stage)
+            (stage.store / REST).unlink()
+            fs.snapshot()
+        assert hidden_names(stage.directory) == []
+        check(stage, "restore", finished=True)
+        check_store(stage, kept)
+
+
+def test_a_restore_can_be_undone_without_room_if_the_state_is_kept_already(
+    light_directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with small(light_directory, "store", "512k") as stage:
+        if stage is None:
+            return
+        fill_up(stage.store)
+        told = []
+        with stage.opened() as fs:
+            fs.subscribe(told.append)
+            OPERATIONS["restore"](fs, stage)
+            fs.restore(stage.kept["two"])
+        assert stage.state() == "two"
+        assert [event.reversible for event in told] == [True, True]
+        assert "cannot be undone" not in caplog.text
+
+
+@pytest.mark.parametrize("limits", [DEFAULT_LIMITS, Limits(max_total_bytes=10**6, max_files=999)])
+@pytest.mark.parametrize("change", [True, False])
+def test_some_paths_come_back_without_room(
+    light_directory: Path, limits: Limits, change: bool
+) -> None:
+    with small(light_directory, "store", "512k") as stage:
+        if stage is None:
+            return
+        if change:
+            (stage.root / "only two").write_bytes(b"changed since")
+            (stage.root / "new since").symlink_to("nowhere")
+        fill_up(stage.store)
+        paths = ["changed", "to file", "new", "gone", "closed"]
+        rest = {
+            path: entry for path, entry in state_of(stage.root).items() if not is_at(path, paths)
+        }
+        back = {path: entry for path, entry in stage.states["one"].items() if is_at(path, paths)}
+        with HostFilesystem(stage.root, git_dir=stage.store, limits=limits) as fs:
+            fs.restore(stage.kept["one"], paths=paths)
+        assert state_of(stage.root) == rest | back
+        assert not is_open(stage)
+
+
+@pytest.mark.parametrize("point", ["restore.decided", "restore.removed", "restore.stored"])
+def test_some_paths_are_brought_back_by_the_next_process(light_directory: Path, point: str) -> None:
+    with full(light_directory) as stage:
+        if stage is None:
+            return
+
+        def die(reached: str) -> None:
+            if reached == point:
+                raise Killed
+
+        paths = ["changed", "new", "gone", "d"]
+        with stage.opened() as fs, pytest.raises(Killed), fault_hook(die):
+            fs.restore(stage.kept["one"], paths=paths)
+        (stage.store / REST).unlink()
+        assert is_open(stage)
+        stage.opened().close()
+        found = state_of(stage.root)
+        back = {path: entry for path, entry in stage.states["one"].items() if is_at(path, paths)}
+        assert {path: found[path] for path in found if is_at(path, paths)} == back
+        assert (stage.root / "only two").read_bytes() == b"changed since"
+
+
+HALFWAY = [
+    "restore.staged",
+    "restore.decided",
+    "restore.removed",
+    "restore.made",
+    "restore.stored",
+    "restore.mode",
+    "restore.applied",
+    "restore.synced",
+]
+
+
+@pytest.mark.parametrize("how", [OSError(errno.EIO, "Fault"), KeyboardInterrupt()])
+@pytest.mark.parametrize("point", HALFWAY)
+def test_a_restore_that_fails_without_room_ends_in_one_state(
+    light_directory: Path, point: str, how: BaseException
+) -> None:
+    """There is no way back, so what was decided is finished."""
+    with full(light_directory) as stage:
+        if stage is None:
+            return
+        before, failed = state_of(stage.root), []
+
+        def fail_once(reached: str) -> None:
+            if reached == point and not failed:
+                failed.append(point)
+                raise how
+
+        with stage.opened() as fs, fault_hook(fail_once):
+            try:
+                OPERATIONS["restore"](fs, stage)
+            except (SnapshotRestoreError, KeyboardInterrupt):
+                ended = state_of(stage.root)
+                assert ended in (before, stage.states["one"])
+                assert (ended == before) == (point == "restore.staged")
+            else:
+                assert stage.state() == "one"
+        assert failed
+        assert not is_open(stage)
+
+
+def test_a_disk_that_fails_for_good_leaves_a_restore_to_the_next_process(
+    light_directory: Path,
+) -> None:
+    with full(light_directory) as stage:
+        if stage is None:
+            return
+
+        def fail(reached: str) -> None:
+            if reached == "restore.stored":
+                raise OSError(errno.EIO, "Fault")
+
+        with stage.opened() as fs:
+            with fault_hook(fail), pytest.raises(SnapshotRestoreError, match="half-way"):
+                OPERATIONS["restore"](fs, stage)
+            with pytest.raises(SnapshotRestoreError):
+                fs.write("new", "text")
+        assert is_open(stage)
+        (stage.store / REST).unlink()
+        check(stage, "restore", finished=True)
+
+
+def test_a_savepoint_that_could_not_be_rolled_back_any_more_prevents_a_restore(
+    light_directory: Path,
+) -> None:
+    with full(light_directory) as stage:
+        if stage is None:
+            return
+        before = state_of(stage.root)
+        with stage.opened() as fs:
+            point = fs.savepoint()
+            with pytest.raises(SnapshotRestoreError) as caught:
+                OPERATIONS["restore"](fs, stage)
+            assert cause_of(caught.value) in FULL
+            fs.write("by the savepoint", "text")
+            point.rollback()
+        assert state_of(stage.root) == before
+
+
+def test_a_savepoint_with_a_restore_in_it_is_rolled_back_without_room(
+    light_directory: Path,
+) -> None:
+    with small(light_directory, "store", "512k") as stage:
+        if stage is None:
+            return
+        (stage.root / "only two").write_bytes(b"changed since")
+        before = state_of(stage.root)
+        with stage.opened() as fs:
+            point = fs.savepoint()
+            OPERATIONS["restore"](fs, stage)
+            fs.write("more", "text")
+            fill_up(stage.store)
+            point.rollback()
+        assert state_of(stage.root) == before
+
+
+@pytest.mark.parametrize("how", ["rollback_to", "transaction", "session file"])
+def test_session_and_files_go_back_without_room(light_directory: Path, how: str) -> None:
+    with small(light_directory, "store", "768k") as stage:
+        if stage is None:
+            return
+        session = Session()
+        with stage.opened() as fs:
+            kept, before = checkpoint(session, fs), state_of(stage.root)
+            if how == "transaction":
+                with pytest.raises(RuntimeError), transaction(session, fs, outside=True):
+                    (stage.root / "past the protocol").write_text("text")
+                    fill_up(stage.store)
+                    raise RuntimeError
+            else:
+                (stage.root / "past the protocol").write_text("text")
+                fill_up(stage.store)
+                if how == "rollback_to":
+                    rollback_to(session, kept, fs)
+                else:
+                    SessionFile(light_directory / "session").roll_back(session, kept, fs)
+            assert state_of(stage.root) == before
 
 
 def test_no_room_for_an_archive(light_directory: Path) -> None:

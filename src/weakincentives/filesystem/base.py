@@ -154,7 +154,9 @@ class BaseFilesystem(HydratableFilesystem):
         reason: Literal["restore", "import", "rollback"],
         reference: str,
         rewritten: Iterable[str] | None = None,
+        *,
+        reversible: bool = True,
     ) -> None:
         self._quota.recount()
         paths = None if rewritten is None else frozenset(rewritten)
-        self._listeners.tell(StateReplaced(reason, reference, paths))
+        self._listeners.tell(StateReplaced(reason, reference, paths, reversible))

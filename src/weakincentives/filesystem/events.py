@@ -93,11 +93,13 @@ class StateReplaced:
 
     After a rollback everything is as it was when a savepoint was made. `rewritten` are the
     files that have other bytes than before, or may have; None where that is not known.
+    `reversible` is False if there was no room to keep the state before a restore.
     """
 
     reason: Literal["restore", "import", "rollback"]
     reference: str
     rewritten: frozenset[str] | None = field(default=None, compare=False)
+    reversible: bool = field(default=True, compare=False)
 
     def __str__(self) -> str:
         """Return what happened."""

@@ -74,6 +74,7 @@ class HostFilesystem(DirectoryFilesystem):
             exclusive=exclusive,
             may_recover=not self._read_only,
             keep=self._journal.keep_state,
+            needed=lambda: bool(self._journal),
         )
         if not self._read_only:
             self._recover()  # first: it may take back a restore that is not finished
@@ -112,8 +113,9 @@ class HostFilesystem(DirectoryFilesystem):
         """Make everything as it was then, or only what is at and below `paths`.
 
         What was made since is gone; the state before is kept as a snapshot, so that a
-        restore can be undone. A snapshot of another directory is refused unless `force`
-        says otherwise.
+        restore can be undone. If the store has no room for it, the restore is done all the
+        same: that is logged as a warning, and listeners are told `reversible=False`. A
+        snapshot of another directory is refused unless `force` says otherwise.
 
         Raises:
             SnapshotRestoreError: It cannot be done, and nothing has changed.
@@ -122,10 +124,12 @@ class HostFilesystem(DirectoryFilesystem):
         self._refuse_read_only("")
         with self._lock:
             self._journal.settle()
-            rewritten = self._history.restore(
+            done = self._history.restore(
                 snapshot, paths=paths, force=force, check=self._check_restored
             )
-            self._tell_replaced("restore", snapshot.commit_ref, rewritten)
+            self._tell_replaced(
+                "restore", snapshot.commit_ref, done.written, reversible=done.reversible
+            )
 
     def preview(self, snapshot: FilesystemSnapshot, *, paths: Sequence[str] | None = None) -> Diff:
         """Return what `restore` with the same arguments would change."""

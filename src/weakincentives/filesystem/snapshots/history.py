@@ -2,7 +2,8 @@
 
 A snapshot is a commit in a git repository outside the directory. Whatever replaces the
 files, a restore of all or of some paths or an import, becomes a commit first, and then
-the directory is rolled to it: so each can be finished after a crash, and undone.
+the directory is rolled to it: so each can be finished after a crash, and undone. Only a
+restore works without room for a commit of the present state: then it cannot be undone.
 """
 
 import errno
@@ -10,10 +11,12 @@ import logging
 import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from threading import RLock
+from typing import NamedTuple
 from uuid import uuid4
 
 from weakincentives.errors import SnapshotError, SnapshotRestoreError, WinkError
@@ -22,11 +25,13 @@ from weakincentives.filesystem.limits import LimitExceededError
 from weakincentives.filesystem.paths import os_error, outermost, shown
 from weakincentives.filesystem.readable import ReadableFilesystem
 from weakincentives.filesystem.rooted import RootedDirectory
+from weakincentives.filesystem.snapshots.captured import CapturedDirectory
 from weakincentives.filesystem.snapshots.intake import store_state
 from weakincentives.filesystem.snapshots.intents import Intent, IntentFile
 from weakincentives.filesystem.snapshots.partial import mixed_tree
 from weakincentives.filesystem.snapshots.planning import plan_restore
 from weakincentives.filesystem.snapshots.restoring import apply_restore
+from weakincentives.filesystem.snapshots.unstored import OverlaidObjects, UnstoredBatch
 from weakincentives.filesystem.snapshots.view import SnapshotFilesystem
 from weakincentives.filesystem.snapshots.watch import Watch
 from weakincentives.filesystem.states import State
@@ -36,10 +41,31 @@ from weakincentives.filesystem.store.repository import Repository, default_git_d
 from weakincentives.filesystem.types import FilesystemSnapshot
 
 _INTENT = "wink-intent"
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _MANY = 100  # new files after which it is worth while to tell the next process
 _MAX_ENTRIES = 10_000_000  # in a snapshot that somebody else may have made up
 
 _log = logging.getLogger(__name__)
+
+
+class Restored(NamedTuple):
+    """What a restore has done."""
+
+    written: list[str]
+    """The files that were written."""
+    reversible: bool
+    """Whether the state before is kept, so that the restore can be undone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Present:
+    """The present state; `commit` is None if there was no room to keep it."""
+
+    found: CapturedDirectory
+    tree: str
+    commit: str | None
+    batch: UnstoredBatch | None = None
+    failure: OSError | None = None
 
 
 class History:
@@ -55,10 +81,12 @@ class History:
         exclusive: bool = False,
         may_recover: bool = True,
         keep: Callable[[str], None] | None = None,
+        needed: Callable[[], bool] = lambda: False,
     ) -> None:
         """Keep snapshots in `git_dir`, or in the place that is derived from the root.
 
-        `keep` is told the commit of the present state before everything is replaced.
+        `keep` is told the commit of the present state before everything is replaced; `needed`
+        says whether somebody relies on it, so that nothing is replaced without one.
         """
         self._directory = directory
         self._root = root
@@ -73,6 +101,7 @@ class History:
         self._closed = False
         self._may_recover = may_recover
         self._keep = keep
+        self._needed = needed
         self.changed_outside = self._watch.changed_outside
         self.blob_id = self._watch.blob_id
 
@@ -129,11 +158,11 @@ class History:
         paths: Sequence[str] | None = None,
         force: bool = False,
         check: Callable[[ReadableFilesystem], None] = lambda _: None,
-    ) -> list[str]:
+    ) -> Restored:
         """Make everything, or what is at `paths`, as it was in `snapshot`.
 
-        `check` is called with the state that this leads to, and may raise. Return the files
-        that were written.
+        `check` is called with the state that this leads to, and may raise. Without room in the
+        store to keep the present state, the restore is done all the same.
         """
         self._refuse_foreign(snapshot, force)
         wanted = None if paths is None else outermost(paths)
@@ -142,15 +171,18 @@ class History:
                 then = self.view(snapshot)
                 with self._settled() as repository:
                     name = f"restore of {snapshot.snapshot_id}"
-                    before = self._taken(repository, f"before {name}")
+                    present = self._present(repository, f"before {name}")
                     ref = self._here(repository, then, snapshot)
                     target = then if ref == snapshot.commit_ref else self._view(repository, ref)
+                    intent = Intent(ref, self._identity())
                     if wanted is not None and wanted != [""]:
-                        here = self._view(repository, before.commit_ref)
-                        ref = self._mixed(repository, here, target, wanted, name)
-                        target = self._view(repository, ref)
+                        intent, target = self._part(
+                            repository, present, intent, wanted, target, name
+                        )
                     check(target)
-                    return self._roll_to(repository, ref, before, target)
+                    written = self._roll_to(repository, intent, present, target)
+                    self._warn_unless_kept(present)
+                    return Restored(written, present.commit is not None)
         except (SnapshotRestoreError, LimitExceededError):
             raise
         except (OSError, ObjectError, SnapshotError) as error:
@@ -162,9 +194,11 @@ class History:
         """Make everything as it is in `state`, which is called `name`; return what was written."""
         try:
             with self._settled() as repository:
-                before = self._taken(repository, f"before import of {name}")
+                taken = self._taken(repository, f"before import of {name}")
+                before = _Present(self._watch.known, "", taken.commit_ref)
                 ref = self._stored(repository, state, f"import of {name}")
-                return self._roll_to(repository, ref, before, self._view(repository, ref))
+                intent = Intent(ref, self._identity())
+                return self._roll_to(repository, intent, before, self._view(repository, ref))
         except OSError as error:
             raise self._told(error) from error
         except ObjectError as error:
@@ -175,8 +209,10 @@ class History:
         try:
             with self._settled() as repository:
                 self._watch.changed_outside()
-                self._taken(repository, f"before rollback to {commit}")
-                self._apply(repository, commit, self._view(repository, commit))
+                present = self._present(repository, f"before rollback to {commit}")
+                intent = Intent(commit, self._identity())
+                self._apply(repository, intent, self._view(repository, commit), present.found)
+                self._warn_unless_kept(present)
         except (OSError, ObjectError) as error:
             raise SnapshotRestoreError(
                 f"Failed to return to {commit}: {self._told(error)}"
@@ -270,8 +306,12 @@ class History:
         _log.warning("A restore was interrupted, and is finished now: %r", self._root)
         try:
             self._watch.changed_outside()
-            self._taken(repository, f"before recovery of {intent.commit}")
-            self._apply(repository, intent.commit, self._view(repository, intent.commit))
+            before = self._taken(repository, f"before recovery of {intent.commit}")
+            target = self._view(repository, intent.commit)
+            if intent.paths is not None:
+                here = self._view(repository, before.commit_ref)
+                intent, target = self._rest(repository, here, intent, target)
+            self._apply(repository, intent, target, self._watch.known)
             self._unfinished = False
         except (OSError, ObjectError, SnapshotError) as error:
             raise SnapshotRestoreError(
@@ -401,29 +441,101 @@ class History:
             raise SnapshotRestoreError(str(error)) from error
         return SnapshotFilesystem(repository.objects, tree, self._root)
 
+    def _present(self, repository: Repository, tag: str) -> _Present:
+        """Keep the present state, or only find out what it is if there is no room to keep it."""
+        try:
+            taken = self._taken(repository, tag)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            failure = error
+        else:
+            tree = repository.read_commit(taken.commit_ref).tree
+            return _Present(self._watch.known, tree, taken.commit_ref)
+        batch = UnstoredBatch(repository.objects)
+        look = self._watch.look(repository, batch)
+        commit = repository.commit_of(look.tree)  # an earlier snapshot may be of the same state
+        return _Present(look.found, look.tree, commit, batch, failure)
+
+    def _warn_unless_kept(self, present: _Present) -> None:
+        if present.commit is None:
+            _log.warning(
+                "There was no room to keep the state before, so this restore cannot be undone:"
+                " %r (%s)",
+                self._root,
+                present.failure,
+            )
+
+    def _part(
+        self,
+        repository: Repository,
+        present: _Present,
+        intent: Intent,
+        paths: Sequence[str],
+        then: SnapshotFilesystem,
+        name: str,
+    ) -> tuple[Intent, SnapshotFilesystem]:
+        """Return what makes `paths` as they were `then`, and what this leads to."""
+        if present.commit is not None:
+            here = self._view(repository, present.commit)
+            try:
+                ref = self._mixed(repository, here, then, paths, name)
+                return Intent(ref, intent.root), self._view(repository, ref)
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    raise
+        batch = present.batch or UnstoredBatch(repository.objects)
+        objects = OverlaidObjects(repository.git_dir / "objects", batch)
+        here = SnapshotFilesystem(objects, present.tree, self._root)
+        tree = mixed_tree(here, then, paths, batch)
+        target = SnapshotFilesystem(objects, tree, self._root)
+        return Intent(intent.commit, intent.root, tuple(paths)), target
+
+    def _rest(
+        self,
+        repository: Repository,
+        here: SnapshotFilesystem,
+        intent: Intent,
+        then: SnapshotFilesystem,
+    ) -> tuple[Intent, SnapshotFilesystem]:
+        """Return what is left to do of an interrupted restore of some paths."""
+        states = State(here), State(then)
+        # what is in neither was removed before the interruption
+        paths = [path for path in intent.paths or () if any(each.lookup(path) for each in states)]
+        ref = self._mixed(repository, here, then, paths, f"restore of {intent.commit}")
+        return Intent(ref, intent.root), self._view(repository, ref)
+
     def _roll_to(
         self,
         repository: Repository,
-        ref: str,
-        before: FilesystemSnapshot,
+        intent: Intent,
+        before: _Present,
         target: SnapshotFilesystem,
     ) -> list[str]:
-        """Make the directory what the commit says, or leave it as it was just taken."""
-        if self._keep is not None:
-            self._keep(before.commit_ref)
+        """Do what is intended, or leave the directory as it was just found."""
+        if before.commit is None and self._needed() and before.failure is not None:
+            raise before.failure
+        if self._keep is not None and before.commit is not None:
+            self._keep(before.commit)
         try:
-            return self._apply(repository, ref, target)
-        except (Exception, KeyboardInterrupt):
-            if self._intents.read() is not None:  # it was decided, and begun
-                self._go_back(repository, before)
-            raise
+            return self._apply(repository, intent, target, before.found)
+        except (Exception, KeyboardInterrupt) as error:
+            if self._intents.read() is None:  # it was not decided, and not begun
+                raise
+            if before.commit is not None:
+                self._go_back(repository, before.commit)
+                raise
+            written = self._go_on(repository, intent, target)
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            return written
 
-    def _go_back(self, repository: Repository, before: FilesystemSnapshot) -> None:
+    def _go_back(self, repository: Repository, commit: str) -> None:
         try:
             self._watch.changed_outside()
-            self._taken(repository, f"halfway from {before.snapshot_id}")
-            ref = before.commit_ref
-            self._apply(repository, ref, self._view(repository, ref))
+            present = self._present(repository, f"halfway from {commit}")
+            intent = Intent(commit, self._identity())
+            self._apply(repository, intent, self._view(repository, commit), present.found)
         except (OSError, ObjectError, SnapshotError) as error:
             self._unfinished = True
             raise SnapshotRestoreError(
@@ -431,12 +543,33 @@ class History:
                 " the next snapshot or restore goes on with it"
             ) from error
 
-    def _apply(self, repository: Repository, ref: str, target: SnapshotFilesystem) -> list[str]:
-        """Make the directory `target`, which the commit says; the present state is known."""
-        plan = plan_restore(self._watch.known, target)
+    def _go_on(
+        self, repository: Repository, intent: Intent, target: SnapshotFilesystem
+    ) -> list[str]:
+        """Finish what has failed half-way, because the state before is kept nowhere."""
+        try:
+            self._watch.changed_outside()
+            here = self._watch.look(repository, UnstoredBatch(repository.objects)).found
+            return self._apply(repository, intent, target, here)
+        except (OSError, ObjectError, SnapshotError) as error:
+            self._unfinished = True
+            raise SnapshotRestoreError(
+                f"Failed to restore half-way, with no room to keep the state before:"
+                f" {self._told(error)}; the next snapshot or restore goes on with it"
+            ) from error
+
+    def _apply(
+        self,
+        repository: Repository,
+        intent: Intent,
+        target: SnapshotFilesystem,
+        here: CapturedDirectory,
+    ) -> list[str]:
+        """Make the directory `target`, which is intended; at present it is as `here`."""
+        plan = plan_restore(here, target)
         if plan:
             self._watch.touch(*plan.paths)
-            decide = partial(self._intents.write, Intent(ref, self._identity()))
+            decide = partial(self._intents.write, intent)
             apply_restore(self._directory, repository.objects, plan, target, decide)
         if plan or self._intents.read() is not None:
             self._intents.clear()

@@ -28,11 +28,13 @@ _NO_RECORD = frozenset(
 class Intent(msgspec.Struct, frozen=True):
     """A restore that has been decided: the files become those of `commit`.
 
-    `root` is the device and inode of the directory that it was decided for.
+    `root` is the device and inode of the directory that it was decided for. With `paths` only
+    what is at and below them becomes so.
     """
 
     commit: str
     root: tuple[int, int]
+    paths: tuple[str, ...] | None = None
 
 
 class IntentFile:

@@ -185,6 +185,11 @@ class Repository:
                 _log.warning("Snapshot cannot be read: %r: %s", name, error)
         return sorted(found, key=lambda each: (each.sequence, each.created_at, each.ref))
 
+    def commit_of(self, tree: str) -> str | None:
+        """Return the latest snapshot that is of this tree, or None."""
+        found = (each.ref for each in reversed(self.commits()) if each.tree == tree)
+        return next(found, None)
+
     def prune(self, snapshot_ids: Collection[str]) -> None:
         """Forget snapshots; those that are not there are none the less forgotten.
 
