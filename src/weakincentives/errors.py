@@ -12,6 +12,7 @@ Everything the operating system has a name for stays builtin. What is ours is a
     ├── InvalidGlobError (ValueError)       not a glob               filesystem/patterns.py
     ├── InvalidRegexError (ValueError)      not a searchable regex   filesystem/search.py
     ├── ReadOnlyError (PermissionError)     write refused            filesystem/readable.py
+    ├── BackendUnavailableError (RuntimeError) the workspace is gone filesystem/rooted.py
     ├── ArchiveError (ValueError)           not our zip              filesystem/archives/format.py
     ├── StaleDiffError (RuntimeError)       a side has changed       filesystem/diffs/changes.py
     ├── ObjectError (ValueError)            missing or damaged       filesystem/store/objects.py

@@ -1,7 +1,9 @@
 """What only a workspace on the host has: a root on disk, leftovers, other programs beside it."""
 
+import errno
 import gc
 import os
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -11,9 +13,11 @@ import pytest
 
 from weakincentives.filesystem import (
     READ_ENTIRE_FILE,
+    BackendUnavailableError,
     Filesystem,
     FilesystemEvent,
     HostFilesystem,
+    HostMount,
     LimitExceededError,
     Limits,
 )
@@ -302,3 +306,107 @@ def test_a_directory_is_opened_for_a_program_and_nothing_else_is(fs: HostFilesys
     }.items():
         with pytest.raises(error):
             fs.open_directory(path)
+
+
+GONE: dict[str, Callable[[Path], object]] = {
+    "removed": shutil.rmtree,
+    "replaced": lambda root: (shutil.rmtree(root), root.mkdir(), (root / "other").touch()),
+    "a file now": lambda root: (shutil.rmtree(root), root.touch()),
+    "a link now": lambda root: (shutil.rmtree(root), root.symlink_to(root.parent)),
+}
+ANYTHING: dict[str, Callable[[HostFilesystem], object]] = {
+    "list": lambda fs: fs.list(),
+    "list below": lambda fs: fs.list("d"),
+    "glob": lambda fs: fs.glob("**"),
+    "glob below": lambda fs: fs.glob("*", path="d"),
+    "grep": lambda fs: fs.grep("text"),
+    "grep one": lambda fs: fs.grep("text", path="d/f"),
+    "exists": lambda fs: fs.exists("."),
+    "exists below": lambda fs: fs.exists("d/f"),
+    "never existed": lambda fs: fs.exists("x/y/z"),
+    "stat": lambda fs: fs.stat("."),
+    "stat below": lambda fs: fs.stat("d/f"),
+    "read": lambda fs: fs.read("d/f"),
+    "read_bytes": lambda fs: fs.read_bytes("d/f"),
+    "content_hash": lambda fs: fs.content_hash("d/f"),
+    "write": lambda fs: fs.write("new", "text"),
+    "write over": lambda fs: fs.write("d/f", "text", mode="overwrite"),
+    "append": lambda fs: fs.write("d/f", "text", mode="append"),
+    "write below": lambda fs: fs.write("a/b/new", "text"),
+    "write_bytes": lambda fs: fs.write_bytes("new", b""),
+    "mkdir": lambda fs: fs.mkdir("new/below"),
+    "delete": lambda fs: fs.delete("d/f"),
+    "delete all": lambda fs: fs.delete("d", recursive=True),
+    "move": lambda fs: fs.move("d/f", "g"),
+    "copy": lambda fs: fs.copy("d", "e"),
+    "open_directory": lambda fs: fs.open_directory("."),
+    "snapshot": lambda fs: fs.snapshot(),
+    "restore": lambda fs: fs.restore(fs.history.list()[0]),
+    "restore a path": lambda fs: fs.restore(fs.history.list()[0], paths=["d"]),
+    "preview": lambda fs: fs.preview(fs.history.list()[0]),
+    "export": lambda fs: fs.export_archive(Path(fs.root).with_name("export.zip")),
+    "import": lambda fs: fs.import_archive(Path(fs.root).with_name("before.zip")),
+    "hydrate": lambda fs: fs.hydrate_from_host(
+        HostMount(__file__), allowed_roots=[Path(__file__).parent]
+    ),
+}
+
+
+@pytest.mark.parametrize("how", GONE)
+@pytest.mark.parametrize("name", ANYTHING)
+def test_a_root_that_is_gone_is_unavailable_and_not_empty(
+    tmp_path: Path, name: str, how: str
+) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    with HostFilesystem(root, git_dir=tmp_path / "store") as fs:
+        fs.write("d/f", "text")
+        fs.snapshot()
+        fs.export_archive(tmp_path / "before.zip")
+        GONE[how](root)
+        before = sorted(tmp_path.iterdir()), sorted(root.iterdir()) if root.is_dir() else None
+        for _ in range(2):
+            with pytest.raises(BackendUnavailableError) as caught:
+                ANYTHING[name](fs)
+            sentence = (
+                f"Directory has been removed, so make it again and open it anew: {str(root)!r}"
+            )
+            assert str(caught.value).endswith(sentence)
+            assert isinstance(caught.value, RuntimeError)
+        assert before == (
+            sorted(tmp_path.iterdir()),
+            sorted(root.iterdir()) if root.is_dir() else None,
+        )
+        assert fs.view(fs.history.list()[0]).read("d/f").content == "text"
+        fs.cleanup()
+
+
+def test_a_root_that_is_made_again_is_opened_anew(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    with HostFilesystem(root, git_dir=tmp_path / "store") as fs:
+        fs.write("d/f", "text")
+        kept = fs.snapshot()
+        shutil.rmtree(root)
+    root.mkdir()
+    with HostFilesystem(root, git_dir=tmp_path / "store") as fs:
+        assert fs.list() == ()
+        fs.restore(kept)
+        assert fs.read("d/f").content == "text"
+
+
+def test_a_root_that_was_moved_is_still_the_same(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    with HostFilesystem(tmp_path / "root") as fs:
+        fs.write("f", "text")
+        (tmp_path / "root").rename(tmp_path / "elsewhere")
+        assert fs.read("f").content == "text"
+        assert not fs.exists("g")
+
+
+@pytest.mark.parametrize("code", [errno.ESTALE, errno.ENOTCONN, errno.ENODEV])
+def test_a_file_system_that_is_not_connected_is_unavailable(tmp_path: Path, code: int) -> None:
+    with HostFilesystem(tmp_path) as fs:
+        failure = fs._directory.failure(OSError(code, os.strerror(code)), "f")
+    assert isinstance(failure, BackendUnavailableError)
+    assert os.strerror(code) in str(failure)

@@ -58,6 +58,7 @@ from weakincentives.filesystem.protocol import (
     SnapshotableFilesystem,
 )
 from weakincentives.filesystem.readable import ReadableFilesystem, ReadOnlyError
+from weakincentives.filesystem.rooted import BackendUnavailableError
 from weakincentives.filesystem.savepoints import Savepoint, SavepointError
 from weakincentives.filesystem.search import InvalidRegexError
 from weakincentives.filesystem.snapshots.ledger import SnapshotHistory
@@ -106,6 +107,7 @@ __all__ = [
     "ArchiveFilesystem",
     "ArchiveLimits",
     "ArchiveManifest",
+    "BackendUnavailableError",
     "BaseFilesystem",
     "BinaryContentError",
     "BytesContent",

@@ -36,7 +36,7 @@ from weakincentives.filesystem.paths import (
 )
 from weakincentives.filesystem.primitives import is_passed_over
 from weakincentives.filesystem.readable import hash_of
-from weakincentives.filesystem.rooted import RootedDirectory, explained
+from weakincentives.filesystem.rooted import RootedDirectory
 from weakincentives.filesystem.savepoints import Mark
 from weakincentives.filesystem.text import Content
 from weakincentives.filesystem.types import (
@@ -107,8 +107,10 @@ class DirectoryFilesystem(BaseFilesystem):
             found, target = self._directory.lstat(path)
         except OSError as error:
             if error.errno in _MISSING:
+                if error.errno == errno.ENOENT:
+                    self._directory.check()
                 return None
-            raise explained(error, path) from None
+            raise self._directory.failure(error, path) from None
         is_file = stat.S_ISREG(found.st_mode)
         return FileStat(
             path,
@@ -157,7 +159,7 @@ class DirectoryFilesystem(BaseFilesystem):
         try:
             return HostFile(*self._directory.open_file(path), self._line_indexes)
         except OSError as error:
-            raise explained(error, path) from None
+            raise self._directory.failure(error, path) from None
 
     def _contents(self, paths: Iterable[str]) -> Generator[tuple[str, Content], None, None]:
         for folder, files in groupby(paths, key=parent_of):
@@ -182,7 +184,7 @@ class DirectoryFilesystem(BaseFilesystem):
         except OSError as error:
             if is_passed_over(error):
                 return None
-            raise explained(error, path) from None
+            raise self._directory.failure(error, path) from None
         return HostFile(*opened, self._line_indexes)
 
     # --- writing ---
@@ -350,7 +352,7 @@ class DirectoryFilesystem(BaseFilesystem):
         try:
             return self._directory.open_directory(path)
         except OSError as error:
-            raise explained(error, path) from None
+            raise self._directory.failure(error, path) from None
 
     @contextmanager
     def _changing(self, path: str, *, keep: bool = True) -> Generator[tuple[int, str], None, None]:
@@ -372,7 +374,7 @@ class DirectoryFilesystem(BaseFilesystem):
         except OSError as error:
             if error.errno == errno.EEXIST:
                 self._journal.retract(path)
-            raise explained(error, path) from None
+            raise self._directory.failure(error, path) from None
 
     def _mark(self) -> Mark:
         return self._journal.mark()

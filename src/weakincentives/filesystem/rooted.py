@@ -14,6 +14,7 @@ import sys
 import weakref
 from pathlib import Path
 
+from weakincentives.errors import WinkError
 from weakincentives.filesystem.paths import os_error
 from weakincentives.filesystem.regular import HAS_PROC, O_PATH, check_regular, open_pinned
 
@@ -26,6 +27,7 @@ _RETRIES = 32  # openat2 answers EAGAIN while somebody renames directories
 _PINNING = O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC  # holds on to a file without opening it
 _PASSING = O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # a directory on the way
 _LISTED = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_NOT_CONNECTED = frozenset({errno.ESTALE, errno.ENOTCONN, errno.ENODEV, errno.ESHUTDOWN})
 _IS_LINUX = sys.platform == "linux"
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -50,6 +52,10 @@ class _How(ctypes.Structure):
     )
 
 
+class BackendUnavailableError(WinkError, RuntimeError):
+    """The workspace itself is not there any more, so nothing can be said about its files."""
+
+
 class RootedDirectory:
     """A directory and what is below it; links are never followed."""
 
@@ -58,6 +64,7 @@ class RootedDirectory:
 
         `kernel=False` opens segment by segment, as on kernels without `openat2`.
         """
+        self._path = path
         self.descriptor = _open_root(path, kernel=kernel)
         self._finalizer = weakref.finalize(self, os.close, self.descriptor)
         self._device = None if cross_mounts else os.fstat(self.descriptor).st_dev
@@ -76,8 +83,30 @@ class RootedDirectory:
         self._finalizer()
         self.descriptor = -1  # the number may be given to another file
 
+    def check(self) -> None:
+        """Return if the directory is there.
+
+        Raises:
+            BackendUnavailableError: It has been removed, with or without another in its place.
+        """
+        _refuse_removed(os.fstat(self.descriptor), self._path)
+
+    def failure(self, error: OSError, path: str) -> Exception:
+        """Return the reason why something failed, with the workspace path.
+
+        Raises:
+            BackendUnavailableError: Nothing is at `path` because the whole directory is gone.
+        """
+        if error.errno == errno.ENOENT:
+            self.check()
+        if error.errno in _NOT_CONNECTED:
+            return _unavailable(f"Directory is not available ({error.strerror})", self._path)
+        return explained(error, path)
+
     def open_directory(self, path: str) -> int:
         """Open a directory for listing."""
+        if not path:
+            self.check()  # one that was removed can be opened, and has nothing in it
         return self._open(path or ".", os.O_RDONLY | os.O_DIRECTORY)
 
     def is_directory(self, path: str) -> bool:
@@ -116,7 +145,9 @@ class RootedDirectory:
     def lstat(self, path: str) -> tuple[os.stat_result, str | None]:
         """Return the metadata of what is at `path`, and where it points if it is a link."""
         if not path:
-            return os.fstat(self.descriptor), None
+            found = os.fstat(self.descriptor)
+            _refuse_removed(found, self._path)
+            return found, None
         parent, name = self.open_parent(path)
         try:
             return _stat_and_target(parent, name)
@@ -195,6 +226,15 @@ class RootedDirectory:
             os.close(descriptor)
             raise os_error(errno.EXDEV, os.fsdecode(segment))
         return descriptor
+
+
+def _refuse_removed(found: os.stat_result, path: Path) -> None:
+    if not found.st_nlink:
+        raise _unavailable("Directory has been removed", path)
+
+
+def _unavailable(reason: str, path: Path) -> BackendUnavailableError:
+    return BackendUnavailableError(f"{reason}, so make it again and open it anew: {str(path)!r}")
 
 
 def explained(error: OSError, path: str) -> OSError:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from mimetypes import guess_type
 
 from weakincentives.filesystem import (
+    BackendUnavailableError,
     EntryMoved,
     FileDeleted,
     FileEntry,
@@ -220,8 +221,8 @@ def _walk(filesystem: Filesystem) -> Iterator[FileEntry]:
 def _entries(filesystem: Filesystem, path: str) -> Iterable[FileEntry]:
     try:
         return filesystem.list(path)
-    except OSError:
-        return ()  # closed to us, or gone meanwhile
+    except (OSError, BackendUnavailableError):
+        return ()  # closed to us, or gone meanwhile; of a workspace that is gone nothing is known
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from weakincentives.filesystem.leftovers import is_hidden
 from weakincentives.filesystem.limits import LimitExceededError
 from weakincentives.filesystem.paths import os_error, outermost, shown
 from weakincentives.filesystem.readable import ReadableFilesystem
-from weakincentives.filesystem.rooted import RootedDirectory
+from weakincentives.filesystem.rooted import BackendUnavailableError, RootedDirectory
 from weakincentives.filesystem.snapshots.captured import CapturedDirectory
 from weakincentives.filesystem.snapshots.intake import store_state
 from weakincentives.filesystem.snapshots.intents import Intent, IntentFile
@@ -55,6 +55,14 @@ class Restored(NamedTuple):
     """The files that were written."""
     reversible: bool
     """Whether the state before is kept, so that the restore can be undone."""
+
+
+class _UnavailableSnapshotError(BackendUnavailableError, SnapshotError):
+    """No snapshot, because the workspace is gone."""
+
+
+class _UnavailableRestoreError(BackendUnavailableError, SnapshotRestoreError):
+    """Nothing restored, because the workspace is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +156,8 @@ class History:
         try:
             with self._settled() as repository:
                 return self._taken(repository, tag)
+        except BackendUnavailableError as error:
+            raise _UnavailableSnapshotError(f"Failed to create snapshot: {error}") from error
         except (OSError, ObjectError, SnapshotError) as error:
             raise SnapshotError(f"Failed to create snapshot: {self._told(error)}") from error
 
@@ -164,9 +174,10 @@ class History:
         `check` is called with the state that this leads to, and may raise. Without room in the
         store to keep the present state, the restore is done all the same.
         """
-        self._refuse_foreign(snapshot, force)
         wanted = None if paths is None else outermost(paths)
         try:
+            self._directory.check()
+            self._refuse_foreign(snapshot, force)
             with self._lock:
                 then = self.view(snapshot)
                 with self._settled() as repository:
@@ -185,6 +196,8 @@ class History:
                     return Restored(written, present.commit is not None)
         except (SnapshotRestoreError, LimitExceededError):
             raise
+        except BackendUnavailableError as error:
+            raise _UnavailableRestoreError(f"Failed to restore {snapshot}: {error}") from error
         except (OSError, ObjectError, SnapshotError) as error:
             raise SnapshotRestoreError(
                 f"Failed to restore {snapshot}: {self._told(error)}"
@@ -346,12 +359,6 @@ class History:
         if self._closed:
             raise SnapshotError(f"Filesystem is closed: {self._root!r}")
 
-    def _refuse_removed(self) -> None:
-        if not os.fstat(self._directory.descriptor).st_nlink:
-            raise SnapshotError(
-                f"Directory has been removed, so make it again and open it anew: {self._root!r}"
-            )
-
     def _refuse_inside(self, place: Path) -> None:
         if self._is_inside(place):
             raise SnapshotError(
@@ -382,7 +389,7 @@ class History:
             )
 
     def _taken(self, repository: Repository, tag: str | None) -> FilesystemSnapshot:
-        self._refuse_removed()
+        self._directory.check()
         with repository.objects.batch() as batch:
             capture = self._watch.look(repository, batch)
             snapshot = self._committed(repository, capture.tree, tag, batch)
