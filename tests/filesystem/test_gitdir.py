@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.filesystem.forks import ends, in_a_child
 from tests.filesystem.gitcommand import new_repository
 from weakincentives.errors import SnapshotError
+from weakincentives.filesystem import HostFilesystem
 from weakincentives.filesystem.faults import fault_hook
 from weakincentives.filesystem.store import gitdir
 from weakincentives.filesystem.store.gitdir import GitDirectory
@@ -250,3 +252,89 @@ def test_nothing_stays_open(tmp_path: Path) -> None:
     with directory.in_use():
         assert not directory.remove()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_who_opens_a_directory_waits_until_it_has_been_removed(tmp_path: Path) -> None:
+    path = tmp_path / "git"
+    first = GitDirectory(path, "/w")
+    removing, opening = threading.Event(), threading.Event()
+    opened: list[GitDirectory] = []
+
+    def hook(point: str) -> None:
+        if point == "gitdir.removing" and not removing.is_set():
+            removing.set()
+            opening.wait(30)
+
+    def remove() -> None:
+        with fault_hook(hook):
+            assert first.remove()
+
+    def open_again() -> None:
+        opening.set()
+        opened.append(GitDirectory(path, "/w"))
+
+    remover = threading.Thread(target=remove)
+    remover.start()
+    assert removing.wait(30)
+    opener = threading.Thread(target=open_again)
+    opener.start()
+    remover.join(30)
+    opener.join(30)
+    assert [each.marker.root for each in opened] == ["/w"]
+    assert (path / gitdir.MARKER).exists()
+
+
+@pytest.mark.parametrize("adopted", [False, True])
+def test_a_removal_that_is_killed_is_finished_by_whoever_comes_next(
+    tmp_path: Path, adopted: bool
+) -> None:
+    path = tmp_path / "git"
+    for number in range(30):
+        if adopted:
+            path.mkdir(exist_ok=True)
+        directory = GitDirectory(path, "/w")
+        reached: list[str] = []
+
+        def hook(point: str, reached: list[str] = reached, number: int = number) -> None:
+            if point == "gitdir.removing":
+                reached.append(point)
+                if len(reached) > number:
+                    raise KeyboardInterrupt
+
+        with fault_hook(hook):
+            try:
+                directory.remove()
+            except KeyboardInterrupt:
+                pass
+            else:
+                assert number > 5
+                return
+        assert GitDirectory(path, "/w").marker.root == "/w"
+    raise AssertionError("removal has too many steps")
+
+
+def open_and_remove(base: Path, rounds: int) -> None:
+    """Take snapshots in several threads, each with an instance of its own that cleans up."""
+
+    def work(number: int) -> None:
+        for _ in range(rounds):
+            with HostFilesystem(base / "root", git_dir=base / "store") as fs:
+                kept = fs.snapshot(tag=str(number))
+                assert fs.view(kept).exists("file")
+                assert kept in list(fs.history.list())
+                fs.cleanup()
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(work, range(3)))
+
+
+@pytest.mark.slow
+def test_stores_are_opened_and_removed_at_the_same_time(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "file").touch()
+    children = [in_a_child(lambda: open_and_remove(tmp_path, 25)) for _ in range(3)]
+    assert [ends(child) for child in children] == [0, 0, 0]
+    with HostFilesystem(tmp_path / "root", git_dir=tmp_path / "store") as fs:
+        fs.snapshot()
+        fs.cleanup()
+    assert [each.name for each in tmp_path.iterdir() if each.name != "root"] in ([], ["store"])

@@ -1,9 +1,12 @@
 """The directory of a snapshot store: made by us, ours alone, locked, and removed by us only.
 
 A file that says so is written before anything else, so that what a killed process
-left half-made is known to be ours. A directory without that file is never used.
+left half-made is known to be ours. A directory without that file is never used. Who opens
+or removes it locks the directory itself first, so that nobody sees it half-made or
+half-removed.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -33,8 +36,7 @@ _USERS = "wink.users"
 _EPOCH = "wink.epoch"
 _MAX_MARKER = 64 * 1024
 _MAX_EPOCH = 1024
-_LOOKS = 5
-_ATTEMPTS = 100
+_ATTEMPTS = 1_000
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LOCK_FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -95,7 +97,8 @@ class GitDirectory:
             if not (self.path / MARKER).exists():
                 if self._root is None:
                     raise _not_ours(self.path)
-                self._finish(self._root, adopted=self.marker.adopted)
+                with self._whole():
+                    self._finish(self._root, adopted=self.marker.adopted)
             yield
 
     @contextmanager
@@ -112,19 +115,29 @@ class GitDirectory:
         if not os.path.lexists(self.path):
             return True
         try:
-            adopted = self._read_marker().adopted
-            with (
-                self._held(_LOCK, fcntl.LOCK_EX),
-                self._held(_USERS, fcntl.LOCK_EX | fcntl.LOCK_NB),
-            ):
-                self._read_marker()
-                self._empty()
+            # in this order: who waits for a writer must not keep others from opening
+            with self._held(_LOCK, fcntl.LOCK_EX), self._whole():
+                self._remove_unused()
         except (SnapshotError, BlockingIOError, FileNotFoundError):
             return not os.path.lexists(self.path)
-        if not adopted:
-            with suppress(OSError):  # somebody has just begun to use it again
-                self.path.rmdir()
         return True
+
+    def _remove_unused(self) -> None:
+        """Remove all, while nobody can open the directory.
+
+        Raises:
+            BlockingIOError: Somebody uses it.
+        """
+        adopted = self._read_marker().adopted
+        users = os.open(self.path / _USERS, _LOCK_FILE | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._empty()
+            if not adopted:
+                with suppress(OSError):  # somebody has put something there
+                    self.path.rmdir()
+        finally:
+            os.close(users)
 
     def replace(self, name: str, data: bytes, *, durable: bool = True, urgent: bool = True) -> None:
         """Create or replace the file `name` in one step.
@@ -179,31 +192,60 @@ class GitDirectory:
         for _ in range(_ATTEMPTS):
             # another process may remove it at any moment, and then it is made again
             with suppress(FileNotFoundError):
-                if self._root is not None:
-                    self._make(self._root)
-                marker = self._read_marker()
-                if not self._is_complete():
-                    with self._held(_LOCK, fcntl.LOCK_EX, create=True):
-                        self._finish(marker.root, adopted=marker.adopted)
-                return marker
+                made = self._root is not None and self._make()
+                with self._whole():
+                    return self._completed(made)
         raise SnapshotError(f"Snapshot store is removed again and again: {str(self.path)!r}")
 
-    def _make(self, root: str) -> None:
-        """Make the directory, or take an empty one."""
+    def _make(self) -> bool:
+        """Make the directory; return whether it was not there."""
         try:
             self.path.mkdir(0o700, parents=True)
-            made = True
-            reached("gitdir.made")
         except FileExistsError:
-            made = False
-        if not self._is_marked_or_empty():
-            raise _not_ours(self.path)
-        if not (self.path / MARKER).exists():
-            with self._held(_LOCK, fcntl.LOCK_EX, create=True):
-                self._finish(root, adopted=not made)
+            return False
+        reached("gitdir.made")
+        return True
+
+    def _completed(self, made: bool) -> Marker:
+        """Return the marker of the directory, which nobody else opens or removes meanwhile."""
+        root = self._root
+        if root is not None and not (self.path / MARKER).exists():
+            self._finish(root, adopted=not made)
         marker = self._read_marker()
-        if marker.root != root:
+        if root is not None and marker.root != root:
             raise SnapshotError(f"Snapshot store belongs to another workspace: {marker.root!r}")
+        if not self._is_complete():
+            self._finish(marker.root, adopted=marker.adopted)
+        return marker
+
+    @contextmanager
+    def _whole(self) -> Generator[None, None, None]:
+        """Keep everybody from opening and removing the directory, which is whole meanwhile.
+
+        The lock is on the directory itself, so it is there before anything is in it.
+
+        Raises:
+            FileNotFoundError: It has been removed, and may be made again.
+            SnapshotError: It is not ours, or not there and not to be made.
+        """
+        while True:
+            self._refuse_missing()
+            descriptor = os.open(self.path, _DIRECTORY)
+            try:
+                _flock(descriptor)
+                if _is_at(self.path, descriptor):
+                    yield
+                    return
+            finally:
+                _unlock(descriptor)
+
+    def _refuse_missing(self) -> None:
+        try:
+            _refuse_unless_own(self.path)
+        except SnapshotError:
+            if self._root is not None and not os.path.lexists(self.path):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from None
+            raise
 
     def _finish(self, root: str, *, adopted: bool) -> None:
         """Make what is not there yet: the marker first, the configuration last."""
@@ -216,7 +258,8 @@ class GitDirectory:
             for name in _DIRECTORIES:
                 (self.path / name).mkdir(0o700, exist_ok=True)
             self.replace("HEAD", _HEAD)
-            (self.path / _USERS).touch(0o600)  # not anew: somebody may hold it
+            for name in (_USERS, _LOCK):
+                (self.path / name).touch(0o600)  # not anew: somebody may hold it
             self.begin_epoch()
             self.replace("config", _CONFIG)
 
@@ -229,20 +272,6 @@ class GitDirectory:
             if path.name not in {_LOCK, _USERS, MARKER} and not is_temporary(path.name):
                 raise _not_ours(self.path)
 
-    def _is_marked_or_empty(self) -> bool:
-        """Return whether it is ours, or nobody's.
-
-        Others may be making or removing it, so a look at names one after the other can
-        find what never was; what is somebody else's looks the same each time.
-        """
-        for _ in range(_LOOKS):
-            if (self.path / MARKER).exists():
-                return True
-            with suppress(SnapshotError):
-                self._refuse_unless_empty()
-                return True
-        return False
-
     def _read_marker(self) -> Marker:
         """Return the marker of a directory that is ours and private."""
         found = _refuse_unless_own(self.path)
@@ -252,10 +281,6 @@ class GitDirectory:
                 values: object = json.loads(os.read(descriptor, _MAX_MARKER))
             finally:
                 os.close(descriptor)
-        except FileNotFoundError:
-            if self._root is not None and self._is_marked_or_empty():
-                raise  # it is made again
-            raise _not_ours(self.path) from None
         except (OSError, ValueError, RecursionError):
             raise _not_ours(self.path) from None
         match values:
@@ -271,25 +296,19 @@ class GitDirectory:
         return marker
 
     @contextmanager
-    def _held(
-        self, name: str, operation: int, *, create: bool = False
-    ) -> Generator[None, None, None]:
-        descriptor = self._flock(self.path / name, operation, create)
+    def _held(self, name: str, operation: int) -> Generator[None, None, None]:
+        descriptor = self._flock(self.path / name, operation)
         try:
             yield
         finally:
-            # said aloud: a child that was forked meanwhile has the descriptor too
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-            os.close(descriptor)
+            _unlock(descriptor)
 
-    def _flock(self, path: Path, operation: int, create: bool) -> int:
+    def _flock(self, path: Path, operation: int) -> int:
         """Lock the file that is at `path` when the lock is got."""
         while True:
             try:
-                descriptor = os.open(path, _LOCK_FILE | (os.O_CREAT if create else 0), 0o600)
+                descriptor = os.open(path, _LOCK_FILE)
             except FileNotFoundError:
-                if create:
-                    raise
                 self._ensured()
                 continue
             try:
@@ -341,3 +360,18 @@ def _is_at(path: Path, descriptor: int) -> bool:
         return os.path.samestat(path.lstat(), os.fstat(descriptor))
     except FileNotFoundError:
         return False
+
+
+def _flock(directory: int) -> None:
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+    except OSError as error:  # not every network file system locks directories
+        if error.errno not in {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP}:
+            raise
+
+
+def _unlock(descriptor: int) -> None:
+    """Let go of a lock; said aloud, because a child that was forked has the descriptor too."""
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
