@@ -183,3 +183,31 @@ def test_everything_is_on_the_disk_before_it_is_called_finished(
     left = recorder.unsynced(stage.root, recorder.decided, recorder.cleared)
     assert [step for step in left if not step.is_hidden] == []
     assert Step("sync", str(stage.store / INTENT)) in recorder.steps[recorder.cleared :]
+
+
+def test_nothing_is_waited_for_but_what_was_written(recorded: tuple[Recorder, Stage]) -> None:
+    recorder, stage = recorded
+    assert [step for step in recorder.steps if step.kind == "sync all"] == []
+    synced = {step.path for step in recorder.steps if step.kind == "sync"}
+    assert [path for path in synced if not Path(path).is_relative_to(stage.directory)] == []
+
+
+def test_many_files_are_on_the_disk_before_they_are_decided(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than are open at the same time."""
+    stage, recorder = Stage(directory), Recorder()
+    for number in range(600):
+        (stage.root / f"many{number}").write_text(str(number))
+    with stage.opened() as fs:
+        kept = fs.snapshot()
+        for number in range(600):
+            (stage.root / f"many{number}").unlink()
+        with monkeypatch.context() as patch:
+            recorder.install(patch)
+            fs.restore(kept)
+    assert [
+        s for s in recorder.unsynced(stage.root, 0, recorder.decided) if s.kind == "content"
+    ] == []
+    left = recorder.unsynced(stage.root, recorder.decided, recorder.cleared)
+    assert [step for step in left if not step.is_hidden] == []

@@ -67,10 +67,20 @@ root = base / "workspace"
 (root / "d" / "e").mkdir(parents=True)
 (root / "d" / "e" / "f").write_text("1")
 (root / "g").write_text("2")
+(root / "shut" / "open").mkdir(parents=True)
+(root / "shut" / "open" / "h").write_text("3")
+(root / "listless").mkdir()
+(root / "listless" / "i").write_text("4")
+(root / "listless").chmod(0o300)
+(root / "shut").chmod(0)
 with HostFilesystem(root, git_dir=base / "store") as fs:
     kept, before = fs.snapshot(), state_of(root)
     for path in ("g", "d/e/f", "d/e", "d"):
         (root / path).chmod(0)
+    (root / "listless" / "i").unlink()
+    (root / "shut").chmod(0o700)
+    (root / "shut" / "open" / "h").unlink()
+    (root / "shut").chmod(0)
     fs.restore(kept)
 print(json.dumps(state_of(root) == before))
 """

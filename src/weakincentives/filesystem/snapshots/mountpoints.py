@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 from weakincentives.filesystem.paths import parents_of
@@ -25,10 +24,6 @@ class MountPoints:
             return ""
         above = [parent for parent in parents_of(path) if parent in self._points]
         return above[-1] if above else ""
-
-    def homes(self, paths: Iterable[str]) -> list[str]:
-        """Return the topmost directories of the file systems that hold `paths`, the root first."""
-        return sorted({"", *map(self.home, paths)})
 
     def at_or_below(self, path: str) -> str | None:
         """Return the first place at or below `path` that nobody can remove or replace."""

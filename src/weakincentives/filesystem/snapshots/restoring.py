@@ -16,15 +16,17 @@ from weakincentives.filesystem import staging
 from weakincentives.filesystem.faults import reached
 from weakincentives.filesystem.paths import os_error, parent_of, parents_of
 from weakincentives.filesystem.rooted import RootedDirectory
-from weakincentives.filesystem.snapshots.closed import open_up, pinned, set_permissions
+from weakincentives.filesystem.snapshots.closed import open_up, pinned, set_mode
 from weakincentives.filesystem.snapshots.mountpoints import MountPoints
 from weakincentives.filesystem.snapshots.planning import RestorePlan
-from weakincentives.filesystem.snapshots.staged import FEW, Staged, named
+from weakincentives.filesystem.snapshots.staged import Staged, named
 from weakincentives.filesystem.snapshots.view import SnapshotFilesystem
 from weakincentives.filesystem.store.objects import ObjectStore
 from weakincentives.filesystem.store.trees import DIRECTORY
+from weakincentives.filesystem.sync import SyncQueue
 
 _OPEN = stat.S_IWUSR | stat.S_IXUSR
+_TO_SYNC = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def apply_restore(
@@ -50,9 +52,9 @@ def apply_restore(
             reached("restore.staged")
             decide()
             reached("restore.decided")
-            work.apply(staged)
-            reached("restore.applied")
-            work.sync()
+            with SyncQueue() as queue:
+                work.apply(staged, queue)
+                reached("restore.applied")
             reached("restore.synced")
     finally:
         if stat.S_IMODE(os.fstat(directory.descriptor).st_mode) != root_mode:
@@ -111,7 +113,8 @@ class _Restore:
             if not _may_open_up(found):
                 raise os_error(errno.EPERM, parent, "Directory belongs to somebody else")
 
-    def apply(self, staged: Staged) -> None:
+    def apply(self, staged: Staged, queue: SyncQueue) -> None:
+        """Change everything; it is on the disk when `queue` is, and the restore has happened."""
         for path in self._plan.removed:
             gone = suppress(FileNotFoundError, NotADirectoryError)
             with gone, named(path), self._parent(path) as (parent, name):
@@ -127,50 +130,33 @@ class _Restore:
                 staged.put(number, (parent, name))
             reached("restore.stored")
         self._opened_up |= staged.opened_up
-        self._set_modes()
+        self._set_modes(queue)
 
-    def sync(self) -> None:
-        """Bring every name to the disk; from then on the restore has happened."""
-        parents = {parent_of(path) for path in self._plan.entries}
-        if len(parents) > FEW or self._plan.modes or self._plan.directories or self._opened_up:
-            self._sync_all()
-            return
-        for parent in parents:
-            removed = suppress(FileNotFoundError, NotADirectoryError)
-            try:
-                with removed, self._reached(f"{parent}/." if parent else ".") as (descriptor, _):
-                    staging.sync_directory(descriptor)
-            except PermissionError:  # it is closed again
-                self._sync_all()
+    def _add_directories(self, queue: SyncQueue) -> None:
+        """Let the names in every directory that was changed be brought to the disk."""
+        for path in sorted({parent_of(path) for path in self._plan.entries}):
+            gone = suppress(FileNotFoundError, NotADirectoryError)  # removed as a whole
+            with gone, named(path), self._reached(f"{path}/." if path else ".") as (here, _):
+                queue.add(_open_to_sync(here, stat.S_IMODE(os.fstat(here).st_mode)))
 
-    def _sync_all(self) -> None:
-        for home in self._points.homes(self._plan.paths):
-            if not home:
-                staging.sync_filesystem(self._directory.descriptor)
-                continue
-            try:
-                descriptor = self._directory.open_directory(home)
-            except OSError:  # it is closed to us, or gone
-                os.sync()
-                continue
-            try:
-                staging.sync_filesystem(descriptor)
-            finally:
-                os.close(descriptor)
-
-    def _set_modes(self) -> None:
+    def _set_modes(self, queue: SyncQueue) -> None:
         """Set permissions; a directory after what is in it, because it may close it."""
         modes = dict(self._plan.modes) | dict(self._plan.directories)
         for path in modes:
             with named(path), self._parent(path):
                 pass  # open from here on, until its own turn comes
+        self._add_directories(queue)  # before they are closed
         for path in self._opened_up:
             entry = self._target.entry(path)
             if path and entry is not None and entry.mode == DIRECTORY:
                 modes[path] = self._target.permissions(path, DIRECTORY)
         for path in sorted(modes, key=lambda path: path.count("/"), reverse=True):
-            with named(path), self._reached(path) as (parent, name):
-                set_permissions(parent, name, modes[path])
+            with (
+                named(path),
+                self._reached(path) as (parent, name),
+                pinned(parent, name) as descriptor,
+            ):
+                queue.add(_open_to_sync(descriptor, modes[path]))
             reached("restore.mode")
 
     @contextmanager
@@ -205,6 +191,27 @@ class _Restore:
                     self._opened_up.add(path)
         finally:
             os.close(above)
+
+
+def _open_to_sync(held: int, permissions: int) -> int:
+    """Set the permissions of what is `held` on to; return it open, closed as it may be by then.
+
+    Raises:
+        PermissionError: It belongs to somebody else.
+    """
+    place = f"/proc/self/fd/{held}"
+    try:
+        opened = os.open(place, _TO_SYNC)
+    except PermissionError:
+        open_up(held)
+        opened = os.open(place, _TO_SYNC)
+    try:
+        if stat.S_IMODE(os.fstat(opened).st_mode) != permissions:
+            set_mode(held, permissions)
+    except BaseException:
+        os.close(opened)
+        raise
+    return opened
 
 
 def _may_open_up(found: os.stat_result) -> bool:

@@ -16,9 +16,7 @@ from weakincentives.filesystem.snapshots.mountpoints import MountPoints
 from weakincentives.filesystem.snapshots.planning import RestorePlan
 from weakincentives.filesystem.store.objects import ObjectError, ObjectStore
 from weakincentives.filesystem.store.trees import LINK, TreeEntry
-
-FEW = 8
-"""Changes that are brought to the disk one by one."""
+from weakincentives.filesystem.sync import SyncQueue
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -68,14 +66,14 @@ class Staged:
 
     def add_all(self, objects: ObjectStore, plan: RestorePlan) -> None:
         """Write all content, verified, and bring it to the disk."""
-        few = len(plan.stored) <= FEW
-        for number, (path, entry, permissions) in enumerate(plan.stored):
-            with named(path):
-                area = self._area(self._points.home(path))
-                _write(area, str(number), objects, entry, permissions, durable=few)
-            self._waiting.append(area)
-        for area in () if few else self._areas.values():
-            staging.sync_filesystem(area)
+        with SyncQueue() as queue:
+            for number, (path, entry, permissions) in enumerate(plan.stored):
+                with named(path):
+                    area = self._area(self._points.home(path))
+                    _write(area, str(number), objects, entry, permissions, queue)
+                self._waiting.append(area)
+            for area in self._areas.values():  # for the links in them
+                queue.add(os.dup(area))
 
     def put(self, number: int, place: tuple[int, str]) -> None:
         """Put the content with this number into its place."""
@@ -124,8 +122,7 @@ def _write(
     objects: ObjectStore,
     entry: TreeEntry,
     permissions: int,
-    *,
-    durable: bool,
+    queue: SyncQueue,
 ) -> None:
     if entry.mode == LINK:
         os.symlink(b"".join(objects.chunks(entry.id)), name.encode(), dir_fd=area)
@@ -135,7 +132,7 @@ def _write(
         for chunk in objects.chunks(entry.id):
             staging.write_all(descriptor, chunk)
         os.fchmod(descriptor, permissions)
-        if durable:
-            os.fsync(descriptor)
-    finally:
+    except BaseException:
         os.close(descriptor)
+        raise
+    queue.add(descriptor)
