@@ -148,12 +148,11 @@ def mark_at(path: Path) -> Mark | None:
 def _is_archive(path: Path) -> bool:
     """Return whether a regular file begins as a ZIP file does."""
     try:
-        descriptor = os.open(path, _FILE)
-    except OSError:  # a link, or closed to us
+        descriptor, _ = open_regular(path)
+    except OSError:  # a link, a pipe, or closed to us
         return False
     try:
-        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        return is_file and os.read(descriptor, 4) in _ZIP_BEGINNINGS
+        return os.read(descriptor, 4) in _ZIP_BEGINNINGS
     finally:
         os.close(descriptor)
 
