@@ -203,6 +203,7 @@ def test_every_dialect_returns_what_a_search_found_in_time(root: Path, dialect: 
         assert "; not searched, or not to the end: " in foot
         assert foot.endswith("; to search the rest, take a narrower path or filter]")
         value = outcome.result.value
+        assert value is not None
         assert (value.truncated, value.reason) == (True, "time limit")
         assert value.coverage.missed_files + value.coverage.missed_directories > 0
         assert value.coverage.missed_paths
@@ -216,6 +217,7 @@ def test_nothing_found_in_time_is_not_said_to_be_nothing(root: Path, dialect: st
     first, foot = outcome.text.split("\n")
     assert first == "No matches for 'gone' in what was searched"
     assert foot.startswith("[stopped at the time limit after ")
+    assert outcome.result.value is not None
     assert outcome.result.value.reason == "time limit"
 
 
@@ -230,6 +232,7 @@ def test_every_dialect_returns_what_a_glob_found_in_time(root: Path, dialect: st
     assert foot.startswith("[stopped at the time limit after ")
     assert "; not looked into: " in foot
     assert foot.endswith("; to see the rest, take a narrower path or pattern]")
+    assert outcome.result.value is not None
     assert outcome.result.value.reason == "time limit"
 
 

@@ -397,8 +397,10 @@ class TellsTooEarly(Memory):
 class NeverCountsAgain(Memory):
     """Goes on with the estimate of the state before."""
 
-    def _tell_replaced(self, reason: Any, reference: str, rewritten: Any = None) -> None:
-        self._listeners.tell(StateReplaced(reason, reference))
+    def _tell_replaced(
+        self, reason: Any, reference: str, rewritten: Any = None, *, reversible: bool = True
+    ) -> None:
+        self._listeners.tell(StateReplaced(reason, reference, reversible=reversible))
 
 
 class CountsForever(Memory):
