@@ -72,6 +72,17 @@ def is_leftover(name: str, age: float) -> bool:
     return age > _FOREIGN_AGE if gone is None else gone
 
 
+def maker_name() -> str:
+    """Return what names this process in `temporary_name`, with a number that nobody else uses."""
+    return temporary_name().removeprefix(RESERVED_PREFIX)
+
+
+def is_maker_gone(maker: str) -> bool | None:
+    """Return whether the process with this `maker_name` is gone; None if that cannot be told."""
+    made = _MADE.fullmatch(RESERVED_PREFIX + maker)
+    return None if made is None else _is_gone(made)
+
+
 def _is_gone(made: re.Match[str]) -> bool | None:
     """Return whether the maker of a name is gone; None if that cannot be told."""
     namespace, pid, start = made.groups()

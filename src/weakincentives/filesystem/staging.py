@@ -20,7 +20,8 @@ from weakincentives.filesystem.paths import os_error
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_RENAME_NOREPLACE = 1
+_RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 _COPY_BYTES = 1024 * 1024
 _ATTEMPTS = 100
 
@@ -169,6 +170,18 @@ def rename(source: tuple[int, str], target: tuple[int, str], *, exclusive: bool 
         raise os_error(code, target[1])
 
 
+def exchange(first: tuple[int, str], second: tuple[int, str]) -> None:
+    """Exchange two entries in one atomic step; each is a directory and a name in it.
+
+    Raises:
+        FileNotFoundError: One of them is not there.
+        OSError: ENOSYS or EINVAL where the system or the file system cannot do it.
+    """
+    code = _renameat2(first, second, _RENAME_EXCHANGE)
+    if code:
+        raise os_error(code, second[1])
+
+
 def _discard(directory: int, hidden: str, name: str) -> None:
     """Remove what has been deleted already; what resists stays hidden."""
     try:
@@ -267,24 +280,42 @@ def _rename_unless_there(source: tuple[int, str], target: tuple[int, str]) -> No
                 raise os_error(errno.EEXIST, target[1]) from None
             raise
         return
-    os.link(
-        source[1],
-        target[1],
-        src_dir_fd=source[0],
-        dst_dir_fd=target[0],
-        follow_symlinks=False,
-    )
+    try:
+        os.link(
+            source[1],
+            target[1],
+            src_dir_fd=source[0],
+            dst_dir_fd=target[0],
+            follow_symlinks=False,
+        )
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        _rename_if_absent(source, target)
+        return
     os.unlink(source[1], dir_fd=source[0])
 
 
-def _renameat2(source: tuple[int, str], target: tuple[int, str]) -> int:
-    """Rename without replacing; return 0 or the error number."""
+def _rename_if_absent(source: tuple[int, str], target: tuple[int, str]) -> None:
+    """Look, then rename: all that is left where there are no hard links either."""
+    try:
+        os.stat(target[1], dir_fd=target[0], follow_symlinks=False)
+    except FileNotFoundError:
+        rename(source, target)
+    else:
+        raise os_error(errno.EEXIST, target[1])
+
+
+def _renameat2(
+    source: tuple[int, str], target: tuple[int, str], flags: int = _RENAME_NOREPLACE
+) -> int:
+    """Rename as `flags` say, by default without replacing; return 0 or the error number."""
     try:
         function = _libc.renameat2
     except AttributeError:
         return errno.ENOSYS
     names = os.fsencode(source[1]), os.fsencode(target[1])
-    if function(source[0], names[0], target[0], names[1], _RENAME_NOREPLACE) == 0:
+    if function(source[0], names[0], target[0], names[1], flags) == 0:
         return 0
     return ctypes.get_errno()
 
