@@ -28,6 +28,7 @@ Everything the operating system has a name for stays builtin. What is ours is a
     ├── EditError (ValueError)              no clear place to edit   contrib/tools/edit/edits.py
     ├── PatchError (ValueError)             no clear place to patch  contrib/tools/patch/changes.py
     ├── CopyError (ValueError)              no working copy          contrib/review/records.py
+    │   └── ApplyInterruptedError           half was applied         contrib/review/recovery.py
     ├── ConflictError (RuntimeError)        changed on both sides    contrib/review/conflicts.py
     ├── ToolValidationError (ValueError)    a wrong call             errors.py
     ├── AdapterError (RuntimeError)         a run did not end well   adapters/problems.py

@@ -38,16 +38,40 @@ class Conflict:
         return f"{shown(self.path)}: {facts}{tail}"
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A path that was left as somebody made it, while changes were rolled back."""
+
+    path: str
+    fact: str
+    """What happened to it."""
+    other: str = ""
+    """Where the other state of it is kept: what was there before, or was saved before."""
+
+    def __str__(self) -> str:
+        """Return a sentence."""
+        tail = f", and the other state of it is kept as {shown(self.other)}" if self.other else ""
+        return f"{shown(self.path)} {self.fact}{tail}"
+
+
 class ConflictError(WinkError, RuntimeError):
     """Paths were changed on both sides; nothing was applied."""
 
-    def __init__(self, conflicts: Sequence[Conflict]) -> None:
-        """Hold the conflicts."""
+    def __init__(self, conflicts: Sequence[Conflict], *, kept: Sequence[Kept] = ()) -> None:
+        """Hold the conflicts, and what was kept of what somebody saved meanwhile."""
         self.conflicts = tuple(conflicts)
+        self.kept = tuple(kept)
+        super().__init__(self.conflicts, self.kept)
+
+    def __str__(self) -> str:
+        """Return all that is to be known, of many conflicts the first."""
         lines = [str(each) for each in self.conflicts[:_MAX_SHOWN]]
         more = len(self.conflicts) - len(lines)
         tail = f"; and {more} more" if more else ""
-        super().__init__(f"Nothing was applied, changed on both sides: {'; '.join(lines)}{tail}")
+        fact = f"changed on both sides: {'; '.join(lines)}{tail}"
+        if not lines:
+            fact = "what an interrupted apply had done was rolled back, but not all of it"
+        return "; ".join((f"Nothing was applied, {fact}", *map(str, self.kept)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from weakincentives.contrib.review.applying import original_of
 from weakincentives.contrib.review.exact import ExactFilesystem
 from weakincentives.contrib.review.records import (
     CopyError,
@@ -17,6 +18,7 @@ from weakincentives.contrib.review.records import (
     workspace_in,
     write_record,
 )
+from weakincentives.contrib.review.recovery import refuse_interrupted
 from weakincentives.contrib.review.withheld import GIT, is_git_directory, places_on_the_way
 from weakincentives.filesystem import (
     FileStat,
@@ -53,7 +55,7 @@ def working_copy(
 ) -> WorkingCopy:
     """Copy a directory to work on the copy, and remember its state.
 
-    What somebody left half-applied in the original is taken back first. What cannot be
+    What a savepoint left half-done in the original is taken back first. What cannot be
     read, pipes and the like, and the file `.git` of a worktree, with which git would
     change the original, are skipped and reported.
 
@@ -69,12 +71,15 @@ def working_copy(
     Raises:
         NotADirectoryError: The original is no directory.
         CopyError: The place is in the original, or not empty.
+        ApplyInterruptedError: Changes to the original were interrupted half-way.
         LimitExceededError: The original is too large.
     """
     source = Path(os.path.realpath(original))
     if isinstance(exclude, str):
         raise TypeError(f"exclude must be a sequence of globs, not one: {exclude!r}")
     globs = tuple(exclude)
+    with original_of(source, looking=True) as looked_at:
+        refuse_interrupted(looked_at, source)
     with HostFilesystem(source) as files:
         scan = _Scan(State(files), globs, max_files, max_bytes, source)
         target = _made(place, source)

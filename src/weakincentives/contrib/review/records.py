@@ -1,7 +1,7 @@
 """A working copy and the record of it on the disk, so that another process can go on."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from weakincentives.contrib.review.exact import ExactFilesystem
@@ -30,6 +30,8 @@ class Application:
     after: FilesystemSnapshot
     paths: tuple[str, ...]
     merges: tuple[Merge, ...] = ()
+    attributes: dict[str, dict[str, bytes]] = field(default_factory=dict[str, dict[str, bytes]])
+    """The extended attributes of files that were removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,11 @@ def opened(copy: WorkingCopy) -> ExactFilesystem:
 def exclusion(globs: tuple[str, ...]) -> MountFilter:
     """Return the filter that leaves out what one of `globs` matches."""
     return MountFilter(HostMount(".", exclude_glob=globs))
+
+
+def has_record(place: Path) -> bool:
+    """Return whether a working copy is at `place`, be its record damaged or not."""
+    return (place / _RECORD).is_file()
 
 
 def read_record(place: Path) -> CopyRecord:

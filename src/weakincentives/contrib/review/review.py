@@ -4,21 +4,27 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self
 
-from weakincentives.contrib.review.applying import apply_steps, original_of
+from weakincentives.contrib.review.applying import (
+    Attributes,
+    Transaction,
+    lost_attributes,
+    original_of,
+)
 from weakincentives.contrib.review.conflicts import (
     Conflict,
     ConflictError,
+    Kept,
     Plan,
     Step,
     selected,
 )
 from weakincentives.contrib.review.copying import remove_place
-from weakincentives.contrib.review.exact import ExactFilesystem
+from weakincentives.contrib.review.exact import ExactFilesystem, OriginalFilesystem
 from weakincentives.contrib.review.merging import Merge
 from weakincentives.contrib.review.parts import PartialFilesystem
 from weakincentives.contrib.review.planning import Way
@@ -30,6 +36,15 @@ from weakincentives.contrib.review.records import (
     read_record,
     write_record,
 )
+from weakincentives.contrib.review.recovery import (
+    Interrupted,
+    Recovery,
+    has_pending,
+    interrupted_in,
+    refuse_interrupted,
+    settle_all,
+)
+from weakincentives.contrib.review.transaction import Kind, Record
 from weakincentives.contrib.review.withheld import Boundary
 from weakincentives.filesystem import (
     Change,
@@ -39,6 +54,7 @@ from weakincentives.filesystem import (
     ReadableFilesystem,
     diff,
 )
+from weakincentives.filesystem.diffs.changes import Side
 from weakincentives.filesystem.staging import store_file, write_all
 from weakincentives.filesystem.states import State
 
@@ -56,6 +72,8 @@ class Applied:
     """The files that have got what both sides changed."""
     standing: tuple[str, ...] = ()
     """Directories that should have gone, and hold something that was not reviewed."""
+    kept: tuple[Kept, ...] = ()
+    """What was left as somebody made it meanwhile, and where the other states of it are."""
 
     def __str__(self) -> str:
         """Return how many there are."""
@@ -111,17 +129,42 @@ class Review:
             self.__dict__.pop(name, None)
 
     def conflicts(self, paths: Sequence[str] | None = None) -> tuple[Conflict, ...]:
-        """Return what was changed on both sides, at and below `paths`; the original is read."""
+        """Return what was changed on both sides, at and below `paths`; the original is read.
+
+        Raises:
+            ApplyInterruptedError: An apply was interrupted; see `recover`.
+        """
         way = self._way(paths)
         with original_of(self.copy.original, looking=True) as original:
+            refuse_interrupted(original, self.copy.original)
             return way.conflicts(original, way.plan(original, looking=True), looking=True)
 
     def merges(self, paths: Sequence[str] | None = None) -> tuple[Merge, ...]:
         """Return the files in which both changes go together, as `merge` would make them."""
         way = self._way(paths)
         with original_of(self.copy.original, looking=True) as original:
+            refuse_interrupted(original, self.copy.original)
             plan = way.plan(original, looking=True)
             return tuple(way.merges(original, plan, looking=True))
+
+    @property
+    def interrupted(self) -> Interrupted | None:
+        """What was interrupted in the original half-way, by whoever; looking changes nothing."""
+        with original_of(self.copy.original, looking=True) as original:
+            return interrupted_in(original, self.copy.original)
+
+    def recover(self) -> Applied:
+        """Roll back an `apply` or `undo` of this copy that was interrupted; `apply` does it too.
+
+        A path goes back only if it has exactly what was put there. What somebody has saved
+        since stays, and is in `kept`. Changes that had been made completely stay.
+
+        Raises:
+            ApplyInterruptedError: It was interrupted for another copy.
+        """
+        with original_of(self.copy.original) as original:
+            found = settle_all(original, self.copy.original, self.copy.place, self._settle)
+        return _recovered([each for each in found if not each.is_done])
 
     def apply(self, paths: Sequence[str] | None = None, *, merge: bool = False) -> Applied:
         """Bring the changes into the original, or those at and below `paths`: all or none.
@@ -131,11 +174,13 @@ class Review:
         different places gets both changes.
 
         Raises:
-            ConflictError: Something was changed on both sides; the original is as it was.
+            ConflictError: Something was changed on both sides, before or at this moment; the
+                original is as it was, but for what somebody has saved meanwhile.
             ValueError: Nothing was changed at one of the paths.
         """
         way = self._way(paths)
         with original_of(self.copy.original) as original:
+            self._recover(original)
             plan = way.plan(original)
             merges = way.merges(original, plan) if merge else []
             if merges:
@@ -145,14 +190,11 @@ class Review:
                 raise ConflictError(way.conflicts(original, plan))
             if not plan.steps:
                 return _applied(plan, merges)
-            self._remember(plan.steps, merges)
-            try:
-                apply_steps(original, plan.steps, State(way.after))
-            except (Exception, KeyboardInterrupt):
-                with suppress(OSError):  # `undo` passes over what was never applied
-                    self._forget()
-                raise
-        return _applied(plan, merges)
+            number = len(read_record(self.copy.place).applied)
+            work = self._transaction(original, way, plan, "apply", number)
+            self._remember(plan.steps, merges, lost_attributes(original, plan.steps))
+            kept = work.run(partial(self._settle, work.record))
+        return replace(_applied(plan, merges), kept=kept)
 
     def undo(self) -> Applied:
         """Take back what was applied last; what was changed before and since stays.
@@ -161,16 +203,25 @@ class Review:
             ConflictError: What was applied has been changed since; nothing was taken back.
             ValueError: Nothing was applied.
         """
-        while applied := read_record(self.copy.place).applied:
-            way = self._way_of(applied[-1]).back()
-            with original_of(self.copy.original) as original:
+        with original_of(self.copy.original) as original:
+            recovered = self._recover(original)
+            # what was interrupted was the latest apply, or this undo
+            ended = [each for each in recovered if each.is_done == (each.kind == "undo")]
+            if any(each.paths for each in ended):
+                return _recovered(ended)
+            while applied := read_record(self.copy.place).applied:
+                way = self._way_of(applied[-1]).back()
                 plan = way.plan(original)
                 if plan.conflicts:
                     raise ConflictError(plan.conflicts)
-                apply_steps(original, plan.steps, State(way.after))
-            self._forget()
-            if plan.steps:  # else a process was killed before it had applied anything
-                return _applied(plan, ())
+                number = len(applied) - 1
+                if not plan.steps:  # a process was killed before it had applied anything
+                    self._forget(number)
+                    continue
+                attributes = applied[-1].attributes
+                work = self._transaction(original, way, plan, "undo", number, attributes)
+                kept = work.run(partial(self._settle, work.record))
+                return replace(_applied(plan, ()), kept=kept)
         raise ValueError(f"Nothing was applied to {str(self.copy.original)!r}")
 
     def save_patch(
@@ -209,7 +260,18 @@ class Review:
         return tuple(found[path] for path in sorted(found))
 
     def discard(self) -> None:
-        """Remove the copy with its history: nothing can be applied or undone any more."""
+        """Remove the copy with its history: nothing can be applied or undone any more.
+
+        Raises:
+            ConflictError: An apply was interrupted, and was rolled back but for what somebody
+                has saved since; the copy is still there.
+        """
+        with suppress(FileNotFoundError, NotADirectoryError):  # the original is gone
+            with original_of(self.copy.original, looking=True) as original:
+                is_interrupted = has_pending(original, self.copy.place)
+            if is_interrupted:
+                with original_of(self.copy.original) as original:
+                    self._recover(original)
         self.close()
         remove_place(self.copy.place)
 
@@ -297,16 +359,53 @@ class Review:
         changes = self._boundary.offered([each for each in found if each.path in wanted])
         return Way(changes, *sides, self._is_reviewed).merged(applied.merges)
 
-    def _remember(self, steps: Sequence[Step], merges: Sequence[Merge]) -> None:
-        """Take note of what is about to be applied; by content `undo` finds out if it was."""
+    def _transaction(
+        self,
+        original: OriginalFilesystem,
+        way: Way,
+        plan: Plan,
+        kind: Kind,
+        number: int,
+        attributes: Attributes = MappingProxyType({}),
+    ) -> Transaction:
+        """Prepare the changes of a plan; nothing has changed yet."""
+        return Transaction(
+            original,
+            plan.steps,
+            (Side(way.before), Side(way.after)),
+            kind=kind,
+            place=self.copy.place,
+            number=number,
+            attributes=attributes,
+        )
+
+    def _recover(self, original: OriginalFilesystem) -> list[Recovery]:
+        """Settle what was interrupted, and say so if something could not be rolled back."""
+        found = settle_all(original, self.copy.original, self.copy.place, self._settle)
+        kept = [each for recovery in found for each in recovery.kept]
+        if kept:
+            raise ConflictError((), kept=kept)
+        return found
+
+    def _remember(
+        self, steps: Sequence[Step], merges: Sequence[Merge], attributes: Attributes
+    ) -> None:
+        """Take note of what is about to be applied."""
         record = read_record(self.copy.place)
         paths = tuple(step.path for step in steps)
-        application = Application(self._after, paths, tuple(merges))
+        kept = {path: dict(each) for path, each in attributes.items()}
+        application = Application(self._after, paths, tuple(merges), kept)
         write_record(self.copy.place, replace(record, applied=(*record.applied, application)))
 
-    def _forget(self) -> None:
+    def _settle(self, changes: Record, done: bool) -> None:
+        """Forget what was applied if it was undone, or was not applied after all."""
+        if done == (changes.kind == "undo"):
+            self._forget(changes.number)
+
+    def _forget(self, number: int) -> None:
         record = read_record(self.copy.place)
-        write_record(self.copy.place, replace(record, applied=record.applied[:-1]))
+        if len(record.applied) > number:
+            write_record(self.copy.place, replace(record, applied=record.applied[:number]))
 
 
 def _applied(plan: Plan, merges: Sequence[Merge]) -> Applied:
@@ -314,4 +413,11 @@ def _applied(plan: Plan, merges: Sequence[Merge]) -> Applied:
         paths=tuple(step.path for step in plan.steps),
         merged=tuple(each.path for each in merges),
         standing=tuple(plan.standing),
+    )
+
+
+def _recovered(recoveries: Sequence[Recovery]) -> Applied:
+    return Applied(
+        paths=tuple(sorted({path for each in recoveries for path in each.paths})),
+        kept=tuple(kept for each in recoveries for kept in each.kept),
     )
