@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 
 import weakincentives
 from tests.cli.workplace import CALC, FIXED, Done, Script, Wink, edit, on_terminal, shell, write
-from weakincentives.contrib.review import working_copy
+from tests.filesystem.forks import is_killed_at
+from weakincentives.contrib.review import Review, open_copy, working_copy
 
 Copies = Callable[[], list[Path]]
 
@@ -161,3 +163,72 @@ def test_the_text_of_a_planted_record_is_one_line_and_is_not_obeyed(
         said = wink("review", place, option).err
         assert "\x1b" not in said
         assert "\u202e" not in said
+
+
+# --- an apply that was interrupted ---
+
+
+def interrupt(place: Path) -> None:
+    """Apply, and be killed when the first path has been exchanged."""
+    with Review(open_copy(place)) as review:
+        assert is_killed_at("apply.exchanged", review.apply)
+
+
+def test_looking_at_an_interrupted_apply_changes_nothing_and_says_what_to_do(
+    wink: Wink, project: Path, place: Path, script: Script
+):
+    interrupt(place)
+    assert (project / "calc.py").read_text() == FIXED
+    before = {path: path.lstat() for path in project.rglob("*")}
+    done = wink("review", place, "--json")
+    assert ended(done) == (3, "interrupted")
+    assert done.last["interrupted"] == ["calc.py", "new.txt"]
+    done = wink("review", place)
+    assert done.code == 3
+    assert f"wink review {place} --recover" in done.err
+    refused = wink("run", "fix", "--workspace", project, "--model", script("Done."))
+    assert refused.code != 0
+    assert f"wink review {place} --recover" in refused.err
+    assert {path: path.lstat() for path in project.rglob("*")} == before
+
+
+@pytest.mark.parametrize("option", ["--recover", "--undo", "--discard"])
+def test_an_interrupted_apply_is_rolled_back(wink: Wink, project: Path, place: Path, option: str):
+    interrupt(place)
+    assert wink("review", place, option).code == 0
+    assert (project / "calc.py").read_text() == CALC
+    assert sorted(path.name for path in project.iterdir()) == ["calc.py", "docs"]
+    assert place.exists() == (option != "--discard")
+
+
+def test_an_interrupted_apply_is_done_again(wink: Wink, project: Path, place: Path):
+    interrupt(place)
+    assert wink("review", place, "--apply").code == 0
+    assert (project / "calc.py").read_text() == FIXED
+    assert (project / "new.txt").exists()
+
+
+@pytest.mark.parametrize("option", ["--recover", "--undo", "--apply", "--discard"])
+def test_what_was_saved_after_an_interrupted_apply_stays_and_is_named(
+    wink: Wink, project: Path, place: Path, option: str
+):
+    interrupt(place)
+    (project / "calc.py").write_text("saved since\n")
+    done = wink("review", place, option)
+    assert done.code == (0 if option == "--recover" else 4)
+    assert (project / "calc.py").read_text() == "saved since\n"
+    assert (project / "calc.py.wink-kept").read_text() == CALC
+    assert "calc.py was saved meanwhile and stays as it is" in done.err
+    assert "calc.py.wink-kept" in done.err
+    assert place.exists()
+
+
+def test_what_was_interrupted_is_rolled_back_though_its_copy_is_gone(
+    wink: Wink, project: Path, place: Path, script: Script
+):
+    interrupt(place)
+    shutil.rmtree(place)
+    refused = wink("run", "fix", "--workspace", project, "--model", script("Done."))
+    assert f"wink review {project} --recover" in refused.err
+    assert wink("review", project, "--recover").code == 0
+    assert (project / "calc.py").read_text() == CALC

@@ -17,7 +17,7 @@ from weakincentives.cli.keyboard import discard_typed
 from weakincentives.cli.quantities import counted
 from weakincentives.cli.terminal import is_terminal, say, sentence
 from weakincentives.cli.termination import termination_of
-from weakincentives.contrib.review import Applied, Conflict, ConflictError, Review
+from weakincentives.contrib.review import Applied, Conflict, ConflictError, Kept, Review
 from weakincentives.errors import WinkError
 from weakincentives.filesystem.paths import shown
 
@@ -30,6 +30,7 @@ Result: TypeAlias = Literal[
     "patched-partly",
     "discarded",
     "kept",
+    "interrupted",
     "conflict",
     "failed",
 ]
@@ -40,6 +41,7 @@ _CODES: dict[Result, int] = {
     "kept": WAITING,
     "applied-partly": WAITING,
     "patched-partly": WAITING,
+    "interrupted": WAITING,
     "conflict": CONFLICT,
     "failed": FAILED,
 }
@@ -95,14 +97,7 @@ def facts_of(review: Review, conflicts: Sequence[Conflict]) -> dict[str, Any]:
         "files_changed": numbers.files_changed,
         "insertions": numbers.insertions,
         "deletions": numbers.deletions,
-        "conflicts": [
-            {
-                "path": each.path,
-                "in_copy": each.in_copy,
-                "in_original": each.in_original,
-            }
-            for each in conflicts
-        ],
+        "conflicts": _described(conflicts),
         "withheld": [change.path for change in review.withheld],
     }
 
@@ -123,9 +118,13 @@ class Decision:
         self._is_silent = is_silent
         self._is_end = is_end
         self._told: frozenset[Conflict] = frozenset()
+        self._found: dict[str, Any] = {}  # what turned up while it was done
 
     def settle(self, wish: Wish) -> Settled:
         """Show the changes, find out what is wanted, and do it."""
+        if not self._is_recovered(wish):
+            facts = facts_of(self._review, ())
+            return Settled(self._found.pop("result"), facts | self._found)
         if not self._review.diff:
             return self._settle_nothing(wish)
         conflicts = self._review.conflicts()
@@ -138,7 +137,29 @@ class Decision:
             result = self._done(wish.action, wish.patch, ())
             if result in _NOT_DONE:
                 self._keep()
-        return Settled(result, facts)
+        return Settled(result, facts | self._found)
+
+    def _is_recovered(self, wish: Wish) -> bool:
+        """Return whether nothing stands half-way; what does is rolled back if that is wanted."""
+        try:
+            found = self._review.interrupted
+            if found is None:
+                return True
+            self._say(f"wink: {found}.")
+            self._found = {"result": "interrupted", "interrupted": list(found.paths)}
+            if wish.action == "ask":  # who looks changes nothing
+                return False
+            recovered = self._review.recover()
+        except FileNotFoundError:
+            return True  # there is no original: whoever needs it says so
+        except (WinkError, OSError) as error:
+            self._tell_error(error)
+            self._found = {"result": "failed"}
+            return False
+        self._say(f"Rolled back: {recovered} in {self._review.copy.original}.")
+        self._tell_kept(recovered.kept)
+        self._found = self._found | {"result": "conflict"} if recovered.kept else {}
+        return not recovered.kept
 
     def _settle_nothing(self, wish: Wish) -> Settled:
         """End a review in which nothing is offered; what is withheld is not thrown away unasked."""
@@ -208,11 +229,16 @@ class Decision:
                     return self._keep()
         except ConflictError as error:
             self._tell_conflicts([each for each in error.conflicts if each not in self._told])
+            self._found["conflicts"] = _described(error.conflicts)
+            self._tell_kept(error.kept)
             self._say("Nothing was applied.")
             return "conflict"
         except (WinkError, OSError, ValueError) as error:
-            self._say(f"wink: {sentence(error)}")
+            self._tell_error(error)
             return "failed"
+        except KeyboardInterrupt as error:
+            self._tell_notes(error)
+            raise
 
     def _apply(self, leave_out: Sequence[Conflict]) -> Result:
         if not leave_out:
@@ -237,6 +263,7 @@ class Decision:
             self._say(f"Applied to {original}: {counted(len(applied.paths), 'path')} changed.")
         else:
             self._say(f"Nothing to apply: {original} has all of it already.")
+        self._tell_kept(applied.kept)
         self._say(f"To take it back: {self._command('--undo')}  (--discard removes the copy)")
 
     def _save(self, patch: Path | None) -> Result:
@@ -291,6 +318,21 @@ class Decision:
         for each in conflicts:
             self._say(f"conflict: {each}")
 
+    def _tell_kept(self, kept: Sequence[Kept]) -> None:
+        if kept:
+            self._found["kept"] = kept_facts(kept)
+        for each in kept:
+            self._say(f"kept: {each}")
+
+    def _tell_error(self, error: BaseException) -> None:
+        self._say(f"wink: {sentence(error)}")
+        self._tell_notes(error)
+
+    def _tell_notes(self, error: BaseException) -> None:
+        """Tell what a rollback has left; it is no part of the error itself."""
+        for note in getattr(error, "__notes__", ()):
+            self._say(f"kept: {note}")
+
     def _say(self, sentence: str) -> None:
         if not self._is_silent:
             say(sentence)
@@ -306,6 +348,18 @@ def _ask(question: str, **options: Any) -> str:
         if ended is not None:
             raise ended from None
         raise
+
+
+def kept_facts(kept: Sequence[Kept]) -> list[dict[str, str]]:
+    """Return what was left as somebody had made it, as data."""
+    return [{"path": each.path, "fact": each.fact, "other": each.other} for each in kept]
+
+
+def _described(conflicts: Sequence[Conflict]) -> list[dict[str, str]]:
+    return [
+        {"path": each.path, "in_copy": each.in_copy, "in_original": each.in_original}
+        for each in conflicts
+    ]
 
 
 def _is_index(path: str) -> bool:

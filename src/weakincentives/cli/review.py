@@ -2,15 +2,26 @@
 
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
-from weakincentives.cli.deciding import CONFLICT, Decision, Wish
+from weakincentives.cli.deciding import CONFLICT, Decision, Wish, kept_facts
+from weakincentives.cli.quantities import counted
 from weakincentives.cli.run_places import alone_in, naming
-from weakincentives.cli.terminal import say
+from weakincentives.cli.terminal import say, sentence
 from weakincentives.cli.wishes import wish_of, wish_options
-from weakincentives.contrib.review import ConflictError, CopyError, Review, WorkingCopy, open_copy
+from weakincentives.contrib.review import (
+    Applied,
+    ConflictError,
+    CopyError,
+    Review,
+    WorkingCopy,
+    open_copy,
+)
+from weakincentives.contrib.review import recover as roll_back
+from weakincentives.contrib.review.records import has_record
 from weakincentives.filesystem.paths import shown
 
 _PATTERN = "wink-run-*"
@@ -22,6 +33,7 @@ _PATTERN = "wink-run-*"
 @click.argument("place", required=False, type=click.Path(path_type=Path))
 @wish_options
 @click.option("--undo", is_flag=True, help="Take back what was applied last.")
+@click.option("--recover", is_flag=True, help="Roll back an apply that was interrupted.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and ask nothing.")
 def command(
     place: Path | None,
@@ -29,6 +41,7 @@ def command(
     patch: Path | None,
     discard: bool,
     undo: bool,
+    recover: bool,
     as_json: bool,
 ) -> None:
     """Decide about the changes that a run has left in its copy.
@@ -37,15 +50,21 @@ def command(
     """
     wish = wish_of(apply=apply, patch=patch, discard=discard)
     if place is None:
-        if wish.action != "ask" or undo:
+        if wish.action != "ask" or undo or recover:
             raise click.UsageError("PLACE is missing; wink review lists the copies that there are")
         _list(as_json=as_json)
         return
-    if undo and wish.action != "ask":
-        raise click.UsageError("--undo goes alone; leave out the other")
+    if (undo and (recover or wish.action != "ask")) or (recover and wish.action != "ask"):
+        raise click.UsageError(f"--{'undo' if undo else 'recover'} goes alone; leave out the other")
+    if recover and not has_record(place):
+        _recover_without_copy(place, as_json=as_json)
+        return
     copy = _opened(place)
     with alone_in(copy.place), Review(copy) as review, naming(copy.place, KeyboardInterrupt):
-        code = _undo(review, as_json=as_json) if undo else _decide(review, wish, as_json=as_json)
+        if undo or recover:
+            code = _go_back(review, review.undo if undo else review.recover, as_json=as_json)
+        else:
+            code = _decide(review, wish, as_json=as_json)
     if code:
         raise click.exceptions.Exit(code)
 
@@ -65,22 +84,48 @@ def _decide(review: Review, wish: Wish, *, as_json: bool) -> int:
     return settled.exit_code
 
 
-def _undo(review: Review, *, as_json: bool) -> int:
+def _go_back(review: Review, work: Callable[[], Applied], *, as_json: bool) -> int:
+    """Undo what was applied, or roll back what was interrupted."""
     try:
-        taken_back = review.undo()
+        taken_back = work()
     except ConflictError as error:
         if as_json:
-            _tell(review, "conflict", conflicts=[str(each) for each in error.conflicts])
+            conflicts = [str(each) for each in error.conflicts]
+            _tell(review, "conflict", conflicts=conflicts, kept=kept_facts(error.kept))
         else:
             say(f"wink: {error}")
         return CONFLICT
-    except ValueError as error:
-        raise click.ClickException(str(error)) from error
+    except (ValueError, OSError) as error:
+        raise click.ClickException("; ".join((sentence(error), *_notes(error)))) from error
     if as_json:
-        _tell(review, "undone", paths=list(taken_back.paths))
+        kept = kept_facts(taken_back.kept)
+        _tell(review, "undone", paths=list(taken_back.paths), kept=kept)
     else:
         say(f"Taken back: {taken_back} in {shown(str(review.copy.original))}.")
+        for each in taken_back.kept:
+            say(f"kept: {each}")
     return 0
+
+
+def _recover_without_copy(original: Path, *, as_json: bool) -> None:
+    """Roll back in the original itself what was interrupted when its copy is gone."""
+    try:
+        found = roll_back(original)
+    except (ValueError, OSError) as error:
+        raise click.ClickException("; ".join((sentence(error), *_notes(error)))) from error
+    paths = [path for each in found for path in each.paths]
+    kept = [left for each in found for left in each.kept]
+    if as_json:
+        told = {"result": "undone", "original": str(original), "paths": paths}
+        click.echo(json.dumps({**told, "kept": kept_facts(kept)}))
+        return
+    say(f"Taken back: {counted(len(paths), 'path')} changed in {shown(str(original))}.")
+    for each in kept:
+        say(f"kept: {each}")
+
+
+def _notes(error: BaseException) -> list[str]:
+    return list(getattr(error, "__notes__", ()))
 
 
 def _list(*, as_json: bool) -> None:

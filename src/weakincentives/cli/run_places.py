@@ -12,7 +12,13 @@ import click
 from weakincentives.cli.config import ConfigError
 from weakincentives.cli.run_view import View
 from weakincentives.cli.terminal import say
-from weakincentives.contrib.review import CopyError, WorkingCopy, open_copy, working_copy
+from weakincentives.contrib.review import (
+    ApplyInterruptedError,
+    CopyError,
+    WorkingCopy,
+    open_copy,
+    working_copy,
+)
 from weakincentives.filesystem import LimitExceededError
 
 
@@ -50,6 +56,8 @@ def copy_of(original: Path, exclude: Sequence[str], view: View) -> WorkingCopy:
     except LimitExceededError as error:
         fact = str(error).partition(";")[0]
         raise ConfigError(f"{fact}; leave something out with --exclude") from error
+    except ApplyInterruptedError as error:
+        raise ConfigError(str(error)) from error
     except CopyError as error:
         fact = str(error).partition(";")[0]
         raise ConfigError(f"{fact}; set TMPDIR to a directory elsewhere") from error
