@@ -50,6 +50,33 @@ def test_a_file_is_created_and_replaced(directory: int, tmp_path: Path) -> None:
     assert names(tmp_path) == ["f"]
 
 
+def test_two_names_are_exchanged_whatever_they_are(directory: int, tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("file")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/g").write_text("inner")
+    staging.exchange((directory, "f"), (directory, "d"))
+    assert (tmp_path / "d").read_text() == "file"
+    assert (tmp_path / "f/g").read_text() == "inner"
+    with pytest.raises(FileNotFoundError):
+        staging.exchange((directory, "f"), (directory, "missing"))
+    assert names(tmp_path) == ["d", "f"]
+
+
+def test_exclusive_refuses_where_there_are_no_hard_links_either(
+    directory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(staging, "_renameat2", lambda *_: errno.EINVAL)
+    monkeypatch.setattr(os, "link", refuse)
+    store(directory, "f", b"one", exclusive=True)
+    with pytest.raises(FileExistsError):
+        store(directory, "f", b"two", exclusive=True)
+    assert (tmp_path / "f").read_bytes() == b"one"
+    assert names(tmp_path) == ["f"]
+
+
 @pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("kind", ["file", "directory", "link", "dangling"])
 def test_exclusive_refuses_whatever_is_there(directory: int, tmp_path: Path, kind: str) -> None:
