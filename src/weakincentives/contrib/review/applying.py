@@ -405,6 +405,9 @@ class _Plan:
         for step in changed:
             if step.wanted is not None:
                 self._add_new(step)
+        self._known_modes = {
+            step.path: step.now.permissions for step in steps if is_directory(step.now)
+        }
         self.modes = sorted(self._find_modes(steps), key=lambda each: each.path)
         self.directories = self._find_directories()
 
@@ -414,7 +417,7 @@ class _Plan:
     def _add_removal(self, step: Step) -> None:
         assert step.now is not None
         if step.now.is_directory:
-            found = self._tree.stat(step.path)
+            found = self._stat(step.path)
             owner = (-1, -1) if found is None else (found.st_uid, found.st_gid)
             before = Facts("directory", step.now.permissions, owner=owner)
             self._add(Operation("remove directory", step.path, "", before, Facts()))
@@ -441,7 +444,7 @@ class _Plan:
     def _before(self, step: Step) -> Facts:
         if step.now is None or step.now.is_directory:
             return Facts()
-        return facts_of(self._sides[0].lookup(step.path), self._sides[0])
+        return facts_of(step.change.before, self._sides[0])
 
     def _find_modes(self, steps: Sequence[Step]) -> Iterator[Mode]:
         """Yield the directories whose permissions change, be it for the time it takes."""
@@ -460,11 +463,20 @@ class _Plan:
 
     def _find_directories(self) -> dict[str, tuple[int, int]]:
         paths = {parent_of(each.hidden) for each in self.operations} - {""}
-        found = {path: self._tree.stat(path) for path in paths}
+        found = {path: self._stat(path) for path in paths}
         return {path: (each.st_dev, each.st_ino) for path, each in found.items() if each}
 
+    def _stat(self, path: str) -> os.stat_result | None:
+        """Return what is at `path`, or None: also where a closed directory hides it."""
+        try:
+            return self._tree.stat(path)
+        except PermissionError:
+            return None
+
     def _directory_mode(self, path: str) -> int:
-        found = self._tree.stat(path)
+        if path in self._known_modes:  # compared just now, also below closed directories
+            return self._known_modes[path]
+        found = self._stat(path)
         is_there = found is not None and stat.S_ISDIR(found.st_mode)
         return stat.S_IMODE(found.st_mode) if found is not None and is_there else -1
 
