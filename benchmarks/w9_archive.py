@@ -13,13 +13,19 @@ from benchmarks.goals import faster_than
 from benchmarks.harness import Absent, Case, Contender, Workload, expect
 from benchmarks.limits import deflate_isal, inflate_isal
 from benchmarks.ours import OurMemory, everything
-from benchmarks.peer_zipfile import read_zip, write_zip
+from benchmarks.peer_zipfile import (
+    read_checked_zip,
+    read_zip,
+    write_checked_zip,
+    write_zip,
+)
 from benchmarks.second_import import import_without, uses
 from benchmarks.stage import Stage
 
 CHANGED = "json/decoder.py"
 NO_ISAL = "not in use: pip install 'weakincentives[fast]'"
 Files = Mapping[str, bytes]
+SAME_CHECKS = "zipfile, same checks"
 FILES = "files/"  # where an archive of ours has them
 
 
@@ -70,16 +76,20 @@ def _exports(
         threads=True,
     )
     goals = (faster_than("zipfile", variant.export_factor),)
-    return Case(name, (exporter, _deflater(variant, files), _zipper(folder, files)), goals, absent)
+    contenders = (exporter, _deflater(variant, files), *_zippers(folder, files))
+    return Case(name, contenders, goals, absent)
 
 
 def _imports(
     folder: Path, variant: Variant, files: Files, name: str, absent: tuple[Absent, ...]
 ) -> Case:
     """Into an empty filesystem each time."""
-    archive, zipped = folder / "import.zip", folder / "plain.zip"
+    archive, zipped, checked = (
+        folder / each for each in ("import.zip", "plain.zip", "checked.zip")
+    )
     _loaded(variant, files).fs.export_archive(archive)
     write_zip(zipped, files)
+    write_checked_zip(checked, files)
     target = [OurMemory(variant.package)]
 
     def renew() -> None:
@@ -93,11 +103,13 @@ def _imports(
         prepare=renew,
         threads=True,
     )
-    unzipper = Contender(
-        "zipfile", "peer", lambda: read_zip(zipped), lambda answer: expect(answer, files, "files")
+    compare: Callable[[object], None] = lambda answer: expect(answer, files, "files")  # noqa: E731 - typed
+    unzippers = (
+        Contender("zipfile", "peer", lambda: read_zip(zipped), compare),
+        Contender(SAME_CHECKS, "peer", lambda: read_checked_zip(checked), compare),
     )
     goals = (faster_than("zipfile", variant.import_factor),)
-    return Case(name, (importer, _inflater(variant, files), unzipper), goals, absent)
+    return Case(name, (importer, _inflater(variant, files), *unzippers), goals, absent)
 
 
 def _exports_again(
@@ -120,7 +132,7 @@ def _exports_again(
         prepare=change,
         threads=True,
     )
-    contenders = (exporter, _copier(archive, folder / "copy.zip"), _zipper(folder, files))
+    contenders = (exporter, _copier(archive, folder / "copy.zip"), *_zippers(folder, files))
     return Case(name, contenders, (faster_than("zipfile", 50),), absent)
 
 
@@ -130,13 +142,21 @@ def _loaded(variant: Variant, files: Files) -> OurMemory:
     return ours
 
 
-def _zipper(folder: Path, files: Files) -> Contender:
-    zipped = folder / "zipfile.zip"
-    return Contender(
-        "zipfile",
-        "peer",
-        lambda: write_zip(zipped, files),
-        lambda _: expect(read_zip(zipped), files, "files in the ZIP"),
+def _zippers(folder: Path, files: Files) -> tuple[Contender, Contender]:
+    zipped, checked = folder / "zipfile.zip", folder / "checked.zip"
+    return (
+        Contender(
+            "zipfile",
+            "peer",
+            lambda: write_zip(zipped, files),
+            lambda _: expect(read_zip(zipped), files, "files in the ZIP"),
+        ),
+        Contender(
+            SAME_CHECKS,
+            "peer",
+            lambda: write_checked_zip(checked, files),
+            lambda _: expect(read_checked_zip(checked), files, "files in the ZIP"),
+        ),
     )
 
 
