@@ -1,14 +1,9 @@
-"""The API reference: one Markdown page per public module, written from the docstrings.
-
-`python3 -m scripts.api_pages` writes the pages, `--check` says which are stale.
-"""
+"""The API reference: one Markdown page per public module, generated from the docstrings."""
 
 import ast
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
-from pathlib import Path
 
 from scripts.public_names import (
     Documented,
@@ -18,63 +13,31 @@ from scripts.public_names import (
     names_of,
     public_modules,
 )
-from scripts.steps import ROOT
 
-PAGES = ROOT / "docs" / "reference" / "api"
+FOLDER = "reference/api"
 
-_WRITTEN_BY = "<!-- written from the docstrings by `make docs`; change them, not this page -->"
 _SECTIONS = ("Args:", "Attributes:", "Raises:", "Returns:", "Yields:")
 _WIDTH = 88
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def pages() -> dict[Path, str]:
-    """Return the text of every page by its path."""
+def pages() -> dict[str, str]:
+    """Return the text of every page by its path below `docs/`."""
     modules = list(public_modules())
-    contents = {PAGES / f"{_stem(each)}.md": _page(each, modules) for each in modules}
-    contents[PAGES / "index.md"] = _index(modules)
+    contents = {f"{FOLDER}/{_stem(each)}.md": _page(each, modules) for each in modules}
+    contents[f"{FOLDER}.md"] = _index(modules)
     return contents
 
 
-def stale_pages() -> list[Path]:
-    """Return the pages on disk that are missing, different, or no longer wanted."""
-    wanted = pages()
-    present = set(PAGES.glob("*.md"))
-    changed = {path for path in wanted if path not in present or path.read_text() != wanted[path]}
-    return sorted(changed | (present - set(wanted)))
-
-
-def write_pages() -> None:
-    """Make the pages on disk what they should be."""
-    PAGES.mkdir(parents=True, exist_ok=True)
-    wanted = pages()
-    for path in stale_pages():
-        if path in wanted:
-            path.write_text(wanted[path])
-        else:
-            path.unlink()
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Write the pages, or check them; 0 when they are up to date."""
-    if "--check" not in arguments:
-        write_pages()
-        return 0
-    stale = stale_pages()
-    for path in stale:
-        print(f"{path.relative_to(ROOT)} is out of date: run make docs")
-    return 1 if stale else 0
-
-
 def _index(modules: Sequence[Module]) -> str:
-    rows = [f"- [`{each.name}`]({_stem(each)}.md): {_summary(_doc(each))}" for each in modules]
-    return "\n".join(("# API reference", "", _WRITTEN_BY, "", *rows, ""))
+    rows = [f"- [`{each.name}`](api/{_stem(each)}.md): {_summary(_doc(each))}" for each in modules]
+    return "\n".join(("# API reference", "", *rows, ""))
 
 
 def _page(page: Module, modules: Sequence[Module]) -> str:
     names = names_of(page)
-    parts = [f"# `{page.name}`", _WRITTEN_BY, _markdown(_doc(page))]
+    parts = [f"# `{page.name}`", _markdown(_doc(page))]
     parts.append(
         "\n".join(f"- [`{each.name}`](#{_slug(each.name)}){_teaser(each)}" for each in names)
     )
@@ -254,7 +217,3 @@ def _slug(name: str) -> str:
 
 def _stem(page: Module) -> str:
     return page.name.removeprefix("weakincentives.")
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

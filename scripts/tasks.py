@@ -15,6 +15,7 @@ from scripts.machine import (
     require_program,
     running_interpreter,
 )
+from scripts.site import build
 from scripts.steps import ROOT, StepFailedError, hand_over_to, output_of, step
 
 _SOURCES = ("src", "tests", "scripts", "benchmarks", "examples")
@@ -76,8 +77,13 @@ def bench(arguments: Sequence[str]) -> None:
 
 
 def docs(_: Sequence[str]) -> None:
-    """Write the API reference from the docstrings."""
-    hand_over_to([sys.executable, "-m", "scripts.api_pages"])
+    """Build the documentation site in site/."""
+    with step("set-up"):
+        # apart from .venv: nothing else needs the generator
+        tools = environment(".venv-docs", running_interpreter(), ["--editable", ".[docs]"])
+    with step("site"):
+        build(tools, ROOT / "build" / "site", ROOT / "site")
+    print(f"open {ROOT / 'site' / 'index.html'}")
 
 
 def coverage(_: Sequence[str]) -> None:
@@ -91,7 +97,7 @@ def coverage(_: Sequence[str]) -> None:
 
 def clean(_: Sequence[str]) -> None:
     """Remove everything that make made."""
-    made = (".venv*", "build", "dist", ".*_cache", ".coverage*", ".hypothesis")
+    made = (".venv*", "build", "dist", "site", ".*_cache", ".coverage*", ".hypothesis")
     for path in (path for pattern in made for path in ROOT.glob(pattern)):
         if path.is_dir():
             shutil.rmtree(path)

@@ -5,6 +5,7 @@ A block that cannot run says so, with the reason, on its opening line:
     ```python no-run: needs a network
 """
 
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -19,8 +20,8 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from scripts.api_pages import PAGES, stale_pages
 from scripts.public_names import public_modules
+from scripts.site import INDEX, navigation
 from scripts.steps import ROOT
 from weakincentives.cli.main import COMMANDS, wink
 
@@ -111,7 +112,7 @@ def test_the_links_of_a_document_lead_somewhere(document: str):
 
 
 def test_every_public_name_is_explained_in_prose():
-    prose = "\n".join(each.read_text() for each in documents() if PAGES not in each.parents)
+    prose = "\n".join(each.read_text() for each in documents())
     words = set(re.findall(r"\w+", prose))
     public = {name for each in public_modules() for name in each.public}
     unexplained = sorted(public - words)
@@ -124,13 +125,15 @@ def test_every_command_and_its_options_are_explained_in_prose(name: str):
     assert command is not None
     options = {option for parameter in command.params for option in parameter.opts}
     wanted = {f"wink {name}", *(option for option in options if option.startswith("--"))}
-    prose = "\n".join(each.read_text() for each in documents() if PAGES not in each.parents)
+    prose = "\n".join(each.read_text() for each in documents())
     unexplained = sorted(each for each in wanted if each not in prose)
     assert not unexplained, f"explain in docs/: {', '.join(unexplained)}"
 
 
-def test_the_api_pages_are_up_to_date():
-    assert names(stale_pages()) == [], "run make docs"
+def test_every_document_is_in_the_index():
+    listed = json.dumps(navigation((ROOT / INDEX).read_text(), []))
+    missing = [name for name in names(documents()) if name != INDEX and f'"{name}"' not in listed]
+    assert not missing, f"link from {INDEX}: {', '.join(missing)}"
 
 
 def test_a_block_is_run_unless_it_says_why_not(tmp_path: Path):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import api_pages, public_names, steps
+from scripts import api_pages, public_names
 
 PACKAGE = '''"""A package of one page.
 
@@ -63,11 +63,10 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "pack/__init__.py").write_text(PACKAGE)
     (tmp_path / "pack/inner.py").write_text(INNER)
     monkeypatch.setattr(public_names, "SOURCES", tmp_path)
-    monkeypatch.setattr(api_pages, "PAGES", tmp_path / "pages")
     public_names.module.cache_clear()
     pages = api_pages.pages()
     public_names.module.cache_clear()
-    return pages[tmp_path / "pages/pack.md"]
+    return pages["reference/api/pack.md"]
 
 
 def test_a_function_is_shown_as_it_is_written(page: str):
@@ -93,21 +92,6 @@ def test_a_class_shows_its_public_fields_and_methods_only(page: str):
 def test_a_value_shows_its_type_value_and_explanation(page: str):
     assert "LIMIT: int = 3\n```\n\nHow many boxes there are." in page
     assert "- [`LIMIT`](#limit): How many boxes there are." in page
-
-
-def test_writing_makes_the_pages_what_they_should_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(steps, "ROOT", tmp_path)
-    monkeypatch.setattr(api_pages, "PAGES", tmp_path / "pages")
-    monkeypatch.setattr(api_pages, "pages", lambda: {tmp_path / "pages/a.md": "new"})
-    api_pages.write_pages()
-    (tmp_path / "pages/a.md").write_text("old")
-    (tmp_path / "pages/gone.md").write_text("")
-    assert api_pages.stale_pages() == [tmp_path / "pages/a.md", tmp_path / "pages/gone.md"]
-    api_pages.write_pages()
-    assert api_pages.stale_pages() == []
-    assert [each.name for each in (tmp_path / "pages").iterdir()] == ["a.md"]
 
 
 def test_python_files_outside_of_packages_are_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
