@@ -1,10 +1,22 @@
-"""What holds for all tests: how thousands are collected, and that a signal is listened to."""
+"""What holds for all tests: sizes, property tests, how thousands are collected, signals."""
 
 import gc
 import signal
 from collections.abc import Generator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.sizes import set_long
+
+# a busy machine is slow, and that is no fault of the code: there is no deadline anywhere
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--long`, the one switch for the sizes of the long walks."""
+    parser.addoption("--long", action="store_true", help="run the long walks in full size")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -22,7 +34,8 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def pytest_configure() -> None:
-    """Listen to Ctrl-C, also where a shell runs the tests in the background and so they do not."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the sizes, and handle Ctrl-C even where a shell runs the tests in the background."""
+    set_long(bool(config.getoption("--long")))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from weakincentives.errors import WinkError
@@ -19,7 +19,6 @@ from weakincentives.filesystem import FileEntry, FilesystemSnapshot, FileWritten
 from weakincentives.serde import SerdeError, convert, decode, encode, json_schema, to_builtins
 
 # a busy machine is no fault of the code
-patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 T = TypeVar("T")
 
@@ -104,13 +103,11 @@ EVERYTHING = st.builds(
 )
 
 
-@patient
 @given(EVERYTHING)
 def test_what_is_encoded_is_decoded_unchanged(value: Everything):
     assert decode(encode(value), Everything) == value
 
 
-@patient
 @given(EVERYTHING)
 def test_what_is_encoded_is_json_that_others_read(value: Everything):
     # with escapes, two halves of a character in a row would be read as the character
@@ -118,7 +115,6 @@ def test_what_is_encoded_is_json_that_others_read(value: Everything):
     assert json.loads(encode(value)) == json.loads(expected)
 
 
-@patient
 @given(EVERYTHING)
 def test_builtins_convert_back(value: Everything):
     assert convert(to_builtins(value), Everything) == value
@@ -270,7 +266,6 @@ def test_absurd_json_is_an_error_of_ours(text: str, kind: Any):
         decode(text, kind)
 
 
-@patient
 @given(st.binary(max_size=40) | st.text(max_size=40))
 def test_any_input_decodes_or_raises_an_error_of_ours(data: bytes | str):
     try:

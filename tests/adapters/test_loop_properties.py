@@ -134,7 +134,7 @@ def run(
     budget=st.none() | st.builds(Budget, max_tool_calls=st.integers(0, 9)),
     cancel_at=st.none() | st.integers(1, 9),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_run_ends_with_every_call_answered_and_only_kept_calls_in_the_files(
     steps: list[Any], budget: Budget | None, cancel_at: int | None
 ):

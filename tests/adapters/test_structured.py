@@ -153,7 +153,7 @@ def test_a_model_may_look_again_before_it_mends_its_answer():
 
 
 @given(st.text(alphabet='{}[]`~\n "a:,1', max_size=200))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_text_is_an_answer_or_refused(text: str):
     try:
         found = expected(Answer).parse(text)
@@ -164,7 +164,7 @@ def test_any_text_is_an_answer_or_refused(text: str):
 
 
 @given(st.text(max_size=50), st.integers(-(2**53), 2**53), st.text(alphabet="abc .\n", max_size=30))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_what_was_encoded_is_found_in_a_fence(name: str, count: int, prose: str):
     answer = Answer(name, count)
     text = f"{prose}\n```json\n{encode(answer).decode()}\n```\n{prose}"

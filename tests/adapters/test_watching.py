@@ -65,7 +65,7 @@ def test_a_provider_that_never_answers_is_left_at_the_deadline(silent: Silent):
 
 
 def test_a_provider_that_does_not_answer_in_time_is_asked_again(silent: Silent):
-    options = patient(lambda _: None, request_timeout=0.05)
+    options = patient(lambda _: None, request_timeout=0.5)
     assert silent.evaluate(prompt(), session=Session(), options=options).text == "in time"
 
 
@@ -167,7 +167,7 @@ def test_text_is_heard_in_the_thread_of_the_run():
 def test_an_answer_that_comes_too_late_is_not_recorded(tmp_path: Path, silent: Silent):
     path = tmp_path / "talk"
     adapter = RecordingAdapter(silent, path)
-    options = patient(lambda _: None, request_timeout=0.05)
+    options = patient(lambda _: None, request_timeout=0.5)
     adapter.evaluate(prompt(), session=Session(), options=options)
     kept = path.read_bytes()
     silent.let_go.set()

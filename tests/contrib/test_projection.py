@@ -247,7 +247,7 @@ def _paths(session: Session) -> list[str]:
 NAMES = st.sampled_from(["a", "b", "a/b", "a/c", "d/e/f", "d"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.sampled_from(["write", "delete", "move", "restore"]), NAMES, NAMES)))
 def test_it_always_lists_exactly_the_files_that_are_there(steps: list[tuple[str, str, str]]):
     bench = bench_on(InMemoryFilesystem())

@@ -12,8 +12,9 @@ import pytest
 from tests.filesystem.forks import KILLED, ends, in_a_child
 from tests.filesystem.trees_on_disk import State, clear, difference, lay_out, state_of
 from tests.safety.history import ONE, TWO, hidden_names
-from tests.safety.places import LONG, mounted, temporary
+from tests.safety.places import mounted, temporary
 from tests.safety.test_faults import nth_call_fails
+from tests.sizes import size
 from weakincentives.contrib.review import (
     ApplyInterruptedError,
     ConflictError,
@@ -25,7 +26,7 @@ from weakincentives.filesystem.faults import fault_hook
 from weakincentives.filesystem.paths import RESERVED_PREFIX
 
 NOBODY = 65534
-CHOSEN = 10_000 if LONG else 20
+CHOSEN = size(20, 10_000)
 
 
 class Stage:

@@ -26,6 +26,7 @@ from tests.filesystem.trees_on_disk import (
     without_specials,
 )
 from tests.safety.places import temporary
+from tests.sizes import size
 from weakincentives.contrib.review import ConflictError, Review, working_copy
 from weakincentives.contrib.review.merging import merged_content
 
@@ -159,7 +160,7 @@ def test_git_apply_makes_of_the_original_what_the_copy_is_but_for_what_was_named
 LINES = st.lists(st.sampled_from([b"a\n", b"b\n", b"c\n", b"d\n"]), max_size=6)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=size(150, 1_500))
 @given(st.data())
 def test_changes_that_keep_apart_are_merged_to_what_both_did(data: st.DataObject) -> None:
     fixed = [b"one\n", b"two\n", b"three\n"]

@@ -1,6 +1,6 @@
 """A person works in the original while changes are applied, rolled back, killed and recovered.
 
-`WINK_LONG=1` plays 2,000 rounds, or `WINK_ROUNDS` says how many; `WINK_SEED` begins elsewhere.
+`--long` plays 2,000 rounds, or `WINK_ROUNDS` says how many; `WINK_SEED` begins elsewhere.
 """
 
 import errno
@@ -16,13 +16,14 @@ import pytest
 
 from tests.contrib.person import NAMES, TOKEN, Person
 from tests.filesystem.forks import KILLED, ends, in_a_child
-from tests.safety.places import LONG, temporary
+from tests.safety.places import temporary
+from tests.sizes import size
 from weakincentives.contrib.review import Review, WorkingCopy, open_copy, working_copy
 from weakincentives.errors import WinkError
 from weakincentives.filesystem.faults import fault_hook
 from weakincentives.filesystem.paths import RESERVED_PREFIX
 
-ROUNDS = int(os.environ.get("WINK_ROUNDS", 2_000 if LONG else 40))
+ROUNDS = int(os.environ.get("WINK_ROUNDS", size(40, 2_000)))
 FIRST = int(os.environ.get("WINK_SEED", "0"))
 SIZES = [1, 1, 1, 8_000]
 APPLIED, REFUSED, FAILED = 0, 3, 4

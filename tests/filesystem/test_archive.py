@@ -12,9 +12,10 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.sizes import size
 from weakincentives.filesystem import (
     BaseFilesystem,
     HostFilesystem,
@@ -130,7 +131,7 @@ def grow(fs: BaseFilesystem, nodes: dict[str, Node]) -> None:
                 fs._store(path, content or b"", permissions=permissions)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=size(60, 600))
 @given(nodes=st.dictionaries(PATHS, NODES, max_size=12))
 def test_any_tree_comes_back_exactly(
     nodes: dict[str, Node], tmp_path_factory: pytest.TempPathFactory

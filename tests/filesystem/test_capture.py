@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.sizes import size
 from weakincentives.filesystem.rooted import RootedDirectory
 from weakincentives.filesystem.snapshots.capture import CapturedDirectory, capture
 from weakincentives.filesystem.store.objects import ObjectStore
@@ -95,7 +96,7 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
     made.directory.close()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=size(50, 500))
 @given(before=OPERATIONS, after=OPERATIONS, again=OPERATIONS)
 def test_looking_at_what_was_touched_finds_what_a_walk_finds(
     tmp_path_factory: pytest.TempPathFactory,

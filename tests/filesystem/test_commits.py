@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.filesystem.gitcommand import git, new_repository
+from tests.sizes import size
 from weakincentives.filesystem.store.commits import (
     commit_references,
     decode_commit,
@@ -31,7 +32,7 @@ def encoded(
 TEXTS = st.text(st.characters() | st.sampled_from('\n\r\0\x1b\u2028\u202e\udcff\\": '))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=size(100, 1_000))
 @given(
     tag=st.none() | TEXTS,
     root=TEXTS,
@@ -109,7 +110,7 @@ def test_other_commits_and_damaged_ones_are_refused(old: bytes, new: bytes) -> N
         decode_commit(REF, data.replace(old, new))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=size(100, 1_000))
 @given(data=st.binary(max_size=200), place=st.integers(0, 250))
 def test_no_bytes_break_the_reader(data: bytes, place: int) -> None:
     whole = encoded()

@@ -35,6 +35,9 @@ from weakincentives.filesystem.testing import (
     ThreadTests,
     TransferTests,
 )
+from weakincentives.filesystem.testing.names import NameTests, PathTests
+from weakincentives.filesystem.testing.removal import DeleteTests, DirectoryTests
+from weakincentives.filesystem.testing.writing import WriteLimitTests, WritingTests
 
 
 class Undo(
@@ -101,19 +104,41 @@ class TestHost(Everything, SpecialFileTests):
         os.mkfifo(Path(fs.root, path))
 
 
-class TestHostByLinks(TestHost):
-    """The same, with links that somebody else made."""
+class TestHostByLinks(LinkTests, SavepointTests, SnapshotDetailTests, ArchiveDetailTests):
+    """The suites that need links, with links that somebody else made."""
+
+    def make_filesystem(self, tmp_path: Path) -> HostFilesystem:
+        return new_host(tmp_path)
+
+    def make_limited(self, tmp_path: Path, limits: Limits) -> HostFilesystem:
+        return new_host(tmp_path, limits)
+
+    def make_read_only(self, filled: Filesystem) -> Filesystem:
+        return HostFilesystem(filled.root, read_only=True)
 
     def make_link(self, fs: BaseFilesystem, path: str, target: str) -> None:
         Path(fs.root, path).symlink_to(target)
 
 
-class TestHostStepByStep(TestHost):
-    """The same, on a kernel without `openat2`."""
+class TestHostStepByStep(
+    PathTests,
+    NameTests,
+    LinkTests,
+    SpecialFileTests,
+    WritingTests,
+    WriteLimitTests,
+    DeleteTests,
+    DirectoryTests,
+    TransferTests,
+):
+    """Paths, links and writes, on a kernel without `openat2`: nothing else opens anything."""
 
     def make_filesystem(self, tmp_path: Path) -> HostFilesystem:
         with mock.patch.object(rooted, "_kernel_has_openat2", return_value=False):
             return new_host(tmp_path)
+
+    def make_special(self, fs: BaseFilesystem, path: str) -> None:
+        os.mkfifo(Path(fs.root, path))
 
 
 class TestExclusiveHost(Undo):

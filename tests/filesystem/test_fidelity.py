@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests.filesystem.restore_trees import CANARY, STORE, WORKSPACE
-from tests.safety.places import LONG, ROOT, temporary
+from tests.safety.places import ROOT, temporary
+from tests.sizes import size
 from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem import HostFilesystem, HostMount
 from weakincentives.filesystem.store.repository import Repository
 
-TREES = 10_000 if LONG else 2_000
+TREES = size(400, 10_000)
 BATCHES = 4
 NOBODY = 65_534
 
@@ -218,7 +219,7 @@ def test_what_an_exclusive_instance_knows_is_what_there_is(directory: Path, seed
     ):
         changes = Changes(knowing, directory, choice)
         trees: set[str] = set()
-        for number in range(2_000 if LONG else 100):
+        for number in range(size(60, 2_000)):
             for _ in range(choice.randint(1, 4)):
                 changes.make()
             known = tree_of(knowing)

@@ -148,7 +148,8 @@ def light() -> Iterator[HostFilesystem]:
 
 # many more, and much odder ones, in test_fidelity.py; these are made small where they fail
 @settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=100,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 @given(before=TREES, after=TREES)
 def test_any_tree_becomes_any_other_and_back(

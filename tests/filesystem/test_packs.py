@@ -301,7 +301,7 @@ def test_a_damaged_delta_is_refused(delta: bytes) -> None:
         patched(b"abcdef", delta)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(base=st.binary(max_size=64), delta=st.binary(max_size=64), fits=st.booleans())
 def test_no_delta_breaks_anything(base: bytes, delta: bytes, fits: bool) -> None:
     if fits:

@@ -1,7 +1,6 @@
 """Two backends side by side: the same random operations, no divergence.
 
-WINK_PARITY_OPERATIONS sets how many operations are done in all (100,000 by default) and
-WINK_PARITY_SEED where the random numbers start. See docs/write-a-backend.md.
+A divergence names its seed; `run_parity` meets it again. See docs/write-a-backend.md.
 """
 
 import os
@@ -16,6 +15,7 @@ import pytest
 from hypothesis import Phase, settings
 
 from tests.filesystem.mutants import archiving, snapshotting
+from tests.sizes import size
 from weakincentives.filesystem import (
     FilesystemSnapshot,
     HostFilesystem,
@@ -34,14 +34,13 @@ from weakincentives.filesystem.testing import (
     run_parity,
 )
 
-OPERATIONS = int(os.environ.get("WINK_PARITY_OPERATIONS", "100000"))
-SEED = int(os.environ.get("WINK_PARITY_SEED", "0"))
+OPERATIONS = size(40_000, 1_000_000)
+SEED = 0
 SHARES = 4  # so that several processes can take part
 MACHINE = settings(
     max_examples=40,
     stateful_step_count=15,
     phases=(Phase.generate, Phase.shrink),
-    deadline=None,
     database=None,
     derandomize=True,
 )

@@ -8,6 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from wcmatch import glob as wcglob
 
+from tests.sizes import size
 from weakincentives.errors import WinkError
 from weakincentives.filesystem.paths import PathEscapeError
 from weakincentives.filesystem.patterns import (
@@ -82,7 +83,7 @@ def test_three_thousand_answers_are_those_of_wcmatch() -> None:
     assert 300 < sum(answers) < 2_700
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=size(300, 3_000))
 @given(globs, paths)
 @example("a/**", "a")
 @example("**", "a/b")
@@ -145,7 +146,7 @@ def test_a_class_that_runs_backwards_matches_nothing_and_its_opposite_everything
 # --- a directory at a time ---
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=size(300, 3_000))
 @given(globs, paths)
 def test_a_walk_and_the_whole_path_agree(pattern: str, path: str) -> None:
     glob = compile_glob(pattern)

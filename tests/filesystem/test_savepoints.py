@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from tests.filesystem.trees_on_disk import State, difference, state_of
 from tests.safety.places import temporary, temporary_names
+from tests.sizes import size
 from weakincentives.contrib.review.exact import ExactFilesystem
 from weakincentives.filesystem import (
     BaseFilesystem,
@@ -149,7 +150,7 @@ class Twins:
 
 
 @given(st.lists(STEPS, max_size=40))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=size(200, 2_000))
 def test_a_rollback_gives_exactly_the_state_before_and_both_backends_agree(
     steps: list[Step],
 ) -> None:

@@ -11,6 +11,7 @@ import re2
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from tests.sizes import size
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import search
 from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits, TimeLimitError, time_limit
@@ -87,7 +88,7 @@ def is_valid(pattern: str) -> bool:
     return True
 
 
-@settings(max_examples=1_500, deadline=None)
+@settings(max_examples=size(400, 5_000))
 @given(patterns, texts)
 @example(r"a\s+b", "a\nb\n")
 @example("[^x]", "\n\na")
@@ -108,7 +109,7 @@ def test_the_answers_are_those_of_a_search_line_by_line(pattern: str, text: str)
     assert answers(pattern, text.encode()) == reference(pattern, text.encode())
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=size(150, 2_000))
 @given(patterns, texts)
 def test_the_answers_do_not_depend_on_where_blocks_are_cut(pattern: str, text: str) -> None:
     assume(is_valid(pattern))

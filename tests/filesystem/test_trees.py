@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.filesystem.gitcommand import git, new_repository
+from tests.sizes import size
 from weakincentives.filesystem.store.objects import ObjectError, ObjectStore
 from weakincentives.filesystem.store.trees import (
     DIRECTORY,
@@ -140,7 +141,8 @@ def test_ordinary_names_are_stored_as_they_are(name: str) -> None:
 
 
 @settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=30,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 @given(found=st.sets(names, min_size=20, max_size=60))
 def test_git_accepts_any_names_together(repository: Path, found: set[str]) -> None:
@@ -153,7 +155,7 @@ def test_git_accepts_any_names_together(repository: Path, found: set[str]) -> No
     assert git(repository, "fsck", "--strict", "--no-dangling") == ""
 
 
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=size(300, 3_000))
 @given(name=names)
 def test_every_name_comes_back(name: str) -> None:
     raw = encode_name(name)
@@ -162,7 +164,7 @@ def test_every_name_comes_back(name: str) -> None:
     assert not {b"/", b"\0"} & {bytes([each]) for each in raw}
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=size(200, 2_000))
 @given(raw=st.binary(max_size=30) | st.text("%25EeG.git~1/\0").map(str.encode))
 def test_there_is_one_way_to_write_a_name(raw: bytes) -> None:
     try:
@@ -189,7 +191,7 @@ def test_names_in_another_form_are_refused(raw: bytes) -> None:
         decode_name(raw)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     found=st.dictionaries(names, st.sampled_from([FILE, EXECUTABLE, LINK, DIRECTORY]), max_size=20)
 )
@@ -258,7 +260,7 @@ def test_foreign_and_damaged_trees_are_refused(data: bytes) -> None:
         decode_tree(data)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=size(200, 2_000))
 @given(data=st.binary(max_size=80))
 def test_no_bytes_break_the_reader(data: bytes) -> None:
     try:

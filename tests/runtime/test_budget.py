@@ -4,7 +4,7 @@ from threading import Barrier
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from weakincentives.errors import WinkError
@@ -21,12 +21,10 @@ from weakincentives.runtime import (
 from weakincentives.serde import decode, encode
 
 # a busy machine is no fault of the code
-patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 USAGE = st.builds(TokenUsage, *[st.integers(0, 10**9)] * 3)
 
 
-@patient
 @given(st.lists(USAGE))
 def test_usage_adds_up(usages: list[TokenUsage]):
     tracker = BudgetTracker(Budget())

@@ -1,7 +1,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from weakincentives.errors import WinkError
@@ -14,7 +14,6 @@ from weakincentives.runtime import (
 )
 
 # a busy machine is no fault of the code
-patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 DAY = timedelta(days=1)
 
@@ -58,7 +57,6 @@ def test_a_deadline_is_over_at_its_very_moment(clock: ManualClock):
         deadline.check()
 
 
-@patient
 @given(st.timedeltas(-10 * DAY, 10 * DAY), st.floats(0, 9.99))
 def test_a_wall_clock_that_jumps_fires_nothing_and_grants_nothing(jump: timedelta, passed: float):
     clock = ManualClock()

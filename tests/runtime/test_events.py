@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from weakincentives.filesystem import FileWritten, InMemoryFilesystem
@@ -21,7 +21,6 @@ from weakincentives.runtime.events import (
 from weakincentives.serde import decode, encode
 
 # a busy machine is no fault of the code
-patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,6 @@ def test_a_base_class_stands_for_its_subclasses_and_object_for_everything(bus: I
     assert everything == [Base(), Derived(), Other(), "text"]
 
 
-@patient
 @given(st.permutations([object, Base, Derived, Base]))
 def test_handlers_are_told_in_the_order_of_their_subscription(types: list[type]):
     bus = InProcessEventBus()

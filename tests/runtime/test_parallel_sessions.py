@@ -1,6 +1,6 @@
 """Calls side by side on one session: each keeps or drops its own changes, as if one at a time.
 
-`WINK_LINEARIZABILITY_ROUNDS=10000` checks as many random rounds, and takes about a minute.
+`--long` checks 10,000 random rounds, and takes about a minute.
 """
 
 import os
@@ -31,6 +31,7 @@ from tests.runtime.linearizability import (
     run,
     total,
 )
+from tests.sizes import size
 from weakincentives.adapters import ToolCall, ToolExecutor
 from weakincentives.contrib.tools.following import FileFollower
 from weakincentives.contrib.tools.projection import VirtualFileSystem
@@ -45,7 +46,7 @@ from weakincentives.runtime.session import (
 )
 from weakincentives.runtime.transactions import transaction
 
-ROUNDS = int(os.environ.get("WINK_LINEARIZABILITY_ROUNDS", "150"))
+ROUNDS = int(os.environ.get("WINK_LINEARIZABILITY_ROUNDS", size(150, 10_000)))
 SEED = int(os.environ.get("WINK_LINEARIZABILITY_SEED", "0"))
 WAIT = 60.0
 

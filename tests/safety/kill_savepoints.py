@@ -21,8 +21,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.safety.places import LONG, temporary_names
+from tests.safety.places import temporary_names
 from tests.safety.savepoints import WORKS, Expected, Stage, check_works, laid_out
+from tests.sizes import size
 from weakincentives.filesystem import BaseFilesystem, InMemoryFilesystem
 from weakincentives.filesystem.faults import fault_hook
 from weakincentives.filesystem.testing.states import state_of as visible_state
@@ -94,7 +95,7 @@ def walk(name: str, base: Path) -> Summary:
     choice = random.Random(name)
     for index, point in enumerate(expected.points):
         early, late = choice.sample(range(4), 2), choice.sample(range(4, 30), 3)
-        for second in (None, *early, *late) if LONG else (None, (early, late)[index % 2][0]):
+        for second in (None, *size((early, late)[index % 2][:1], [*early, *late])):
             summary.note(
                 f"{point} {index}, {second}",
                 lambda index=index, second=second: die_twice(

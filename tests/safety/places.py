@@ -22,7 +22,6 @@ Fingerprint = dict[str, tuple[int, int, int, str]]
 
 ROOT = Path(__file__).parents[2]
 SECRET = "the-secret-that-must-not-leave"
-LONG = bool(os.environ.get("WINK_LONG"))
 
 
 @dataclass(frozen=True)

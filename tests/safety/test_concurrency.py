@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.safety.places import LONG, ROOT, temporary_names, visible
+from tests.safety.places import ROOT, temporary_names, visible
 from tests.safety.worker import content, is_whole, work
+from tests.sizes import size
 from weakincentives.filesystem import BaseFilesystem, HostFilesystem, InMemoryFilesystem, staging
 from weakincentives.filesystem.faults import fault_hook
 
-ROUNDS = 50_000 if LONG else 3_000
+ROUNDS = size(3_000, 50_000)
 THREADS = 8
 
 

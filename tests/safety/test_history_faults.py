@@ -12,14 +12,15 @@ import pytest
 
 from tests.filesystem.trees_on_disk import state_of
 from tests.safety.history import OPERATIONS, Stage, check, check_store, hidden_names
-from tests.safety.places import LONG, ROOT, mounted
+from tests.safety.places import ROOT, mounted
 from tests.safety.test_faults import CODES, nth_call_fails
+from tests.sizes import size
 from weakincentives.errors import SnapshotError, SnapshotRestoreError, WinkError
 from weakincentives.filesystem import HostFilesystem
 from weakincentives.filesystem.faults import fault_hook
 from weakincentives.filesystem.paths import RESERVED_PREFIX
 
-CHOSEN = 10_000 if LONG else 80
+CHOSEN = size(40, 10_000)
 
 
 def numbers(count: int) -> list[int]:

@@ -11,13 +11,14 @@ import pytest
 
 from tests.safety import kill_history, walk_history
 from tests.safety.history import OPERATIONS
-from tests.safety.places import LONG, ROOT
+from tests.safety.places import ROOT
 from tests.safety.test_faults import NAMED as POINTS_OF_CHANGES
+from tests.sizes import size
 from weakincentives.filesystem import faults
 from weakincentives.filesystem.archives.export import FAULT_POINTS
 
 EXPECTED = {"SnapshotError", "SnapshotRestoreError", "OSError", "KeyboardInterrupt"}
-ROUNDS = 1_000 if LONG else 200
+ROUNDS = size(60, 1_000)
 PACKAGE = Path(faults.__file__).parent
 SOURCES = [
     PACKAGE / "staging.py",

@@ -22,7 +22,8 @@ from typing import Any
 
 import pytest
 
-from tests.safety.places import LONG, ROOT
+from tests.safety.places import ROOT
+from tests.sizes import size
 from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.filesystem.archives.archivefs import ArchiveFilesystem
 from weakincentives.filesystem.archives.export import export_archive
@@ -30,7 +31,7 @@ from weakincentives.filesystem.archives.format import ArchiveError
 
 SECONDS = 5
 MEMORY = 300 << 20
-MUTATIONS = 50_000 if LONG else 2_000
+MUTATIONS = size(1_000, 50_000)
 
 
 @dataclass(frozen=True)
@@ -542,6 +543,7 @@ def test_git_and_python_files_are_only_data(light_directory: Path) -> None:
 _MEASURE = """
 import sys
 from tests.safety.measured import peak
+from tests.sizes import size
 from weakincentives.filesystem.archives.archivefs import ArchiveFilesystem
 try:
     ArchiveFilesystem(sys.argv[1])

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.safety.kill_loop import SCENARIOS
-from tests.safety.places import LONG, ROOT
+from tests.safety.places import ROOT
+from tests.sizes import size
 
-ROUNDS = dict.fromkeys(SCENARIOS, 1_000) if LONG else dict.fromkeys(SCENARIOS, 60)
-if not LONG:
-    ROUNDS |= {"write": 200, "append": 200}
+ROUNDS = dict.fromkeys(SCENARIOS, size(30, 1_000)) | dict.fromkeys(
+    ("write", "append"), size(80, 1_000)
+)
 
 # where most of the time goes into hidden names, so that some kills hit one
 IN_THE_MIDDLE = {"write", "append", "create", "tree"}

@@ -17,12 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.safety.places import LONG, ROOT, SECRET, Opener, Place, opened
+from tests.safety.places import ROOT, SECRET, Opener, Place, opened
 from tests.safety.swapper import PAIRS
+from tests.sizes import size
 from weakincentives.filesystem import BaseFilesystem, HostFilesystem, HostMount, InMemoryFilesystem
 
-SECONDS = 60.0 if LONG else 10.0
-ENOUGH = 100_000 if LONG else 2_000
+SECONDS = size(4.0, 60.0)
+ENOUGH = size(500, 100_000)
 
 # what may happen to those who lose a race; anything else is a defect
 DOCUMENTED = (
@@ -192,7 +193,7 @@ def test_a_mount_takes_nothing_from_outside_while_links_are_swapped(
     place: Place, follow: bool
 ) -> None:
     lay_out(place)
-    end = time.monotonic() + (10.0 if LONG else 1.0)
+    end = time.monotonic() + size(1.0, 10.0)
     outcomes: Counter[str] = Counter()
     with swapping(place.workspace) as swaps:
         while time.monotonic() < end:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.safety.places import LONG, ROOT
+from tests.safety.places import ROOT
 from tests.safety.savepoints import WORKS
+from tests.sizes import size
 
-ROUNDS = 2_000 if LONG else 200
+ROUNDS = size(80, 2_000)
 
 
 def run(*arguments: str | int | Path) -> Any:

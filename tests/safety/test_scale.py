@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.safety.places import LONG, Opener, opened
+from tests.safety.places import Opener, opened
+from tests.sizes import size
 from weakincentives.filesystem import (
     BaseFilesystem,
     HostFilesystem,
@@ -19,7 +20,7 @@ from weakincentives.filesystem import (
 )
 
 WIDE = 300_000
-DEEP = {"openat2": 3_000, "steps": 3_000 if LONG else 400}
+DEEP = {"openat2": 3_000, "steps": size(400, 3_000)}
 
 # a name of this machine whose maker is long gone: no process has such a number
 LEFT = f".wink-tmp-{Path('/proc/self/ns/pid').stat().st_ino:x}-999999999-1-0"

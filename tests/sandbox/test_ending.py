@@ -1,6 +1,7 @@
 """However a command ends, nothing that it has started is left."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,9 @@ from scripts.steps import ROOT
 from tests.sandbox.process_trees import BOMB, FLEEING, NESTED, Mark, TimeIsUpWith
 from weakincentives.sandbox import LocalSandbox, SandboxUnavailableError, running, supervisor
 
+PATIENCE = 60.0
+"""Seconds for what happens at once, unless the machine is busy; nobody waits for all of them."""
+
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux hands orphans to whom one wants"
 )
@@ -28,11 +32,42 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.fixture(autouse=True)
+def force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the kernel a minute to end what was killed: the machine may be busy."""
+    monkeypatch.setattr(supervisor, "FORCE", PATIENCE)
+    use_supervisor_with(tmp_path, monkeypatch, FORCE=PATIENCE)
+
+
 @pytest.fixture
 def sandbox(root: Path) -> Iterator[LocalSandbox]:
-    """Its commands run out of time as soon as they make a file called `ready`."""
+    """Its commands run out of time as soon as they make a file called `ready`.
+
+    The grace is short because most of them do not end when asked, and so use all of it up.
+    """
     with LocalSandbox(root, grace=0.1, clock=TimeIsUpWith(root / "ready")) as made:
         yield made
+
+
+@pytest.fixture
+def patient_sandbox(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[LocalSandbox]:
+    """The same, for commands that end by themselves: they have all the time that they need."""
+    use_supervisor_with(tmp_path, monkeypatch, FORCE=PATIENCE, LINGER=PATIENCE)
+    with LocalSandbox(root, grace=PATIENCE, clock=TimeIsUpWith(root / "ready")) as made:
+        yield made
+
+
+def use_supervisor_with(folder: Path, monkeypatch: pytest.MonkeyPatch, **constants: float) -> None:
+    """Start supervisors, which are programs of their own, with other constants."""
+    source = Path(supervisor.__file__).read_text()
+    for name, value in constants.items():
+        source, replaced = re.subn(rf"^{name} = .*$", f"{name} = {value}", source, flags=re.M)
+        assert replaced == 1
+    script = folder / "supervisor.py"
+    script.write_text(source)
+    monkeypatch.setattr(running, "_SCRIPT", str(script))
 
 
 @pytest.fixture
@@ -53,10 +88,10 @@ def test_a_command_that_runs_out_of_time_is_ended_with_all_that_it_started(
 
 
 def test_a_command_that_ends_when_asked_has_still_run_out_of_time(
-    sandbox: LocalSandbox, mark: Mark
+    patient_sandbox: LocalSandbox, mark: Mark
 ):
     script = "trap 'echo bye; exit 0' TERM; : > ready; echo; sleep {mark} & wait"
-    done = sandbox.exec(mark.script(script))
+    done = patient_sandbox.exec(mark.script(script))
     assert (done.timed_out, done.exit_code, done.signal) == (True, 124, None)
     assert done.stdout.endswith("bye\n")
 
@@ -67,10 +102,10 @@ def test_what_a_command_leaves_running_ends_with_it(sandbox: LocalSandbox, mark:
     assert done.stdout == "started\n"
 
 
-def test_what_is_about_to_end_by_itself_is_waited_for(sandbox: LocalSandbox):
-    done = sandbox.exec(["sh", "-c", "(echo late; : > late) & exit"])
+def test_what_is_about_to_end_by_itself_is_waited_for(patient_sandbox: LocalSandbox):
+    done = patient_sandbox.exec(["sh", "-c", "(echo late; : > late) & exit"])
     assert (done.stdout, done.stopped_processes) == ("late\n", 0)
-    assert sandbox.filesystem.exists("late")
+    assert patient_sandbox.filesystem.exists("late")
 
 
 def test_processes_that_multiply_are_all_ended(sandbox: LocalSandbox, mark: Mark):

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.contrib.dialects.replaying import Replay, changed, tree, tree_hash
@@ -149,7 +149,7 @@ def scripts(draw: st.DrawFn) -> list[Any]:
     return made
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=25)
 @given(script=scripts())
 def test_any_script_leaves_the_same_files_in_every_dialect(script: list[Any]):
     trees = {}

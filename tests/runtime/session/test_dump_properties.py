@@ -29,8 +29,7 @@ from weakincentives.runtime import ToolInvoked
 from weakincentives.runtime.session import Session, dump_session_tree, load_dump, load_session
 
 # a busy machine is no fault of the code
-patient = settings(
-    deadline=None,
+shared_fixture = settings(
     max_examples=60,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
@@ -95,7 +94,7 @@ def dumped(session: Session, target: Path, filesystem: BaseFilesystem | None = N
     return path
 
 
-@patient
+@shared_fixture
 @given(trees())
 def test_a_tree_of_sessions_gives_the_same_bytes_again(tmp_path: Path, session: Session):
     path = dumped(session, tmp_path)

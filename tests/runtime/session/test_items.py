@@ -3,13 +3,12 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weakincentives.runtime.session.items import Items, items_of
 
 # a busy machine is no fault of the code
-patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 ME, OTHER = "me", "other"
 
@@ -45,7 +44,7 @@ STEPS = st.lists(
 )
 
 
-@settings(patient, max_examples=300)
+@settings(max_examples=300)
 @given(STEPS)
 def test_every_version_keeps_its_items_whatever_is_made_from_it(
     steps: list[tuple[str, int, int, str]],

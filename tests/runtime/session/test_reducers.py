@@ -2,7 +2,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from weakincentives.runtime.session import (
@@ -15,7 +15,6 @@ from weakincentives.runtime.session import (
 )
 
 # a busy machine is no fault of the code
-patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,6 @@ MODELS = [
 
 
 @pytest.mark.parametrize(("reducer", "model"), MODELS, ids=lambda each: repr(each)[:20])
-@patient
 @given(notes=NOTES)
 def test_a_reducer_in_a_session_is_the_reducer_called_by_hand(reducer, model, notes):
     session = Session()
@@ -68,7 +66,6 @@ def test_a_reducer_in_a_session_is_the_reducer_called_by_hand(reducer, model, no
     assert by_hand == model(notes)
 
 
-@patient
 @given(notes=NOTES, more=NOTES)
 def test_keys_are_found_after_a_restore_too(notes: list[Note], more: list[Note]):
     session = Session()

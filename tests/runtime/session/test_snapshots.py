@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from weakincentives.errors import WinkError
@@ -23,7 +23,6 @@ from weakincentives.runtime.session import (
 from weakincentives.serde import SerdeError
 
 # a busy machine is no fault of the code
-patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 HERE = __name__
 
@@ -69,7 +68,6 @@ def document(snapshot: Snapshot) -> dict[str, Any]:
     return json.loads(snapshot.to_json())
 
 
-@patient
 @given(STEPS, st.lists(PLANS, max_size=3), st.none() | TEXT)
 def test_a_snapshot_comes_back_from_json_unchanged(
     steps: list[Step], plans: list[Plan], tag: str | None
@@ -293,7 +291,6 @@ def test_a_slice_cannot_appear_twice(snapshot: Snapshot):
         Snapshot.from_json(json.dumps(data), TYPES)
 
 
-@patient
 @given(st.data())
 def test_any_damage_is_an_error_of_ours_or_another_snapshot(data: st.DataObject):
     session = Session(clock=ManualClock())
@@ -308,7 +305,6 @@ def test_any_damage_is_an_error_of_ours_or_another_snapshot(data: st.DataObject)
         assert str(error)
 
 
-@patient
 @given(st.integers(0, 10_000))
 def test_a_snapshot_that_was_cut_off_is_refused(length: int):
     session = Session(clock=ManualClock())
