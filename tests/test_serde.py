@@ -123,7 +123,6 @@ def test_builtins_convert_back(value: Everything):
 HALVES = st.text(st.sampled_from('a"\\u\ud800\udbff\udc00\udfff\U0001f600'), max_size=6)
 
 
-@patient
 @given(st.recursive(HALVES, lambda inner: st.lists(inner) | st.dictionaries(HALVES, inner)))
 def test_halves_of_characters_are_read_back_wherever_they_stand(value: object):
     data = encode(value)

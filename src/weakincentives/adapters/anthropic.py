@@ -19,11 +19,11 @@ try:
         APITimeoutError,
         DefaultHttpxClient,
     )
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
         "Models of anthropic need an extra: pip install 'weakincentives[anthropic]'",
-        name=error.name,
-    ) from error
+        name=_error.name,
+    ) from _error
 
 from weakincentives.adapters import wire
 from weakincentives.adapters.conversation import Completion, CompletionRequest

@@ -56,9 +56,9 @@ class ChatAnswer:
 
     def __init__(self) -> None:
         """Begin with nothing."""
-        self.has_choice = False
+        self.has_choice: bool = False
         """Whether there is an answer at all."""
-        self.has_ended = False
+        self.has_ended: bool = False
         """Whether the server said that this is all."""
         self._text: list[str] = []
         self._refusal: list[str] = []

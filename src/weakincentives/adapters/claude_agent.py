@@ -18,11 +18,11 @@ from uuid import uuid4
 try:
     from claude_agent_sdk import ClaudeAgentOptions
     from claude_agent_sdk.types import SystemPromptFile
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
         "Models of claude-agent need an extra: pip install 'weakincentives[claude-agent-sdk]'",
-        name=error.name,
-    ) from error
+        name=_error.name,
+    ) from _error
 
 from weakincentives.adapters.bounds import Bounds
 from weakincentives.adapters.claude_native import READING, WRITING

@@ -85,9 +85,9 @@ class Steps:
     def __init__(self) -> None:
         """Begin with nothing."""
         self.messages: list[Message] = []
-        self.usage = TokenUsage()
-        self.count = 0
-        self.last = Completion(stop_reason="other")
+        self.usage: TokenUsage = TokenUsage()
+        self.count: int = 0
+        self.last: Completion = Completion(stop_reason="other")
         self.outcomes: dict[str, ToolOutcome] = {}
         """What calls came to, by their ids."""
         self._step: _Step | None = None

@@ -39,10 +39,10 @@ os.environ.setdefault("LITELLM_MODE", "PRODUCTION")
 try:
     import litellm  # pyright: ignore[reportMissingImports] # its environment is another
     import openai  # its errors are those of LiteLLM
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
-        "Models of litellm need an extra: pip install 'weakincentives[litellm]'", name=error.name
-    ) from error
+        "Models of litellm need an extra: pip install 'weakincentives[litellm]'", name=_error.name
+    ) from _error
 
 __all__ = ["LiteLLMAdapter"]
 

@@ -89,9 +89,9 @@ class MessageAnswer:
 
     def __init__(self) -> None:
         """Begin with nothing."""
-        self.has_content = False
+        self.has_content: bool = False
         """Whether there is an answer at all."""
-        self.has_ended = False
+        self.has_ended: bool = False
         """Whether the server said that this is all."""
         self._blocks: list[_Block] = []
         self._by_index: dict[str, _Block] = {}

@@ -21,8 +21,8 @@ try:
     )
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        "Models of openai need an extra: pip install 'weakincentives[openai]'", name=error.name
-    ) from error
+        "Models of openai need an extra: pip install 'weakincentives[openai]'", name=_error.name
+    ) from _error
 
 from weakincentives.adapters import wire
 from weakincentives.adapters.chat_answer import ChatAnswer

@@ -45,9 +45,9 @@ class RecordingAdapter(ProviderAdapter):
         self._path = Path(path)
         if not overwrite and self._path.exists():
             raise FileExistsError(f"There is a file already, overwrite=True replaces it: {path!r}")
-        self.name = inner.name
-        self.model = inner.model
-        self.native_output = inner.native_output
+        self.name: str = inner.name
+        self.model: str = inner.model
+        self.native_output: bool = inner.native_output
         self._conversation = Conversation()
         self._data = b""
         self._lock = Lock()

@@ -22,10 +22,10 @@ class FileNode:
 
     def __init__(self, data: bytes, permissions: int, created: int, modified: int) -> None:
         """Hold `data`."""
-        self.data = data
-        self.permissions = permissions
-        self.created = created
-        self.modified = modified
+        self.data: bytes = data
+        self.permissions: int = permissions
+        self.created: int = created
+        self.modified: int = modified
         self.digest: str | None = None
         self.index: LineIndex | None = None
 
@@ -61,8 +61,8 @@ class LinkNode:
 
     def __init__(self, target: str, created: int) -> None:
         """Point to `target`."""
-        self.target = target
-        self.created = created
+        self.target: str = target
+        self.created: int = created
 
     def stat(self, path: str) -> FileStat:
         """Return the metadata, as of `path`."""
@@ -81,13 +81,13 @@ class DirectoryNode:
 
     def __init__(self, children: "LayeredDict[Node]", edition: int, now: int) -> None:
         """Hold `children`, whose sizes are not counted yet."""
-        self.children = children
-        self.edition = edition
-        self.permissions = 0o755
-        self.created = now
-        self.modified = now
-        self.size = 0
-        self.count = 1
+        self.children: LayeredDict[Node] = children
+        self.edition: int = edition
+        self.permissions: int = 0o755
+        self.created: int = now
+        self.modified: int = now
+        self.size: int = 0
+        self.count: int = 1
 
     def copied(self, edition: int) -> "DirectoryNode":
         """Return a copy that `edition` may change."""

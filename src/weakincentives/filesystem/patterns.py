@@ -64,7 +64,7 @@ class Glob:
 
     def __init__(self, alternatives: Sequence[Sequence[str]], directories_only: bool) -> None:
         """Lay the segments of all alternatives out as positions."""
-        self.directories_only = directories_only
+        self.directories_only: bool = directories_only
         self._segments: list[Predicate | None] = []  # None stands for `**`
         self._ends: set[int] = set()
         self._accepting: dict[State, Predicate] = {}

@@ -52,7 +52,7 @@ class WriteLock:
 
     def __init__(self, *, patience: float = _PATIENCE) -> None:
         """Wait no longer than `patience` seconds for the savepoint of another thread."""
-        self.reading = RLock()
+        self.reading: RLock = RLock()
         self.open: list[Savepoint] = []
         self._turn = RLock()
         self._patience = patience

@@ -10,11 +10,11 @@ from weakincentives.serde import encode
 try:
     from opentelemetry import trace
     from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
         "Spans by OpenTelemetry need an extra: pip install 'weakincentives[otel]'",
-        name=error.name,
-    ) from error
+        name=_error.name,
+    ) from _error
 
 __all__ = ["OpenTelemetryTracing"]
 

@@ -3,6 +3,7 @@
 import os
 import tempfile
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +16,9 @@ class Home:
     def __init__(self) -> None:
         """Make it; it is removed by `remove`, or when nobody uses it any more."""
         self._place = Path(tempfile.mkdtemp(prefix="wink-sandbox-"))
-        self.remove = weakref.finalize(self, _remove, self._place, os.getpid())
+        self.remove: Callable[[], object] = weakref.finalize(
+            self, _remove, self._place, os.getpid()
+        )
         for name in ("home", "tmp"):
             (self._place / name).mkdir(mode=0o700)
 

@@ -35,7 +35,8 @@ class Running:
             OSError: No process could be made.
         """
         self._control = _Control()
-        self.out, self.err = Reader(max_output), Reader(max_output)
+        self.out: Reader = Reader(max_output)
+        self.err: Reader = Reader(max_output)
         self._stdin = Writer(command.stdin) if command.stdin else None
         self._process: subprocess.Popen[bytes] | None = None
         self._grace = command.grace
@@ -128,11 +129,12 @@ class Told:
     def __init__(self) -> None:
         """Begin with nothing."""
         self.leader: int | None = None
-        self.fault = 0
+        self.fault: int = 0
         self.status: int | None = None
-        self.left_running = 0
-        self.is_done = False
-        self.started = self.ended = time.monotonic()
+        self.left_running: int = 0
+        self.is_done: bool = False
+        self.started: float = time.monotonic()
+        self.ended: float = self.started
 
     def take(self, word: str, value: int) -> None:
         """Take in a message."""

@@ -2,9 +2,11 @@
 
 import os
 import select
+from collections.abc import Callable
 from typing import Protocol
 
 from weakincentives.sandbox.capture import Capture
+from weakincentives.sandbox.results import Output
 
 _CHUNK = 64 * 1024
 _MAX_DRAINED = 2 * 1024 * 1024  # more than a pipe holds
@@ -31,7 +33,7 @@ class Stream(Protocol):
 class Pipe:
     """A pipe: one end is served here, the other is for a process."""
 
-    events = select.POLLIN
+    events: int = select.POLLIN
 
     def __init__(self, *, writes: bool = False) -> None:
         """Make it; `writes` says which end is ours."""
@@ -47,7 +49,7 @@ class Pipe:
         """Close the end that a process has by now."""
         if self.theirs >= 0:
             os.close(self.theirs)
-            self.theirs = -1
+            self.theirs: int = -1
 
     def close(self) -> None:
         """Close both ends; twice is harmless."""
@@ -64,7 +66,7 @@ class Reader(Pipe):
         """Keep up to `limit` bytes of it."""
         super().__init__()
         self._capture = Capture(limit)
-        self.output = self._capture.output
+        self.output: Callable[[], Output] = self._capture.output
 
     def serve(self) -> bool:
         """Read what is there; return False at the end."""
@@ -90,7 +92,7 @@ class Reader(Pipe):
 class Writer(Pipe):
     """What a process is given to read."""
 
-    events = select.POLLOUT
+    events: int = select.POLLOUT
 
     def __init__(self, data: bytes) -> None:
         """Write `data` as it is asked for, then end."""

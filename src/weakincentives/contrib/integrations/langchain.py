@@ -9,11 +9,11 @@ from weakincentives.prompt import Tool
 
 try:
     from langchain_core.tools import StructuredTool, ToolException
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
         "Tools for LangChain need an extra: pip install 'weakincentives[langchain]'",
-        name=error.name,
-    ) from error
+        name=_error.name,
+    ) from _error
 
 __all__ = ["langchain_tools"]
 

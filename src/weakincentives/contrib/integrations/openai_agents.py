@@ -10,11 +10,11 @@ from weakincentives.prompt import Tool
 try:
     from agents import FunctionTool, ToolOutputImage, ToolOutputText
     from agents.tool_context import ToolContext
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
         "Tools for OpenAI Agents need an extra: pip install 'weakincentives[openai-agents]'",
-        name=error.name,
-    ) from error
+        name=_error.name,
+    ) from _error
 
 __all__ = ["openai_agents_tools"]
 

@@ -11,11 +11,11 @@ try:
     from pydantic_ai import AbstractToolset, BinaryContent, RunContext, ToolFailed
     from pydantic_ai.tools import AgentDepsT, ToolDefinition
     from pydantic_ai.toolsets import ToolsetTool
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
         "Tools for Pydantic AI need an extra: pip install 'weakincentives[pydantic-ai]'",
-        name=error.name,
-    ) from error
+        name=_error.name,
+    ) from _error
 
 __all__ = ["WorkspaceToolset"]
 

@@ -54,8 +54,8 @@ class Toolbox:
         Raises:
             PromptError: Two tools have one name.
         """
-        self.tools = tuple(tools)
-        self.session = Session() if session is None else session
+        self.tools: tuple[Tool[Any, Any], ...] = tuple(tools)
+        self.session: Session = Session() if session is None else session
         self.filesystem = filesystem
         self._executor = ToolExecutor(
             self.tools,

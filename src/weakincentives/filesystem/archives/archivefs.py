@@ -12,6 +12,7 @@ from weakincentives.filesystem.archives.format import (
     DEFAULT_ARCHIVE_LIMITS,
     ArchiveError,
     ArchiveLimits,
+    ArchiveManifest,
 )
 from weakincentives.filesystem.archives.state import read_archive
 from weakincentives.filesystem.archives.telling import about
@@ -56,7 +57,7 @@ class ArchiveFilesystem(ReadableFilesystem):
         self._path = Path(path)
         with about(self._path):
             state = read_archive(self._path, archive_limits)
-        self.manifest = state.manifest
+        self.manifest: ArchiveManifest = state.manifest
         self._root_node = state.root
         self._last = ("", state.root)  # where something was looked up last
         self._descriptor = state.descriptor

@@ -39,10 +39,10 @@ class Entry:
 
     def __init__(self, escaped: str, found: FileStat, is_parent: bool) -> None:
         """Describe what was found; `is_parent` says that something is below it."""
-        self.escaped = escaped
-        self.found = found
-        self.is_parent = is_parent
-        self.permissions = found.permissions & 0o777
+        self.escaped: str = escaped
+        self.found: FileStat = found
+        self.is_parent: bool = is_parent
+        self.permissions: int = found.permissions & 0o777
         self.digest: str | None = None
         self.known: Copy | None = None
         self.data: bytes | None = None
@@ -62,7 +62,7 @@ class Gathering:
         self._state = fs._stable()  # pyright: ignore[reportPrivateUsage] # a state is read by its primitives
         self._lookup = self._state._lookup  # pyright: ignore[reportPrivateUsage] # the same
         self._open = self._state._open  # pyright: ignore[reportPrivateUsage] # the same
-        self.is_frozen = self._state is not fs
+        self.is_frozen: bool = self._state is not fs
         self._earlier = earlier
         self._codec = codec
 

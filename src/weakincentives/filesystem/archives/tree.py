@@ -34,10 +34,10 @@ class ArchivedFile:
 
     def __init__(self, member: ZipMember, permissions: int, sha256: str = "") -> None:
         """Describe a file; no `sha256` means that the archive does not tell."""
-        self.member = member
-        self.permissions = permissions
-        self.sha256 = sha256
-        self.start = -1
+        self.member: ZipMember = member
+        self.permissions: int = permissions
+        self.sha256: str = sha256
+        self.start: int = -1
         self.data: bytes | None = None
 
 
@@ -48,7 +48,7 @@ class ArchivedLink:
 
     def __init__(self, target: str) -> None:
         """Point to `target`."""
-        self.target = target
+        self.target: str = target
 
 
 class ArchivedFolder:
@@ -59,7 +59,7 @@ class ArchivedFolder:
     def __init__(self, permissions: int = 0o755) -> None:
         """Start empty."""
         self.children: dict[str, ArchivedNode] = {}
-        self.permissions = permissions
+        self.permissions: int = permissions
 
 
 ArchivedNode: TypeAlias = ArchivedFile | ArchivedLink | ArchivedFolder
@@ -71,7 +71,7 @@ class ArchiveTree:
     def __init__(self, limits: ArchiveLimits) -> None:
         """Start with an empty root."""
         self._limits = limits
-        self.root = ArchivedFolder()
+        self.root: ArchivedFolder = ArchivedFolder()
         self.files: dict[str, ArchivedFile] = {}
         """The files by the names of their entries."""
         self._entries = 0

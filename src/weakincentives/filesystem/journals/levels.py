@@ -42,7 +42,7 @@ class Level:
         self._journal = journal
         self._covered: set[str] = set()
         self._brought: set[str] = set()  # what was moved there from elsewhere; there are few
-        self.start = start
+        self.start: int = start
 
     @property
     def changed(self) -> bool:

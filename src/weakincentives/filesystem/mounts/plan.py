@@ -62,10 +62,10 @@ class MountPlan:
         self.files: list[MountedFile] = []
         self.directories: list[str] = []
         self.skipped: list[SkippedEntry] = []
-        self.filtered_count = 0
+        self.filtered_count: int = 0
         start = roots.find(mount.host_path, follow=mount.follow_symlinks)
-        self.mount_path = mount_target(mount, start.asked)
-        self.host_path = str(start.root.path / start.path)
+        self.mount_path: str = mount_target(mount, start.asked)
+        self.host_path: str = str(start.root.path / start.path)
         self._collect(_Place(start.root, start.path, "", self.mount_path, ()))
         self.files.sort(key=attrgetter("path"))
         self.directories.sort()

@@ -28,9 +28,9 @@ class Root:
 
     def __init__(self, path: Path) -> None:
         """Open it; a link to it is resolved once, now."""
-        self.path = Path(os.path.realpath(path))
+        self.path: Path = Path(os.path.realpath(path))
         self._given = Path(os.path.abspath(path))  # noqa: PTH100 # the spelling, links kept
-        self.directory = RootedDirectory(path, cross_mounts=True)
+        self.directory: RootedDirectory = RootedDirectory(path, cross_mounts=True)
 
     def relative(self, host_path: str) -> str | None:
         """Return the path below this root, or None if it leads elsewhere."""

@@ -111,13 +111,15 @@ class CapturedDirectory:
         specials: frozenset[str],
     ) -> None:
         """Hold the `children` in git's order; the entry ends with the id of their tree."""
-        self.entry = entry
-        self.children = children
-        self.permissions = permissions
-        self.here = specials
-        self.noted = [(name, child) for name, child in children.items() if child.is_noted]
-        self.is_noted = bool(self.noted or specials or permissions != _PLAIN_DIRECTORY)
-        self.notes = _notes(self) if self.noted or specials else b""
+        self.entry: bytes = entry
+        self.children: dict[str, Captured] = children
+        self.permissions: int = permissions
+        self.here: frozenset[str] = specials
+        self.noted: list[tuple[str, Captured]] = [
+            (name, child) for name, child in children.items() if child.is_noted
+        ]
+        self.is_noted: bool = bool(self.noted or specials or permissions != _PLAIN_DIRECTORY)
+        self.notes: bytes = _notes(self) if self.noted or specials else b""
         self._modes: dict[str, int] | None = None
         self._specials: tuple[str, ...] | None = None
 

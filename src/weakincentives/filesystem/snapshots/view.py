@@ -81,8 +81,8 @@ class SnapshotFilesystem(ReadableFilesystem):
         self._lines = _Lines()
         try:
             top = self.tree(tree)
-            self.files = top[FILES].id
-            self.manifest = Manifest.decode(self._objects.read(top[MANIFEST].id)[1])
+            self.files: str = top[FILES].id
+            self.manifest: Manifest = Manifest.decode(self._objects.read(top[MANIFEST].id)[1])
             self._specials = frozenset(self.manifest.specials)
         except (KeyError, ValueError, msgspec.ValidationError) as error:
             raise SnapshotRestoreError(

@@ -84,7 +84,7 @@ class GitDirectory:
         """
         self.path = path
         self._root = root
-        self.marker = self._ensured()
+        self.marker: Marker = self._ensured()
 
     @contextmanager
     def lock(self) -> Generator[None, None, None]:

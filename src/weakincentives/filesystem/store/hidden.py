@@ -23,7 +23,7 @@ class HiddenFile:
         self._path = directory / temporary_name()
         self._is_named = False
         with _told(directory):
-            self.descriptor = os.open(self._path, _NEW_FILE, 0o600)
+            self.descriptor: int = os.open(self._path, _NEW_FILE, 0o600)
             try:
                 write_all(self.descriptor, data)
             except BaseException:

@@ -73,7 +73,8 @@ class Pack:
         """
         self._descriptor, found = _opened(index.with_suffix(".pack"))
         weakref.finalize(self, os.close, self._descriptor)
-        self.size_bytes, self.inode = found.st_size, found.st_ino
+        self.size_bytes: int = found.st_size
+        self.inode: int = found.st_ino
         self._written = found.st_mtime_ns
         data, indexed = _index_data(index, self.size_bytes)
         self._fanout: tuple[int, ...] = struct.unpack(">256I", data[8:_IDS_AT])
@@ -90,7 +91,7 @@ class Pack:
             raise PackError(f"Pack does not belong to its index: {index.name!r}")
         if checksum != data[-2 * _DIGEST : -_DIGEST]:
             raise PackError(f"Pack does not belong to its index: {index.name!r}")
-        self.is_suspect = self._written > indexed and not self._is_whole(checksum)
+        self.is_suspect: bool = self._written > indexed and not self._is_whole(checksum)
 
     def __len__(self) -> int:
         """How many objects there are."""

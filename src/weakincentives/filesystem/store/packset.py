@@ -33,7 +33,7 @@ class PackSet:
         self.trusted: tuple[Pack, ...] = ()
         self.damaged: dict[str, PackError] = {}
         """Those that cannot be opened, and why."""
-        self.losses = 0
+        self.losses: int = 0
         """How often objects were found to be gone, or damaged, that had been here."""
 
     def knows(self, key: bytes) -> bool:

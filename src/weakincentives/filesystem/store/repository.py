@@ -64,7 +64,7 @@ class Repository:
         self._mutex = threading.RLock()
         self._depth = 0
         self._last = "", 0  # the snapshot that we have made last, and its number
-        self.objects = ObjectStore(directory.path / "objects", durable=durable)
+        self.objects: ObjectStore = ObjectStore(directory.path / "objects", durable=durable)
 
     @classmethod
     def create(cls, git_dir: Path, *, root: Path, durable: bool = True) -> Self:

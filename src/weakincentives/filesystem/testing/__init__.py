@@ -7,11 +7,11 @@ filesystem, and mix in what it can do.
 try:
     import hypothesis as hypothesis
     import pytest as pytest
-except ImportError as error:
+except ImportError as _error:
     raise ImportError(
-        f"weakincentives.filesystem.testing needs {error.name}:"
+        f"weakincentives.filesystem.testing needs {_error.name}:"
         " pip install 'weakincentives[testing]'"
-    ) from error
+    ) from _error
 else:
     # before the suites are imported, or their failures print no values
     pytest.register_assert_rewrite(

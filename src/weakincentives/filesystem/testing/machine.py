@@ -47,7 +47,7 @@ class DivergenceError(AssertionError):
 
     def __init__(self, fact: str, operations: Sequence[Operation], answers: str = "") -> None:
         """Tell the fact, the last of the operations that led to it, and both answers."""
-        self.operations = tuple(operations)
+        self.operations: tuple[Operation, ...] = tuple(operations)
         last = "".join(f"\n  {each}" for each in operations[-_SHOWN:])
         super().__init__(
             f"{fact} after {len(operations)} operations, the last of them{last}{answers}"
@@ -65,7 +65,7 @@ class Pair:
         self._history: list[Operation] = []
         self._stack = ExitStack()
         self.known: deque[str] = deque(maxlen=_KNOWN)
-        self.without = missing_operations(model) | missing_operations(subject)
+        self.without: frozenset[str] = missing_operations(model) | missing_operations(subject)
         if all(isinstance(side, ObservableFilesystem) for side in (model, subject)):
             for side in self._sides:
                 side.listen()
@@ -132,7 +132,7 @@ class FilesystemMachine(RuleBasedStateMachine):
     def __init__(self, subject: Factory, model: Factory = InMemoryFilesystem) -> None:
         """Compare what `subject` makes with what `model` makes."""
         super().__init__()
-        self.pair = Pair(model(), subject())
+        self.pair: Pair = Pair(model(), subject())
 
     @rule(operation=st.runner().flatmap(_operations))
     def perform(self, operation: Operation) -> None:

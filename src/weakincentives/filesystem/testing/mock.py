@@ -51,7 +51,7 @@ class MockFilesystem:
 
     def __init__(self, *, read_only: bool = False, root: str = "/") -> None:
         """Start with no calls, no responses and no files."""
-        self.backend = InMemoryFilesystem(read_only=read_only)
+        self.backend: InMemoryFilesystem = InMemoryFilesystem(read_only=read_only)
         self._root = root
         self._calls: list[Call] = []
         self._responses: dict[tuple[str, str | None], list[Any]] = {}

@@ -95,10 +95,10 @@ class _ReplaceLatestBy(_UpsertBy):
         return items.without(position, owner).appended(event, owner)
 
 
-append_all = _AppendAll("append_all")
+append_all: _AppendAll = _AppendAll("append_all")
 """Keep every event."""
 
-replace_latest = _ReplaceLatest("replace_latest")
+replace_latest: _ReplaceLatest = _ReplaceLatest("replace_latest")
 """Keep the last event only."""
 
 

@@ -22,7 +22,7 @@ class Patchwork:
 
     def __init__(self, text: str) -> None:
         """Begin with a text of which nothing is replaced."""
-        self.content = text
+        self.content: str = text
         self._size = len(text)
         self._runs = [_Run(0, 0, len(text))]
 
