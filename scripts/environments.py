@@ -1,4 +1,4 @@
-"""Virtual environments: made when missing, renewed when pyproject.toml changes."""
+"""Virtual environments: made when missing, renewed when what they are made of changes."""
 
 import hashlib
 import sys
@@ -50,5 +50,5 @@ def create(path: Path, interpreter: Interpreter) -> Environment:
 def _fingerprint(path: Path, interpreter: Interpreter, requirements: Sequence[str]) -> str:
     # the path counts because scripts inside hold it: a moved project needs new ones
     facts = (str(path), interpreter.name, sys.platform, *requirements)
-    project = (ROOT / "pyproject.toml").read_text()
-    return hashlib.sha256("\n".join((*facts, project)).encode()).hexdigest()
+    contents = [(ROOT / name).read_text() for name in ("pyproject.toml", "constraints.txt")]
+    return hashlib.sha256("\n".join((*facts, *contents)).encode()).hexdigest()

@@ -50,12 +50,22 @@ def running_interpreter() -> Interpreter:
     Raises:
         StepFailedError: It is too old, or lacks a module that only its owner can add.
     """
-    found = interpreter_at(sys.executable)
-    if found is None or found.version < OLDEST:
-        raise StepFailedError("Python 3.11 or newer is needed: make PYTHON=/path/to/python3")
+    found = _running()
     if not found.complete:
-        _install_debian_package(f"python{found.name}-venv", f"Python {found.name} with venv")
+        raise _missing(*_venv_of(found))
     return found
+
+
+def install_missing() -> None:
+    """Install what every task needs, git and venv, where they are missing and that is possible.
+
+    Raises:
+        StepFailedError: Something is missing and cannot be installed from here.
+    """
+    found = _running()
+    if not found.complete:
+        _install_debian_package(*_venv_of(found))
+    install_program("git", "git")
 
 
 def other_interpreters(version: tuple[int, int]) -> list[Interpreter]:
@@ -87,7 +97,17 @@ def interpreter_at(executable: str) -> Interpreter | None:
 
 
 def require_program(program: str, package: str) -> None:
-    """See that `program` is there, installing Debian's `package` where that is possible.
+    """Check that `program` is there; nothing is installed.
+
+    Raises:
+        StepFailedError: It is missing; the text names Debian's `package`.
+    """
+    if not shutil.which(program):
+        raise _missing(package, program)
+
+
+def install_program(program: str, package: str) -> None:
+    """Install Debian's `package` if `program` is missing, as root on Debian.
 
     Raises:
         StepFailedError: It is missing and cannot be installed from here.
@@ -97,14 +117,30 @@ def require_program(program: str, package: str) -> None:
 
 
 def offer_program(program: str, package: str) -> None:
-    """Install Debian's `package` for `program` where that is possible; go on without it else."""
+    """Install Debian's `package` for `program` where that is possible; continue without it else."""
     with suppress(StepFailedError):
-        require_program(program, package)
+        install_program(program, package)
+
+
+def _running() -> Interpreter:
+    found = interpreter_at(sys.executable)
+    if found is None or found.version < OLDEST:
+        raise StepFailedError("Python 3.11 or newer is needed: make PYTHON=/path/to/python3")
+    return found
+
+
+def _venv_of(interpreter: Interpreter) -> tuple[str, str]:
+    """Return the Debian package with the `venv` of a Python, and what to call it."""
+    return f"python{interpreter.name}-venv", f"Python {interpreter.name} with venv"
+
+
+def _missing(package: str, need: str) -> StepFailedError:
+    return StepFailedError(f"{need} is missing: install it (Debian's package is {package!r})")
 
 
 def _install_debian_package(package: str, need: str) -> None:
     if not (Path("/etc/debian_version").exists() and shutil.which("apt-get") and os.geteuid() == 0):
-        raise StepFailedError(f"{need} is missing: install it (Debian's package is {package!r})")
+        raise _missing(package, need)
     _update_package_lists()
     _apt_get("install", "--yes", "--no-install-recommends", package)
 

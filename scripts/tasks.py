@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from scripts.environments import Environment, create, environment
 from scripts.machine import (
     Interpreter,
+    install_missing,
     offer_program,
     other_interpreters,
     require_program,
@@ -17,6 +18,9 @@ from scripts.machine import (
 )
 from scripts.site import build
 from scripts.steps import ROOT, StepFailedError, hand_over_to, output_of, step
+
+CONSTRAINTS = ROOT / "constraints.txt"
+"""The versions that development uses, on every machine."""
 
 _SOURCES = ("src", "tests", "scripts", "benchmarks", "examples")
 
@@ -44,6 +48,7 @@ assert files("weakincentives").joinpath("py.typed").is_file()
 def demo(_: Sequence[str]) -> None:
     """Watch an agent fix a bug in a small project."""
     with step("set-up"):
+        install_missing()
         # apart from .venv: whoever only watches needs none of the development tools
         alone = environment(".venv-demo", running_interpreter(), ["--editable", "."])
     hand_over_to([alone.program("wink"), "demo"])
@@ -55,7 +60,8 @@ def check(_: Sequence[str]) -> None:
 
 
 def test(_: Sequence[str]) -> None:
-    """Run everything: check, the wheel, every other Python, LiteLLM, every benchmark once."""
+    """Run everything: check, the wheel, every other Python, LiteLLM."""
+    install_missing()
     _check()
     with TemporaryDirectory(prefix="wink-") as directory:
         with step("wheel"):
@@ -63,8 +69,15 @@ def test(_: Sequence[str]) -> None:
         for interpreter in other_interpreters(running_interpreter().version):
             _test_wheel_on(interpreter, wheel)
     _test_litellm()
-    with step("set-up, benchmarks"):
+
+
+def test_long(_: Sequence[str]) -> None:
+    """Run the long walks in full size, and every benchmark once with its peers; for the night."""
+    install_missing()
+    with step("set-up"):
+        tools = _development()
         python = _benchmarking().program("python")
+    _pytest(tools, "long tests", "--long", "--timeout", "7200")
     with step("benchmarks, smallest"):
         output_of([python, "-m", "benchmarks", "--smallest"])
 
@@ -72,6 +85,7 @@ def test(_: Sequence[str]) -> None:
 def bench(arguments: Sequence[str]) -> None:
     """Run the benchmarks; the arguments go to `python -m benchmarks`."""
     with step("set-up"):
+        install_missing()
         python = _benchmarking().program("python")
     hand_over_to([python, "-m", "benchmarks", *arguments])
 
@@ -79,6 +93,7 @@ def bench(arguments: Sequence[str]) -> None:
 def docs(_: Sequence[str]) -> None:
     """Build the documentation site in site/."""
     with step("set-up"):
+        install_missing()
         # apart from .venv: nothing else needs the generator
         tools = environment(".venv-docs", running_interpreter(), ["--editable", ".[docs]"])
     with step("site"):
@@ -87,12 +102,29 @@ def docs(_: Sequence[str]) -> None:
 
 
 def coverage(_: Sequence[str]) -> None:
-    """Say which lines the quick tests do not reach."""
-    tool = _development().program("coverage")
+    """Measure the branches that the quick tests reach; less than the floor fails."""
+    with step("set-up"):
+        tool = _development().program("coverage")
     with step("tests"):
-        output_of([tool, "run", "-m", "pytest", "-m", "not slow"])
+        output_of([tool, "run", "-m", "pytest", "-m", "not slow", "-n", "2"], environment=_quick())
         output_of([tool, "combine"])
     hand_over_to([tool, "report"])
+
+
+def lock(_: Sequence[str]) -> None:
+    """Renew constraints.txt: the newest versions of all that development needs."""
+    with step("set-up"):
+        tools = environment(".venv-lock", running_interpreter(), ["uv"])
+    extras = ("--extra", "dev", "--extra", "docs")
+    index = ("--default-index", "https://pypi.org/simple", "--no-emit-index-url")
+    options = ("--universal", "--python-version", "3.11", "--upgrade", "--no-config", "--quiet")
+    with step("versions"):
+        output_of(
+            [
+                *(tools.program("uv"), "pip", "compile", "pyproject.toml", *extras, *index),
+                *(*options, "--custom-compile-command", "make lock", "-o", str(CONSTRAINTS)),
+            ]
+        )
 
 
 def clean(_: Sequence[str]) -> None:
@@ -106,7 +138,8 @@ def clean(_: Sequence[str]) -> None:
 
 
 TASKS: Mapping[str, Callable[[Sequence[str]], None]] = {
-    task.__name__: task for task in (demo, test, check, bench, docs, coverage, clean)
+    task.__name__.replace("_", "-"): task
+    for task in (demo, check, test, test_long, bench, docs, coverage, lock, clean)
 }
 
 
@@ -140,21 +173,37 @@ def _check() -> None:
         output_of([tools.program("lint-imports"), "--no-cache"])
     with step("types"):
         output_of([tools.program("pyright")])
+    with step("public types"):
+        _verify_types(tools)
     _pytest(tools, f"tests, {running_interpreter().name}")
+
+
+def _verify_types(tools: Environment) -> None:
+    """Check that the type of every public symbol is stated, and not left to inference."""
+    # pyright looks for the package as a user's program would: on the path, not in the project
+    found = [ROOT / "src", *tools.path.glob("lib/python*/site-packages")]
+    path = {"PYTHONPATH": os.pathsep.join(map(str, found))}
+    package = ("--verifytypes", "weakincentives", "--ignoreexternal")
+    output_of([tools.program("pyright"), *package], environment=path)
 
 
 def _pytest(tools: Environment, name: str, *arguments: str) -> None:
     """Run the tests and print pytest's own closing line."""
-    # the tests start hundreds of processes, each of which would compile the package anew
+    command = [tools.program("python"), "-m", "pytest", "-n", "2", *arguments]
+    with step(name):
+        printed = output_of(command, environment=_quick())
+    print(printed.rstrip().rpartition("\n")[2], flush=True)
+
+
+def _quick() -> dict[str, str]:
+    """Return the variables with which tests run fastest."""
+    # the tests start hundreds of processes, each of which would compile the package again
     quick = {"PYTHONDONTWRITEBYTECODE": ""}
     # thousands of tests wait for a disk to have what they wrote: memory has it at once
     memory = Path("/dev/shm")
     if "TMPDIR" not in os.environ and memory.is_dir():
         quick["TMPDIR"] = str(memory)
-    command = [tools.program("python"), "-m", "pytest", "-n", "2", *arguments]
-    with step(name):
-        printed = output_of(command, environment=quick)
-    print(printed.rstrip().rpartition("\n")[2], flush=True)
+    return quick
 
 
 def _checked_wheel(directory: Path) -> Path:
@@ -172,7 +221,9 @@ def _checked_wheel(directory: Path) -> Path:
 def _test_wheel_on(interpreter: Interpreter, wheel: Path) -> None:
     """Run the quick tests on `interpreter` against the installed wheel, not the sources."""
     with step(f"set-up, {interpreter.name}"):
-        tools = environment(f".venv-{interpreter.name}", interpreter, [".[suite]"])
+        tools = environment(
+            f".venv-{interpreter.name}", interpreter, [".[suite]", "--constraint", str(CONSTRAINTS)]
+        )
         tools.install("--no-deps", "--force-reinstall", wheel)
     _pytest(tools, f"quick tests, {interpreter.name}", "-m", "not slow", *_WITH_CLAUDE_CODE)
 
@@ -188,7 +239,8 @@ def _test_litellm() -> None:
 
 
 def _development() -> Environment:
-    return environment(".venv", running_interpreter(), ["--editable", ".[dev]"])
+    needed = ["--editable", ".[dev]", "--constraint", str(CONSTRAINTS)]
+    return environment(".venv", running_interpreter(), needed)
 
 
 def _benchmarking() -> Environment:

@@ -73,3 +73,10 @@ def test_a_missing_program_is_told_with_its_package(
 ):
     with pytest.raises(StepFailedError, match=r"nonesuch is missing.*'none-such'"):
         require_program("nonesuch", "none-such")
+
+
+def test_a_missing_program_is_not_installed_unless_asked_for(only_on_path: Path, tmp_path: Path):
+    pretender(only_on_path / "apt-get", f": > {tmp_path}/ran")
+    with pytest.raises(StepFailedError, match="nonesuch is missing"):
+        require_program("nonesuch", "none-such")
+    assert not (tmp_path / "ran").exists()
