@@ -55,14 +55,15 @@ def demo(_: Sequence[str]) -> None:
 
 
 def check(_: Sequence[str]) -> None:
-    """Format, lint, layers, types, tests and documents, on one Python."""
+    """Format, lint, layers, types, quick tests and documents, on one Python."""
     _check()
 
 
 def test(_: Sequence[str]) -> None:
-    """Run everything: check, the wheel, every other Python, LiteLLM."""
+    """Run everything: check, the slow tests, the wheel, every other Python, LiteLLM."""
     install_missing()
     _check()
+    _pytest(_development(), f"slow tests, {running_interpreter().name}", "-m", "slow")
     with TemporaryDirectory(prefix="wink-") as directory:
         with step("wheel"):
             wheel = _checked_wheel(Path(directory))
@@ -175,7 +176,7 @@ def _check() -> None:
         output_of([tools.program("pyright")])
     with step("public types"):
         _verify_types(tools)
-    _pytest(tools, f"tests, {running_interpreter().name}")
+    _pytest(tools, f"quick tests, {running_interpreter().name}", "-m", "not slow")
 
 
 def _verify_types(tools: Environment) -> None:

@@ -476,6 +476,7 @@ def test_what_happens_inside_of_git_is_not_offered(wink: Wink, project: Path, sc
     assert (project / ".git" / "index").read_text() == "1"
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_ends_the_run_and_costs_no_work(
     project: Path, script: Script, own_places: None, copies: Copies
 ):

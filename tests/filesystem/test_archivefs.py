@@ -128,6 +128,7 @@ def test_times_are_those_of_the_archive(target: Path) -> None:
         assert (fs.stat("a").modified_at, fs.stat("a").created_at) == (DATE, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [100, 3 * MEGABYTE, 10 * MEGABYTE + 5])
 @pytest.mark.parametrize("kind", ["noise", "lines"])
 def test_any_part_of_a_file_can_be_read_in_any_order(target: Path, size: int, kind: str) -> None:

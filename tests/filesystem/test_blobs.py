@@ -33,6 +33,7 @@ def stored(repository: Path, data: bytes) -> tuple[ObjectStore, str]:
     return objects, blob
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["packed", "loose"])
 def test_any_part_is_read_in_any_order(
     repository: Path, data: bytes, how: str, monkeypatch: pytest.MonkeyPatch

@@ -219,7 +219,7 @@ def test_what_an_exclusive_instance_knows_is_what_there_is(directory: Path, seed
     ):
         changes = Changes(knowing, directory, choice)
         trees: set[str] = set()
-        for number in range(size(60, 2_000)):
+        for number in range(size(100, 2_000)):
             for _ in range(choice.randint(1, 4)):
                 changes.make()
             known = tree_of(knowing)

@@ -85,6 +85,7 @@ LARGE: dict[str, tuple[int, Callable[[random.Random, Lines], Lines], float]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", LARGE)
 def test_a_megabyte_takes_a_bounded_number_of_steps(case: str, monkeypatch: pytest.MonkeyPatch):
     alphabet, change, least = LARGE[case]

@@ -171,6 +171,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 def test_the_size_of_a_blob_does_not_bound_the_memory_needed(repository: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", MEMORY, repository / "objects"],

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,6 +97,7 @@ def test_every_backend_does_and_says_the_same(requests: list[Any]):
             assert _changed(on_host, request) == _changed(in_memory, request)
 
 
+@pytest.mark.slow
 def test_the_corpus_of_edits_lands_through_the_tool():
     stored = json.loads(generate.OUTPUT.read_text(encoding="utf-8"))
     landed = wanted = 0

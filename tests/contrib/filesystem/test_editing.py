@@ -328,6 +328,7 @@ def test_an_edit_that_fails_halfway_is_taken_back_on_any_filesystem():
     assert tree_of(fs.backend) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("edits", "fact"),
     [
