@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import KW_ONLY, dataclass, field, is_dataclass, replace
 from functools import cached_property, partial
 from inspect import Parameter, signature
@@ -163,9 +164,10 @@ class Tool(Generic[P, R]):
         if not self._shapes:
             return self._parse_nothing(arguments)
         problems: list[tuple[int, str, SerdeError]] = []
+        known = frozenset[str]().union(*(names.fields for _, names in self._shapes))
         for kind, names in self._shapes:
             try:
-                return _parse(arguments, kind, names)
+                return _parse(arguments, kind, names, known)
             except SerdeError as error:
                 unknown = _given_names(arguments, names) - names.fields
                 problems.append((len(unknown), names.told(str(error)), error))
@@ -199,13 +201,16 @@ def _shapes_of(
 _Arguments = Mapping[str, object] | str | bytes
 
 
-def _parse(arguments: _Arguments, kind: type[Any], names: Renaming) -> Any:
-    """Return the arguments of a call as a dataclass; slips are understood."""
+def _parse(arguments: _Arguments, kind: type[Any], names: Renaming, known: AbstractSet[str]) -> Any:
+    """Return the arguments of a call as a dataclass; slips are understood.
+
+    A null for a field that is `known` from another shape only is taken for nothing.
+    """
     try:
         return _parse_strictly(arguments, kind, names)
     except SerdeError as error:
         try:
-            return _parse_slips(arguments, kind, names)
+            return _parse_slips(arguments, kind, names, known - names.fields)
         except SerdeError:
             raise error from None
 
@@ -220,12 +225,22 @@ def _parse_strictly(arguments: _Arguments, kind: type[Any], names: Renaming) -> 
     return convert(names.apply(given), kind)
 
 
-def _parse_slips(arguments: _Arguments, kind: type[Any], names: Renaming) -> Any:
+def _parse_slips(
+    arguments: _Arguments, kind: type[Any], names: Renaming, elsewhere: AbstractSet[str]
+) -> Any:
     is_text = isinstance(arguments, str | bytes)
-    given = decode(arguments or b"{}", object) if is_text else arguments
-    understood = meant(names.apply(given), kind)
+    given = names.apply(decode(arguments or b"{}", object) if is_text else arguments)
+    understood = meant(_without_nulls(given, elsewhere), kind)
     # once more: what was inside a text has names too
     return convert(names.apply(understood), kind, lax=True)
+
+
+def _without_nulls(given: object, fields: AbstractSet[str]) -> object:
+    """Return arguments without the fields that are null and among those given."""
+    if not isinstance(given, Mapping):
+        return given
+    items = cast("Mapping[str, object]", given).items()
+    return {name: value for name, value in items if value is not None or name not in fields}
 
 
 def _given_names(arguments: _Arguments, names: Renaming) -> set[str]:

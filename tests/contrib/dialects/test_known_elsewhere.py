@@ -122,6 +122,20 @@ def test_another_number_of_places_is_said_with_their_lines():
     )
 
 
+@pytest.mark.parametrize(
+    ("dialect", "tool", "null"),
+    [("claude", "Edit", "edits"), ("gemini", "replace", "expected_replacements")],
+)
+def test_a_null_says_nothing_in_a_field_that_is_not_offered(
+    dialect: DialectName, tool: str, null: str
+):
+    made = replay(dialect, a=TEXT)
+    arguments = {"file_path": "a", "old_string": "two", "new_string": "2", null: None}
+    outcome = made.call(tool, arguments)
+    assert outcome.result.success, outcome.text
+    assert content(made, "a") == TEXT.replace("two", "2")
+
+
 def test_the_old_name_of_the_search_is_understood():
     made = replay("gemini", a=TEXT)
     arguments = {"pattern": "three", "include": "*"}
