@@ -433,6 +433,24 @@ LANDS = (
         "def f():\n    # existing code omitted\n    ...\n",
     ),
     Lands(
+        "a stub in place of a body",
+        'def f():\n    """Say."""\n    a = 1\n    return a\n',
+        one("    a = 1\n    return a", "    ..."),
+        'def f():\n    """Say."""\n    ...\n',
+    ),
+    Lands(
+        "an ellipsis in what a session prints",
+        ">>> f()\none\ntwo words\nthree\n",
+        one(">>> f()\none\ntwo words\nthree", ">>> f()\none\n...\nthree"),
+        ">>> f()\none\n...\nthree\n",
+    ),
+    Lands(
+        "a remark that is made shorter",
+        "# the first\n# second thing\n# a third one\nx = 1\n",
+        one("# the first\n# second thing\n# a third one", "# the first\n# ..."),
+        "# the first\n# ...\nx = 1\n",
+    ),
+    Lands(
         "a session",
         ">>> f(1)\n2\n",
         one(">>> f(1)\n2", ">>> for each in rest:\n... # ... rest of the code ...\n...     body"),
@@ -662,6 +680,38 @@ REFUSALS = (
         "def f():\n    first()\n    second()\n",
         one("    first()\n    second()", "    a = 1\n    b = 2\n    # ... existing code ..."),
         ("placeholder", "existing code"),
+    ),
+    Refused(
+        "an ellipsis between statements",
+        "def f():\n    first()\n    second()\n    return third\n",
+        one("    first()\n    second()\n    return third", "    uno()\n    ...\n    return third"),
+        ("placeholder", "..."),
+    ),
+    Refused(
+        "an ellipsis in a comment",
+        "def f():\n    first()\n    second()\n    return third\n",
+        one(
+            "    first()\n    second()\n    return third", "    uno()\n    # ...\n    return third"
+        ),
+        ("placeholder", "# ..."),
+    ),
+    Refused(
+        "an ellipsis with a remark",
+        "def f():\n    first()\n    second()\n    return third\n",
+        one(
+            "    first()\n    second()\n    return third",
+            "    uno()\n    ...  # rest unchanged\n    return third",
+        ),
+        ("placeholder", "...  # rest unchanged"),
+    ),
+    Refused(
+        "a remark that nothing changes",
+        "def f():\n    first()\n    second()\n    return third\n",
+        one(
+            "    first()\n    second()\n    return third",
+            "    uno()\n    # unchanged code here\n    return third",
+        ),
+        ("placeholder", "# unchanged code here"),
     ),
     Refused(
         "a placeholder and an empty line that stays",

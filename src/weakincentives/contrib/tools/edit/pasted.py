@@ -8,6 +8,7 @@ from difflib import SequenceMatcher
 
 from weakincentives.contrib.tools.edit.document import encoded_lines, unified
 from weakincentives.contrib.tools.edit.edits import EditError
+from weakincentives.contrib.tools.edit.lookalikes import indent_of
 from weakincentives.contrib.tools.edit.matching import Wanted
 from weakincentives.contrib.tools.edit.wording import excerpt
 from weakincentives.filesystem.diffs.lines import changed_blocks
@@ -30,6 +31,11 @@ _DOTS_AND_BLANK = re.compile(r"(?:\.{3,}|\u2026)[\s(\[]")
 _COMMENT = re.compile(
     r"^(?P<open>\{?/\*+|//+|#+|<!--|--+|;+|%+|\*)?\s*(?P<body>.*?)\s*(?:\*/\}?|-->)?$"
 )
+_ELLIPSIS = re.compile(
+    r"(?:\{?/\*+|//+|#+|<!--|--+|;+|%+)?\s*\[?(?:\.{3,}|\u2026)\]?\s*(?:\*/\}?|-->)?"
+)
+# a comment, or the end of a string that says what a stub is for
+_REMARK = re.compile(r"/\*|\*|//|#|<!--|--|;|%|@|.*[\"']$")
 _WHAT = (
     r"(?:code|content|contents|file|text|lines?|methods?|functions?|imports?|class|module|body|"
     r"implementation|logic|fields?|tests?|cases?|entries|items|section|document|script|block|stuff)"
@@ -46,13 +52,14 @@ _ALONE = re.compile(_WHAT, re.IGNORECASE)
 _BULK = r"(?:code|contents?|file|function|method|class|module|implementation|logic|script|document)"
 _SAID = re.compile(
     rf"(?:(?:the\s+)?(?:rest|remainder)(?:\s+of\s+(?:the\s+|this\s+|your\s+)?(?:\w+\s+)?{_WHAT})?|"
-    rf"(?:all\s+)?(?:(?:existing|remaining|previous|original|other)\s+)+{_WHAT})\s+"
+    rf"(?:(?:all|the|your)\s+)?(?:(?:existing|remaining|previous|original|other)\s+)+{_WHAT})\s+"
     r"(?:(?:is|are|stays?|remains?|goes|continues)\s+)?"
     r"(?:unchanged|the same|as before|as is|omitted|here|same as before)"
     rf"|{_WHAT}\s+(?:(?:is|are|stays?|remains?)\s+)?"
     r"(?:unchanged|the same|as before|as is|omitted|same as before)"
     rf"|(?:the\s+)?(?:rest|remainder)\s+of\s+(?:the\s+|this\s+|your\s+)?{_BULK}"
-    rf"|existing\s+{_BULK}|same as before|no changes?\s+(?:here|below|above|needed)",
+    rf"|unchanged(?:\s+{_WHAT})?(?:\s+here)?"
+    rf"|existing\s+{_BULK}|same as (?:before|above)|no changes?\s+(?:here|below|above|needed)",
     re.IGNORECASE,
 )
 
@@ -147,7 +154,9 @@ def find_placeholder(old: Sequence[str], new: Sequence[str]) -> str | None:
     suspects = {
         number
         for number, line in enumerate(new)
-        if line.strip() not in known and is_placeholder(line) and not _is_session(new, number)
+        if line.strip() not in known
+        and (is_placeholder(line) or _is_among_others(new, number))
+        and not _is_session(new, number)
     }
     if not suspects:
         return None
@@ -170,7 +179,7 @@ def is_placeholder(line: str) -> bool:
     if found is None:
         return False
     body = found["body"].strip()
-    words = body.strip(_AROUND)
+    words = body.strip(_AROUND).lstrip(_MARGIN)
     is_aside = found["open"] is not None or (body[:1] in "[(<" and body[-1:] in "])>")
     # without a blank after the dots it is a program: `...rest`
     if _DOTS.match(body.lstrip("[({< ")) and (is_aside or _DOTS_AND_BLANK.match(body)):
@@ -181,11 +190,30 @@ def is_placeholder(line: str) -> bool:
     return is_aside and _SAID.fullmatch(words) is not None
 
 
+def _is_among_others(lines: Sequence[str], number: int) -> bool:
+    """Return whether a line is an ellipsis between statements, not a stub or a part of a remark."""
+    line = lines[number]
+    if not _ELLIPSIS.fullmatch(line.strip()):
+        return False
+    before = next((each for each in reversed(lines[:number]) if each.strip()), "")
+    after = next((each for each in lines[number + 1 :] if each.strip()), "")
+    # the last line of a block may be a stub below what it is for
+    around = (after,) if _DOTS.match(line.strip()) else (before, after)
+    beside = [each for each in around if each and indent_of(each) == indent_of(line)]
+    return bool(beside) and not any(_REMARK.match(each.strip()) for each in (before, *beside))
+
+
 def _is_session(lines: Sequence[str], number: int) -> bool:
-    """Return whether a line goes on with what was typed after a prompt, as doctests show it."""
-    while number >= 0 and lines[number].lstrip(_MARGIN).startswith("..."):
-        number -= 1
-    return number >= 0 and lines[number].lstrip(_MARGIN).startswith(">>>")
+    """Return whether a line is a part of what was typed after a prompt, or of what it printed."""
+    first = number
+    while first >= 0 and lines[first].strip(_MARGIN):
+        if lines[first].lstrip(_MARGIN).startswith(">>>"):
+            # what was printed may have an ellipsis alone; what was typed goes on after one
+            typed = lines[first + 1 : number + 1]
+            is_typed = all(each.lstrip(_MARGIN).startswith("...") for each in typed)
+            return is_typed or _DOTS.fullmatch(lines[number].strip(_MARGIN)) is not None
+        first -= 1
+    return False
 
 
 def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[range, range]]:
