@@ -187,6 +187,7 @@ def test_the_lines_of_a_string_do_not_end_the_block_that_they_are_in():
         ("    text = `", "`"),
         ("    cat <<EOF", "EOF"),
         ("    cat <<-'END_OF_TEXT'", "END_OF_TEXT"),
+        ("    cat <<end-of.text", "end-of.text"),
         ("    /* said", "so */"),
     ],
 )

@@ -13,7 +13,7 @@ _TOKEN = re.compile(
     r"""
     (?P<quotes>\"{3}|'{3}|`)
     | (?<!\S)(?P<comment>/\*)
-    | <<[-~]?(?P<mark>["']?)(?P<word>[A-Z_][A-Z0-9_]*)(?P=mark)(?=\W|$)
+    | <<[-~]?(?P<mark>["']?)(?P<word>[A-Za-z_][\w.-]*)(?P=mark)(?=\W|$)
     | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*'  # strings that end in their line
     | (?<!\S)(?:\#|//).*  # comments
     """,
