@@ -262,6 +262,23 @@ def test_matches_before_the_time_limit_are_kept_whatever_their_number(
     assert mode == "count" or max(seen) < 2_000
 
 
+@pytest.mark.parametrize("mode", ["content", "files_with_matches"])
+def test_matches_that_are_not_shown_are_mentioned_though_time_ran_out_too(
+    host: HostFilesystem, root: Path, mode: Any
+):
+    (root / "big.txt").unlink()
+    (root / "0").write_bytes((b"x" * 1_999 + b"\n") * 5_000)
+    for name in "abc":
+        (root / name).write_text("needle\n")
+    with time_limit(1, clock=TickingClock(0.01)):
+        # a large pattern looks at the clock often
+        result = ask(host, GrepParams("needle|q{500}", output_mode=mode, head_limit=2))
+    assert result.value.coverage.missed_paths == ("0",)
+    *_, truncated, stopped = result.message.split("\n")
+    assert truncated.startswith("[truncated; ")
+    assert stopped.startswith("[stopped at the time limit after 3 files")
+
+
 def test_why_a_search_ended_is_in_the_value(host: HostFilesystem, root: Path):
     plant(root)
     whole = ask(host, GrepParams("needle")).value

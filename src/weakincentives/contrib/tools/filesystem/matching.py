@@ -171,7 +171,7 @@ class Hits:
         if before is not None:
             missed = tuple(each for each in missed if each < before or each.endswith("/"))
             files = sum(not each.endswith("/") for each in missed)
-        self.out_of_time = self.out_of_time or bool(missed)
+        self.out_of_time = self.out_of_time or bool(missed or coverage.missed_directories)
         self.coverage = Coverage(
             self.coverage.searched + coverage.searched,
             self.coverage.missed_files + files,

@@ -185,12 +185,18 @@ class _Found:
         return repr(self.request.pattern[:200])
 
     def result(
-        self, bench: Workbench, head: str, lines: Sequence[str], value: GrepResult, advice: str
+        self,
+        bench: Workbench,
+        head: str,
+        lines: Sequence[str],
+        value: GrepResult,
+        advice: str | None,
     ) -> ToolResult[GrepResult]:
-        foot = _out_of_time(self.gathered.coverage) if self.stopped else ""
-        if value.truncated and not self.stopped:
-            foot = f"[truncated; {advice}]"
-        text = fitted([head, *lines], foot, bench.settings.budget)
+        """Return what was found; `advice` is given if some of it is not shown."""
+        feet = [] if advice is None else [f"[truncated; {advice}]"]
+        if self.stopped:
+            feet.append(_out_of_time(self.gathered.coverage))
+        text = fitted([head, *lines], "\n".join(feet), bench.settings.budget)
         return ToolResult(text, value, True, True)
 
     def value(
@@ -251,13 +257,15 @@ class _Content:
         with early_time_limit(_CONTEXT_SECONDS):  # later matches have no lines around them
             lines, whole = fitting(_excerpts(files, context, bench), room)
         reason: TruncationReason | None = "match limit" if cut else None
-        value = found.value(files, lines, truncated=reason if whole else "size limit")
+        reason = reason if whole else "size limit"
+        value = found.value(files, lines, truncated=reason)
         value = replace(value, counts=_counts(value))
         head = _head(value, found.pattern, more=value.truncated)
         capped = [shown(each.path) for each in files if each.more]
         notes = [f"[more matches in {', '.join(capped[:5])}]"] if capped else []
         texts = [line.text for line in lines]
-        return found.result(bench, head, [*texts, *notes], value, _narrower(found.request, bench))
+        advice = None if reason is None else _narrower(found.request, bench)
+        return found.result(bench, head, [*texts, *notes], value, advice)
 
 
 class _Files:
@@ -281,11 +289,13 @@ class _Files:
             (shown(each.path) for each in found.files[: found.most]),
             room_in(bench.settings.budget, _MARGIN),
         )
-        value = found.value(found.files[: len(lines)], (), truncated=found.cut(len(lines)))
+        cut = found.cut(len(lines))
+        value = found.value(found.files[: len(lines)], (), truncated=cut)
         more = "at least " if found.stopped else "more than " if value.truncated else ""
         verb = "has" if len(lines) == 1 else "have"
         head = f"{more}{counted(len(lines), 'file')} {verb} matches for {found.pattern}"
-        return found.result(bench, head, lines, value, "take a narrower pattern, path or filter")
+        advice = None if cut is None else "take a narrower pattern, path or filter"
+        return found.result(bench, head, lines, value, advice)
 
 
 class _Counts:
@@ -306,10 +316,10 @@ class _Counts:
         more = "at least " if found.stopped else ""
         verb = "matches" if total == 1 else "match"
         head = f"{more}{counted(total, 'line')} in {counted(len(found.files), 'file')} {verb}"
-        value = found.value(found.files[: len(lines)], (), truncated=found.cut(len(lines)))
-        return found.result(
-            bench, f"{head} {found.pattern}", lines, value, "take a narrower path or filter"
-        )
+        cut = found.cut(len(lines))
+        value = found.value(found.files[: len(lines)], (), truncated=cut)
+        advice = None if cut is None else "take a narrower path or filter"
+        return found.result(bench, f"{head} {found.pattern}", lines, value, advice)
 
 
 _MODES: dict[str, _Content | _Files | _Counts] = {
