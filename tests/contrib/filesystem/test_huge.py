@@ -151,7 +151,8 @@ def test_a_page_that_is_not_found_in_time_says_what_to_do(root: Path):
         with HostFilesystem(root, limits=limits) as fs:
             with time_limit(10_000 if seconds is None else seconds, clock=TickingClock()):
                 text = refusal(fs, ReadFileParams("lines", offset=900_000), TimeLimitError)
-            assert "take a smaller offset, grep for the text, or read bytes" in text
+            assert "begin at an earlier line; grep shows what is around a match; bytes are" in text
+            assert text.endswith("read_file with file_path='lines', offset=4000000, view='base64'")
 
 
 def test_a_filesystem_of_somebody_else_is_bound_by_the_same_time(root: Path):
@@ -163,7 +164,7 @@ def test_a_filesystem_of_somebody_else_is_bound_by_the_same_time(root: Path):
         assert (value.total, value.total_is_exact) == (1_000_000, True)
         with time_limit(9, clock=TickingClock()):
             text = refusal(foreign, ReadFileParams("lines", offset=900_000), TimeLimitError)
-    assert "before the page at line 900,000 was found in 'lines'" in text
+    assert "before line 900,001 was found in 'lines'" in text
 
 
 def test_a_deadline_leaves_time_to_say_that_a_page_was_not_found(root: Path):
@@ -171,7 +172,26 @@ def test_a_deadline_leaves_time_to_say_that_a_page_was_not_found(root: Path):
     arguments = {"file_path": "lines", "offset": 1_240_000}
     outcome = call(root, "wink", "read_file", arguments, 8)
     assert not outcome.result.success
-    assert "the time limit has passed before the page at line 1,240,000 was found" in outcome.text
+    assert "the time limit has passed before line 1,240,001 was found" in outcome.text
+
+
+@pytest.mark.parametrize("dialect", READS)
+def test_a_page_that_is_not_found_is_told_in_the_words_of_the_dialect(root: Path, dialect: str):
+    (root / "big.txt").write_bytes((b"x" * 79 + b"\n") * 1_250_000)
+    name, arguments = READS[dialect]
+    late: dict[str, dict[str, Any]] = {
+        "anthropic-editor": {"view_range": [1_240_001, 1_240_002]},
+        "gemini": {"start_line": 1_240_001, "end_line": 1_240_002},
+        "mcp": {"start_line": 1_240_001},
+    }
+    first = 1_240_000 if dialect in {"wink", "classic"} else 1_240_001
+    given = {**arguments, **late.get(dialect, {"offset": first})}
+    outcome = call(root, dialect, name, given, 8)
+    assert "before line 1,240,001 was found in 'big.txt'" in outcome.text
+    tools = HostWorkspaceSection(root=root, dialect=dialect).tools
+    shows_lines = any(tool.name in {"grep", "Grep", "grep_search"} for tool in tools)
+    assert ("around a match" in outcome.text) == shows_lines
+    assert ("bytes are found" in outcome.text) == (dialect == "wink")
 
 
 def test_the_last_lines_of_a_huge_file_are_refused_and_not_guessed(root: Path):

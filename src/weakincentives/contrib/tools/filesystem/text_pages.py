@@ -20,7 +20,13 @@ from weakincentives.contrib.tools.filesystem.wording import counted, fitted, hin
 from weakincentives.contrib.tools.requests import FileView, GrepParams, ReadFileParams
 from weakincentives.contrib.tools.results import ReadFileResult
 from weakincentives.contrib.tools.workbench import Workbench
-from weakincentives.filesystem import DEFAULT_READ_LIMIT, BytesContent, Content, LineStart
+from weakincentives.filesystem import (
+    DEFAULT_READ_LIMIT,
+    BytesContent,
+    Content,
+    LineStart,
+    TimeLimitError,
+)
 from weakincentives.prompt import ToolResult
 
 _BOM = "\ufeff"
@@ -119,10 +125,36 @@ def _plain_page(
 
 
 def _place(source: TextFile, line: int, bench: Workbench) -> LineStart:
-    """Return the byte at which a line begins, and how many lines there are."""
+    """Return the byte at which a line begins, and how many lines there are.
+
+    Raises:
+        TimeLimitError: The line was not found in time; it says what to do instead.
+    """
     if source.file.whole or source.decoded:
         return find_line(source.content, line)
-    return line_start(bench.filesystem, source.file.path, line, source.file.size)
+    try:
+        return line_start(bench.filesystem, source.file.path, line, source.file.size)
+    except TimeLimitError:
+        raise _not_found_in_time(source.file, line, bench) from None
+
+
+def _not_found_in_time(file: OpenedFile, line: int, bench: Workbench) -> TimeLimitError:
+    """Return the error for a page that was not found, with what the tools at hand can do."""
+    middle = ReadFileParams(file.path, offset=file.size // 2, view="base64")
+    return TimeLimitError(
+        f"Read stopped: the time limit has passed before line {line + 1:,} was found in"
+        f" {file.name!r}, which has {file.size:,} bytes; begin at an earlier line"
+        + _search_hint(bench)
+        + hint("; bytes are found at once, those in the middle with", bench.speech.call(middle))
+    )
+
+
+def _search_hint(bench: Workbench) -> str:
+    """Return which tool shows lines by what is in them, if there is one."""
+    speech = bench.speech
+    if speech.arguments(GrepParams("x")) is None:
+        return ""
+    return f"; {speech.name(GrepParams)} shows what is around a match"
 
 
 def _rows(content: Content, start: int, first: int, width: int) -> Iterator[_Row]:
@@ -240,10 +272,7 @@ class _Page:
             at = first.start + len(first.text.encode())
             rest = ReadFileParams(self.source.file.path, offset=at, view="base64")
             note += hint("; the bytes that follow:", self.bench.speech.call(rest))
-        speech = self.bench.speech
-        shows_lines = speech.arguments(GrepParams("x")) is not None
-        how = f"; {speech.name(GrepParams)} shows what is around a match" if shows_lines else ""
-        return f"{note}{how}]"
+        return f"{note}{_search_hint(self.bench)}]"
 
 
 def _shortened(row: _Row, over: int) -> _Row:
