@@ -235,3 +235,15 @@ def test_a_tool_with_commands_is_mentioned_with_the_right_one():
     replay.play(WriteFileParams("a.txt", "one"))
     told = replay.say(WriteFileParams("a.txt", "two")).text
     assert told.endswith("str_replace_based_edit_tool with command='str_replace'")
+
+
+@pytest.mark.parametrize(("path", "is_said"), [("picture.png", False), ("picture", True)])
+def test_the_bytes_of_a_picture_are_promised_only_where_a_call_returns_them(
+    path: str, is_said: bool
+):
+    files = InMemoryFilesystem()
+    files.write_bytes(path, b"\x89PNG\r\n\x1a\n" + bytes(40))
+    made = Replay("mcp", files)
+    text = made.call("read_text_file", {"path": path}).text
+    assert ("its bytes: read_media_file" in text) == is_said
+    assert ("base64" in made.call("read_media_file", {"path": path}).text) == is_said

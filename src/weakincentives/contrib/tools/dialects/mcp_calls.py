@@ -157,14 +157,13 @@ def say_read_text(request: ReadFileParams) -> ReadTextCall | None:
 
 def read_media(params: PathCall, bench: object) -> ReadFileParams:
     """Return the request for a picture, or for the bytes of anything else as base64."""
-    is_picture = PurePosixPath(params.path).suffix.lower() in _PICTURES
-    return ReadFileParams(params.path, view="auto" if is_picture else "base64")
+    return ReadFileParams(params.path, view="auto" if _is_picture(params.path) else "base64")
 
 
 def say_read_media(request: ReadFileParams) -> PathCall | None:
-    """Return the call for the bytes of a file as base64."""
+    """Return the call for the bytes of a file as base64; a picture is shown by it instead."""
     whole = says_only(request, "file_path", "view") and request.view == "base64"
-    return PathCall(request.file_path) if whole else None
+    return PathCall(request.file_path) if whole and not _is_picture(request.file_path) else None
 
 
 def write(params: WriteCall, bench: object) -> WriteFileParams:
@@ -211,6 +210,10 @@ def say_tree(request: TreeParams) -> TreeCall | None:
     if not says_only(request, "path", "exclude"):
         return None
     return TreeCall(request.path, request.exclude)
+
+
+def _is_picture(path: str) -> bool:
+    return PurePosixPath(path).suffix.lower() in _PICTURES
 
 
 def _lines(bench: Workbench, path: str) -> int:
