@@ -328,3 +328,28 @@ def test_what_is_binary_is_so_on_every_backend(tmp_path: Path) -> None:
             assert each.grep("needle", max_matches=1_000) == expected
             for name in ("00", "17", "39"):
                 assert each.grep("text$", path=name) == memory.grep("text$", path=name)
+
+
+def test_what_is_found_in_time_is_the_same_on_every_backend(tmp_path: Path) -> None:
+    memory, other = InMemoryFilesystem(), InMemoryFilesystem()
+    names = [f"{letter}/{number}.txt" for letter in "dbcaxq" for number in (3, 1, 2)]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("needle\n")
+        memory.write(name, "needle\n")
+    for name in reversed(names):
+        other.write(name, "needle\n")
+    seen: set[int] = set()
+    with HostFilesystem(tmp_path) as host:
+        for tenths in range(6, 60):
+            found: list[object] = []
+            for fs in (memory, other, host):
+                with time_limit(tenths / 10, clock=TickingClock(0.1)):
+                    globbed = fs.glob("**")
+                    found.append(([match.path for match in globbed], globbed.coverage))
+                with time_limit(tenths / 10, clock=TickingClock(0.1)):
+                    lines = fs.grep("needle")
+                    found.append(([match.path for match in lines], lines.coverage))
+                    seen.add(len(lines))
+            assert found[:2] == found[2:4] == found[4:]
+    assert {0, 18} < seen

@@ -191,7 +191,8 @@ class SearchableFilesystem(Primitives):
                 rules = self._rules_in(directory, children, rules)
                 children = _not_ignored(directory, children, rules)
             yield directory, state, children
-            for name in children.directories:
+            # the first by name is listed first: which ones are missed is the same everywhere
+            for name in sorted(children.directories, reverse=True):
                 below = glob.descend(state, name)
                 if below:
                     stack.append((join(directory, name), below, rules))
