@@ -189,6 +189,13 @@ LANDS = (
         "indentation",
     ),
     Lands(
+        "a block that is no multiple of its level deep in the edit of tabs",
+        "start()\nif x {\n\tgo()\n}\n",
+        one("  start()\n", "  start()\n  if y {\n      stop()\n  }\n"),
+        "start()\nif y {\n\tstop()\n}\nif x {\n\tgo()\n}\n",
+        "indentation",
+    ),
+    Lands(
         "no indentation in the edit of tabs",
         "func f() {\n\tfor {\n\t\tgo()\n\t}\n}\n",
         one("for {\n    go()\n}\n", "for {\n    if ok {\n        go()\n    }\n}\n"),

@@ -217,4 +217,5 @@ def _unit(asked: Sequence[str], style: Style) -> int:
     """Return how many columns a level has in the text that was asked for."""
     if any("\t" in each for each in asked):
         return style.unit
-    return gcd(*map(len, asked)) or style.unit
+    # the margin of what was asked for need not be a level
+    return style.asked_unit or gcd(*map(len, asked)) or style.unit
