@@ -19,7 +19,7 @@ try:
         OpenAI,
         OpenAIError,
     )
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
         "Models of openai need an extra: pip install 'weakincentives[openai]'", name=_error.name
     ) from _error
