@@ -6,6 +6,7 @@
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
@@ -372,6 +373,65 @@ def test_a_tool_call_that_conflicts_runs_again():
     assert session[Total].all() == (Total(3),)
     assert len(runs) == 3
     assert [each.success for each in session[ToolInvoked].all()] == [True, True]
+
+
+def test_calls_that_read_and_write_the_same_all_succeed_however_many_there_are():
+    session = new_session()
+
+    def count_up(params: None, *, context: ToolContext) -> ToolResult[str]:
+        value = OnSession(context.session).value()
+        for _ in range(20):
+            time.sleep(0)  # let other threads go on
+        context.session[Total].seed(Total(value + 1))
+        return ToolResult("counted")
+
+    context = ToolContext(None, None, None, session)
+    executor = ToolExecutor([Tool("count", "Counts.", count_up)], context=context)
+
+    def call_often() -> None:
+        for _ in range(50):
+            executor.execute(ToolCall("count"))
+
+    run_all(*[call_often] * 6)
+    assert [each for each in session[ToolInvoked].all() if not each.success or each.error] == []
+    assert session[Total].all() == (Total(1 + 300),)
+
+
+def test_a_commit_does_not_wait_for_ever_for_a_call_that_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("weakincentives.runtime.session.session._PRIORITY", 0.01)
+    session = new_session()
+
+    def commit() -> None:
+        with transaction(session):
+            session[Note].append(Note(1))
+
+    with transaction(session) as step:
+        step.prioritize()
+        session[Note].append(Note(2))
+        run_all(commit)
+    assert session[Note].all() == (Note(1), Note(2))
+
+
+def test_paths_of_a_run_that_conflicted_are_not_those_of_one_that_fails():
+    session, fs = new_session(), InMemoryFilesystem()
+    runs: list[int] = []
+
+    def work(params: None, *, context: ToolContext) -> ToolResult[str]:
+        runs.append(1)
+        if len(runs) == 2:
+            return ToolResult.error("no")
+        assert context.filesystem is not None
+        context.filesystem.write("taken-back.txt", "1")
+        OnSession(context.session).value()
+        run_all(lambda: session.dispatch(Added(1)))
+        context.session[Note].append(Note(-1))
+        return ToolResult("done")
+
+    context = ToolContext(None, None, None, session, filesystem=fs)
+    ToolExecutor([Tool("work", "Works.", work)], context=context).execute(ToolCall("work"))
+    assert session[ToolInvoked].all()[-1].paths == ()
 
 
 def busy(session: Session, *, outside: bool) -> tuple[int, ToolInvoked]:

@@ -169,24 +169,30 @@ class ToolExecutor:
         """Run the call, and again if others change what it has read in the session."""
         # what acts outside of files and session is done, and must not be done twice
         attempts = 1 if call.tool.outside else _MAX_ATTEMPTS
+        attempt = 0
         while True:
             try:
-                return self._performed(call, run)
+                return self._performed(call, run, again=attempt > 0)
             except TransactionConflictError as error:
-                attempts -= 1
-                if not attempts:
-                    run.error, run.paths = error, ()
+                attempt += 1
+                run.paths = ()
+                if attempt == attempts:
+                    run.error = error
                     return ToolResult.error(str(error)), ()
 
-    def _performed(self, call: CheckedCall, run: "_Run") -> tuple[ToolResult[Any], Sequence[str]]:
+    def _performed(
+        self, call: CheckedCall, run: "_Run", *, again: bool
+    ) -> tuple[ToolResult[Any], Sequence[str]]:
         """Run the handler in a transaction; return what it said and what it changed."""
         session, filesystem = call.context.session, call.context.filesystem
         if call.tool.read_only:
-            return _only_reading(call), ()
+            return _only_reading(call, again=again), ()
         with transaction(session) as step:
             if filesystem is not None:
                 files = step.files(filesystem, outside=call.tool.outside)
                 call = _on_files(call, files)
+            if again:
+                step.prioritize()
             before = self._state_before(filesystem)
             result = _handled(call)
             run.snapshot_ref = step.snapshot_ref
@@ -297,10 +303,12 @@ def _workspace(context: ToolContext) -> Filesystem | None:
     return context.prompt.filesystem()
 
 
-def _only_reading(call: CheckedCall) -> ToolResult[Any]:
+def _only_reading(call: CheckedCall, *, again: bool) -> ToolResult[Any]:
     """Run a handler that says it changes nothing; calls of this kind run side by side."""
     filesystem = call.context.filesystem
     with transaction(call.context.session) as step:
+        if again:
+            step.prioritize()
         if filesystem is None:
             result = _handled(call)
         else:

@@ -57,6 +57,7 @@ class Transaction:
         self._is_unwanted = False
         self._is_over = False
         self._when_over: list[Callable[[], object]] = []
+        self._end_priority: Callable[[], None] | None = None
 
     @property
     def events(self) -> Sequence[FilesystemEvent]:
@@ -140,6 +141,15 @@ class Transaction:
     def outermost(self) -> "Transaction":
         """The transaction that decides whether this one stays."""
         return self if self._outer is None else self._outer.outermost
+
+    def prioritize(self) -> None:
+        """Let other transactions wait with their commits until it is over, for a few seconds.
+
+        For one that has conflicted and is made again: nothing that it reads is then changed by
+        them. Join filesystems first, since others may wait with theirs in hand.
+        """
+        if self._outer is None and self._end_priority is None:
+            self._end_priority = self.session.prioritize(self.branch)
 
     def when_over(self, function: Callable[[], object]) -> None:
         """Call `function` when it is over, kept or taken back; now, if it is."""
@@ -231,8 +241,14 @@ class Transaction:
                 return part.undo
         return None
 
+    def _give_way(self) -> None:
+        end, self._end_priority = self._end_priority, None
+        if end is not None:
+            end()
+
     def _end(self) -> None:
         self._is_over = True
+        self._give_way()
         if self in _open:
             _last_end[0] = next(_ends)
             _open.discard(self)
@@ -248,6 +264,7 @@ class Transaction:
     def abandon(self) -> None:
         """Drop what is still open: it could not be taken back, and must not be kept."""
         self.branch.drop()
+        self._give_way()
         _open.discard(self)
 
 

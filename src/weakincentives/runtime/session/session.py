@@ -33,6 +33,7 @@ LOG_TYPES: tuple[type[Any], ...] = (ToolInvoked, PromptRendered, PromptExecuted)
 
 
 _PATIENCE = 30.0  # seconds; who waits for a thread that waits for him must not wait for ever
+_PRIORITY = 5.0  # seconds that a commit waits for one with priority, which may wait for it in turn
 
 _log = logging.getLogger(__name__)
 _publisher: ContextVar[UUID | None] = ContextVar("publisher", default=None)
@@ -105,6 +106,8 @@ class Session:
         self._tags = MappingProxyType(dict(tags or {}))
         self._lock = Lock()
         self._telling = RLock()
+        self._priority = Lock()
+        self._prioritized: Branch | None = None
         self._children: tuple[Session, ...] = ()
         self._store = Store()
         for kind in LOG_TYPES:
@@ -315,6 +318,31 @@ class Session:
         """
         return self._store.branch()
 
+    def prioritize(self, branch: Branch) -> Callable[[], None]:
+        """Let the commits of other transactions wait for that of `branch`; return what ends it.
+
+        So one that has conflicted does not conflict again. They wait for a few seconds only,
+        and so does this for another branch that has priority.
+        """
+        if not self._priority.acquire(timeout=_PRIORITY):
+            return lambda: None
+        self._prioritized = branch
+
+        def end() -> None:
+            self._prioritized = None
+            self._priority.release()
+
+        return end
+
+    def _await_priority(self, branch: Branch) -> None:
+        """Wait until no other branch has priority, unless `branch` ends inside of another one."""
+        first = self._prioritized
+        is_before_others = first is None or first is branch or branch.parent is not None
+        if is_before_others or not branch.has_changed:
+            return
+        if self._priority.acquire(timeout=_PRIORITY):
+            self._priority.release()
+
     def commit(
         self, branch: Branch, release: Callable[[], object], events: Iterable[object] = ()
     ) -> None:
@@ -332,6 +360,7 @@ class Session:
             release()
             self._store.outbox.extend(told)
 
+        self._await_priority(branch)
         branch.commit(finish)
         if told:
             self._tell_all()
