@@ -1,5 +1,6 @@
 """Tools on filesystems that have nothing but the protocol: what fails leaves nothing."""
 
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -274,6 +275,33 @@ def test_methods_beside_the_protocol_are_taken_back_too():
     assert tree_of(fs.hidden) == before
     assert run(fs, move, session).success
     assert "lib/main.py created" in map(str, told)
+
+
+class SearchingWithRe(Plain):
+    """A backend that searches with Python's own regular expressions, and lets their errors out."""
+
+    __slots__ = ()
+
+    def grep(self, pattern: str, **options: Any) -> Any:
+        re.compile(pattern)
+        return super().grep(pattern, **options)
+
+
+@pytest.mark.parametrize("pattern", ["nothing like it", "(?i)nothing", "(?s)(?i)nothing", "(no"])
+@pytest.mark.parametrize("ignore_case", [True, False])
+def test_a_search_that_finds_nothing_asks_nothing_that_re_refuses(pattern: str, ignore_case: bool):
+    fs = SearchingWithRe()
+    plant(fs)
+    fixed = pattern == "(no"
+    request = GrepParams(pattern, ignore_case=ignore_case, fixed_string=fixed)
+    assert Replay("wink", fs).say(request).text == f"No matches for {pattern!r}"
+
+
+def test_a_pattern_that_a_backend_does_not_know_is_a_failed_result():
+    fs = SearchingWithRe()
+    plant(fs)
+    found = Replay("wink", fs).say(GrepParams(r"\p{L}"))
+    assert found.text == r"Invalid regex: bad escape \p at position 0: '\\p{L}'"
 
 
 def test_what_could_not_be_put_back_is_not_removed():

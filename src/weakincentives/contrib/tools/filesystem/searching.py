@@ -31,6 +31,7 @@ from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import (
     DEFAULT_LIMITS,
     Coverage,
+    InvalidRegexError,
     TimeLimitError,
     TruncationReason,
 )
@@ -146,6 +147,8 @@ def _gathered(
         return _Gathered(files, stopped=True, coverage=found.coverage)
     except OSError as error:
         raise _explained(bench, search.path, error) from None
+    except re.error as error:  # a filesystem of somebody else's that searches with `re`
+        raise InvalidRegexError(f"Invalid regex: {error}: {search.pattern[:200]!r}") from None
     return _Gathered(files, found.out_of_time, found.coverage)
 
 

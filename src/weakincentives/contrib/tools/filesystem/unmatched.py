@@ -15,6 +15,7 @@ from weakincentives.filesystem.patterns import compile_filter
 
 _SECONDS = 1.0
 _LINE_END = re.compile(r"\n|(?<!\\)(?:\\\\)*\\n")
+_FLAGS = re.compile(r"(?:\(\?[A-Za-z]+\))*")
 _SPECIAL = re.compile(r"[\\^$.|?*+()\[\]{}]")
 
 
@@ -34,7 +35,7 @@ def no_matches(
     """
     where = f" in {named(search.path)}" if search.path else ""
     text = f"No matches for {request.pattern[:200]!r}{where}"
-    with suppress(OSError, ValueError), time_limit(_SECONDS):
+    with suppress(OSError, ValueError, re.error), time_limit(_SECONDS):
         return text + next(_reasons(request, search, bench, meaning), "")
     return text
 
@@ -49,11 +50,18 @@ def _reasons(
         yield "; lines are searched one at a time, so a line end is never matched"
     if (search.glob or search.sieve) and not _any_file(search, bench):
         yield "; the filters leave no file to search"
-    alike = replace(search, pattern=f"(?i)(?:{search.pattern})|{re.escape(request.pattern)}")
+    alike = replace(search, pattern=_alike(search.pattern, request.pattern))
     others = _others(request) if _found(alike, bench) else ()
     for other, fact in (*others, *_ignored(request)):
         if _found(meaning(other), bench):
             yield f"; {fact}" + hint(": use", bench.speech.call(other))
+
+
+def _alike(pattern: str, text: str) -> str:
+    """Return what matches a pattern in any case, or a text; flags stay first, for `re`."""
+    flags = _FLAGS.match(pattern)
+    start = 0 if flags is None else flags.end()
+    return f"(?i){pattern[:start]}(?:{pattern[start:]})|{re.escape(text)}"
 
 
 def _found(search: Search, bench: Workbench) -> bool:
