@@ -342,6 +342,31 @@ def test_a_file_longer_than_one_write_is_put_back():
     assert tree_of(fs.hidden) == before
 
 
+def test_a_file_longer_than_one_read_is_put_back():
+    class Paging(Plain):
+        def read_bytes(self, path: str, *, offset: int = 0, limit: int | None = None) -> Any:
+            return super().read_bytes(path, offset=offset, limit=3 if limit is None else limit)
+
+    fs = Paging()
+    plant(fs)
+    before = tree_of(fs.hidden)
+    assert not run(fs, fail).success
+    assert tree_of(fs.hidden) == before
+
+
+def test_a_file_that_ends_early_is_no_state_to_go_back_to():
+    class Cut(Plain):
+        def read_bytes(self, path: str, *, offset: int = 0, limit: int | None = None) -> Any:
+            return super().read_bytes(path, offset=offset, limit=max(0, 3 - offset))
+
+    fs = Cut()
+    plant(fs)
+    before = tree_of(fs.hidden)
+    result = run(fs, lambda files: files.write("notes.txt", "new"))
+    assert result.message == "Cannot be read to its end, so it cannot be kept: notes.txt"
+    assert tree_of(fs.hidden) == before
+
+
 def test_only_what_changes_is_read_to_be_kept():
     class Counting(Plain):
         __slots__ = ("looked_at",)

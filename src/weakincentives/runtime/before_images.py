@@ -61,7 +61,7 @@ def take_image(filesystem: Filesystem, path: str = "") -> Image:
             return Image(path)
         found = filesystem.stat(path)
         if found.is_file:
-            return Image(path, {path: filesystem.read_bytes(path).content})
+            return Image(path, {path: read_whole(filesystem, path)})
         if not found.is_directory:
             return Image(path, others=frozenset({path}))
     files: dict[str, bytes] = {}
@@ -70,7 +70,7 @@ def take_image(filesystem: Filesystem, path: str = "") -> Image:
         if entry.is_directory:
             directories.append(place)
         elif entry.is_file:
-            files[place] = filesystem.read_bytes(place).content
+            files[place] = read_whole(filesystem, place)
         else:
             others.add(place)
     return Image(path, files, tuple(directories), frozenset(others))
@@ -115,6 +115,23 @@ def put_back(filesystem: Filesystem, image: Image) -> None:
     for path, data in image.files.items():
         if now.files.get(path) != data or not filesystem.exists(path):
             write_whole(filesystem, path, data)
+
+
+def read_whole(filesystem: Filesystem, path: str) -> bytes:
+    """Return all of a file, also where a read without a limit returns only a part.
+
+    Raises:
+        OSError: It cannot be read to its end.
+    """
+    page = filesystem.read_bytes(path)
+    parts, length = [page.content], len(page.content)
+    while page.content and length < page.size_bytes:
+        page = filesystem.read_bytes(path, offset=length)
+        parts.append(page.content)
+        length += len(page.content)
+    if length < page.size_bytes:
+        raise OSError(errno.EIO, "Cannot be read to its end, so it cannot be kept", shown(path))
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def write_whole(filesystem: Filesystem, path: str, data: bytes) -> None:
@@ -299,7 +316,7 @@ class RecordedFilesystem:
         done = write()
         after = data
         if mode == "append" or self._filesystem.stat(place).size_bytes != len(data):
-            after = self._filesystem.read_bytes(place).content
+            after = read_whole(self._filesystem, place)
         self._recorder.events += map(DirectoryCreated, missing[:-1])
         old = before if isinstance(before, bytes) else None
         self._recorder.events.append(written_event(place, old, after, done.bytes_written, mode))
@@ -318,7 +335,7 @@ class RecordedFilesystem:
             return None
         found = self._filesystem.stat(place or ".")
         if found.is_file:
-            return self._filesystem.read_bytes(place).content
+            return read_whole(self._filesystem, place)
         return "directory" if found.is_directory else "other"
 
     def _with_everything_kept(self, change: Callable[..., Any]) -> Callable[..., Any]:
