@@ -28,6 +28,7 @@ from weakincentives.filesystem import (
 from weakincentives.filesystem.testing import MockFilesystem
 from weakincentives.prompt import Tool, ToolContext, ToolResult
 from weakincentives.runtime.session import Session
+from weakincentives.runtime.transactions import transaction
 
 
 @pytest.fixture
@@ -90,6 +91,16 @@ def test_what_was_seen_goes_back_with_the_session(careful: Bench):
     assert [each.path for each in careful.session[FileSeen].all()] == ["a"]
     careful.session.rollback("start")
     assert not careful.call("write_file", file_path="a", content="new").success
+
+
+def test_what_is_seen_counts_after_a_transaction_that_was_taken_back(careful: Bench):
+    careful.fs.write("a", "old")
+    with transaction(careful.session) as step:
+        careful.call("read_file", file_path="a")
+        step.rollback()
+    assert not careful.call("write_file", file_path="a", content="new").success
+    careful.call("read_file", file_path="a")
+    assert careful.call("write_file", file_path="a", content="new").success
 
 
 def test_only_allowed_paths_are_touched(fs: BaseFilesystem):

@@ -12,6 +12,7 @@ from weakref import WeakSet
 from weakincentives.adapters.calls import CheckedCall
 from weakincentives.filesystem import Diff, Filesystem, glob_match
 from weakincentives.runtime.session import Session, Slice, upsert_by
+from weakincentives.runtime.transactions import current_transaction
 
 
 class Policy:
@@ -113,7 +114,8 @@ class ReadBeforeWrite(Policy):
     def _slice(self, session: Session) -> Slice[FileSeen]:
         if session not in self._ready:
             session[FileSeen].register(FileSeen, upsert_by(lambda each: each.path))
-            self._ready.add(session)
+            if current_transaction() is None:  # or it may be taken back, and not be ready at all
+                self._ready.add(session)
         return session[FileSeen]
 
 
