@@ -590,6 +590,53 @@ def new_mark(session: Session) -> Any:
     return session.mark()
 
 
+LOGGED = ToolInvoked(tool="earlier")
+LATER = ToolInvoked(tool="later")
+EMPTYING: dict[str, Callable[[Session], object]] = {
+    "reset": lambda session: session.reset(),
+    "restore": lambda session: session.restore(Session().snapshot(), preserve_logs=False),
+    "clear": lambda session: session[ToolInvoked].clear(),
+    "inside": lambda session: emptied_inside(session),
+}
+
+
+def emptied_inside(session: Session) -> None:
+    with transaction(session):
+        session.reset()
+
+
+@pytest.mark.parametrize("way", EMPTYING)
+def test_a_call_that_fails_removes_nothing_from_a_log(way: str):
+    session = new_session()
+    session.dispatch(LOGGED)
+    with transaction(session) as step:
+        EMPTYING[way](session)
+        assert session[ToolInvoked].all() == ()
+        session.dispatch(LATER)
+        assert session[ToolInvoked].all() == session.snapshot().slices[ToolInvoked] == (LATER,)
+        step.rollback()
+    assert session[ToolInvoked].all() == (LOGGED, LATER)
+
+
+@pytest.mark.parametrize("way", EMPTYING)
+def test_a_call_that_empties_a_log_keeps_what_was_logged_since(way: str):
+    session = new_session()
+    session.dispatch(LOGGED)
+    with transaction(session):
+        EMPTYING[way](session)
+        run_all(lambda: session.dispatch(LATER))
+    assert session[ToolInvoked].all() == (LATER,)
+
+
+def test_a_log_that_others_have_emptied_meanwhile_is_left_to_them():
+    session = new_session()
+    session.dispatch(LOGGED)
+    with transaction(session):
+        session[ToolInvoked].clear()
+        run_all(lambda: session[ToolInvoked].seed([LATER]))
+    assert session[ToolInvoked].all() == (LATER,)
+
+
 def test_going_back_while_a_call_is_under_way_comes_before_it():
     session = new_session()
     session.dispatch(Added(1))

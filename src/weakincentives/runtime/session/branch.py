@@ -10,18 +10,21 @@ the other.
 
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar, Token
+from itertools import zip_longest
 from threading import RLock
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from weakincentives.errors import WinkError
-from weakincentives.runtime.session.items import Items
+from weakincentives.runtime.session.items import Items, items_of
 from weakincentives.runtime.session.state import (
     NOTHING,
     Draft,
     Operation,
+    Put,
     Query,
     Read,
     ReadAll,
+    Restore,
     State,
     Undone,
     read_all,
@@ -39,6 +42,22 @@ class TransactionConflictError(WinkError, RuntimeError):
 
 class TransactionEndedError(WinkError, RuntimeError):
     """A change came after its transaction was taken back; nothing has changed."""
+
+
+class _Cut(NamedTuple):
+    """What takes the place of a log, as it was at one moment, when a branch is committed."""
+
+    seen: Items[Any]
+    put: Items[Any]
+
+    def on(self, live: Items[Any], owner: object) -> Items[Any]:
+        """Return a log after it; what was logged since that moment stays."""
+        if live is self.seen:
+            return self.put
+        before, now = self.seen.as_tuple(), live.as_tuple()
+        if any(old is not new for old, new in zip_longest(before, now[: len(before)])):
+            return live  # others have put something else in its place
+        return items_of((*self.put, *now[len(before) :]), owner)
 
 
 class Trunk(Protocol):
@@ -77,6 +96,7 @@ class Branch:
     """What is changed in a session by one transaction."""
 
     __slots__ = (
+        "_cuts",
         "_draft",
         "_log",
         "_queries",
@@ -106,6 +126,7 @@ class Branch:
         self._touches_all = False
         self._writes = False
         self._queries = 0
+        self._cuts: dict[type[Any], _Cut] = {}
 
     def bind(self) -> Token["Branch | None"]:
         """Let everything in this context happen in the branch, until `unbind`."""
@@ -120,7 +141,7 @@ class Branch:
     @property
     def has_changed(self) -> bool:
         """Whether anything was changed in it."""
-        return self._writes
+        return self._writes or bool(self._cuts)
 
     @property
     def state(self) -> State:
@@ -135,7 +156,7 @@ class Branch:
         with self.trunk.lock:
             live = self.trunk.state
             if kind in live.definitions.shared:
-                items, read = live.items.get(kind, NOTHING), None
+                items, read = self._shared(kind), None
             else:
                 items = self._draft_now().get(kind)
                 read = None if self.trunk.is_folding else self._remember(kind, query, items)
@@ -146,20 +167,22 @@ class Branch:
 
     def read_everything(self) -> Mapping[type[Any], Items[Any]]:
         """Return the items of all slices."""
-        live, mine = self.trunk.state, self.state
+        mine = self.state
         self._log.append(ReadAll(mine.items))
         self._touch(None)
-        shared = live.definitions.shared
-        return {**mine.items, **{kind: live.items.get(kind, NOTHING) for kind in shared}}
+        shared = self.trunk.state.definitions.shared
+        return {**mine.items, **{kind: self._shared(kind) for kind in shared}}
 
     def change(self, operation: Operation) -> None:
-        """Apply an operation here; what it does to logs is done for everybody, and stays."""
+        """Apply an operation here; what it adds to logs is there for everybody, and stays."""
         shared = self.trunk.state.definitions.shared
         draft = self._draft_now()
         kinds = operation.kinds(draft)
         if kinds is None or not shared.isdisjoint(kinds):
             everywhere = Draft(self.trunk.state, self.trunk.owner, shared.__contains__)
             self.trunk.run(operation, everywhere)
+            if isinstance(operation, Put | Restore):
+                self._cut_logs(everywhere)
             self.trunk.publish(everywhere)
         if kinds is None or not shared.issuperset(kinds):
             self.trunk.run(operation, draft)
@@ -186,8 +209,13 @@ class Branch:
             self.status = "committed"
             if parent is not None:
                 parent._absorb(self, made)
-            elif made is not None:
+                return
+            if made is not None:
                 self.trunk.publish(made)
+            if self._cuts:
+                logs = Draft(self.trunk.state, self.trunk.owner)
+                logs.put({kind: self._shared(kind) for kind in self._cuts})
+                self.trunk.publish(logs)
 
     def drop(self) -> None:
         """Forget the changes; those that come later are refused."""
@@ -199,8 +227,24 @@ class Branch:
                     parent._log.append(Undone(self._log))
                 self._draft = self._state = None
                 self._log = []
+                self._cuts = {}
 
     # --- what is around ---
+
+    def _shared(self, kind: type[Any]) -> Items[Any]:
+        """Return the items of a slice that everybody changes, without what is removed here."""
+        live = self.trunk.state.items.get(kind, NOTHING)
+        branch: Branch | None = self
+        while branch is not None and kind not in branch._cuts:
+            branch = branch.parent
+        return live if branch is None else branch._cuts[kind].on(live, self.trunk.owner)
+
+    def _cut_logs(self, everywhere: Draft) -> None:
+        """Keep what would replace logs until the commit: a failed call removes nothing of them."""
+        known = everywhere.definitions.by_kind
+        for kind in [kind for kind in everywhere.items if known[kind].log]:
+            seen = self.trunk.state.items.get(kind, NOTHING)
+            self._cuts[kind] = _Cut(seen, everywhere.items.pop(kind))
 
     def _draft_now(self) -> Draft:
         """Return the changes so far, on the latest state on which they are the same."""
@@ -306,6 +350,7 @@ class Branch:
         self._log += child._log
         self._read.clear()
         self._writes |= child._writes
+        self._cuts.update(child._cuts)
 
 
 def branch_of(trunk: Trunk) -> Branch | None:
