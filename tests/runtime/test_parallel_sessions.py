@@ -12,11 +12,13 @@ from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
+from tests.contrib.plain import Plain
 from tests.runtime.linearizability import (
     START,
     Added,
@@ -36,7 +38,7 @@ from tests.sizes import size
 from weakincentives.adapters import ToolCall, ToolExecutor
 from weakincentives.contrib.tools.following import FileFollower
 from weakincentives.contrib.tools.projection import VirtualFileSystem
-from weakincentives.filesystem import FileWritten, InMemoryFilesystem
+from weakincentives.filesystem import FileWritten, HostFilesystem, InMemoryFilesystem
 from weakincentives.prompt import Tool, ToolContext, ToolResult
 from weakincentives.runtime import ToolInvoked
 from weakincentives.runtime.session import (
@@ -316,6 +318,48 @@ def test_a_call_that_fails_takes_nothing_of_another_back():
     together(session, keep, fail, fail, fail)
     assert session[Note].all() == (Note(1), Note(2))
     assert session[Total].all() == total((Total(),), Added(2))
+
+
+class SnapshotsOnly:
+    """Somebody's own backend: the protocol, and snapshots."""
+
+    root, read_only = "/", False
+
+    def __init__(self) -> None:
+        self.hidden = InMemoryFilesystem()
+        for name in dir(Plain):
+            if not name.startswith("_") and name not in {"hidden", "root", "read_only"}:
+                setattr(self, name, getattr(self.hidden, name))
+        self.snapshot, self.restore = self.hidden.snapshot, self.hidden.restore
+
+
+@pytest.mark.parametrize("make", [InMemoryFilesystem, SnapshotsOnly, Plain, HostFilesystem])
+@pytest.mark.parametrize("outside", [True, False])
+def test_a_call_that_fails_takes_no_files_of_another_back(
+    make: Callable[..., Any], outside: bool, tmp_path: Path
+):
+    fs: Any = make(tmp_path) if make is HostFilesystem else make()
+    other: list[threading.Thread] = []
+
+    def fail(params: None, *, context: ToolContext) -> ToolResult[str]:
+        assert context.filesystem is not None
+        context.filesystem.write("failed", "1")
+        other.append(threading.Thread(target=lambda: executor.execute(ToolCall("succeed"))))
+        other[0].start()
+        other[0].join(0.2)  # it ends now, or waits for its turn
+        return ToolResult.error("no")
+
+    def succeed(params: None, *, context: ToolContext) -> ToolResult[str]:
+        assert context.filesystem is not None
+        context.filesystem.write("succeeded", "1")
+        return ToolResult("done")
+
+    tools = [Tool("fail", "Fails.", fail, outside=outside), Tool("succeed", "Works.", succeed)]
+    context = ToolContext(None, None, None, Session(), filesystem=fs)
+    executor = ToolExecutor(tools, context=context)
+    executor.execute(ToolCall("fail"))
+    other[0].join(WAIT)
+    assert (fs.exists("failed"), fs.exists("succeeded")) == (False, True)
 
 
 def test_nobody_sees_a_change_before_its_call_is_over():

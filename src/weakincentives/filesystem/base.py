@@ -1,7 +1,7 @@
 """A whole filesystem: what can be done with files beyond the protocol."""
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, Self
@@ -71,6 +71,18 @@ class BaseFilesystem(HydratableFilesystem):
             TimeLimitError: Another thread did not end its savepoint in time.
         """
         return Savepoint(self._lock, self._mark, self._tell_rolled_back)
+
+    def hold(self) -> Callable[[], None]:
+        """Let other threads wait before they change anything; return what ends that.
+
+        For changes past the filesystem, which go back by a snapshot: what others did meanwhile
+        would go back with them. It is ended by the thread that has begun it.
+
+        Raises:
+            TimeLimitError: Another thread did not end its savepoint in time.
+        """
+        self._lock.hold()
+        return self._lock.let_go
 
     def close(self) -> None:
         """Let go of what the filesystem holds open; open savepoints are rolled back."""

@@ -55,6 +55,7 @@ class WriteLock:
         self.reading: RLock = RLock()
         self.open: list[Savepoint] = []
         self._turn = RLock()
+        self._held = 0
         self._patience = patience
 
     def __enter__(self) -> None:
@@ -84,6 +85,20 @@ class WriteLock:
         """Let others have it."""
         self._turn.release()
 
+    def hold(self) -> None:
+        """Have the turn until `let_go`, for changes that no savepoint covers.
+
+        Raises:
+            TimeLimitError: It did not come in time.
+        """
+        self.take_turn()
+        self._held += 1
+
+    def let_go(self) -> None:
+        """End what `hold` began, in the same thread."""
+        self._held -= 1
+        self.end_turn()
+
     def abandon(self) -> None:
         """Roll back what is open, whose ever it is: nobody will end it."""
         for savepoint in self.open[:1]:
@@ -93,7 +108,7 @@ class WriteLock:
         started = time.monotonic()
         while not self._turn.acquire(timeout=_LOOK):
             check_time("Waiting for another thread")
-            if self.open and time.monotonic() - started > self._patience:
+            if (self.open or self._held) and time.monotonic() - started > self._patience:
                 raise TimeLimitError(
                     f"Waited {self._patience:g} seconds for another thread to end its savepoint"
                 )

@@ -5,9 +5,9 @@ it, by a shell, takes a snapshot, and a comparison tells what it was. A filesyst
 neither is put back by the methods of the protocol, from what was kept of it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from weakincentives.filesystem import (
     BaseFilesystem,
@@ -42,6 +42,8 @@ from weakincentives.runtime.spans import (
     take_snapshot,
     tell_changes,
 )
+
+T = TypeVar("T")
 
 
 class Undo(Protocol):
@@ -142,6 +144,14 @@ def snapshot_undo_of(undo: Undo) -> Undo:
         SnapshotError: Something could not be kept; everything is as it was when it began.
         OSError: The same, where the files have to be read to be kept.
     """
+    turn = _Turn(undo.filesystem)  # in between, too, nobody else changes anything
+    try:
+        return _begin_again(undo)
+    finally:
+        turn.end()
+
+
+def _begin_again(undo: Undo) -> Undo:
     filesystem = undo.filesystem
     if not isinstance(filesystem, SnapshotableFilesystem):
         now = take_image(filesystem)
@@ -172,16 +182,21 @@ class _SnapshotPoint:
 
     def __init__(self, filesystem: SnapshotableFilesystem) -> None:
         self._filesystem = filesystem
-        self._snapshot = take_snapshot(filesystem, "before a change")
+        self._turn = _Turn(_as_filesystem(filesystem))
+        self._snapshot = self._turn.begin_with(lambda: take_snapshot(filesystem, "before a change"))
         self.ref = self._snapshot.commit_ref
         self.is_open = True
 
     def release(self) -> None:
         self.is_open = False
+        self._turn.end()
 
     def rollback(self) -> None:
-        restore_snapshot(self._filesystem, self._snapshot)
-        self.is_open = False
+        try:
+            restore_snapshot(self._filesystem, self._snapshot)
+            self.is_open = False
+        finally:
+            self._turn.end()
 
 
 class _ObservedUndo:
@@ -237,7 +252,8 @@ class _SnapshotUndo:
     def __init__(self, filesystem: SnapshotableFilesystem) -> None:
         self.filesystem = self.files = _as_filesystem(filesystem)
         self._snapshotable = filesystem
-        self._snapshot = take_snapshot(filesystem, "before a change")
+        self._turn = _Turn(self.filesystem)
+        self._snapshot = self._turn.begin_with(lambda: take_snapshot(filesystem, "before a change"))
         self._found: Sequence[FilesystemEvent] | None = None
         self._settled = False
         self.snapshot_ref: str | None = self._snapshot.commit_ref
@@ -264,11 +280,15 @@ class _SnapshotUndo:
             tell_changes(span, self._found)
             self._look_at_everything()
             self.is_open = False
+            self._turn.end()
 
     def roll_back(self) -> None:
         with filesystem_span("rollback", self.filesystem):
-            self._look_at_everything()
-            restore_snapshot(self._snapshotable, self._snapshot)
+            try:
+                self._look_at_everything()
+                restore_snapshot(self._snapshotable, self._snapshot)
+            finally:
+                self._turn.end()
 
     def position(self) -> int:
         return 0
@@ -314,6 +334,32 @@ class _Turns:
 
 
 _turns = _Turns()
+
+
+class _Turn:
+    """One's turn to change a filesystem: other threads wait until it ends."""
+
+    def __init__(self, filesystem: Filesystem) -> None:
+        self._end: Callable[[], None] | None = None
+        if isinstance(filesystem, BaseFilesystem):
+            self._end = filesystem.hold()
+        else:
+            _turns.take(filesystem)
+            self._end = lambda: _turns.end(filesystem)
+
+    def begin_with(self, function: Callable[[], T]) -> T:
+        """Return what `function` returns; if it fails, the turn ends."""
+        try:
+            return function()
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """Let others have it; it ends only once."""
+        end, self._end = self._end, None
+        if end is not None:
+            end()
 
 
 class _RecordedUndo:
