@@ -22,6 +22,7 @@ from weakincentives.contrib.tools.following import FileFollower
 from weakincentives.contrib.tools.projection import VirtualFileSystem
 from weakincentives.filesystem import (
     BaseFilesystem,
+    FileStat,
     Filesystem,
     FilesystemSnapshot,
     HostFilesystem,
@@ -118,6 +119,27 @@ def test_a_session_that_goes_back_alone_knows_the_files_of_now(files: Any, way: 
     assert version(session, "same") == 1
     call(session, files, lambda fs: fs.write("a", "one more"))
     assert known(session) == truth(files)
+
+
+class WithoutDates(Plain):
+    """A backend whose `stat` says no more than it has to."""
+
+    __slots__ = ()
+
+    def stat(self, path: str) -> FileStat:
+        found = self.hidden.stat(path)
+        return FileStat(found.path, found.is_file, found.is_directory, found.size_bytes)
+
+
+def test_a_file_that_is_the_same_keeps_its_version_whatever_stat_says():
+    session, files = Session(), WithoutDates()
+    FilesystemSection(session=session, filesystem=files)
+    call(session, files, lambda fs: fs.write("same", "1"))
+    call(session, files, lambda fs: fs.write("other", "1"))
+    snapshot = session.snapshot()
+    call(session, files, lambda fs: fs.write("other", "2"))
+    session.restore(snapshot)
+    assert (version(session, "same"), version(session, "other")) == (1, 2)
 
 
 def test_a_clone_knows_the_files_and_so_does_one_that_goes_back(files: Any):

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from mimetypes import guess_type
 
 from weakincentives.filesystem import (
@@ -23,6 +24,7 @@ from weakincentives.filesystem import (
     VfsPath,
 )
 from weakincentives.filesystem.text import SNIFFED, is_binary
+from weakincentives.runtime.before_images import read_whole
 from weakincentives.runtime.session import Reducer
 from weakincentives.runtime.session.snapshots import loadable
 
@@ -243,7 +245,7 @@ class _Look:
             return known
         found = self._stat(entry.path)
         may_be_same = has_its_size and self.rewritten is None
-        if known is not None and may_be_same and _is_same(known, found):
+        if known is not None and may_be_same and self._is_same(known, found):
             return known
         fingerprint = _fingerprint(found)
         if known is None:
@@ -260,6 +262,21 @@ class _Look:
             fingerprint=fingerprint,
         )
 
+    def _is_same(self, known: VfsFile, found: FileStat | None) -> bool:
+        if found is None or known.fingerprint is None:
+            return True  # nothing says otherwise
+        if known.fingerprint.startswith(_HASH):
+            hashed = found.content_hash or self._hash("/".join(known.path.segments))
+            return hashed is None or known.fingerprint == _HASH + hashed
+        return known.fingerprint == _fingerprint(found)
+
+    def _hash(self, path: str) -> str | None:
+        """Return the hash of a file, for backends whose `stat` has none."""
+        try:
+            return sha256(read_whole(self.filesystem, path)).hexdigest()
+        except (OSError, ValueError):
+            return None
+
     def _stat(self, path: str) -> FileStat | None:
         try:
             return self.filesystem.stat(path)
@@ -272,14 +289,6 @@ class _Look:
         except (OSError, ValueError):
             return _encoding_by_name(path)
         return "binary" if is_binary(head) else "utf-8"
-
-
-def _is_same(known: VfsFile, found: FileStat | None) -> bool:
-    if found is None or known.fingerprint is None:
-        return True  # nothing says otherwise
-    if known.fingerprint.startswith(_HASH):
-        return known.fingerprint == f"{_HASH}{found.content_hash}"
-    return known.fingerprint == _fingerprint(found)
 
 
 def _fingerprint(found: FileStat | None) -> str | None:
