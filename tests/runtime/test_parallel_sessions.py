@@ -37,7 +37,7 @@ from tests.runtime.linearizability import (
 from tests.sizes import size
 from weakincentives.adapters import ToolCall, ToolExecutor
 from weakincentives.contrib.tools.following import FileFollower
-from weakincentives.contrib.tools.projection import VirtualFileSystem
+from weakincentives.contrib.tools.projection import VirtualFileSystem, scan
 from weakincentives.filesystem import FileWritten, HostFilesystem, InMemoryFilesystem
 from weakincentives.prompt import Tool, ToolContext, ToolResult
 from weakincentives.runtime import ToolInvoked
@@ -47,7 +47,8 @@ from weakincentives.runtime.session import (
     TransactionEndedError,
     append_all,
 )
-from weakincentives.runtime.transactions import transaction
+from weakincentives.runtime.session.branch import Branch
+from weakincentives.runtime.transactions import look_at, transaction
 
 ROUNDS = int(os.environ.get("WINK_LINEARIZABILITY_ROUNDS", size(150, 10_000)))
 SEED = int(os.environ.get("WINK_LINEARIZABILITY_SEED", "0"))
@@ -786,6 +787,42 @@ def test_files_are_told_in_the_order_in_which_they_were_written():
     told = session[FileWritten].all()
     assert [each.before_hash for each in told[1:]] == [each.after_hash for each in told[:-1]]
     assert sizes(session) == {"a": files.stat("a").size_bytes}
+
+
+def test_one_who_looked_before_files_were_taken_back_looks_again(monkeypatch: pytest.MonkeyPatch):
+    session, fs = new_session(), InMemoryFilesystem()
+    fs.write("a", "1")
+    FileFollower(session, fs)
+    seen, gone = threading.Event(), threading.Event()
+    drop = Branch.drop
+
+    def look(known: VirtualFileSystem | None) -> VirtualFileSystem:
+        assert known is not None
+
+        def scanned() -> VirtualFileSystem:
+            found = scan(fs, known, "", session.created_at)
+            seen.set()
+            gone.wait(WAIT)
+            return found
+
+        found, unsettled = look_at(fs, scanned)
+        looked.extend(unsettled)
+        return found
+
+    def drop_later(branch: Branch) -> None:
+        gone.set()  # the files are what they were, and the transaction is not over yet
+        looking.join(WAIT)
+        drop(branch)
+
+    looked: list[object] = []
+    looking = threading.Thread(target=lambda: session.refresh(VirtualFileSystem, look))
+    monkeypatch.setattr(Branch, "drop", drop_later)
+    with transaction(session, fs) as step:
+        fs.write("a", "longer")
+        looking.start()
+        seen.wait(WAIT)
+        step.rollback()
+    assert looked == [step]
 
 
 def test_a_long_slice_is_not_copied_by_a_call_that_appends():

@@ -54,6 +54,7 @@ class Transaction:
         self.branch = session.branch()
         self._outer = outer if outer is not None and outer.session is session else None
         self._parts: list[_Part] = []
+        self._joined: list[Filesystem] = []
         self._is_unwanted = False
         self._is_over = False
         self._when_over: list[Callable[[], object]] = []
@@ -122,6 +123,7 @@ class Transaction:
         position = 0 if outer is None else outer.position()
         undo = undo_of(filesystem, outside=outside, recorded=recorded)
         try:
+            self._joined.append(original_of(filesystem))
             self._parts.append(_Part(undo, outer, position))
         except BaseException:
             undo.roll_back()
@@ -132,6 +134,11 @@ class Transaction:
         """Return whether what changes in `filesystem` is part of it."""
         mine = self._part_of(filesystem) is not None
         return mine or (self._outer is not None and self._outer.covers(filesystem))
+
+    def has_joined(self, filesystem: Filesystem) -> bool:
+        """Return whether it covers `filesystem`, or has done so before its end."""
+        original = original_of(filesystem)
+        return any(each is original for each in self._joined)
 
     def rollback(self) -> None:
         """Take everything back at the end, although nothing was raised."""
@@ -149,7 +156,8 @@ class Transaction:
         them. Join filesystems first, since others may wait with theirs in hand.
         """
         if self._outer is None and self._end_priority is None:
-            self._end_priority = self.session.prioritize(self.branch)
+            with uninterrupted():  # or nobody would end it
+                self._end_priority = self.session.prioritize(self.branch)
 
     def when_over(self, function: Callable[[], object]) -> None:
         """Call `function` when it is over, kept or taken back; now, if it is."""
@@ -285,7 +293,8 @@ def look_at(filesystem: Filesystem, look: Callable[[], T]) -> tuple[T, Collectio
         found = look()
         if last_end == _last_end[0] or looks == _MAX_LOOKS:
             unsettled = before | frozenset(_open)
-            return found, [each for each in unsettled if each.covers(filesystem)]
+            # one that is just being taken back covers nothing any more, but was seen
+            return found, [each for each in unsettled if each.has_joined(filesystem)]
 
 
 def transaction(
