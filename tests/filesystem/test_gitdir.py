@@ -214,6 +214,29 @@ def test_the_lock_lets_one_in_at_a_time(tmp_path: Path) -> None:
     assert most == [1] * 80
 
 
+def test_who_locks_a_directory_that_is_being_made_waits_until_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "git"
+    earlier = GitDirectory(path, "/w")
+    assert earlier.remove()
+    found: list[bool] = []
+
+    def lock() -> None:
+        with earlier.in_use(), earlier.lock():
+            found.append((path / "config").exists())
+
+    waiting = threading.Thread(target=lock)
+
+    def interfere(point: str) -> None:
+        if point == "gitdir.begun" and threading.current_thread() is threading.main_thread():
+            waiting.start()  # the locks are there, the configuration is not
+            waiting.join(1)
+
+    with fault_hook(interfere):
+        GitDirectory(path, "/w")
+    waiting.join(60)
+    assert found == [True]
+
+
 def remove_often(path: Path, stop: threading.Event) -> int:
     removed = 0
     while not stop.is_set():

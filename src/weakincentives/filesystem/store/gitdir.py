@@ -94,11 +94,12 @@ class GitDirectory:
             SnapshotError: The directory has been removed, and may not be made again.
         """
         with self._held(_LOCK, fcntl.LOCK_EX):
-            if not (self.path / MARKER).exists():
-                if self._root is None:
+            # its locks are there before its configuration: somebody may be making it again
+            if not ((self.path / MARKER).exists() and self._is_complete()):
+                if self._root is None and not (self.path / MARKER).exists():
                     raise _not_ours(self.path)
                 with self._whole():
-                    self._finish(self._root, adopted=self.marker.adopted)
+                    self._finish(self.marker.root, adopted=self.marker.adopted)
             yield
 
     @contextmanager
