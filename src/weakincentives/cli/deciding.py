@@ -13,10 +13,10 @@ from typing import Any, Literal, TypeAlias
 import click
 
 from weakincentives.cli.diff_view import show_diff
-from weakincentives.cli.keyboard import discard_typed
+from weakincentives.cli.keyboard import discard_typed, read_line
 from weakincentives.cli.quantities import counted
 from weakincentives.cli.terminal import is_terminal, say, sentence
-from weakincentives.cli.termination import termination_of
+from weakincentives.cli.termination import TerminatedError
 from weakincentives.contrib.review import Applied, Conflict, ConflictError, Kept, Review
 from weakincentives.errors import WinkError
 from weakincentives.filesystem.paths import shown
@@ -188,7 +188,7 @@ class Decision:
             conflicts = self._review.conflicts()
             but = f" all but {len(conflicts)} in conflict" if conflicts else ""
             try:
-                answer = _ask(_QUESTION.format(but=but), show_default=False)
+                answer = _ask(_QUESTION.format(but=but))
                 result = self._chosen(answer.strip().lower()[:1], conflicts)
             except click.Abort:
                 self._say("")
@@ -338,16 +338,22 @@ class Decision:
             say(sentence)
 
 
-def _ask(question: str, **options: Any) -> str:
+def _ask(question: str, *, default: str = "") -> str:
     """Return what is answered after the question was seen; Abort if there is no answer."""
     discard_typed()
-    try:
-        return click.prompt(question, prompt_suffix=": ", err=True, **options)
-    except click.Abort as error:
-        ended = termination_of(error)
-        if ended is not None:
-            raise ended from None
-        raise
+    hint = f" [{default}]" if default else ""
+    while True:
+        say(f"{question}{hint}: ", newline=False)
+        try:
+            line = read_line()
+        except TerminatedError:
+            raise
+        except KeyboardInterrupt:
+            raise click.Abort from None
+        if not line:
+            raise click.Abort
+        if answer := line.strip() or default:
+            return answer
 
 
 def kept_facts(kept: Sequence[Kept]) -> list[dict[str, str]]:

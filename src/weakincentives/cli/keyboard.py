@@ -1,6 +1,8 @@
-"""What a person types: unseen while a run works, and no answer to a question not yet asked."""
+"""Keyboard input: hidden while a run works, flushed before a question, read interruptibly."""
 
 import os
+import select
+import signal
 import sys
 import termios
 from collections.abc import Generator
@@ -16,6 +18,39 @@ def discard_typed(stream: IO[Any] | None = None) -> None:
     if descriptor is not None:
         with suppress(OSError, termios.error):
             termios.tcflush(descriptor, termios.TCIFLUSH)
+
+
+def read_line() -> str:
+    """Return the next line that is typed, with its end; empty at the end of the input.
+
+    `input()` can miss a signal that arrives just before it starts to wait, and then waits
+    until a key is pressed. The wakeup descriptor is readable as soon as a signal has arrived,
+    so the handler runs at once.
+    """
+    with _wakeup() as signalled:
+        while not _is_readable(sys.stdin.fileno(), signalled):
+            os.read(signalled, 1024)  # a signal whose handler raises nothing
+    return sys.stdin.readline()
+
+
+def _is_readable(descriptor: int, signalled: int) -> bool:
+    return descriptor in select.select([descriptor, signalled], [], [])[0]
+
+
+@contextmanager
+def _wakeup() -> Generator[int, None, None]:
+    """Yield a descriptor that becomes readable when a signal arrives."""
+    reader, writer = os.pipe()
+    try:
+        os.set_blocking(writer, False)
+        before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        try:
+            yield reader
+        finally:
+            signal.set_wakeup_fd(before)
+    finally:
+        os.close(reader)
+        os.close(writer)
 
 
 @contextmanager

@@ -34,9 +34,9 @@ def plain(text: str) -> str:
     return INVISIBLE.sub(_visible, text)
 
 
-def say(text: str, *, err: bool = True, color: bool | None = None) -> None:
+def say(text: str, *, err: bool = True, color: bool | None = None, newline: bool = True) -> None:
     """Print a line that may hold strangers' text: on standard error, unless told otherwise."""
-    click.echo(plain(text), err=err, color=color)
+    click.echo(plain(text), err=err, color=color, nl=newline)
 
 
 def one_line(text: str, width: int) -> str:
