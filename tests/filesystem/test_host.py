@@ -335,6 +335,8 @@ ANYTHING: dict[str, Callable[[HostFilesystem], object]] = {
     "write below": lambda fs: fs.write("a/b/new", "text"),
     "write_bytes": lambda fs: fs.write_bytes("new", b""),
     "mkdir": lambda fs: fs.mkdir("new/below"),
+    "mkdir root": lambda fs: fs.mkdir("."),
+    "savepoint": lambda fs: fs.savepoint(),
     "delete": lambda fs: fs.delete("d/f"),
     "delete all": lambda fs: fs.delete("d", recursive=True),
     "move": lambda fs: fs.move("d/f", "g"),

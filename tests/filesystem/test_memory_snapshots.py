@@ -1,7 +1,10 @@
 """Snapshots of the filesystem in memory: what the suites do not ask of every backend."""
 
+import copy
 import gc
+import pickle
 import tracemalloc
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -9,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from weakincentives.errors import SnapshotRestoreError
+from weakincentives.errors import SnapshotError, SnapshotRestoreError
 from weakincentives.filesystem import (
     MAX_MEMORY_SNAPSHOTS,
     FilesystemSnapshot,
@@ -215,3 +218,32 @@ def test_what_is_in_use_is_counted_after_a_partial_restore(fs: InMemoryFilesyste
     fs.write("new/file", "123")
     fs.restore(kept, paths=["src", "new"])
     assert fs._usage() == before
+
+
+@pytest.mark.parametrize("wrong", [True, 1.5, "3"])
+def test_a_bound_that_is_no_whole_number_is_refused(wrong: int) -> None:
+    with pytest.raises(TypeError, match="max_snapshots must be a whole number, or None"):
+        InMemoryFilesystem(max_snapshots=wrong)
+
+
+def test_a_pinned_snapshot_outlives_the_bound_and_then_goes() -> None:
+    fs = InMemoryFilesystem(max_snapshots=1)
+    pinned = fs.snapshot()
+    unpin, again = fs.pin(pinned), fs.pin(pinned)
+    later = [fs.snapshot() for _ in range(3)]
+    assert fs.history.list() == [pinned, later[-1]]
+    assert fs.history.prune(keep=0) == [later[-1]]
+    with pytest.raises(SnapshotError, match="needed to roll back a transaction"):
+        fs.history.forget(pinned)
+    latest = fs.snapshot()
+    unpin()
+    unpin()
+    assert fs.history.list() == [pinned, latest]
+    again()
+    assert fs.history.list() == [latest]
+
+
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_filesystem_cannot_be_copied(how: Callable[[object], object]) -> None:
+    with pytest.raises(TypeError, match="InMemoryFilesystem cannot be copied or pickled"):
+        how(InMemoryFilesystem())

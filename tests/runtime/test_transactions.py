@@ -2,12 +2,14 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from weakincentives.errors import SnapshotError
 from weakincentives.filesystem import (
     BaseFilesystem,
     DirectoryCreated,
@@ -21,7 +23,7 @@ from weakincentives.filesystem import (
     ReadableFilesystem,
     time_limit,
 )
-from weakincentives.filesystem.savepoints import Mark
+from weakincentives.filesystem.savepoints import Mark, SavepointError
 from weakincentives.filesystem.testing import MockFilesystem
 from weakincentives.runtime import ToolInvoked
 from weakincentives.runtime.session import Session, append_all
@@ -424,3 +426,48 @@ def test_everything_is_taken_back_although_the_time_is_up(session: Session, fs: 
             now[0] = 2.0
             raise Stopped
         assert state(fs, session) == before
+
+
+@pytest.mark.parametrize("outside", [True, False])
+@pytest.mark.parametrize("inner", [True, False])
+def test_no_bound_takes_the_snapshot_of_an_open_transaction(
+    outside: bool, inner: bool, session: Session
+) -> None:
+    fs = InMemoryFilesystem(max_snapshots=1)
+    fs.write("a", "1")
+    with pytest.raises(Stopped), transaction(session, fs, outside=outside):
+        fs.write("a", "2")
+        with suppress(ZeroDivisionError), transaction(session, fs, outside=True):
+            fs.write("a", "3")
+            fs.snapshot()
+            if inner:
+                raise ZeroDivisionError
+        assert fs.read("a").content == ("2" if inner else "3")
+        fs.snapshot()
+        raise Stopped
+    assert fs.read("a").content == "1"
+    assert len(fs.history.list()) == 1
+
+
+@pytest.mark.parametrize("kind", ["memory", "host"])
+def test_nothing_forgets_the_snapshot_of_an_open_transaction(
+    kind: str, session: Session, tmp_path: Path
+) -> None:
+    fs = InMemoryFilesystem() if kind == "memory" else HostFilesystem(tmp_path)
+    fs.write("a", "1")
+    with pytest.raises(Stopped), transaction(session, fs, outside=True):
+        fs.write("a", "2")
+        other = fs if isinstance(fs, InMemoryFilesystem) else HostFilesystem(tmp_path)
+        other.history.prune(keep=0)
+        with pytest.raises(SnapshotError, match="needed to roll back"):
+            other.history.forget(*other.history.list())
+        if isinstance(fs, HostFilesystem):
+            fs.history.gc()
+            with pytest.raises(SavepointError, match="while a transaction is open"):
+                fs.cleanup()
+        raise Stopped
+    assert fs.read("a").content == "1"
+    fs.history.prune(keep=0)
+    assert not fs.history.list()
+    if isinstance(fs, HostFilesystem):
+        fs.cleanup()

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, NoReturn, Self, SupportsIndex
 
 from weakincentives.filesystem.archives.archivefs import ArchiveFilesystem
 from weakincentives.filesystem.archives.export import export_archive
@@ -16,6 +16,7 @@ from weakincentives.filesystem.paths import join
 from weakincentives.filesystem.readable import ReadableFilesystem
 from weakincentives.filesystem.savepoints import Mark, Savepoint
 from weakincentives.filesystem.states import State
+from weakincentives.filesystem.types import FilesystemSnapshot
 
 
 class BaseFilesystem(HydratableFilesystem):
@@ -84,6 +85,14 @@ class BaseFilesystem(HydratableFilesystem):
         self._lock.hold()
         return self._lock.let_go
 
+    def pin(self, snapshot: FilesystemSnapshot) -> Callable[[], None]:
+        """Keep a snapshot until the returned function is called, whatever is forgotten.
+
+        A backend that can forget snapshots overrides it: transactions pin what they go back to.
+        """
+        del snapshot  # this one forgets none
+        return lambda: None
+
     def close(self) -> None:
         """Let go of what the filesystem holds open; open savepoints are rolled back."""
         self._lock.abandon()
@@ -95,6 +104,17 @@ class BaseFilesystem(HydratableFilesystem):
     def __exit__(self, *_: object) -> None:
         """Close."""
         self.close()
+
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
+        """Refuse `copy` and `pickle`: two instances would change what they share.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(
+            f"{type(self).__name__} cannot be copied or pickled:"
+            " export_archive and import_archive carry the files to another"
+        )
 
     # --- shared steps that a backend may do better ---
 

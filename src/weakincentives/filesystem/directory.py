@@ -377,6 +377,7 @@ class DirectoryFilesystem(BaseFilesystem):
             raise self._directory.failure(error, path) from None
 
     def _mark(self) -> Mark:
+        self._directory.check()
         return self._journal.mark()
 
     def _will_change(self, path: str) -> None:

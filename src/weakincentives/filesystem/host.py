@@ -1,7 +1,7 @@
 """A workspace in a directory of the host: its files, and a history of them outside it."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from weakincentives.errors import SnapshotRestoreError
@@ -14,11 +14,13 @@ from weakincentives.filesystem.paths import outermost
 from weakincentives.filesystem.readable import ReadableFilesystem
 from weakincentives.filesystem.savepoints import SavepointError
 from weakincentives.filesystem.snapshots.history import History
-from weakincentives.filesystem.snapshots.ledger import SnapshotHistory
+from weakincentives.filesystem.snapshots.ledger import Pins, SnapshotHistory
 from weakincentives.filesystem.snapshots.partial import check_paths, without_new_specials
 from weakincentives.filesystem.states import State
 from weakincentives.filesystem.store.objects import ObjectError
 from weakincentives.filesystem.types import FilesystemSnapshot
+
+_pins = Pins()  # of all instances: they may share a directory
 
 
 class HostFilesystem(DirectoryFilesystem):
@@ -103,6 +105,10 @@ class HostFilesystem(DirectoryFilesystem):
             self._journal.settle()
             return self._history.take(tag)
 
+    def pin(self, snapshot: FilesystemSnapshot) -> Callable[[], None]:
+        """Keep a snapshot until the returned function is called, whatever is forgotten."""
+        return _pins.add(snapshot.commit_ref)
+
     def restore(
         self,
         snapshot: FilesystemSnapshot,
@@ -156,6 +162,8 @@ class HostFilesystem(DirectoryFilesystem):
         with self._lock:
             if self._lock.open:
                 raise SavepointError("Cannot remove snapshots while a savepoint is open")
+            if self._lock.is_held:
+                raise SavepointError("Cannot remove snapshots while a transaction is open")
             self._history.cleanup()
 
     def close(self) -> None:
@@ -180,9 +188,10 @@ class HostFilesystem(DirectoryFilesystem):
         self._history.note(path)
 
     def _needed_commits(self) -> set[str]:
-        """Return the commits that an open savepoint, or an interrupted restore, goes back to."""
+        """Return the commits that something open, or an interrupted restore, goes back to."""
         decided = self._history.decided()
-        return needed_commits(self._directory) | (set() if decided is None else {decided})
+        needed = needed_commits(self._directory) | _pins.refs()
+        return needed | (set() if decided is None else {decided})
 
     def _return_to(self, commit: str) -> None:
         self._history.return_to(commit)

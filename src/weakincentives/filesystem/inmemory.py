@@ -208,6 +208,10 @@ class InMemoryFilesystem(BaseFilesystem):
             self._history.add(kept, self._root_node)
         return kept
 
+    def pin(self, snapshot: FilesystemSnapshot) -> Callable[[], None]:
+        """Keep a snapshot until the returned function is called, whatever is forgotten."""
+        return self._history.pin(snapshot)
+
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Sequence[str] | None = None) -> None:
         """Make everything as it was then, or only what is at and below `paths`.
 

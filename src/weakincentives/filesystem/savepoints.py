@@ -94,6 +94,11 @@ class WriteLock:
         self.take_turn()
         self._held += 1
 
+    @property
+    def is_held(self) -> bool:
+        """Whether somebody has the turn for changes that no savepoint covers."""
+        return self._held > 0
+
     def let_go(self) -> None:
         """End what `hold` began, in the same thread."""
         self._held -= 1

@@ -157,6 +157,7 @@ class WritableFilesystem(ReadableFilesystem):
         key = normalize_path(path)
         self._refuse_read_only(key)
         if not key:
+            self._lookup(key)  # it raises if the backend is not available
             return
         with self._lock:
             found = self._lookup(key)

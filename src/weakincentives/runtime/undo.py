@@ -7,7 +7,7 @@ neither is put back by the methods of the protocol, from what was kept of it.
 
 from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from weakincentives.filesystem import (
     BaseFilesystem,
@@ -17,6 +17,7 @@ from weakincentives.filesystem import (
     FileDeleted,
     Filesystem,
     FilesystemEvent,
+    FilesystemSnapshot,
     FileWritten,
     LinkCreated,
     ObservableFilesystem,
@@ -42,8 +43,6 @@ from weakincentives.runtime.spans import (
     take_snapshot,
     tell_changes,
 )
-
-T = TypeVar("T")
 
 
 class Undo(Protocol):
@@ -146,12 +145,12 @@ def snapshot_undo_of(undo: Undo) -> Undo:
     """
     turn = _Turn(undo.filesystem)  # in between, too, nobody else changes anything
     try:
-        return _begin_again(undo)
+        return _begin_again(undo, turn)
     finally:
         turn.end()
 
 
-def _begin_again(undo: Undo) -> Undo:
+def _begin_again(undo: Undo, turn: "_Turn") -> Undo:
     filesystem = undo.filesystem
     if not isinstance(filesystem, SnapshotableFilesystem):
         now = take_image(filesystem)
@@ -159,7 +158,7 @@ def _begin_again(undo: Undo) -> Undo:
         begun = _CopyUndo(filesystem)
         put_back(filesystem, now)
         return begun
-    here = take_snapshot(filesystem, "within a change")
+    here = turn.begin_with(filesystem, "within a change")
     undo.roll_back()
     begun = _SnapshotUndo(filesystem)
     restore_snapshot(filesystem, here)
@@ -183,7 +182,7 @@ class _SnapshotPoint:
     def __init__(self, filesystem: SnapshotableFilesystem) -> None:
         self._filesystem = filesystem
         self._turn = _Turn(_as_filesystem(filesystem))
-        self._snapshot = self._turn.begin_with(lambda: take_snapshot(filesystem, "before a change"))
+        self._snapshot = self._turn.begin_with(filesystem, "before a change")
         self.ref = self._snapshot.commit_ref
         self.is_open = True
 
@@ -253,7 +252,7 @@ class _SnapshotUndo:
         self.filesystem = self.files = _as_filesystem(filesystem)
         self._snapshotable = filesystem
         self._turn = _Turn(self.filesystem)
-        self._snapshot = self._turn.begin_with(lambda: take_snapshot(filesystem, "before a change"))
+        self._snapshot = self._turn.begin_with(filesystem, "before a change")
         self._found: Sequence[FilesystemEvent] | None = None
         self._settled = False
         self.snapshot_ref: str | None = self._snapshot.commit_ref
@@ -341,16 +340,20 @@ class _Turn:
 
     def __init__(self, filesystem: Filesystem) -> None:
         self._end: Callable[[], None] | None = None
+        self._unpin: Callable[[], None] | None = None
         if isinstance(filesystem, BaseFilesystem):
             self._end = filesystem.hold()
         else:
             _turns.take(filesystem)
             self._end = lambda: _turns.end(filesystem)
 
-    def begin_with(self, function: Callable[[], T]) -> T:
-        """Return what `function` returns; if it fails, the turn ends."""
+    def begin_with(self, filesystem: SnapshotableFilesystem, tag: str) -> FilesystemSnapshot:
+        """Return a snapshot that is not forgotten before the end; if it fails, the turn ends."""
         try:
-            return function()
+            snapshot = take_snapshot(filesystem, tag)
+            if isinstance(filesystem, BaseFilesystem):
+                self._unpin = filesystem.pin(snapshot)
+            return snapshot
         except BaseException:
             self.end()
             raise
@@ -358,6 +361,9 @@ class _Turn:
     def end(self) -> None:
         """Let others have it; it ends only once."""
         end, self._end = self._end, None
+        unpin, self._unpin = self._unpin, None
+        if unpin is not None:
+            unpin()
         if end is not None:
             end()
 

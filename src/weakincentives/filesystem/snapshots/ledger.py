@@ -1,14 +1,49 @@
 """The list of the snapshots that are kept of a directory, and what becomes of it."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from threading import Lock
 from uuid import UUID
 
 from weakincentives.errors import SnapshotError, WinkError
 from weakincentives.filesystem.store.repository import Repository, StoreSize
 from weakincentives.filesystem.store.verifying import SnapshotProblem
 from weakincentives.filesystem.types import FilesystemSnapshot
+
+
+class Pins:
+    """The snapshots that open transactions go back to, counted because several may need one."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._lock = Lock()
+        self._counts: Counter[str] = Counter()
+
+    def add(self, commit_ref: str) -> Callable[[], None]:
+        """Pin a snapshot; return what ends that, which may be called more than once."""
+        with self._lock:
+            self._counts[commit_ref] += 1
+        pinned = [commit_ref]
+
+        def unpin() -> None:
+            with self._lock:
+                if pinned:
+                    self._counts.subtract(pinned)
+                    self._counts += Counter()  # without those that nobody needs any more
+                    pinned.clear()
+
+        return unpin
+
+    def __contains__(self, commit_ref: object) -> bool:
+        """Whether somebody may have to go back to it."""
+        return commit_ref in self._counts
+
+    def refs(self) -> set[str]:
+        """Return all that are pinned."""
+        with self._lock:
+            return set(self._counts)
 
 
 class SnapshotHistory:
@@ -38,7 +73,7 @@ class SnapshotHistory:
     ) -> Sequence[FilesystemSnapshot]:
         """Forget old snapshots, and return them; `gc` then frees the space.
 
-        One that a savepoint or an interrupted restore has to go back to stays.
+        One that a savepoint, a transaction or an interrupted restore has to go back to stays.
 
         Args:
             keep: Keep as many of the latest.
@@ -67,8 +102,8 @@ class SnapshotHistory:
             snapshots: Each is a snapshot or its id, as a `SnapshotProblem` has it.
 
         Raises:
-            SnapshotError: A savepoint or an interrupted restore has to go back to one of
-                them; nothing was forgotten.
+            SnapshotError: A savepoint, a transaction or an interrupted restore has to go back
+                to one of them; nothing was forgotten.
         """
         ids = {id_of(each) for each in snapshots}
         with self._opened() as store:

@@ -1,13 +1,13 @@
 """The snapshots of a filesystem in memory: each state under the id of its snapshot."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from threading import Lock
 from uuid import UUID
 
-from weakincentives.errors import SnapshotRestoreError
+from weakincentives.errors import SnapshotError, SnapshotRestoreError
 from weakincentives.filesystem.nodes import DirectoryNode
-from weakincentives.filesystem.snapshots.ledger import id_of, select_old
+from weakincentives.filesystem.snapshots.ledger import Pins, id_of, select_old
 from weakincentives.filesystem.types import FilesystemSnapshot
 
 _MAX_REMEMBERED = 10_000  # ids of forgotten snapshots, for the message only
@@ -23,12 +23,16 @@ class MemoryHistory:
         """Keep the latest `max_snapshots`, or all of them if it is None.
 
         Raises:
+            TypeError: `max_snapshots` is no whole number.
             ValueError: `max_snapshots` is less than 1.
         """
+        if max_snapshots is not None and type(max_snapshots) is not int:
+            raise TypeError(f"max_snapshots must be a whole number, or None: {max_snapshots!r}")
         if max_snapshots is not None and max_snapshots < 1:
             raise ValueError(f"max_snapshots must be at least 1, or None: {max_snapshots}")
         self._max_snapshots = max_snapshots
         self._lock = Lock()
+        self._pins = Pins()
         self._kept: dict[UUID, tuple[DirectoryNode, FilesystemSnapshot]] = {}
         self._forgotten: dict[UUID, None] = {}
 
@@ -40,7 +44,7 @@ class MemoryHistory:
     def prune(
         self, *, keep: int | None = None, before: datetime | None = None
     ) -> Sequence[FilesystemSnapshot]:
-        """Forget old snapshots, and return them.
+        """Forget old snapshots, and return them; one that a transaction goes back to stays.
 
         Args:
             keep: Keep as many of the latest.
@@ -50,27 +54,50 @@ class MemoryHistory:
         Raises:
             ValueError: Neither was given, `keep` is negative, or `before` has no time zone.
         """
-        old = select_old(self.list(), keep=keep, before=before)
-        self.forget(*old)
-        return old
+        with self._lock:
+            kept = [snapshot for _, snapshot in self._kept.values()]
+            old = select_old(kept, keep=keep, before=before)
+            gone = [each for each in old if each.commit_ref not in self._pins]
+            for each in gone:
+                self._forget(each.snapshot_id)
+        return gone
 
     def forget(self, *snapshots: FilesystemSnapshot | UUID | str) -> None:
         """Forget these snapshots, and free what only they hold.
 
         Args:
             snapshots: Each is a snapshot or its id; those that are not there are ignored.
+
+        Raises:
+            SnapshotError: An open transaction goes back to one of them; nothing was forgotten.
         """
         ids = {id_of(each) for each in snapshots}
         with self._lock:
-            for key in [key for key in self._kept if str(key) in ids]:
+            keys = [key for key in self._kept if str(key) in ids]
+            for key in keys:
+                if self._is_pinned(key):
+                    raise SnapshotError(
+                        f"Snapshot is needed to roll back a transaction: {str(key)!r}"
+                    )
+            for key in keys:
                 self._forget(key)
 
     def add(self, snapshot: FilesystemSnapshot, root: DirectoryNode) -> None:
         """Keep a state; the oldest is forgotten when there are too many."""
         with self._lock:
             self._kept[snapshot.snapshot_id] = root, snapshot
-            if self._max_snapshots is not None and len(self._kept) > self._max_snapshots:
-                self._forget(next(iter(self._kept)))
+            self._forget_surplus()
+
+    def pin(self, snapshot: FilesystemSnapshot) -> Callable[[], None]:
+        """Keep a state, however many there are, until the returned function is called."""
+        unpin = self._pins.add(snapshot.commit_ref)
+
+        def end() -> None:
+            unpin()
+            with self._lock:
+                self._forget_surplus()
+
+        return end
 
     def root_of(self, snapshot: FilesystemSnapshot) -> DirectoryNode:
         """Return the state that a snapshot names.
@@ -88,6 +115,19 @@ class MemoryHistory:
             f"Unknown snapshot: {str(snapshot)!r} is of another filesystem,"
             " or was forgotten long ago"
         )
+
+    def _forget_surplus(self) -> None:
+        """Forget the oldest of too many, but none that is pinned, and never the latest."""
+        limit = self._max_snapshots
+        while limit is not None and len(self._kept) > limit:
+            latest = next(reversed(self._kept))
+            oldest = next(key for key in self._kept if key == latest or not self._is_pinned(key))
+            if oldest == latest:
+                return
+            self._forget(oldest)
+
+    def _is_pinned(self, key: UUID) -> bool:
+        return self._kept[key][1].commit_ref in self._pins
 
     def _forget(self, key: UUID) -> None:
         del self._kept[key]
