@@ -191,6 +191,14 @@ def test_an_argument_of_the_wrong_type_is_refused_in_a_sentence(
             "Prompt: template must be PromptTemplate, not str",
         ),
         (
+            lambda: MarkdownSection(title="A", template="a\ud800"),
+            "Section 'A': template holds a lone surrogate, which is no text, at 1",
+        ),
+        (
+            lambda: Tool("t", "\udc80", handle),
+            "Tool 't': description holds a lone surrogate, which is no text, at 0",
+        ),
+        (
             lambda: MarkdownSection(title=None, template=""),  # type: ignore[arg-type]
             "MarkdownSection: title must be str, not None",
         ),

@@ -17,8 +17,11 @@ def check_argument(
     """Return if an argument is an instance of `kind`, or None where that is allowed.
 
     Raises:
-        PromptError: It is not; the message says of which `owner`.
+        PromptError: It is not, or no text that can be sent; the message says of which `owner`.
     """
+    if isinstance(value, str) and isinstance(value, kind):
+        _check_text(owner, name, value)
+        return
     if isinstance(value, kind) or (or_none and value is None):
         return
     kinds = kind if isinstance(kind, tuple) else (kind,)
@@ -93,6 +96,15 @@ def check_names(owner: str, name: str, values: object) -> dict[str, str]:
                 f"{owner}: {name} must be a mapping of str to str, but holds {_kind_of(each)}"
             )
     return cast("dict[str, str]", found)
+
+
+def _check_text(owner: str, name: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise PromptError(
+            f"{owner}: {name} holds a lone surrogate, which is no text, at {error.start}"
+        ) from None
 
 
 def _kind_of(value: object) -> str:

@@ -696,6 +696,20 @@ def test_a_module_that_is_imported_later_makes_a_dump_loadable(
     assert load_session(path, TYPES)[module.Item].all() == (module.Item("x"),)
 
 
+@pytest.mark.parametrize("name", [f"{HERE}:make.<locals>.Item", f"{HERE}:Missing"])
+def test_nobody_is_told_to_import_a_module_that_is_imported(path: Path, name: str):
+    text = refused(named(path, name))
+    assert "give the type in types=; if it has moved" in text
+    assert "import its module" not in text
+
+
+def test_a_type_that_has_moved_is_given_with_its_old_name(path: Path):
+    named(path, "old_module:Remark")
+    assert "if it has moved, with this name: types={'old_module:Remark': ...}" in refused(path)
+    loaded = load_session(path, {"old_module:Remark": Remark})
+    assert loaded[Remark].all() == (Remark("x"),)
+
+
 @pytest.mark.parametrize(
     "name",
     [

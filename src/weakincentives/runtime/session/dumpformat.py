@@ -6,6 +6,7 @@ whole one. Nothing that the text names is imported or called.
 
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,6 +20,7 @@ from weakincentives.runtime.session import snapshots
 from weakincentives.runtime.session.snapshots import (
     Snapshot,
     SnapshotFormatError,
+    UnknownTypeError,
     imported_type,
     read_snapshot,
     type_name,
@@ -36,10 +38,6 @@ _MAX_HEADER = 64 * 1024**2  # bytes: a file without line ends is not read whole
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _WHICH = "give the .jsonl file that dump_session_tree returned"
 _COPY_AGAIN = "copy it again, or dump the session again"
-_REMEDIES = {
-    "not among those given": "give the type in types=, or import its module",
-    "this program reads": "load it with a newer weakincentives",
-}
 
 
 class DumpError(WinkError, ValueError):
@@ -149,9 +147,18 @@ def _snapshot(path: Path, number: int, line: bytes, types: Types) -> Snapshot:
     try:
         return read_snapshot(line, types, find=imported_type)
     except SnapshotFormatError as error:
-        text = str(error)
-        remedy = next((_REMEDIES[each] for each in _REMEDIES if each in text), _COPY_AGAIN)
-        raise refusal(path, f"Line {number} of the dump: {text}", remedy) from error
+        raise refusal(path, f"Line {number} of the dump: {error}", _remedy(error)) from error
+
+
+def _remedy(error: SnapshotFormatError) -> str:
+    if isinstance(error, UnknownTypeError):
+        moved = f"if it has moved, with this name: types={{{error.type_name!r}: ...}}"
+        if error.type_name.partition(":")[0] in sys.modules:  # to import it again would not help
+            return f"give the type in types=; {moved}"
+        return f"give the type in types=, or import its module; {moved}"
+    if "this program reads" in str(error):
+        return "load it with a newer weakincentives"
+    return _COPY_AGAIN
 
 
 def _check_version(path: Path, data: object) -> None:

@@ -38,6 +38,15 @@ class SnapshotFormatError(WinkError, ValueError):
     """Data is not a session snapshot that this version can load."""
 
 
+class UnknownTypeError(SnapshotFormatError):
+    """A slice has a type that is neither given nor found."""
+
+    def __init__(self, name: str) -> None:
+        """Name the type as the data does."""
+        super().__init__(f"Slice type is not among those given: {name!r}")
+        self.type_name = name
+
+
 class Slices(Mapping[type[Any], tuple[Any, ...]]):
     """The items of each slice by type; a tuple is made when it is asked for."""
 
@@ -165,7 +174,7 @@ def read_snapshot(
     for stored in document.slices:
         kind = registry.get(stored.type) or find(stored.type)
         if kind is None:
-            raise SnapshotFormatError(f"Slice type is not among those given: {stored.type!r}")
+            raise UnknownTypeError(stored.type)
         if kind in slices:
             raise SnapshotFormatError(f"Slice type appears twice: {stored.type!r}")
         slices[kind] = items_of(_loaded(stored, kind))
