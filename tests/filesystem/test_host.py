@@ -397,6 +397,33 @@ def test_a_root_that_is_made_again_is_opened_anew(tmp_path: Path) -> None:
         assert fs.read("d/f").content == "text"
 
 
+@pytest.mark.parametrize("inner", [False, True])
+def test_a_rollback_in_a_root_that_is_gone_is_no_success(tmp_path: Path, inner: bool) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    with HostFilesystem(root) as fs:
+        fs.write("f", "old")
+        savepoints = [fs.savepoint() for _ in range(1 + inner)]
+        fs.write("f", "new")
+        shutil.rmtree(root)
+        for savepoint in reversed(savepoints):
+            with pytest.raises(BackendUnavailableError):
+                savepoint.rollback()
+            assert not savepoint.is_open
+        assert not root.exists()
+
+
+def test_a_filesystem_whose_root_is_gone_is_closed_with_a_savepoint_open(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    fs = HostFilesystem(root)
+    fs.savepoint()
+    fs.write("f", "new")
+    shutil.rmtree(root)
+    fs.close()
+    assert not root.exists()
+
+
 def test_a_root_that_was_moved_is_still_the_same(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     with HostFilesystem(tmp_path / "root") as fs:

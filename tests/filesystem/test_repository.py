@@ -145,6 +145,26 @@ def test_order_is_that_of_making_whatever_the_clock_says(repository: Repository)
     assert fsck(repository) == ""
 
 
+def test_files_that_come_and_go_meanwhile_do_not_disturb_the_size(repository: Repository) -> None:
+    snapshot(repository, "one", b"1")
+    done = threading.Event()
+
+    def come_and_go() -> None:
+        while not done.is_set():
+            for number in range(50):
+                (repository.git_dir / f".wink-tmp-{number}").touch()
+            for number in range(50):
+                (repository.git_dir / f".wink-tmp-{number}").unlink()
+
+    other = threading.Thread(target=come_and_go)
+    other.start()
+    try:
+        assert {repository.size().snapshots for _ in range(100)} == {1}
+    finally:
+        done.set()
+        other.join()
+
+
 def test_pruned_snapshots_are_gone_and_history_stays_readable(repository: Repository) -> None:
     refs = [snapshot(repository, f"s{number}", b"%d" % number) for number in range(6)]
     repository.prune(["s1", "s3", "s5", "never"])

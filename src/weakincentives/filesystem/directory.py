@@ -36,7 +36,7 @@ from weakincentives.filesystem.paths import (
 )
 from weakincentives.filesystem.primitives import is_passed_over
 from weakincentives.filesystem.readable import hash_of
-from weakincentives.filesystem.rooted import RootedDirectory
+from weakincentives.filesystem.rooted import BackendUnavailableError, RootedDirectory
 from weakincentives.filesystem.savepoints import Mark
 from weakincentives.filesystem.text import Content
 from weakincentives.filesystem.types import (
@@ -94,7 +94,8 @@ class DirectoryFilesystem(BaseFilesystem):
     def close(self) -> None:
         """Close the root directory; nothing works afterwards."""
         try:
-            super().close()
+            with suppress(BackendUnavailableError):  # there is nothing left to roll back
+                super().close()
         finally:
             self._directory.close()
 

@@ -184,6 +184,7 @@ class Savepoint:
         Raises:
             SavepointError: The savepoint has ended, is another thread's, or the disk
                 failed. In this case the next change goes on with it, or the next instance.
+            BackendUnavailableError: The workspace has been removed; nothing can be undone.
         """
         self._roll_back(self._checked())
 

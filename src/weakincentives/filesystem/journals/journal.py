@@ -95,9 +95,11 @@ class Journal:
 
         Raises:
             SavepointError: Not all could be undone; whatever comes next goes on with it.
+            BackendUnavailableError: The directory has been removed, with all that was kept.
         """
         if self._undoing is None or self._place is None:
             return
+        self._root.check()  # else nothing kept would look like everything undone
         for attempt in range(_ATTEMPTS):
             try:
                 self._undo.run(self._place, self._undoing)

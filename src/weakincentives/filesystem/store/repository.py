@@ -250,9 +250,8 @@ class Repository:
     def size(self) -> StoreSize:
         """Return how much there is."""
         with self.locked():
-            files = (Path(top, name) for top, _, names in os.walk(self.git_dir) for name in names)
             return StoreSize(
-                bytes=sum(path.lstat().st_size for path in files),
+                bytes=_bytes_below(self.git_dir),
                 objects=len(set(self.objects.ids())),
                 packs=len(self.objects.packs()),
                 snapshots=len(self._refs.found(PINS)),
@@ -378,3 +377,13 @@ def _pin(snapshot_id: str) -> str:
     if not _SNAPSHOT_ID.fullmatch(snapshot_id):
         raise SnapshotError(f"Snapshot id is not a plain name: {snapshot_id!r}")
     return PINS + snapshot_id
+
+
+def _bytes_below(directory: Path) -> int:
+    """Return the size of all files; one that goes meanwhile, as temporary ones do, has none."""
+    total = 0
+    for top, _, names in os.walk(directory):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += Path(top, name).lstat().st_size
+    return total
