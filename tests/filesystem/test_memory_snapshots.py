@@ -230,6 +230,7 @@ def test_a_pinned_snapshot_outlives_the_bound_and_then_goes() -> None:
     fs = InMemoryFilesystem(max_snapshots=1)
     pinned = fs.snapshot()
     unpin, again = fs.pin(pinned), fs.pin(pinned)
+    fs.pin(replace(pinned, snapshot_id=uuid4()))  # another's, with the same number: no effect
     later = [fs.snapshot() for _ in range(3)]
     assert fs.history.list() == [pinned, later[-1]]
     assert fs.history.prune(keep=0) == [later[-1]]

@@ -190,7 +190,7 @@ class HostFilesystem(DirectoryFilesystem):
     def _needed_commits(self) -> set[str]:
         """Return the commits that something open, or an interrupted restore, goes back to."""
         decided = self._history.decided()
-        needed = needed_commits(self._directory) | _pins.refs()
+        needed = needed_commits(self._directory) | _pins.names()
         return needed | (set() if decided is None else {decided})
 
     def _return_to(self, commit: str) -> None:

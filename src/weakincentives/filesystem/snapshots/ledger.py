@@ -21,11 +21,11 @@ class Pins:
         self._lock = Lock()
         self._counts: Counter[str] = Counter()
 
-    def add(self, commit_ref: str) -> Callable[[], None]:
-        """Pin a snapshot; return what ends that, which may be called more than once."""
+    def add(self, name: str) -> Callable[[], None]:
+        """Pin a snapshot by its id or commit; return what ends that, once or more often."""
         with self._lock:
-            self._counts[commit_ref] += 1
-        pinned = [commit_ref]
+            self._counts[name] += 1
+        pinned = [name]
 
         def unpin() -> None:
             with self._lock:
@@ -36,11 +36,11 @@ class Pins:
 
         return unpin
 
-    def __contains__(self, commit_ref: object) -> bool:
+    def __contains__(self, name: object) -> bool:
         """Whether somebody may have to go back to it."""
-        return commit_ref in self._counts
+        return name in self._counts
 
-    def refs(self) -> set[str]:
+    def names(self) -> set[str]:
         """Return all that are pinned."""
         with self._lock:
             return set(self._counts)

@@ -57,7 +57,7 @@ class MemoryHistory:
         with self._lock:
             kept = [snapshot for _, snapshot in self._kept.values()]
             old = select_old(kept, keep=keep, before=before)
-            gone = [each for each in old if each.commit_ref not in self._pins]
+            gone = [each for each in old if not self._is_pinned(each.snapshot_id)]
             for each in gone:
                 self._forget(each.snapshot_id)
         return gone
@@ -90,7 +90,7 @@ class MemoryHistory:
 
     def pin(self, snapshot: FilesystemSnapshot) -> Callable[[], None]:
         """Keep a state, however many there are, until the returned function is called."""
-        unpin = self._pins.add(snapshot.commit_ref)
+        unpin = self._pins.add(str(snapshot.snapshot_id))
 
         def end() -> None:
             unpin()
@@ -127,7 +127,7 @@ class MemoryHistory:
             self._forget(oldest)
 
     def _is_pinned(self, key: UUID) -> bool:
-        return self._kept[key][1].commit_ref in self._pins
+        return str(key) in self._pins
 
     def _forget(self, key: UUID) -> None:
         del self._kept[key]
