@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from tests.filesystem.forks import KILLED, ends, in_a_child, is_killed_at
-from weakincentives.errors import SnapshotError
+from weakincentives.errors import SnapshotError, SnapshotRestoreError
 from weakincentives.filesystem import FilesystemSnapshot, HostFilesystem, InMemoryFilesystem
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .*fork:DeprecationWarning")
@@ -266,3 +266,16 @@ def test_a_snapshot_of_a_workspace_in_memory_is_unknown(fs: HostFilesystem) -> N
     for force in (False, True):
         with pytest.raises(SnapshotError, match="Unknown snapshot"):
             fs.restore(kept, force=force)
+
+
+def test_what_another_instance_has_forgotten_is_unknown_and_not_damaged(fs: HostFilesystem) -> None:
+    fs.write("a", "1")
+    kept = fs.snapshot()
+    fs.write("a", "2")
+    with again(fs) as other:
+        other.snapshot()
+        other.history.prune(keep=0)
+        other.history.gc()
+    with pytest.raises(SnapshotRestoreError, match="Unknown snapshot"):
+        fs.restore(kept)
+    assert fs.read("a").content == "2"

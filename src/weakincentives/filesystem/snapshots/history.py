@@ -347,7 +347,9 @@ class History:
         if not is_object_id(snapshot.commit_ref):
             raise SnapshotRestoreError(f"Unknown snapshot: {str(snapshot)!r} is not of a directory")
         if snapshot.git_dir is None or self._is_place(snapshot.git_dir):
-            return self._opened()
+            repository = self._opened()
+            repository.objects.refresh()  # somebody else may have forgotten it
+            return repository
         try:
             place = Path(snapshot.git_dir)
             self._refuse_inside(place)
