@@ -279,3 +279,14 @@ def test_what_another_instance_has_forgotten_is_unknown_and_not_damaged(fs: Host
     with pytest.raises(SnapshotRestoreError, match="Unknown snapshot"):
         fs.restore(kept)
     assert fs.read("a").content == "2"
+
+
+@pytest.mark.parametrize("wrong", [None, "mem-1", 1, {}])
+@pytest.mark.parametrize("method", ["restore", "preview", "view"])
+@pytest.mark.parametrize("memory", [False, True])
+def test_what_is_no_snapshot_is_refused_in_a_sentence(
+    fs: HostFilesystem, memory: bool, method: str, wrong: object
+) -> None:
+    filesystem = InMemoryFilesystem() if memory else fs
+    with pytest.raises(SnapshotRestoreError, match=r"Not a snapshot, give what snapshot\(\)"):
+        getattr(filesystem, method)(wrong)

@@ -28,6 +28,7 @@ from weakincentives.filesystem.rooted import BackendUnavailableError, RootedDire
 from weakincentives.filesystem.snapshots.captured import CapturedDirectory
 from weakincentives.filesystem.snapshots.intake import store_state
 from weakincentives.filesystem.snapshots.intents import Intent, IntentFile
+from weakincentives.filesystem.snapshots.ledger import check_snapshot
 from weakincentives.filesystem.snapshots.partial import mixed_tree
 from weakincentives.filesystem.snapshots.planning import plan_restore
 from weakincentives.filesystem.snapshots.restoring import apply_restore
@@ -177,6 +178,7 @@ class History:
         wanted = None if paths is None else outermost(paths)
         try:
             self._directory.check()
+            check_snapshot(snapshot)
             self._refuse_foreign(snapshot, force)
             with self._lock:
                 then = self.view(snapshot)
@@ -344,6 +346,7 @@ class History:
         return self._repository
 
     def _opened_for(self, snapshot: FilesystemSnapshot) -> Repository:
+        check_snapshot(snapshot)
         if not is_object_id(snapshot.commit_ref):
             raise SnapshotRestoreError(f"Unknown snapshot: {str(snapshot)!r} is not of a directory")
         if snapshot.git_dir is None or self._is_place(snapshot.git_dir):

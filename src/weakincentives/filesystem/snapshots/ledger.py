@@ -7,7 +7,8 @@ from datetime import datetime
 from threading import Lock
 from uuid import UUID
 
-from weakincentives.errors import SnapshotError, WinkError
+from weakincentives.errors import SnapshotError, SnapshotRestoreError, WinkError
+from weakincentives.filesystem.paths import brief
 from weakincentives.filesystem.store.repository import Repository, StoreSize
 from weakincentives.filesystem.store.verifying import SnapshotProblem
 from weakincentives.filesystem.types import FilesystemSnapshot
@@ -187,3 +188,14 @@ def select_old(
 def id_of(snapshot: FilesystemSnapshot | UUID | str) -> str:
     """Return the id of a snapshot, which may be given as such, as text."""
     return str(snapshot.snapshot_id if isinstance(snapshot, FilesystemSnapshot) else snapshot)
+
+
+def check_snapshot(snapshot: object) -> None:
+    """Return if this is a snapshot, and not its name or number.
+
+    Raises:
+        SnapshotRestoreError: It is something else.
+    """
+    if not isinstance(snapshot, FilesystemSnapshot):
+        given = brief(repr(snapshot))
+        raise SnapshotRestoreError(f"Not a snapshot, give what snapshot() has returned: {given}")

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from weakincentives.errors import SnapshotError, SnapshotRestoreError
 from weakincentives.filesystem.nodes import DirectoryNode
-from weakincentives.filesystem.snapshots.ledger import Pins, id_of, select_old
+from weakincentives.filesystem.snapshots.ledger import Pins, check_snapshot, id_of, select_old
 from weakincentives.filesystem.types import FilesystemSnapshot
 
 _MAX_REMEMBERED = 10_000  # ids of forgotten snapshots, for the message only
@@ -105,6 +105,7 @@ class MemoryHistory:
         Raises:
             SnapshotRestoreError: It was forgotten, or is of another filesystem.
         """
+        check_snapshot(snapshot)
         found = self._kept.get(snapshot.snapshot_id)
         if found is not None and found[1].commit_ref == snapshot.commit_ref:
             return found[0]
