@@ -20,7 +20,8 @@ from weakincentives.contrib.review import (
     recover,
     working_copy,
 )
-from weakincentives.filesystem import HostFilesystem, staging
+from weakincentives.contrib.review.original import OriginalSide
+from weakincentives.filesystem import FileStat, HostFilesystem, staging
 from weakincentives.filesystem.faults import fault_hook
 from weakincentives.filesystem.paths import RESERVED_PREFIX
 
@@ -107,6 +108,39 @@ def fail(code: int = errno.EIO) -> None:
 
 
 # --- while it is applied ---
+
+
+def become_a_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("save", [*SAVES, Path.unlink, become_a_directory])
+@pytest.mark.parametrize("merge", [False, True])
+@pytest.mark.parametrize("nth", range(1, 6))
+def test_a_save_while_both_sides_are_compared_is_a_conflict(
+    project: Project,
+    save: Callable[[Path], None],
+    merge: bool,
+    nth: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path, seen, lookup = project.root / "f1", 0, OriginalSide.lookup
+    path.write_text("1st\n")
+
+    def late(side: OriginalSide, name: str) -> FileStat | None:
+        nonlocal seen
+        found = lookup(side, name)
+        seen += name == path.name
+        if name == path.name and seen == nth:
+            save(path)
+        return found
+
+    monkeypatch.setattr(OriginalSide, "lookup", late)
+    with pytest.raises(ConflictError) as raised:
+        project.review.apply(merge=merge)
+    assert [each.path for each in raised.value.conflicts] == ["f1"]
+    assert project.others() == []
 
 
 @pytest.mark.parametrize("save", SAVES)

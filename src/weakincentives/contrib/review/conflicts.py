@@ -236,7 +236,7 @@ def _same_content(first: State, left: FileStat, second: State, right: FileStat) 
     try:
         with first.open(left.path) as one, second.open(right.path) as other:
             return same_bytes(one, other)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return False  # gone or replaced: not what it was
     except PermissionError:
         # who only looks opens nothing: then all else that is known decides

@@ -9,7 +9,7 @@ from weakincentives.contrib.review.merging import Merge, merge_of
 from weakincentives.contrib.review.original import OriginalSide
 from weakincentives.contrib.review.parts import ReplacedFilesystem
 from weakincentives.filesystem import Change, ReadableFilesystem
-from weakincentives.filesystem.diffs.changes import Side
+from weakincentives.filesystem.diffs.changes import Side, StaleDiffError
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,5 +81,5 @@ class Way:
 def _merge_of(change: Change, sides: tuple[Side, Side, OriginalSide]) -> Merge | None:
     try:
         return merge_of(change, sides[2].lookup(change.path), sides)
-    except PermissionError:
-        return None  # nobody can read what would be merged
+    except (PermissionError, IsADirectoryError, NotADirectoryError, StaleDiffError):
+        return None  # nobody can read what would be merged, or it is being saved just now
