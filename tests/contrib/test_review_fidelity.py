@@ -56,6 +56,22 @@ def test_extended_attributes_survive_apply_and_undo(marked: Path, tmp_path: Path
     assert {path.name: attributes(path) for path in marked.iterdir()} == before
 
 
+def test_extended_attributes_go_with_a_file_that_was_renamed_and_edited(
+    marked: Path, tmp_path: Path
+) -> None:
+    text = "one line of many\n" * 30
+    (marked / "renamed").write_text(text)
+    before = {path.name: attributes(path) for path in marked.iterdir()}
+    copy = working_copy(marked, place=tmp_path / "place")
+    (copy.root / "renamed").rename(copy.root / "other name")
+    (copy.root / "other name").write_text(text + "another\n")
+    with Review(copy) as review:
+        review.apply()
+        assert attributes(marked / "other name") == before["renamed"]
+        review.undo()
+    assert {path.name: attributes(path) for path in marked.iterdir()} == before
+
+
 def test_extended_attributes_that_were_set_meanwhile_are_a_conflict_or_stay(
     marked: Path, tmp_path: Path
 ) -> None:

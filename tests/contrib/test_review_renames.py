@@ -118,3 +118,148 @@ def test_whatever_is_left_out_no_text_is_lost(tmp_path: Path, seed: int):
         kept = [path.read_text().removesuffix("mine\n") for path in original.rglob("*.txt")]
         assert sorted(kept) == sorted(texts)
         review.discard()
+
+
+def _swap(root: Path) -> None:
+    (root / "a").rename(root / "t")
+    (root / "b").rename(root / "a")
+    (root / "t").rename(root / "b")
+
+
+def _turn(root: Path) -> None:
+    _swap(root)
+    (root / "c").rename(root / "t")
+    (root / "a").rename(root / "c")
+    (root / "t").rename(root / "a")
+
+
+def _pass_on(root: Path) -> None:
+    (root / "b").rename(root / "new")
+    (root / "a").rename(root / "b")
+
+
+def _move_over(root: Path) -> None:
+    (root / "a").rename(root / "b")
+
+
+def _move_over_and_edit(root: Path) -> None:
+    _move_over(root)
+    (root / "b").write_text((root / "b").read_text() + "edited\n")
+
+
+def _move_and_let_run(root: Path) -> None:
+    (root / "a").rename(root / "new")
+    (root / "new").chmod(0o755)
+
+
+def _move_into_a_file(root: Path) -> None:
+    (root / "a").rename(root / "t")
+    (root / "a").mkdir()
+    (root / "t").rename(root / "a/new")
+
+
+def _move_out_and_replace(root: Path) -> None:
+    (root / "d/x").rename(root / "t")
+    (root / "d/y").unlink()
+    (root / "d").rmdir()
+    (root / "t").rename(root / "d")
+
+
+def _move_into_new(root: Path) -> None:
+    (root / "new").mkdir()
+    (root / "a").rename(root / "new/a")
+
+
+def _move_directory(root: Path) -> None:
+    (root / "d").rename(root / "new")
+
+
+MOVES = [
+    _swap,
+    _turn,
+    _pass_on,
+    _move_over,
+    _move_over_and_edit,
+    _move_and_let_run,
+    _move_into_a_file,
+    _move_out_and_replace,
+    _move_into_new,
+    _move_directory,
+]
+
+
+def _lay_out(root: Path) -> dict[str, str]:
+    (root / "d").mkdir(parents=True)
+    texts = {name: f"{name} {TEXT}".replace("line", name) for name in ("a", "b", "c", "d/x", "d/y")}
+    for name, text in texts.items():
+        (root / name).write_text(text)
+    return texts
+
+
+def _texts(root: Path) -> set[str]:
+    return {path.read_text() for path in root.rglob("*") if path.is_file()}
+
+
+def _has(texts: set[str], text: str) -> bool:
+    return any(each.startswith(text) for each in texts)
+
+
+@pytest.mark.parametrize("move", MOVES)
+@pytest.mark.parametrize("taken", ["a", "b", "c", "new", "d/x"])
+def test_a_move_to_where_something_was_is_one_change_too(tmp_path: Path, move, taken: str):
+    """All but the conflicts is applied: what the agent kept is at one of its names."""
+    original = tmp_path / "original"
+    texts = _lay_out(original)
+    copy = working_copy(original)
+    move(copy.root)
+    wanted = _texts(copy.root)
+    (original / taken).write_text("mine\n")
+    with Review(copy) as review:
+        avoided = {each.path for each in review.conflicts()}
+        entries = review.diff.entries
+        names = {each.path for each in entries} | {each.source for each in entries if each.source}
+        beside = [
+            name
+            for name in names
+            if not any(f"{name}/".startswith(f"{each}/") for each in avoided)
+            and not any(f"{each}/".startswith(f"{name}/") for each in avoided)
+        ]
+        if beside:
+            review.apply(paths=beside)
+        assert (original / taken).read_text() == "mine\n"
+        for name, text in texts.items():
+            if name != taken and _has(wanted, text):
+                assert _has(_texts(original), text), name
+        review.discard()
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_whichever_path_is_chosen_no_text_is_lost(tmp_path: Path, move):
+    original = tmp_path / "original"
+    texts = _lay_out(original)
+    copy = working_copy(original)
+    move(copy.root)
+    wanted, before = _texts(copy.root), state_of(original)
+    with Review(copy) as review:
+        entries = review.diff.entries
+        for chosen in [each.path for each in entries] + [each.source for each in entries]:
+            if chosen is not None:
+                review.apply(paths=[chosen])
+                missing = [each for each in texts.values() if not _has(_texts(original), each)]
+                assert not [each for each in missing if _has(wanted, each)], chosen
+                review.undo()
+                assert state_of(original) == before
+        review.discard()
+
+
+def test_a_copy_of_what_a_file_was_is_a_change_of_its_own(tmp_path: Path):
+    original = tmp_path / "original"
+    _lay_out(original)
+    copy = working_copy(original)
+    (copy.root / "kept").write_text((copy.root / "a").read_text())
+    (copy.root / "b").write_text((copy.root / "a").read_text())
+    (copy.root / "a").write_text("edited\n")
+    with Review(copy) as review:
+        assert review.apply(paths=["a"]).paths == ("a",)
+        assert review.apply(paths=["kept"]).paths == ("kept",)
+        review.discard()

@@ -4,7 +4,7 @@ States are compared by content and never by time. A change can be made if the or
 still has there what the copy began with, and need not be if it has the new already.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
@@ -160,15 +160,47 @@ class Plan:
             self.steps.append(step)
 
 
+class Renames:
+    """Files that have moved, each from an old name to a new one: a rename is one change."""
+
+    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Hold old and new names; those that share a name belong together."""
+        self._targets: dict[str, str] = {}
+        self._sources: dict[str, str] = {}
+        self._groups: dict[str, set[str]] = {}
+        for old, new in pairs:
+            self._targets.setdefault(old, new)
+            self._sources.setdefault(new, old)
+            group = self._groups.get(old, {old}) | self._groups.get(new, {new})
+            self._groups |= dict.fromkeys(group, group)
+
+    def names(self, path: str) -> set[str]:
+        """Return the names that go with `path`, itself too; none if it has not moved."""
+        return self._groups.get(path, set())
+
+    def source(self, path: str) -> str:
+        """Return the old name of what is at `path` now; nothing if it has not moved."""
+        return self._sources.get(path, "")
+
+    def below(self, path: str) -> list[str]:
+        """Return the new names below a directory, sorted."""
+        return sorted(each for each in self._sources if each.startswith(f"{path}/"))
+
+    def fact(self, path: str) -> str:
+        """Return what happened to one of the names."""
+        if path in self._targets:
+            return f"renamed to {shown(self._targets[path])}"
+        return f"renamed from {shown(self._sources[path])}"
+
+
 def selected(
     changes: Sequence[Change],
     paths: Sequence[str] | None,
-    renames: Callable[[], Mapping[str, str]] = dict[str, str],
+    renames: Callable[[], Renames] = lambda: Renames(()),
 ) -> list[Change]:
     """Return the changes at and below `paths`, and the directories that these need.
 
-    A rename is one change: `renames` gives the other name of each, and who chooses one of
-    them chooses both.
+    Who chooses one name of a rename chooses all that go with it.
 
     Raises:
         ValueError: Nothing was changed at one of the paths.
@@ -176,13 +208,15 @@ def selected(
     if paths is None:
         return list(changes)
     chosen: dict[str, Change] = {}
-    for place in outermost(paths):
+    pending = list(outermost(paths))
+    while pending:
+        place = pending.pop()
         found = {each.path: each for each in changes if _is_within(each.path, place)}
         if not found:
             raise ValueError(f"Nothing was changed at {shown(place) or '.'!r}")
+        new = found.keys() - chosen.keys()
         chosen |= found
-    others = {other for path, other in renames().items() if path in chosen}
-    chosen |= {each.path: each for each in changes if each.path in others}
+        pending += {name for path in new for name in renames().names(path)} - chosen.keys()
     needed = {parent for path, each in chosen.items() if each.after for parent in parents_of(path)}
     return [
         each
@@ -192,21 +226,17 @@ def selected(
     ]
 
 
-def with_other_names(
-    conflicts: Sequence[Conflict], renames: Mapping[str, str]
-) -> Iterator[Conflict]:
-    """Yield conflicts, and with each that is about half a rename one for the other half."""
+def with_other_names(conflicts: Sequence[Conflict], renames: Renames) -> Iterator[Conflict]:
+    """Yield conflicts, and with each that stands against a rename one for each of its names."""
     known = {each.path for each in conflicts}
     for each in conflicts:
-        other = renames.get(each.path)
-        if other is None:
-            yield each
-            continue
-        verbs = ("to", "from") if each.in_copy == "removed" else ("from", "to")
-        yield replace(each, in_copy=f"renamed {verbs[0]} {shown(other)}")
-        if other not in known:
+        names = renames.names(each.path)
+        yield replace(each, in_copy=renames.fact(each.path)) if names else each
+        moved = {name for path in renames.below(each.path) for name in renames.names(path)}
+        for other in sorted((names | moved) - known):
+            known.add(other)
             fact = f"{shown(each.path)} {each.in_original}"
-            yield Conflict(other, f"renamed {verbs[1]} {shown(each.path)}", fact)
+            yield Conflict(other, renames.fact(other), fact)
 
 
 def same(first: State, left: FileStat | None, second: State, right: FileStat | None) -> bool:

@@ -1,9 +1,9 @@
 """The way from one state of a copy to another, made ready for the original as it is now."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from weakincentives.contrib.review.conflicts import Conflict, Plan, with_other_names
+from weakincentives.contrib.review.conflicts import Conflict, Plan, Renames, with_other_names
 from weakincentives.contrib.review.exact import ExactFilesystem
 from weakincentives.contrib.review.merging import Merge, merge_of
 from weakincentives.contrib.review.original import OriginalSide
@@ -20,8 +20,8 @@ class Way:
     before: ReadableFilesystem
     after: ReadableFilesystem
     is_reviewed: Callable[[str], bool]
-    renames: Callable[[], Mapping[str, str]] = dict[str, str]
-    """Gives the other name of each that belongs to a rename."""
+    renames: Callable[[], Renames] = lambda: Renames(())
+    """Gives the names of files that have moved."""
 
     def plan(self, original: ExactFilesystem, *, looking: bool = False) -> Plan:
         """Hold the changes against the original; `looking` opens nothing that is closed."""
@@ -38,7 +38,7 @@ class Way:
         """
         merged = {each.path for each in self.merges(original, plan, looking=looking)}
         found = [replace(each, can_merge=each.path in merged) for each in plan.conflicts]
-        return tuple(with_other_names(found, self.renames() if found else {}))
+        return tuple(with_other_names(found, self.renames() if found else Renames(())))
 
     def merges(
         self, original: ExactFilesystem, plan: Plan, *, looking: bool = False

@@ -1,7 +1,7 @@
 """The review of what was done in a working copy: shown, then applied, saved or discarded."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -20,6 +20,7 @@ from weakincentives.contrib.review.conflicts import (
     ConflictError,
     Kept,
     Plan,
+    Renames,
     Step,
     selected,
 )
@@ -55,6 +56,7 @@ from weakincentives.filesystem import (
     diff,
 )
 from weakincentives.filesystem.diffs.changes import Side
+from weakincentives.filesystem.diffs.renames import moves_over
 from weakincentives.filesystem.staging import store_file, write_all
 from weakincentives.filesystem.states import State
 
@@ -191,8 +193,10 @@ class Review:
             if not plan.steps:
                 return _applied(plan, merges)
             number = len(read_record(self.copy.place).applied)
-            work = self._transaction(original, way, plan, "apply", number)
-            self._remember(plan.steps, merges, lost_attributes(original, plan.steps))
+            lost = lost_attributes(original, plan.steps)
+            moved = self._moved_attributes(plan.steps, lost)
+            work = self._transaction(original, way, plan, "apply", number, moved)
+            self._remember(plan.steps, merges, lost)
             kept = work.run(partial(self._settle, work.record))
         return replace(_applied(plan, merges), kept=kept)
 
@@ -315,10 +319,13 @@ class Review:
         return State(self._view(self.copy.base))
 
     @cached_property
-    def _renames(self) -> Mapping[str, str]:
-        """The other name of each that belongs to a rename."""
-        pairs = [(each.path, each.source) for each in self.diff.entries if each.source]
-        return dict(pairs) | {source: path for path, source in pairs}
+    def _renames(self) -> Renames:
+        """The names of what has moved, also to where something else was."""
+        offered = {each.path for each in self._changes}
+        changes = [each for each in self._found if each.path in offered]
+        sides = Side(self._view(self.copy.base)), Side(self._view(self._after))
+        pairs = [(each.source, each.path) for each in self.diff.entries if each.source]
+        return Renames([*pairs, *moves_over(changes, *sides).items()])
 
     def _selected(self, paths: Sequence[str] | None) -> Diff:
         if paths is None:
@@ -378,6 +385,13 @@ class Review:
             number=number,
             attributes=attributes,
         )
+
+    def _moved_attributes(self, steps: Sequence[Step], lost: Attributes) -> Attributes:
+        """Return the extended attributes of files that come back under another name."""
+        if not lost:
+            return lost
+        sources = {step.path: self._renames.source(step.path) for step in steps}
+        return {path: lost[source] for path, source in sources.items() if source in lost}
 
     def _recover(self, original: OriginalFilesystem) -> list[Recovery]:
         """Settle what was interrupted, and say so if something could not be rolled back."""

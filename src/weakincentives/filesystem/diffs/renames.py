@@ -6,7 +6,7 @@ bounded: by the size of files, by their number and by the lines compared in all.
 """
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -46,6 +46,24 @@ def with_renames(changes: Sequence[Change], before: Side, after: Side) -> list[C
     return kept
 
 
+def moves_over(changes: Sequence[Change], before: Side, after: Side) -> dict[str, str]:
+    """Return the new name of files that moved to where something else was: swapped, for instance.
+
+    Whether a file may be run does not matter here. A file that stays is not moved, even if a
+    copy of what it was is elsewhere, unless another file has moved to its place.
+    """
+    other = [each for each in changes if each.kind != "mode-changed"]
+    old = [each.before for each in other if each.before is not None and mode_of(each.before)]
+    new = [each.after for each in other if each.after is not None and mode_of(each.after)]
+    finder = _Finder(before, after, _by_path(old), _by_path(new), _kind_of)
+    found = {pair.source: pair.path for pair in finder.pairs() if pair.source != pair.path}
+    staying = {each.path for each in changes if each.after is not None and each.after.is_file}
+    while idle := (found.keys() & staying) - set(found.values()):
+        for path in idle:
+            del found[path]
+    return found
+
+
 @dataclass(slots=True)
 class _Finder:
     """The files that are still without a partner; a pair takes both away."""
@@ -54,6 +72,8 @@ class _Finder:
     after: Side
     removed: dict[str, FileStat]
     added: dict[str, FileStat]
+    mode: Callable[[FileStat], int | None] = mode_of
+    """What two files must have in common besides their content."""
 
     def pairs(self) -> Iterator[_Pair]:
         yield from self._exact()
@@ -62,10 +82,10 @@ class _Finder:
 
     def _exact(self) -> Iterator[_Pair]:
         """Pair files with the same bytes: those with the same name first, then in order."""
-        sizes = {_shape(found) for found in self.removed.values()}
-        sizes &= {_shape(found) for found in self.added.values()}
-        sources = _by_content(self.before, self.removed, sizes)
-        targets = _by_content(self.after, self.added, sizes)
+        sizes = {self._shape(found) for found in self.removed.values()}
+        sizes &= {self._shape(found) for found in self.added.values()}
+        sources = self._by_content(self.before, self.removed, sizes)
+        targets = self._by_content(self.after, self.added, sizes)
         for key, paths in targets.items():
             for pair in _by_name(sources.get(key, []), paths):
                 yield self._taken(pair)
@@ -101,10 +121,23 @@ class _Finder:
             for path in new:
                 second = self.added[path]
                 small, large = sorted((first.size_bytes, second.size_bytes))
-                if 100 * small >= _LEAST * large and mode_of(first) == mode_of(second):
+                if 100 * small >= _LEAST * large and self.mode(first) == self.mode(second):
                     other_name = _name(source) != _name(path)
                     ranked.append((other_name, large - small, source, path))
         return [(source, path) for _, _, source, path in sorted(ranked)]
+
+    def _shape(self, found: FileStat) -> tuple[int | None, int | str]:
+        return self.mode(found), found.link_target or found.size_bytes
+
+    def _by_content(
+        self, state: Side, files: dict[str, FileStat], shapes: set[tuple[int | None, int | str]]
+    ) -> dict[tuple[int | None, str], list[str]]:
+        """Return the paths of files of certain shapes by mode and content, sorted."""
+        found: defaultdict[tuple[int | None, str], list[str]] = defaultdict(list)
+        for path, each in sorted(files.items()):
+            if self._shape(each) in shapes:
+                found[self.mode(each), state.blob_id(each)].append(path)
+        return found
 
     def _taken(self, pair: _Pair) -> _Pair:
         del self.removed[pair.source], self.added[pair.path]
@@ -116,19 +149,10 @@ def _by_path(found: Sequence[FileStat]) -> dict[str, FileStat]:
     return {each.path: each for each in found if each.is_symlink or each.size_bytes}
 
 
-def _shape(found: FileStat) -> tuple[int | None, int | str]:
-    return mode_of(found), found.link_target or found.size_bytes
-
-
-def _by_content(
-    state: Side, files: dict[str, FileStat], shapes: set[tuple[int | None, int | str]]
-) -> dict[tuple[int | None, str], list[str]]:
-    """Return the paths of files of certain shapes by mode and content, sorted."""
-    found: defaultdict[tuple[int | None, str], list[str]] = defaultdict(list)
-    for path, each in sorted(files.items()):
-        if _shape(each) in shapes:
-            found[mode_of(each), state.blob_id(each)].append(path)
-    return found
+def _kind_of(found: FileStat) -> int | None:
+    """Return the mode that git has for it, whether it may be run or not."""
+    mode = mode_of(found)
+    return mode if mode is None else mode & ~0o111
 
 
 def _by_name(sources: list[str], paths: list[str]) -> Iterator[_Pair]:
