@@ -232,3 +232,29 @@ def test_what_was_interrupted_is_rolled_back_though_its_copy_is_gone(
     assert f"wink review {project} --recover" in refused.err
     assert wink("review", project, "--recover").code == 0
     assert (project / "calc.py").read_text() == CALC
+
+
+def _remove(original: Path) -> None:
+    shutil.rmtree(original)
+
+
+def _put_a_file_there(original: Path) -> None:
+    shutil.rmtree(original)
+    original.write_text("a file\n")
+
+
+@pytest.mark.parametrize("lose", [_remove, _put_a_file_there])
+@pytest.mark.parametrize("wish", ["patch", "discard"])
+def test_the_work_is_saved_or_discarded_though_the_original_is_gone(
+    wink: Wink, project: Path, place: Path, tmp_path: Path, lose: Callable[[Path], None], wish: str
+):
+    lose(project)
+    assert ended(wink("review", place, "--json")) == (3, "kept")
+    done = wink("review", place, "--apply")
+    assert (done.code, str(project) in done.err) == (1, True)
+    done = wink(
+        "review", place, f"--{wish}", *([tmp_path / "work.patch"] if wish == "patch" else [])
+    )
+    assert (done.code, place.exists()) == (0, False)
+    if wish == "patch":
+        assert (tmp_path / "work.patch").read_text().startswith("diff --git a/calc.py b/calc.py\n")

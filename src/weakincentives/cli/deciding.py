@@ -127,7 +127,7 @@ class Decision:
             return Settled(self._found.pop("result"), facts | self._found)
         if not self._review.diff:
             return self._settle_nothing(wish)
-        conflicts = self._review.conflicts()
+        conflicts = self._conflicts()
         facts = facts_of(self._review, conflicts)
         if not self._is_silent:
             self._show(conflicts, in_full=self._is_end or wish.action == "ask")
@@ -150,7 +150,7 @@ class Decision:
             if wish.action == "ask":  # who looks changes nothing
                 return False
             recovered = self._review.recover()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return True  # there is no original: whoever needs it says so
         except (WinkError, OSError) as error:
             self._tell_error(error)
@@ -160,6 +160,14 @@ class Decision:
         self._tell_kept(recovered.kept)
         self._found = self._found | {"result": "conflict"} if recovered.kept else {}
         return not recovered.kept
+
+    def _conflicts(self) -> Sequence[Conflict]:
+        """Return what is in conflict; without an original nothing is, and a patch can be saved."""
+        try:
+            return self._review.conflicts()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            self._tell_error(error)
+            return ()
 
     def _settle_nothing(self, wish: Wish) -> Settled:
         """End a review in which nothing is offered; what is withheld is not thrown away unasked."""
@@ -185,7 +193,7 @@ class Decision:
     def _asked(self) -> Result:
         """Ask until something was done; no answer at all keeps the copy."""
         while True:
-            conflicts = self._review.conflicts()
+            conflicts = self._conflicts()
             but = f" all but {len(conflicts)} in conflict" if conflicts else ""
             try:
                 answer = _ask(_QUESTION.format(but=but))
