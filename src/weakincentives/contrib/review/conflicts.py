@@ -4,6 +4,7 @@ States are compared by content and never by time. A change can be made if the or
 still has there what the copy began with, and need not be if it has the new already.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeGuard
@@ -208,10 +209,12 @@ def selected(
     if paths is None:
         return list(changes)
     chosen: dict[str, Change] = {}
+    by_path = {each.path: each for each in changes}
+    ordered = sorted(by_path)
     pending = list(outermost(paths))
     while pending:
         place = pending.pop()
-        found = {each.path: each for each in changes if _is_within(each.path, place)}
+        found = {path: by_path[path] for path in _within(ordered, place)}
         if not found:
             raise ValueError(f"Nothing was changed at {shown(place) or '.'!r}")
         new = found.keys() - chosen.keys()
@@ -273,8 +276,16 @@ def _same_content(first: State, left: FileStat, second: State, right: FileStat) 
         return isinstance(first, OriginalSide) and first.is_looking
 
 
-def _is_within(path: str, place: str) -> bool:
-    return not place or f"{path}/".startswith(f"{place}/")
+def _within(ordered: Sequence[str], place: str) -> Iterator[str]:
+    """Yield those of the sorted paths that are at or below `place`."""
+    if not place:
+        yield from ordered
+        return
+    start = bisect_left(ordered, place)
+    if ordered[start : start + 1] == [place]:
+        yield place
+    first, last = (bisect_left(ordered, f"{place}{end}") for end in ("/", "0"))  # "0" follows "/"
+    yield from ordered[first:last]
 
 
 def _happened(before: FileStat | None, after: FileStat | None) -> str:
