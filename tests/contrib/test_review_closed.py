@@ -46,6 +46,12 @@ def _closed_directories(root: Path) -> None:
     (root / "d").chmod(0o100)
 
 
+def _closed_directories_to_all(root: Path) -> None:
+    (root / "d/e/f").write_text("changed\n")
+    (root / "d/e").chmod(0)
+    (root / "d").chmod(0)
+
+
 def _new_and_closed(root: Path) -> None:
     (root / "n/m").mkdir(parents=True)
     (root / "n/m/x").write_text("new\n")
@@ -66,6 +72,7 @@ CASES: dict[str, Callable[[Path], None]] = {
         _closed_file,
         _closed_directory,
         _closed_directories,
+        _closed_directories_to_all,
         _new_and_closed,
         _removed_from_a_closed_directory,
     )

@@ -62,11 +62,16 @@ class Rollback:
         What looks as `compared` says need not be read again.
         """
         self._compared = compared
+        self._each(self._open, self._record.modes)  # nothing is found in a closed directory
         moves = self._look()
         for _ in range(_ATTEMPTS):  # somebody may rename or remove what is just looked at
             self.failures.clear()
-            self._settle(phase, moves)
-            before, moves = moves, self._look()
+            before = moves
+            try:
+                self._settle(phase, before)
+                moves = self._look()
+            finally:
+                self._close_all(phase, before)
             if moves.moved == before.moved and not self.failures:
                 break
         else:
@@ -82,16 +87,17 @@ class Rollback:
         operations = [moves.operation(each) for each in self._record.operations]
         modes = [moves.mode(each) for each in self._record.modes]
         self._each(self._open, modes)
-        try:
-            if phase == "done":
-                self._each(self._finish, operations)
-            else:
-                settle = self._unstage if phase == "staging" else self._undo
-                self._each(settle, reversed(operations))
-                self._each(self._sync, sorted(_directories(operations)))
-        finally:
-            close = self._close_again if phase == "done" else self._close
-            self._each(close, sorted(modes, key=_path, reverse=True))
+        if phase == "done":
+            self._each(self._finish, operations)
+            return
+        settle = self._unstage if phase == "staging" else self._undo
+        self._each(settle, reversed(operations))
+        self._each(self._sync, sorted(_directories(operations)))
+
+    def _close_all(self, phase: Phase, moves: "_Moves") -> None:
+        close = self._close_again if phase == "done" else self._close
+        modes = [moves.mode(each) for each in self._record.modes]
+        self._each(close, sorted(modes, key=_path, reverse=True))
 
     def is_written(self, path: str) -> bool:
         """Return whether a process has the file at `path` open for writing, if that can be told."""
@@ -397,5 +403,8 @@ class _Moves:
         return found
 
     def _identity(self, path: str) -> tuple[int, int]:
-        found = self._tree.stat(path) if path else None
+        try:
+            found = self._tree.stat(path) if path else None
+        except PermissionError:
+            found = None  # somebody has closed what is above it
         return (-1, -1) if found is None else (found.st_dev, found.st_ino)
