@@ -71,6 +71,7 @@ def everything(error: BaseException) -> str:
 
 def leaks(text: str) -> list[str]:
     """Return what is secret in a text, in whatever words it is written in base64 too."""
+    text = text.replace("\\", "")
     found = [
         each for each in SECRETS if each.lower() in text.lower() or quote(each, safe="") in text
     ]
@@ -116,6 +117,10 @@ RESPONSES = {
     "moved": response("302 Moved", f"location: http://{KEY}@elsewhere/{GATEWAY}?{PARAMETER}"),
     "moved nowhere": response("302 Moved", f"location: http://[{GATEWAY}"),
     "many keys": response("400 No", TEXT, body=KEY.encode() * 5000),
+    "escaped slashes": response("200 OK", TEXT, body=ECHO.replace(b"/", b"\\/")),
+    "the status of an answer": response(f"200 {KEY}", TEXT),
+    "headers": response("400 No", f"x-request-id: {KEY}", f"request-id: {GATEWAY}", body=b"no"),
+    "a chunk": response("200 OK", "transfer-encoding: chunked", body=ECHO + b"\r\n"),
 }
 
 
@@ -126,6 +131,30 @@ def test_what_a_server_says_of_a_secret_is_not_passed_on(name: str, kind: str, s
     error = raised_by(RESPONSES[name], kind, streams=streams)
     assert leaks(everything(error)) == []
     assert [each for each in chain(error) if not isinstance(each, AdapterError)] == []
+
+
+@both_ways
+@each_adapter
+@pytest.mark.parametrize("name", RESPONSES)
+def test_the_variables_in_a_traceback_hold_no_secret(name: str, kind: str, streams: bool):
+    error = raised_by(RESPONSES[name], kind, streams=streams)
+    assert error.__traceback__ is not None
+    here = traceback.TracebackException(
+        type(error), error, error.__traceback__.tb_next, capture_locals=True
+    )
+    assert leaks("".join(here.format())) == []
+
+
+@both_ways
+@each_adapter
+@pytest.mark.parametrize("name", RESPONSES)
+def test_what_a_server_says_of_a_secret_is_not_logged(
+    name: str, kind: str, streams: bool, caplog: pytest.LogCaptureFixture
+):
+    with caplog.at_level(logging.DEBUG):
+        raised_by(RESPONSES[name], kind, streams=streams)
+    assert any(each.name.startswith("httpcore2") for each in caplog.records)
+    assert leaks(caplog.text + "".join(repr(vars(each)) for each in caplog.records)) == []
 
 
 @each_adapter

@@ -170,11 +170,28 @@ class AnthropicAdapter(ProviderAdapter):
             AuthenticationError: It does not know us.
             ContextTooLongError: The conversation is too long for the model.
         """
+        try:
+            return self._completion(request, on_text, timeout)
+        except ProviderError as error:
+            failure = error
+        # without the frames that it comes from: their variables hold what the server sent
+        raise failure.with_traceback(None)
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._client.close()
+
+    def _completion(
+        self,
+        request: CompletionRequest,
+        on_text: Callable[[str], None] | None,
+        timeout: float | None,
+    ) -> Completion:
         answer = MessageAnswer()
         seconds = DEFAULT_TIMEOUT if timeout is None else timeout
         body = self._body(request, stream=on_text is not None)
         with (
-            request_time(seconds) as ends,
+            request_time(seconds, self._endpoint.all_secrets) as ends,
             closing(self._heard(answer, body, ends, seconds)) as texts,
         ):
             for text in wire.whole_characters(texts):
@@ -183,10 +200,6 @@ class AnthropicAdapter(ProviderAdapter):
         if not answer.has_content:
             raise broken_off(self._endpoint, "there is no content in it")
         return answer.completion()
-
-    def close(self) -> None:
-        """Let go of connections."""
-        self._client.close()
 
     def _body(self, request: CompletionRequest, *, stream: bool) -> dict[str, Any]:
         """Return the arguments of the SDK's method; what it has none for is passed through."""

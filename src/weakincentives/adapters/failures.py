@@ -44,6 +44,11 @@ class Endpoint:
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """What else is in no sentence: passwords, the values of headers."""
 
+    @property
+    def all_secrets(self) -> tuple[str, ...]:
+        """What must be in no message and in no log."""
+        return (self.secret, *self.secrets)
+
 
 def refusal(
     endpoint: Endpoint,
@@ -127,7 +132,7 @@ def not_the_api(endpoint: Endpoint, api: str, data: str) -> InvalidRequestError:
 
 def excerpt(endpoint: Endpoint, said: str, *, most: int = _SHOWN) -> str:
     """Return what can be shown of what a provider said: not all, and never a secret."""
-    return redact(said, (endpoint.secret, *endpoint.secrets), most=most)
+    return redact(said, endpoint.all_secrets, most=most)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -150,6 +150,23 @@ class OpenAIAdapter(ProviderAdapter):
             AuthenticationError: It does not know us.
             ContextTooLongError: The conversation is too long for the model.
         """
+        try:
+            return self._completion(request, on_text, timeout)
+        except ProviderError as error:
+            failure = error
+        # without the frames that it comes from: their variables hold what the server sent
+        raise failure.with_traceback(None)
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._client.close()
+
+    def _completion(
+        self,
+        request: CompletionRequest,
+        on_text: Callable[[str], None] | None,
+        timeout: float | None,
+    ) -> Completion:
         body = chat_body(
             request,
             max_tokens_field=self._max_tokens_field,
@@ -164,7 +181,7 @@ class OpenAIAdapter(ProviderAdapter):
         answer = ChatAnswer()
         seconds = DEFAULT_TIMEOUT if timeout is None else timeout
         with (
-            request_time(seconds) as ends,
+            request_time(seconds, self._endpoint.all_secrets) as ends,
             closing(self._heard(answer, body, ends, seconds)) as texts,
         ):
             for text in wire.whole_characters(texts):
@@ -173,10 +190,6 @@ class OpenAIAdapter(ProviderAdapter):
         if not answer.has_choice:
             raise broken_off(self._endpoint, "there are no choices in it")
         return answer.completion()
-
-    def close(self) -> None:
-        """Let go of connections."""
-        self._client.close()
 
     def _heard(
         self, answer: ChatAnswer, body: Mapping[str, Any], ends: float, seconds: float

@@ -75,7 +75,8 @@ def _patterns(secrets: tuple[str, ...]) -> tuple[str, ...]:
 def _spellings(secret: str) -> Iterator[str]:
     """Yield patterns for the ways in which a secret may be written."""
     if len(secret) >= _LEAST:
-        escaped = (json.dumps(secret)[1:-1], repr(secret)[1:-1], html.escape(secret))
+        quoted = json.dumps(secret)[1:-1]
+        escaped = (quoted, quoted.replace("/", "\\/"), repr(secret)[1:-1], html.escape(secret))
         for each in (secret, quote(secret), quote(secret, safe=""), quote_plus(secret), *escaped):
             yield re.escape(each)
         yield from map(re.escape, _in_base64(secret))

@@ -6,7 +6,9 @@ after the time of a request is over, from the handshake to the end of the body, 
 takes more memory than it may.
 """
 
+import logging
 import time
+import traceback
 from base64 import b64encode
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
@@ -18,6 +20,8 @@ from weakref import finalize
 import httpcore2
 import httpx2
 
+from weakincentives.adapters.redaction import redact
+
 MAX_BODY = 64 * 1024 * 1024
 """How many bytes a body may have on its way; an answer has a limit of its own too."""
 MAX_FAILURE = 128 * 1024
@@ -26,7 +30,7 @@ LOCATION = "wink_location"
 """The extension of a response with the place that it redirects to, or None."""
 
 _MAX_REDIRECTS = 5
-_ENCODINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
+_ENCODINGS = frozenset({"", "identity", "gzip", "deflate"})
 _PIECE = 16 * 1024
 # what the client must not interpret: the body is decoded here, and a charset can be a decompressor
 _HIDDEN = frozenset(
@@ -34,7 +38,11 @@ _HIDDEN = frozenset(
 )
 _REDIRECTS = frozenset({301, 302, 307, 308})
 
+_LIBRARIES = frozenset({"anthropic", "httpcore2", "httpx2", "openai"})
+_MAX_LOGGED = 8 * 1024
+
 _ends: ContextVar[float | None] = ContextVar("ends", default=None)
+_secrets: ContextVar[tuple[str, ...]] = ContextVar("secrets", default=())
 
 
 class BodyError(httpx2.RequestError):
@@ -42,14 +50,45 @@ class BodyError(httpx2.RequestError):
 
 
 @contextmanager
-def request_time(seconds: float) -> Generator[float]:
-    """Allow the requests of this thread so many seconds, and yield when they are over."""
+def request_time(seconds: float, secrets: Iterable[str] = ()) -> Generator[float]:
+    """Allow the requests of this thread so many seconds, and yield when they are over.
+
+    Args:
+        seconds: How long they may take together.
+        secrets: What the libraries that make them must not log.
+    """
     ends = time.monotonic() + seconds
-    token = _ends.set(ends)
+    token, secrets_token = _ends.set(ends), _secrets.set(tuple(secrets))
     try:
         yield ends
     finally:
+        _secrets.reset(secrets_token)
         _ends.reset(token)
+
+
+class _LogFilter(logging.Filter):
+    """Masks the secrets of a request in what is logged of it, as what the server echoes."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        secrets = _secrets.get()
+        if not secrets:
+            return True
+        text = record.getMessage()
+        if record.exc_info:
+            text += "\n" + "".join(traceback.format_exception(*record.exc_info))
+        record.msg, record.args = redact(text, secrets, most=_MAX_LOGGED), ()
+        record.exc_info = record.exc_text = None
+        return True
+
+
+_log_filter = _LogFilter()
+
+
+def _mask_logs() -> None:
+    """Mask secrets in every logger of the libraries; a filter is not inherited by children."""
+    for name in list(logging.root.manager.loggerDict):
+        if name.partition(".")[0] in _LIBRARIES:
+            logging.getLogger(name).addFilter(_log_filter)
 
 
 def limit_client(client: httpx2.Client, url: httpx2.URL) -> httpx2.Client:
@@ -60,6 +99,7 @@ def limit_client(client: httpx2.Client, url: httpx2.URL) -> httpx2.Client:
         url: Where requests go. What is secret in it is added when they are sent, so that
             neither an exception nor a log of the client has it.
     """
+    _mask_logs()
     client.follow_redirects = False
     transport = client._transport = LimitedTransport(client._transport, url)  # pyright: ignore[reportPrivateUsage] # a `transport` of ours would turn off proxies
     mounts = client._mounts = {  # pyright: ignore[reportPrivateUsage]
@@ -142,6 +182,8 @@ def _limited(response: httpx2.Response) -> httpx2.Response:
     """Return a response whose body is decoded, and has an end."""
     headers = [each for each in response.headers.raw if each[0].lower().decode() not in _HIDDEN]
     kind = response.headers.get("content-type", "").partition(";")[0].strip()
+    # the server's own words for a status are of no use, and in every log
+    kept = {name: each for name, each in response.extensions.items() if name != "reason_phrase"}
     stream: httpx2.SyncByteStream
     if response.is_redirect:
         response.close()
@@ -152,7 +194,7 @@ def _limited(response: httpx2.Response) -> httpx2.Response:
         response.status_code,
         headers=[*headers, (b"content-type", kind.encode("latin-1", "replace"))],
         stream=stream,
-        extensions={**response.extensions, LOCATION: response.headers.get("location")},
+        extensions={**kept, LOCATION: response.headers.get("location")},
     )
 
 
