@@ -317,6 +317,38 @@ def test_an_id_that_is_made_up_is_that_of_no_other_call(ids: list[str], expected
     assert after.tool_calls[0].call_id == "call-1-2"
 
 
+@pytest.mark.parametrize(
+    "ids", [["a"], ["a", "a"], ["", "a"], ["a b", "a_b"], ["\ud800", "\udc00"]]
+)
+def test_no_id_comes_twice_in_a_conversation_and_extras_stay_with_their_calls(ids: list[str]):
+    calls = tuple(ToolCall("read", json.dumps({"path": "a"}), each) for each in ids)
+    wire_calls = [
+        {**chat_server._wire(call, number), "extra_content": {"signature": number}}  # pyright: ignore[reportPrivateUsage]
+        for number, call in enumerate(calls)
+    ]
+    chat = chat_server.says("", tool_calls=wire_calls)
+    with openai_server.asked(chat, chat, chat_server.says("done")) as (adapter, server):
+        adapter.evaluate(prompt(), session=Session())
+    messages = server.last["messages"]
+    sent = [call for each in messages for call in each.get("tool_calls", ())]
+    assert len({each["id"] for each in sent}) == 2 * len(ids)
+    assert [each["tool_call_id"] for each in messages if each["role"] == "tool"] == [
+        each["id"] for each in sent
+    ]
+    assert [each["extra_content"]["signature"] for each in sent] == [*range(len(ids))] * 2
+
+    thought = {"type": "thinking", "thinking": "hm", "signature": "s"}
+    message = anthropic_server.sends(thought, *map(anthropic_server.use, calls), stop="tool_use")
+    with anthropic_server.asked(message, message, anthropic_server.says("done")) as asked:
+        adapter, server = asked
+        adapter.evaluate(prompt(), session=Session())
+    blocks = [block for each in server.last["messages"] for block in each["content"]]
+    used = [each["id"] for each in blocks if each["type"] == "tool_use"]
+    assert len(set(used)) == 2 * len(ids)
+    assert [each["tool_use_id"] for each in blocks if each["type"] == "tool_result"] == used
+    assert len([each for each in blocks if each["type"] == "thinking"]) == 2
+
+
 @given(st.lists(st.sampled_from(["", "a", "a-2", "a-3", "b"])))
 def test_ids_are_told_apart_and_the_first_of_each_stays(ids: list[str]):
     made = distinct(ids)

@@ -195,10 +195,10 @@ def numbered(completion: Completion, first: int, used: Iterable[str] = ()) -> Co
     Args:
         completion: What the model answered.
         first: The number of its first call.
-        used: Ids of earlier calls, which no id that is made up here may be.
+        used: Ids of earlier calls; a conversation has each once, or servers refuse it.
     """
-    taken = {*used, *(call.call_id for call in completion.tool_calls)}
-    seen: set[str] = set()
+    seen = set(used)
+    taken = {*seen, *(call.call_id for call in completion.tool_calls)}
     calls: list[ToolCall] = []
     for number, call in enumerate(completion.tool_calls, first):
         if not call.call_id or call.call_id in seen:

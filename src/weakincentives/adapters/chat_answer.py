@@ -5,7 +5,7 @@ and what is not understood is left out.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -101,18 +101,17 @@ class ChatAnswer:
             tuple(each.call(call_id) for each, call_id in zip(calls, ids, strict=True)),
             _token_usage(self._usage),
             "refused" if refusal and not calls else self._stop_reason(bool(calls)),
-            self._extras(dict(zip(ids, calls, strict=True))),
+            self._extras(calls),
             sendable(self._model) or None,
             sendable(self._response_id) or None,
         )
 
-    def _extras(self, calls: Mapping[str, _Call]) -> dict[str, Any]:
+    def _extras(self, calls: Sequence[_Call]) -> dict[str, Any]:
         """Return what goes back with the message."""
         texts = {name: "".join(kept) for name, kept in self._kept_texts.items()}
         extras: dict[str, Any] = {**texts, **self._kept_lists}
-        by_call = {name: each.extras for name, each in calls.items() if each.extras and name}
-        if by_call:
-            extras[CALL_EXTRAS] = by_call
+        if any(each.extras for each in calls):
+            extras[CALL_EXTRAS] = [each.extras for each in calls]
         return wire.sendable_json(extras)
 
     def _say(self, message: Mapping[str, Any], *, is_whole: bool) -> str:

@@ -14,7 +14,7 @@ from weakincentives.adapters.conversation import (
     ToolDefinition,
     ToolMessage,
 )
-from weakincentives.adapters.wire import sendable, sendable_json
+from weakincentives.adapters.wire import items, mapping, sendable, sendable_json
 from weakincentives.prompt import Media
 from weakincentives.serde import encode
 
@@ -25,7 +25,7 @@ RETURNED = ("reasoning_content", "reasoning_details")
 """What some servers want back with a message that called tools."""
 
 CALL_EXTRAS = "call_extras"
-"""Where the extras of a message have what servers want back with each call, by its id."""
+"""Where the extras of a message have what servers want back with each call, in their order."""
 
 _KEPT = (*RETURNED, CALL_EXTRAS)
 
@@ -102,7 +102,9 @@ def _picture(media: Media) -> dict[str, Any]:
 
 def _calling(message: AssistantMessage, extras: Mapping[str, object]) -> dict[str, Any]:
     extras = sendable_json({name: extras[name] for name in _KEPT if name in extras})
-    by_call = cast("Mapping[str, Mapping[str, Any]]", extras.get(CALL_EXTRAS, {}))
+    by_call = [mapping(each) for each in items(extras.get(CALL_EXTRAS))]
+    if len(by_call) != len(message.tool_calls):  # the message is another by now
+        by_call = [mapping(None) for _ in message.tool_calls]
     return {
         "role": "assistant",
         "content": sendable(message.text) or None,
@@ -111,9 +113,9 @@ def _calling(message: AssistantMessage, extras: Mapping[str, object]) -> dict[st
                 "id": sendable(call.call_id),
                 "type": "function",
                 "function": {"name": sendable(call.name), "arguments": _arguments(call)},
-                **by_call.get(call.call_id, {}),
+                **kept,
             }
-            for call in message.tool_calls
+            for call, kept in zip(message.tool_calls, by_call, strict=True)
         ],
         **{name: extras[name] for name in RETURNED if name in extras},
     }

@@ -111,13 +111,9 @@ def _as_it_came(
     """Return the blocks that the provider sent, unless the message is another by now."""
     kept = [wire.mapping(each) for each in wire.items(message.extras.get(CONTENT))]
     texts = [wire.text(each.get("text")) for each in kept if each.get("type") == "text"]
-    came = [each.get("id") for each in kept if each.get("type") == "tool_use"]
-    calls = [call.call_id for call in message.tool_calls]
-    # a call that came without an id has got one since
-    is_same = len(came) == len(calls) and all(
-        not one or one == other for one, other in zip(came, calls, strict=True)
-    )
-    if not is_same or "".join(texts) != message.text:
+    used = [each for each in kept if each.get("type") == "tool_use"]
+    # not by their ids: a call may have got another since, if it had none or one that was used
+    if len(used) != len(uses) or "".join(texts) != message.text:
         return None
     while kept and kept[-1].get("type") in _REASONING:
         kept.pop()  # the API refuses messages that end with it
