@@ -108,6 +108,19 @@ def test_a_workspace_cannot_decide_who_is_sent_a_key_that_the_user_names(tmp_pat
     assert mine["model"] == "anthropic:m"
 
 
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+def test_a_workspace_does_not_choose_the_key_that_my_server_gets(tmp_path: Path, provider: str):
+    text, url = f'model = "{provider}:m"', "http://localhost/v1"
+    key = {f"{provider.upper()}_API_KEY": "sk-1"}
+    with pytest.raises(ConfigError, match=r"model cannot decide that [A-Z]+_API_KEY is sent"):
+        settings(tmp_path, text, environment=key, base_url=url)
+    for mine in (
+        settings(tmp_path, text, base_url=url),
+        settings(tmp_path, text, environment=key, base_url=url, model=f"{provider}:m"),
+    ):
+        assert mine["model"] == f"{provider}:m"
+
+
 @pytest.mark.parametrize("variable", ["XDG_CONFIG_HOME", "HOME"])
 def test_the_user_has_a_file_that_may_say_everything_and_wins_over_the_workspace(
     variable: str, tmp_path: Path

@@ -142,7 +142,7 @@ def load_settings(
         if value is not None and value != ():
             option = f"--{key.replace('_', '-')}"
             given[key] = Setting(_read(key, value, option), option)
-    _check_model(given)
+    _check_model(given, environment)
     return Settings(given)
 
 
@@ -222,7 +222,7 @@ def _not_for_a_workspace(place: Path | str, key: str) -> ConfigError:
     )
 
 
-def _check_model(given: Mapping[str, Setting]) -> None:
+def _check_model(given: Mapping[str, Setting], environment: Mapping[str, str]) -> None:
     """Refuse a model by which a workspace would decide what runs, or where a key goes."""
     model = given.get("model")
     if model is None or not model.is_foreign:
@@ -234,6 +234,12 @@ def _check_model(given: Mapping[str, Setting]) -> None:
         raise ConfigError(
             f"{model.source}: model cannot decide who is sent the key that"
             f" {given['api_key_env'].source} names; say --model yourself"
+        )
+    variable = KEY_VARIABLES.get(provider, "")
+    if "base_url" in given and "api_key_env" not in given and environment.get(variable):
+        raise ConfigError(
+            f"{model.source}: model cannot decide that {variable} is sent to the server that"
+            f" {given['base_url'].source} names; say --model yourself"
         )
 
 
