@@ -87,7 +87,7 @@ def test_a_refused_key_is_one_line_and_is_not_shown(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-wrong-one")
     with serving(fails(401, "Incorrect API key provided")) as server:
         configure(project, server)
-        done = wink("run", "fix", "--workspace", project)
+        done = wink("run", "fix", "--workspace", project, "--model", "openai:gpt-test")
     assert done.code == 1
     [line] = [each for each in done.err.splitlines() if each.startswith("wink:")]
     assert "key" in line
