@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -385,3 +386,15 @@ def test_a_run_with_odd_names_and_ids_is_recorded_and_dumped_and_read_back(
     loaded = load_session(dumped)
     assert loaded[ToolInvoked].all() == session[ToolInvoked].all()
     assert loaded[ModelResponded].all() == session[ModelResponded].all()
+
+
+@pytest.mark.parametrize("ids", [[""], ["", ""], ["", "call-1"], ["a", "a"]])
+def test_a_recorded_run_with_calls_without_ids_is_replayed_as_it_was(
+    tmp_path: Path, ids: list[str]
+):
+    said = chat_server.says("", *(ToolCall("read", '{"path": "a"}', each) for each in ids))
+    with openai_server.asked(said, said, chat_server.says("done")) as (adapter, _):
+        recorder = RecordingAdapter(adapter, tmp_path / "talk.jsonl")
+        response = recorder.evaluate(prompt(), session=Session())
+    replayed = ScriptedAdapter.from_recording(tmp_path / "talk.jsonl")
+    assert replayed.evaluate(prompt(), session=Session()).messages == response.messages
