@@ -186,6 +186,18 @@ def test_secrets_of_a_url_are_sent_and_not_logged(kind: str, caplog: pytest.LogC
 
 
 @each_adapter
+def test_a_query_that_is_a_secret_by_itself_is_not_passed_on(kind: str):
+    refused = response("400 No", TEXT, body=b"no " + PARAMETER.encode())
+    with (
+        raw_server(once(refused)) as server,
+        server.adapter(kind, query=f"/v1?{PARAMETER}") as adapter,
+        pytest.raises(ProviderError) as caught,
+    ):
+        adapter.complete(REQUEST)
+    assert leaks(everything(caught.value)) == []
+
+
+@each_adapter
 @pytest.mark.parametrize(
     "url",
     [f"ftp://me:{PASSWORD}@host/", f"me:{PASSWORD}@host", f"http://?key={PARAMETER}", f"://{KEY}@"],

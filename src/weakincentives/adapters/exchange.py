@@ -60,7 +60,7 @@ def url_secrets(url: httpx2.URL) -> Iterator[str]:
     yield from (url.username, url.password, f"{url.username}:{url.password}")
     for name, value in url.params.multi_items():
         if name.lower() not in _PUBLIC_PARAMETERS:
-            yield value
+            yield value or name  # `?TOKEN` is a name without a value
 
 
 def checked_headers(headers: Mapping[str, str] | None, *, provider: str) -> dict[str, str]:
