@@ -11,8 +11,8 @@ from benchmarks.harness import Case, Contender, Fact, Goal, Workload, WrongAnswe
 from benchmarks.ours import OurHost, OurMemory
 from benchmarks.stage import Stage
 from weakincentives.adapters import ToolCall, ToolExecutor
+from weakincentives.contrib.tools.context import DEFAULT_SETTINGS
 from weakincentives.contrib.tools.suite import FILESYSTEM_TOOLS
-from weakincentives.contrib.tools.workbench import DEFAULT_SETTINGS
 from weakincentives.prompt import ToolContext
 from weakincentives.runtime.session import Session
 

@@ -31,7 +31,7 @@ _WITH_CLAUDE_CODE = (
     "--deselect=tests/test_docs.py::test_the_python_of_a_document_runs_from_top_to_bottom"
     "[docs/adapters.md]",
     "--deselect=tests/test_public_names.py::test_all_lists_exactly_the_public_names_of_a_module"
-    "[weakincentives.adapters.claude_agent]",
+    "[weakincentives.adapters.claude_code]",
 )
 
 # tests of the operating system and of our own tools: another Python changes nothing about them
@@ -131,6 +131,11 @@ def lock(_: Sequence[str]) -> None:
         )
 
 
+def shape(_: Sequence[str]) -> None:
+    """Print the shape of the source tree in figures, beside their goals."""
+    hand_over_to([_development().program("python"), "-m", "scripts.shape"])
+
+
 def clean(_: Sequence[str]) -> None:
     """Remove everything that make made."""
     made = (".venv*", "build", "dist", "site", ".*_cache", ".coverage*", ".hypothesis")
@@ -143,7 +148,7 @@ def clean(_: Sequence[str]) -> None:
 
 TASKS: Mapping[str, Callable[[Sequence[str]], None]] = {
     task.__name__.replace("_", "-"): task
-    for task in (demo, check, test, test_long, bench, docs, coverage, lock, clean)
+    for task in (demo, check, test, test_long, bench, docs, coverage, lock, shape, clean)
 }
 
 

@@ -6,7 +6,8 @@ import unicodedata
 import pytest
 
 from weakincentives.characters import INVISIBLE
-from weakincentives.filesystem.paths import InvalidPathError, shown, validate_path
+from weakincentives.filesystem.paths import InvalidPathError, validate_path
+from weakincentives.posix.paths import display_path
 
 # Default_Ignorable_Code_Point of DerivedCoreProperties.txt, which grows no more
 IGNORABLE = [
@@ -46,4 +47,4 @@ def test_what_can_be_seen_is_not_in_the_table():
 def test_such_a_name_is_neither_created_nor_printed_as_it_is(code: int):
     with pytest.raises(InvalidPathError, match="invisible"):
         validate_path(f"a{chr(code)}b")
-    assert shown(f"a{chr(code)}b").isascii()
+    assert display_path(f"a{chr(code)}b").isascii()

@@ -59,3 +59,7 @@ class SnapshotError(WinkError, RuntimeError):
 
 class SnapshotRestoreError(SnapshotError):
     """A snapshot could not be restored; the files are as they were before."""
+
+
+class PromptError(WinkError, ValueError):
+    """The prompt cannot be made or rendered; the message says where and why."""

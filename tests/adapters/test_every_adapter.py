@@ -7,13 +7,15 @@ from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 
-from tests.adapters import anthropic_server, claude_agent_server, openai_server
-from tests.adapters.claude_agent_server import ours
+from tests.adapters.anthropic import server as anthropic_server
+from tests.adapters.anthropic.test_runs import TASK as BY_ANTHROPIC
+from tests.adapters.claude_code import server as claude_agent_server
+from tests.adapters.claude_code.server import ours
+from tests.adapters.openai import server as openai_server
+from tests.adapters.openai.test_runs import TASK as BY_OPENAI
 from tests.adapters.same_task import ANSWER, STEPS, TREE, tree_hash, work
-from tests.adapters.test_anthropic_runs import TASK as BY_ANTHROPIC
-from tests.adapters.test_openai_runs import TASK as BY_OPENAI
 from weakincentives.adapters import ProviderAdapter, ScriptedAdapter
-from weakincentives.adapters.models import SOURCES
+from weakincentives.adapters.registry import PROVIDERS
 from weakincentives.filesystem import InMemoryFilesystem
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
@@ -43,11 +45,11 @@ def test_the_same_task_ends_in_the_same_tree_through_every_adapter():
 
 
 def test_no_adapter_is_left_out():
-    assert {"scripted", *SOURCES} - ELSEWHERE == {*PLAYERS}
+    assert {"scripted", *PROVIDERS} - ELSEWHERE == {*PLAYERS}
 
 
 def test_a_module_whose_extra_is_missing_names_it_in_one_sentence():
-    sources = list(SOURCES.values())
+    sources = list(PROVIDERS.values())
     code = f"""
 import importlib
 import sys

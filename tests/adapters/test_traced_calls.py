@@ -16,8 +16,8 @@ from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem
 from weakincentives.prompt import Tool, ToolContext, ToolResult
 from weakincentives.runtime import ToolInvoked, use_tracing
-from weakincentives.runtime.otel import OpenTelemetryTracing
 from weakincentives.runtime.session import Session
+from weakincentives.runtime.telemetry.otel import OpenTelemetryTracing
 
 Workspace = HostFilesystem | InMemoryFilesystem
 
@@ -62,7 +62,7 @@ def count(params: Files, *, context: ToolContext) -> ToolResult[str]:
 
 TOOLS: list[Tool[Any, Any]] = [
     Tool("write", "Writes.", write),
-    Tool("shell", "Writes past the filesystem.", write_past, outside=True),
+    Tool("shell", "Writes past the filesystem.", write_past, bypasses_filesystem=True),
     Tool("count", "Counts.", count, read_only=True),
 ]
 

@@ -16,8 +16,8 @@ from weakincentives.adapters import (
 )
 from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.runtime import TokenUsage, use_tracing
-from weakincentives.runtime.otel import OpenTelemetryTracing
 from weakincentives.runtime.session import Session
+from weakincentives.runtime.telemetry.otel import OpenTelemetryTracing
 
 
 @pytest.fixture

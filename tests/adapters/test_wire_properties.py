@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.adapters import anthropic_server, chat_server, openai_server
+from tests.adapters import chat_server
+from tests.adapters.anthropic import server as anthropic_server
 from tests.adapters.chat_server import reply, streams
+from tests.adapters.openai import server as openai_server
 from tests.adapters.workers import prompt
 from weakincentives.adapters import (
     AdapterError,
@@ -24,12 +26,12 @@ from weakincentives.adapters import (
     ToolCall,
     ToolMessage,
     UserMessage,
-    wire,
 )
-from weakincentives.adapters.asking import numbered
-from weakincentives.adapters.chat_request import chat_body
-from weakincentives.adapters.message_request import message_body
-from weakincentives.adapters.wire import distinct, whole_characters
+from weakincentives.adapters.anthropic.request import build_message_request
+from weakincentives.adapters.chat.request import build_chat_request
+from weakincentives.adapters.http import lenient as wire
+from weakincentives.adapters.http.lenient import distinct, whole_characters
+from weakincentives.adapters.loop.request import with_call_ids
 from weakincentives.runtime import ToolInvoked
 from weakincentives.runtime.session import Session, dump_session_tree, load_session
 from weakincentives.serde import decode, encode
@@ -159,7 +161,7 @@ def check(completion: Completion | None) -> None:
         return
     assert decode(encode(completion), Completion) == completion
     assert 0 <= completion.usage.total_tokens < 10**17
-    completion = numbered(completion, 1)
+    completion = with_call_ids(completion, 1)
     ids = [call.call_id for call in completion.tool_calls]
     assert len(set(ids)) == len(ids)
     assert all(ids)
@@ -173,7 +175,7 @@ def check(completion: Completion | None) -> None:
 
 
 def check_chat(request: CompletionRequest, ids: Sequence[str]) -> None:
-    body = chat_body(
+    body = build_chat_request(
         request,
         max_tokens_field="max_tokens",
         native_output=True,
@@ -189,7 +191,7 @@ def check_chat(request: CompletionRequest, ids: Sequence[str]) -> None:
 
 
 def check_messages(request: CompletionRequest, ids: Sequence[str]) -> None:
-    body = message_body(
+    body = build_message_request(
         request,
         max_tokens=10,
         native_output=True,
@@ -226,7 +228,7 @@ def test_a_whole_answer_of_the_chat_api_is_used_or_refused(data: st.DataObject):
 @given(st.data())
 def test_a_streamed_answer_of_the_chat_api_is_used_or_refused(data: st.DataObject):
     chunks = data.draw(mutated(chat_stream()))
-    events = [b"data: %s\n\n" % text_of(each).encode() for each in wire.items(chunks)]
+    events = [b"data: %s\n\n" % text_of(each).encode() for each in wire.as_items(chunks)]
     check(completed(openai_server.asked, streams(*events), stream=True))
 
 
@@ -241,7 +243,7 @@ def test_a_whole_answer_of_the_messages_api_is_used_or_refused(data: st.DataObje
 @given(st.data())
 def test_a_streamed_answer_of_the_messages_api_is_used_or_refused(data: st.DataObject):
     chunks = data.draw(mutated(message_stream()))
-    events = [b"data: %s\n\n" % text_of(each).encode() for each in wire.items(chunks)]
+    events = [b"data: %s\n\n" % text_of(each).encode() for each in wire.as_items(chunks)]
     check(completed(anthropic_server.asked, streams(*events, done=False), stream=True))
 
 
@@ -312,9 +314,9 @@ def test_halves_of_characters_in_names_and_ids_are_replaced(stream: bool):
 )
 def test_an_id_that_is_made_up_is_that_of_no_other_call(ids: list[str], expected: list[str]):
     calls = tuple(ToolCall("a", "", each) for each in ids)
-    found = numbered(Completion("", calls), 1)
+    found = with_call_ids(Completion("", calls), 1)
     assert [call.call_id for call in found.tool_calls] == expected
-    after = numbered(Completion("", (ToolCall("a"),)), 1, used=["call-1"])
+    after = with_call_ids(Completion("", (ToolCall("a"),)), 1, used=["call-1"])
     assert after.tool_calls[0].call_id == "call-1-2"
 
 

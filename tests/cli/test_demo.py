@@ -15,11 +15,10 @@ import click
 import pytest
 
 from weakincentives.adapters import ScriptError, ToolCall
-from weakincentives.cli import demo_agent
-from weakincentives.cli.demo_script import ATTEMPT, SCRIPT, Act
-from weakincentives.cli.demo_steps import Step, StoryError
-from weakincentives.cli.demo_story import PROJECT, told_steps, tree_hash
-from weakincentives.cli.demo_view import show
+from weakincentives.cli.demo import story as demo_agent
+from weakincentives.cli.demo.script import ATTEMPT, SCRIPT, Act
+from weakincentives.cli.demo.story import PROJECT, told_steps, tree_hash
+from weakincentives.cli.demo.view import Step, StoryError, show
 from weakincentives.cli.main import main
 from weakincentives.cli.main import wink as wink_group
 from weakincentives.contrib.tools import VirtualFileSystem
@@ -111,9 +110,9 @@ def test_the_rollback_brings_back_the_tree_of_before(steps: dict[str, Step]):
 
 
 def test_whatever_it_must_not_do_is_refused_or_stopped(steps: dict[str, Step]):
-    outside, everything, by_halves, endless = calls_of(steps["attacks"])
-    assert not (outside["success"] or everything["success"] or by_halves["success"])
-    assert "escapes root" in outside["answer"]
+    bypasses_filesystem, everything, by_halves, endless = calls_of(steps["attacks"])
+    assert not (bypasses_filesystem["success"] or everything["success"] or by_halves["success"])
+    assert "escapes root" in bypasses_filesystem["answer"]
     assert "None of the 2 edits was applied" in by_halves["answer"]
     assert "ran out of time" in endless["answer"]
 

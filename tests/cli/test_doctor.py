@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.workplace import Wink
-from weakincentives.cli import installed
-from weakincentives.cli.installed import Requirement, requirements
+from weakincentives.cli import doctor as installed
+from weakincentives.cli.doctor import Requirement, requirements
 
 
 @pytest.fixture(autouse=True)

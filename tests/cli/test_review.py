@@ -11,7 +11,7 @@ import pytest
 
 import weakincentives
 from tests.cli.workplace import CALC, FIXED, Done, Script, Wink, edit, on_terminal, shell, write
-from tests.filesystem.forks import is_killed_at
+from tests.posix.forks import is_killed_at
 from weakincentives.contrib.review import Review, open_copy, working_copy
 
 Copies = Callable[[], list[Path]]

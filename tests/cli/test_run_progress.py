@@ -1,7 +1,7 @@
 """The line that tells how far a run has come."""
 
 from weakincentives.adapters import ModelResponded, RequestRetried
-from weakincentives.cli.run_progress import Progress, target_of
+from weakincentives.cli.run.view import Progress, target_of
 from weakincentives.filesystem import EntryMoved, FileWritten
 from weakincentives.runtime import TokenUsage, ToolInvoked
 

@@ -15,7 +15,7 @@ from weakincentives.contrib.tools.requests import (
     RmParams,
     WriteFileParams,
 )
-from weakincentives.contrib.tools.suite import speech_for
+from weakincentives.contrib.tools.suite import create_dialect
 from weakincentives.filesystem import BaseFilesystem, HostFilesystem, InMemoryFilesystem
 from weakincentives.prompt import ToolContext
 from weakincentives.runtime.session import Session
@@ -25,7 +25,7 @@ PATCH = "*** Begin Patch\n*** Update File: {}\n-old\n+new\n*** End Patch\n"
 
 class Bench:
     def __init__(self, files: BaseFilesystem, dialect: DialectName, *policies: Policy) -> None:
-        self.speech = speech_for(dialect)
+        self.speech = create_dialect(dialect)
         context = ToolContext(None, None, None, Session(), filesystem=files)
         self.executor = ToolExecutor(filesystem_tools(dialect), context=context, policies=policies)
 
@@ -39,11 +39,11 @@ class Bench:
 
 def changes_in(dialect: DialectName, path: str) -> object:
     edit = EditFileParams(path, "old", "new")
-    said = speech_for(dialect).arguments(edit)
+    said = create_dialect(dialect).arguments(edit)
     if said is not None:
         return edit
     overwrite = WriteFileParams(path, "new\n", "overwrite")
-    said = speech_for(dialect).arguments(overwrite)
+    said = create_dialect(dialect).arguments(overwrite)
     return ApplyPatchParams(PATCH.format(path)) if said is None else overwrite
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.contrib.dialects.replaying import Replay
-from tests.contrib.filesystem.asking import make_link
-from tests.contrib.filesystem.calling import tree_of
+from tests.contrib.dialects.replay import Replay
+from tests.contrib.handlers.calls import tree_of
+from tests.contrib.handlers.requests import make_link
 from tests.contrib.plain import Plain
 from weakincentives.adapters import CheckedCall, Policy, ToolCall, ToolExecutor
 from weakincentives.contrib.tools import FilesystemSection
@@ -226,8 +226,11 @@ def test_a_transaction_around_the_object_itself_takes_back_everything():
     fs, session = Plain(), Session()
     plant(fs)
     before, told = tree_of(fs.hidden), listen(session)
-    for outside in (False, True):
-        with pytest.raises(OSError, match="no"), transaction(session, fs, outside=outside):
+    for bypasses_filesystem in (False, True):
+        with (
+            pytest.raises(OSError, match="no"),
+            transaction(session, fs, bypasses_filesystem=bypasses_filesystem),
+        ):
             fail(fs)
         assert tree_of(fs.hidden) == before
     assert told == []
@@ -248,7 +251,7 @@ def test_a_call_that_turns_out_to_change_files_past_the_object_is_taken_back_as_
     with transaction(session) as step:
         files = step.files(fs)
         files.write("through", "1")
-        step.join(fs, outside=True)
+        step.join(fs, bypasses_filesystem=True)
         assert fs.hidden.exists("through")
         fs.hidden.delete("src", recursive=True)
         step.rollback()

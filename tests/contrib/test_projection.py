@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weakincentives.contrib.tools.following import FileFollower
-from weakincentives.contrib.tools.projection import VirtualFileSystem
+from weakincentives.contrib.tools.projection import ProjectionUpdater, VirtualFileSystem
 from weakincentives.filesystem import (
     BaseFilesystem,
     Filesystem,
@@ -32,7 +31,7 @@ class Bench:
     session: Session
     files: BaseFilesystem
     clock: ManualClock
-    follower: FileFollower
+    follower: ProjectionUpdater
 
     @property
     def known(self) -> VirtualFileSystem:
@@ -47,7 +46,7 @@ class Bench:
 def bench_on(files: BaseFilesystem, root_path: str = "") -> Bench:
     session, clock = Session(), ManualClock(BEGINNING)
     return Bench(
-        session, files, clock, FileFollower(session, files, root_path=root_path, clock=clock)
+        session, files, clock, ProjectionUpdater(session, files, root_path=root_path, clock=clock)
     )
 
 
@@ -182,7 +181,7 @@ def test_what_a_shell_changed_is_known_when_its_call_is_over(tmp_path: Path):
         bench = bench_on(files, files.root)
         files.write("a", "1")
         files.write("b", "1")
-        with transaction(bench.session, files, outside=True):
+        with transaction(bench.session, files, bypasses_filesystem=True):
             (tmp_path / "a").write_text("22")
             (tmp_path / "b").unlink()
             (tmp_path / "c").write_bytes(b"\0\1")
@@ -219,8 +218,8 @@ def test_sessions_on_one_bus_know_only_their_own_files():
     bus = InProcessEventBus()
     mine, theirs = Session(bus=bus), Session(bus=bus)
     my_files, their_files = InMemoryFilesystem(), InMemoryFilesystem()
-    FileFollower(mine, my_files)
-    FileFollower(theirs, their_files)
+    ProjectionUpdater(mine, my_files)
+    ProjectionUpdater(theirs, their_files)
     with transaction(mine, my_files):
         my_files.write("mine", "1")
     their_files.write("theirs", "1")

@@ -23,8 +23,8 @@ from weakincentives.contrib.tools import (
     WriteFileParams,
     filesystem_tools,
 )
-from weakincentives.contrib.tools.filesystem import PERFORMERS
-from weakincentives.contrib.tools.workbench import ToolSettings, Workbench
+from weakincentives.contrib.tools.context import HandlerContext, ToolSettings
+from weakincentives.contrib.tools.handlers import HANDLERS
 from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.prompt import ToolContext
 from weakincentives.prompt.result import Renderable
@@ -77,7 +77,7 @@ def fs() -> InMemoryFilesystem:
 
 def perform(fs: InMemoryFilesystem, request: Any) -> Any:
     context = ToolContext(None, None, None, Session(), filesystem=fs)
-    return Workbench(context, fs, ToolSettings(), performers=PERFORMERS).perform(request)
+    return HandlerContext(context, fs, ToolSettings(), performers=HANDLERS).perform(request)
 
 
 @pytest.mark.parametrize(("request_", "text"), SHOWN)

@@ -11,15 +11,15 @@ import pytest
 
 from tests.sandbox.process_trees import TimeIsUpWith
 from weakincentives.adapters import Policy, ToolCall, ToolExecutor
-from weakincentives.adapters.calls import CheckedCall
+from weakincentives.adapters.messages import CheckedCall
 from weakincentives.contrib.tools.dialects import DialectName
 from weakincentives.contrib.tools.sections import HostWorkspaceSection
 from weakincentives.contrib.tools.shell import (
     DEFAULT_SHELL_LIMITS,
     MAX_SHELL_SECONDS,
-    SHELL_PHRASES,
+    SHELL_TOOL_SPECS,
     ShellLimits,
-    shell_performers,
+    shell_handlers,
     shell_tools,
 )
 from weakincentives.contrib.tools.suite import filesystem_tools
@@ -337,10 +337,10 @@ def test_nothing_runs_in_the_background():
         assert asked(bench) == {}
 
 
-@pytest.mark.parametrize("dialect", sorted(SHELL_PHRASES))
+@pytest.mark.parametrize("dialect", sorted(SHELL_TOOL_SPECS))
 def test_every_dialect_says_that_its_tools_change_files_past_the_workspace(dialect: str):
     tools: Sequence[Tool[Any, Any]] = shell_tools(played().sandbox, dialect)
-    assert [each.outside for each in tools] == [True]
+    assert [each.bypasses_filesystem for each in tools] == [True]
     assert all("$" not in each.description for each in tools)
     assert all(each.schema["additionalProperties"] is False for each in tools)
 
@@ -455,9 +455,9 @@ def test_the_tools_of_a_dialect_run_commands_only_where_a_sandbox_is(
     bench: Bench, dialect: DialectName, name: str
 ):
     assert name not in {each.name for each in filesystem_tools(dialect)}
-    more = shell_performers(bench.sandbox)
+    more = shell_handlers(bench.sandbox)
     (tool,) = [each for each in filesystem_tools(dialect, more=more) if each.name == name]
-    assert tool.outside
+    assert tool.bypasses_filesystem
     key = {"wink": {"command": ["echo", "hello"]}}.get(dialect, {"command": "echo hello"})
     context = ToolContext(None, None, None, bench.session, filesystem=bench.fs)
     outcome = ToolExecutor([tool], context=context).execute(ToolCall(name, key))
@@ -466,7 +466,7 @@ def test_the_tools_of_a_dialect_run_commands_only_where_a_sandbox_is(
 
 def test_a_section_with_a_sandbox_tells_the_model_of_its_shell(bench: Bench):
     section = HostWorkspaceSection(
-        filesystem=bench.fs, dialect="claude", more=shell_performers(bench.sandbox)
+        filesystem=bench.fs, dialect="claude", more=shell_handlers(bench.sandbox)
     )
     assert "Bash" in {each.name for each in section.tools}
     assert "`Bash`" in section.render_text(None)

@@ -18,12 +18,12 @@ from weakincentives.contrib.tools import (
     VfsToolsSection,
     WorkspaceSection,
 )
+from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, ToolContext
 from weakincentives.runtime.events import InProcessEventBus
 from weakincentives.runtime.session import Session, dump_session_tree, load_session, select_latest
 from weakincentives.tools import vfs
-from weakincentives.tools.errors import ToolValidationError
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,6 @@ from weakincentives.filesystem import (
     HostFilesystem,
     InMemoryFilesystem,
     Limits,
-    rooted,
 )
 from weakincentives.filesystem.testing import (
     ArchiveDetailTests,
@@ -35,9 +34,10 @@ from weakincentives.filesystem.testing import (
     ThreadTests,
     TransferTests,
 )
+from weakincentives.filesystem.testing.entries import DeleteTests, DirectoryTests
 from weakincentives.filesystem.testing.names import NameTests, PathTests
-from weakincentives.filesystem.testing.removal import DeleteTests, DirectoryTests
-from weakincentives.filesystem.testing.writing import WriteLimitTests, WritingTests
+from weakincentives.filesystem.testing.write import WriteLimitTests, WritingTests
+from weakincentives.posix import rooted
 
 
 class Undo(

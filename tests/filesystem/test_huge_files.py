@@ -25,10 +25,10 @@ from weakincentives.filesystem import (
     diff,
     time_limit,
 )
-from weakincentives.filesystem.memory import available_memory, check_fits
-from weakincentives.filesystem.nodes import tree_of
-from weakincentives.filesystem.states import State
-from weakincentives.filesystem.testing.hooks import TickingClock
+from weakincentives.filesystem.memory.nodes import tree_of
+from weakincentives.filesystem.memory_limit import available_memory, check_fits
+from weakincentives.filesystem.state import State
+from weakincentives.filesystem.testing.contract import TickingClock
 from weakincentives.filesystem.text import BLOCK, LineIndex, read_page
 
 GIGABYTE = 1024**3

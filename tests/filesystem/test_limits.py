@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from weakincentives.filesystem import InMemoryFilesystem, Limits, TimeLimitError, time_limit
-from weakincentives.filesystem.limits import check_time, time_left
+from weakincentives.posix.time_limit import check_time, remaining_time
 
 
 class Clock:
@@ -84,9 +84,9 @@ def test_a_search_stops_at_the_time_limit(operation: str) -> None:
 
 
 def test_what_is_left_of_the_time_can_be_asked_for():
-    assert time_left() is None
+    assert remaining_time() is None
     with time_limit(10, clock=lambda: 100.0):
-        assert time_left() == 10
+        assert remaining_time() == 10
         with time_limit(20, clock=lambda: 100.0):
-            assert time_left() == 10
-    assert time_left() is None
+            assert remaining_time() == 10
+    assert remaining_time() is None

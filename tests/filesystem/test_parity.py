@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, settings
 
-from tests.filesystem.mutants import archiving, snapshotting
+from tests.filesystem.mutants import archives, snapshots
 from tests.sizes import size
 from weakincentives.filesystem import (
     FilesystemSnapshot,
@@ -23,8 +23,7 @@ from weakincentives.filesystem import (
     Listener,
     ReadResult,
 )
-from weakincentives.filesystem.rooted import RootedDirectory
-from weakincentives.filesystem.snapshots.history import History
+from weakincentives.filesystem.host.snapshots.store import SnapshotStore
 from weakincentives.filesystem.testing import (
     DivergenceError,
     MockFilesystem,
@@ -33,6 +32,7 @@ from weakincentives.filesystem.testing import (
     run_machine,
     run_parity,
 )
+from weakincentives.posix.rooted import RootedDirectory
 
 OPERATIONS = size(40_000, 1_000_000)
 SEED = 0
@@ -79,7 +79,7 @@ def test_the_step_by_step_host_and_memory_never_diverge(new_host: HostFactory):
         fs = new_host()
         root = Path(fs.root)
         fs._directory = RootedDirectory(root, kernel=False)
-        fs._history = History(
+        fs._history = SnapshotStore(
             fs._directory, fs.root, root.resolve(), git_dir=root.with_name("store")
         )
         return fs
@@ -140,15 +140,15 @@ def test_the_driver_meets_a_mistake(broken: type[InMemoryFilesystem], told: str)
 @pytest.mark.parametrize(
     ("broken", "told"),
     [
-        (snapshotting.ForgetsEmptyDirectories, "The restored state is not what was kept"),
+        (snapshots.ForgetsEmptyDirectories, "The restored state is not what was kept"),
         (RestoresMore, "trees differ"),
-        (snapshotting.TakesAll, "outcomes differ"),
-        (snapshotting.LooksBackwards, "outcomes differ"),
-        (snapshotting.ShowsTheLiveState, "outcomes differ"),
-        (snapshotting.TellsNothingOfStates, "events differ"),
-        (snapshotting.EndsWithARestore, "outcomes differ"),
-        (archiving.Merges, "The imported state is not what was kept"),
-        (archiving.CountsEntries, "outcomes differ"),
+        (snapshots.TakesAll, "outcomes differ"),
+        (snapshots.LooksBackwards, "outcomes differ"),
+        (snapshots.ShowsTheLiveState, "outcomes differ"),
+        (snapshots.TellsNothingOfStates, "events differ"),
+        (snapshots.EndsWithARestore, "outcomes differ"),
+        (archives.Merges, "The imported state is not what was kept"),
+        (archives.CountsEntries, "outcomes differ"),
     ],
 )
 def test_the_driver_meets_a_mistake_with_whole_states(broken: type[InMemoryFilesystem], told: str):

@@ -13,7 +13,7 @@ from weakincentives.filesystem import (
     normalize_path,
     validate_path,
 )
-from weakincentives.filesystem.paths import parents_of, shown, unshown
+from weakincentives.posix.paths import display_path, parents_of, parse_displayed_path
 
 
 @pytest.mark.parametrize(
@@ -128,28 +128,28 @@ def test_limits_can_be_lifted() -> None:
 
 
 def test_what_cannot_be_seen_is_shown_escaped() -> None:
-    assert shown("") == "."
-    assert shown("src/main.py") == "src/main.py"
-    assert shown("caf\u00e9") == "caf\u00e9"
-    assert shown("a\nb") == "a\\nb"
-    assert shown("a\x1b[31m") == "a\\x1b[31m"
-    assert shown("\u202egnp") == "\\u202egnp"
-    assert shown("bad\udcff") == "bad\\xff"
-    assert shown("a\\b") == "a\\\\b"
-    assert shown("a\u00a0b") == "a\\u00a0b"
-    assert shown("a\u3164\ufe0f\U000e0101") == "a\\u3164\\ufe0f\\U000e0101"
+    assert display_path("") == "."
+    assert display_path("src/main.py") == "src/main.py"
+    assert display_path("caf\u00e9") == "caf\u00e9"
+    assert display_path("a\nb") == "a\\nb"
+    assert display_path("a\x1b[31m") == "a\\x1b[31m"
+    assert display_path("\u202egnp") == "\\u202egnp"
+    assert display_path("bad\udcff") == "bad\\xff"
+    assert display_path("a\\b") == "a\\\\b"
+    assert display_path("a\u00a0b") == "a\\u00a0b"
+    assert display_path("a\u3164\ufe0f\U000e0101") == "a\\u3164\\ufe0f\\U000e0101"
 
 
 @given(st.text())
 def test_what_is_shown_can_always_be_printed(text: str) -> None:
-    assert shown(text).isprintable()
-    assert shown(text).encode()
+    assert display_path(text).isprintable()
+    assert display_path(text).encode()
 
 
 @given(st.text(), st.text())
 def test_two_names_are_never_shown_alike(one: str, other: str) -> None:
     if one != other and "." not in {one, other}:
-        assert shown(one) != shown(other)
+        assert display_path(one) != display_path(other)
 
 
 def test_the_parents_of_a_path_come_outermost_first() -> None:
@@ -176,4 +176,4 @@ def test_a_strict_path_is_bounded() -> None:
 
 @given(st.text(st.characters() | st.sampled_from("\\nxu0\n\x1b\udcff\u202e"), min_size=1))
 def test_what_is_shown_can_be_read_back(path: str) -> None:
-    assert unshown(shown(path)) == path
+    assert parse_displayed_path(display_path(path)) == path

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.filesystem.trees_on_disk import State, difference, state_of
 from tests.safety.places import temporary, temporary_names
 from tests.sizes import size
-from weakincentives.contrib.review.exact import ExactFilesystem
+from weakincentives.contrib.review.views import PreservingFilesystem
 from weakincentives.filesystem import (
     BaseFilesystem,
     HostFilesystem,
@@ -29,12 +29,12 @@ from weakincentives.filesystem import (
     TimeLimitError,
     diff,
 )
-from weakincentives.filesystem.paths import RESERVED_PREFIX
 from weakincentives.filesystem.savepoints import WriteLock
 from weakincentives.filesystem.testing import Operation, Pair
+from weakincentives.filesystem.testing.contract import plant, spoil
+from weakincentives.filesystem.testing.contract import state_of as visible_state
 from weakincentives.filesystem.testing.operations import draw_operation
-from weakincentives.filesystem.testing.states import plant, spoil
-from weakincentives.filesystem.testing.states import state_of as visible_state
+from weakincentives.posix.tempnames import RESERVED_PREFIX
 
 Undoable: TypeAlias = InMemoryFilesystem | HostFilesystem
 
@@ -265,7 +265,7 @@ def test_an_exclusive_host_knows_what_a_rollback_has_changed(root: Path, tmp_pat
         fs.snapshot()
         savepoint.rollback()
         second = fs.snapshot()
-        fs.changed_outside()
+        fs.invalidate()
         third = fs.snapshot()
         assert not diff(fs.view(first), fs.view(second))
         assert not diff(fs.view(second), fs.view(third))
@@ -562,7 +562,7 @@ def test_a_lock_is_free_after_an_interrupt() -> None:
 def test_permissions_of_a_directory_are_taken_back_with_what_was_made_in_it(root: Path) -> None:
     (root / "closed").mkdir(0o555)
     before = state_of(root)
-    with ExactFilesystem(root) as fs:
+    with PreservingFilesystem(root) as fs:
         savepoint = fs.savepoint()
         fs.set_permissions("closed", 0o700)
         fs.write("closed/new", "x")

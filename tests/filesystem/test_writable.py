@@ -17,7 +17,7 @@ from weakincentives.filesystem import (
     Limits,
     ReadOnlyError,
 )
-from weakincentives.filesystem.rooted import RootedDirectory
+from weakincentives.posix.rooted import RootedDirectory
 
 SMALL = Limits(max_total_bytes=10, max_files=2)
 

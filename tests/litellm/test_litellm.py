@@ -37,7 +37,7 @@ from weakincentives.adapters import (
     ToolDefinition,
     TransientError,
     UserMessage,
-    adapter_for,
+    create_adapter,
 )
 from weakincentives.adapters.litellm import LiteLLMAdapter
 from weakincentives.filesystem import InMemoryFilesystem
@@ -167,9 +167,9 @@ def test_a_server_that_is_not_there_is_not_reached() -> None:
 
 def test_what_is_missing_is_said() -> None:
     with pytest.raises(AuthenticationError, match="check api_key"):
-        adapter_for("litellm:openai/gpt-5").complete(REQUEST)
+        create_adapter("litellm:openai/gpt-5").complete(REQUEST)
     with pytest.raises(InvalidRequestError, match="name the provider too"):
-        adapter_for("litellm:no-such-model").complete(REQUEST)
+        create_adapter("litellm:no-such-model").complete(REQUEST)
 
 
 def test_importing_it_reads_no_file_and_looks_nothing_up(tmp_path: Path) -> None:

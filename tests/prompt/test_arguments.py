@@ -100,7 +100,7 @@ MADE: Table = [
             "examples": {"examples"},
             "params_type": set(),
             "read_only": {"truth"},
-            "outside": {"truth"},
+            "bypasses_filesystem": {"truth"},
             "accepts_overrides": {"truth"},
             "aliases": set(),
             "access": {"function", "class"},

@@ -136,7 +136,7 @@ def test_what_cannot_be_a_tool_is_refused_when_it_is_made(changes: Any, message:
 def test_another_description_changes_nothing_else():
     tool = make(
         read_only=True,
-        outside=True,
+        bypasses_filesystem=True,
         accepts_overrides=False,
         params_type=Search,
         aliases={"query": "pattern"},

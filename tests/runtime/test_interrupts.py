@@ -14,10 +14,9 @@ from weakincentives.filesystem import (
     HostFilesystem,
     InMemoryFilesystem,
 )
-from weakincentives.filesystem.faults import fault_hook
-from weakincentives.runtime.interrupts import uninterrupted
+from weakincentives.posix.faults import fault_hook
 from weakincentives.runtime.session import Session, append_all
-from weakincentives.runtime.transactions import transaction
+from weakincentives.runtime.transactions import defer_interrupts, transaction
 
 
 @dataclass(frozen=True)
@@ -32,14 +31,14 @@ def press() -> None:
 
 def test_an_interrupt_waits_for_the_end_of_the_block():
     done: list[str] = []
-    with pytest.raises(KeyboardInterrupt), uninterrupted():
+    with pytest.raises(KeyboardInterrupt), defer_interrupts():
         press()
         done.append("all of it")
     assert done == ["all of it"]
 
 
 def test_it_is_not_lost_if_the_block_fails():
-    with pytest.raises(KeyboardInterrupt) as caught, uninterrupted():
+    with pytest.raises(KeyboardInterrupt) as caught, defer_interrupts():
         press()
         raise OSError("the disk failed")
     assert isinstance(caught.value.__context__, OSError)
@@ -49,7 +48,7 @@ def test_the_handler_that_was_there_is_the_one_that_is_told():
     told: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _: told.append(number))
     try:
-        with uninterrupted(), uninterrupted():
+        with defer_interrupts(), defer_interrupts():
             press()
             assert told == []
         assert told == [signal.SIGINT]
@@ -63,7 +62,7 @@ def test_in_other_threads_it_does_nothing():
     before, seen = signal.getsignal(signal.SIGINT), list[object]()
 
     def look() -> None:
-        with uninterrupted():
+        with defer_interrupts():
             seen.append(signal.getsignal(signal.SIGINT))
 
     other = Thread(target=look)
@@ -141,7 +140,7 @@ class Interrupted(InMemoryFilesystem):
 
 def test_an_interrupt_at_the_beginning_leaves_nothing_open():
     fs, session = Interrupted(), Session()
-    with pytest.raises(KeyboardInterrupt), transaction(session, fs, outside=True):
+    with pytest.raises(KeyboardInterrupt), transaction(session, fs, bypasses_filesystem=True):
         pytest.fail("it must not begin")
     other = Thread(target=fs.write, args=("a", "goes on"))
     other.start()

@@ -36,8 +36,7 @@ from tests.runtime.linearizability import (
 )
 from tests.sizes import size
 from weakincentives.adapters import ToolCall, ToolExecutor
-from weakincentives.contrib.tools.following import FileFollower
-from weakincentives.contrib.tools.projection import VirtualFileSystem, scan
+from weakincentives.contrib.tools.projection import ProjectionUpdater, VirtualFileSystem, scan
 from weakincentives.filesystem import FileWritten, HostFilesystem, InMemoryFilesystem
 from weakincentives.prompt import Tool, ToolContext, ToolResult
 from weakincentives.runtime import ToolInvoked
@@ -147,7 +146,7 @@ class Round:
     def __init__(self) -> None:
         self.session = new_session()
         self.files = InMemoryFilesystem()
-        self.follower = FileFollower(self.session, self.files)
+        self.follower = ProjectionUpdater(self.session, self.files)
         self.clock = count()
         self.records: list[Record] = []
         self.late: list[Callable[[], int]] = []
@@ -335,9 +334,9 @@ class SnapshotsOnly:
 
 
 @pytest.mark.parametrize("make", [InMemoryFilesystem, SnapshotsOnly, Plain, HostFilesystem])
-@pytest.mark.parametrize("outside", [True, False])
+@pytest.mark.parametrize("bypasses_filesystem", [True, False])
 def test_a_call_that_fails_takes_no_files_of_another_back(
-    make: Callable[..., Any], outside: bool, tmp_path: Path
+    make: Callable[..., Any], bypasses_filesystem: bool, tmp_path: Path
 ):
     fs: Any = make(tmp_path) if make is HostFilesystem else make()
     other: list[threading.Thread] = []
@@ -355,7 +354,10 @@ def test_a_call_that_fails_takes_no_files_of_another_back(
         context.filesystem.write("succeeded", "1")
         return ToolResult("done")
 
-    tools = [Tool("fail", "Fails.", fail, outside=outside), Tool("succeed", "Works.", succeed)]
+    tools = [
+        Tool("fail", "Fails.", fail, bypasses_filesystem=bypasses_filesystem),
+        Tool("succeed", "Works.", succeed),
+    ]
     context = ToolContext(None, None, None, Session(), filesystem=fs)
     executor = ToolExecutor(tools, context=context)
     executor.execute(ToolCall("fail"))
@@ -479,7 +481,7 @@ def test_paths_of_a_run_that_conflicted_are_not_those_of_one_that_fails():
     assert session[ToolInvoked].all()[-1].paths == ()
 
 
-def busy(session: Session, *, outside: bool) -> tuple[int, ToolInvoked]:
+def busy(session: Session, *, bypasses_filesystem: bool) -> tuple[int, ToolInvoked]:
     """Call a tool during whose work another thread always changes what it has read."""
     runs: list[int] = []
 
@@ -491,17 +493,17 @@ def busy(session: Session, *, outside: bool) -> tuple[int, ToolInvoked]:
         return ToolResult("done")
 
     context = ToolContext(None, None, None, session)
-    tool = Tool("work", "Works.", work, outside=outside)
+    tool = Tool("work", "Works.", work, bypasses_filesystem=bypasses_filesystem)
     ToolExecutor([tool], context=context).execute(ToolCall("work"))
     return len(runs), session[ToolInvoked].all()[-1]
 
 
-@pytest.mark.parametrize(("outside", "expected"), [(False, 5), (True, 1)])
+@pytest.mark.parametrize(("bypasses_filesystem", "expected"), [(False, 5), (True, 1)])
 def test_a_call_that_always_conflicts_fails_in_the_end_and_leaves_nothing(
-    outside: bool, expected: int
+    bypasses_filesystem: bool, expected: int
 ):
     session = new_session()
-    runs, invoked = busy(session, outside=outside)
+    runs, invoked = busy(session, bypasses_filesystem=bypasses_filesystem)
     assert runs == expected
     assert not invoked.success
     assert invoked.result_message == (
@@ -720,7 +722,7 @@ def test_what_an_inner_transaction_had_read_counts_although_it_failed():
 
 def test_a_subscriber_may_wait_for_a_call_of_another_thread():
     session, files = new_session(), InMemoryFilesystem()
-    follower = FileFollower(session, files)
+    follower = ProjectionUpdater(session, files)
 
     def react(event: FileWritten) -> None:
         if event.path == "a":
@@ -775,7 +777,7 @@ def test_transactions_of_two_sessions_inside_each_other_are_apart():
 
 def test_files_are_told_in_the_order_in_which_they_were_written():
     session, files = new_session(), InMemoryFilesystem()
-    FileFollower(session, files)
+    ProjectionUpdater(session, files)
     session[FileWritten].register(FileWritten, append_all)
 
     def write(size: int) -> None:
@@ -792,7 +794,7 @@ def test_files_are_told_in_the_order_in_which_they_were_written():
 def test_one_who_looked_before_files_were_taken_back_looks_again(monkeypatch: pytest.MonkeyPatch):
     session, fs = new_session(), InMemoryFilesystem()
     fs.write("a", "1")
-    FileFollower(session, fs)
+    ProjectionUpdater(session, fs)
     seen, gone = threading.Event(), threading.Event()
     drop = Branch.drop
 

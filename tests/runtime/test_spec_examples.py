@@ -30,7 +30,7 @@ from weakincentives.runtime.session import (
     select_all,
     select_where,
 )
-from weakincentives.runtime.session.selectors import select_latest
+from weakincentives.runtime.session.session import select_latest
 
 
 @dataclass(slots=True, frozen=True)

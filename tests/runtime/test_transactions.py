@@ -23,7 +23,7 @@ from weakincentives.filesystem import (
     ReadableFilesystem,
     time_limit,
 )
-from weakincentives.filesystem.savepoints import Mark, SavepointError
+from weakincentives.filesystem.savepoints import SavepointError, SavepointStorage
 from weakincentives.filesystem.testing import MockFilesystem
 from weakincentives.runtime import ToolInvoked
 from weakincentives.runtime.session import Session, append_all
@@ -214,7 +214,7 @@ def test_a_double_of_a_filesystem_goes_back_without_a_call_on_record(session: Se
 class WithoutSavepoints(InMemoryFilesystem):
     """A backend that keeps snapshots and nothing else."""
 
-    def _mark(self) -> Mark:
+    def _mark(self) -> SavepointStorage:
         return BaseFilesystem._mark(self)
 
 
@@ -291,7 +291,10 @@ def shell(fs: HostFilesystem) -> None:
 def test_what_a_shell_did_is_taken_back(host: HostFilesystem, session: Session):
     plant(host)
     before = state(host, session)
-    with pytest.raises(ValueError, match="no"), transaction(session, host, outside=True):
+    with (
+        pytest.raises(ValueError, match="no"),
+        transaction(session, host, bypasses_filesystem=True),
+    ):
         shell(host)
         host.write("c", "through the filesystem")
         raise ValueError("no")
@@ -303,7 +306,7 @@ def test_what_a_shell_did_is_told(host: HostFilesystem, session: Session):
     plant(host)
     host.snapshot()
     told = listen(session)
-    with transaction(session, host, outside=True) as step:
+    with transaction(session, host, bypasses_filesystem=True) as step:
         shell(host)
     assert step.snapshot_ref is None or len(step.snapshot_ref) == 40
     assert sorted(map(str, told)) == [
@@ -322,7 +325,7 @@ def test_a_shell_inside_another_call_is_taken_back_with_it(host: HostFilesystem,
     before = state(host, session)
     with transaction(session, host) as outer:
         host.write("c", "outer")
-        with transaction(session, host, outside=True):
+        with transaction(session, host, bypasses_filesystem=True):
             shell(host)
         host.write("d", "outer, later")
         outer.rollback()
@@ -334,7 +337,7 @@ def test_a_shell_inside_another_call_is_told_once(host: HostFilesystem, session:
     told = listen(session)
     with transaction(session, host):
         host.write("c", "outer")
-        with transaction(session, host, outside=True):
+        with transaction(session, host, bypasses_filesystem=True):
             shell(host)
         host.write("d", "outer, later")
     paths = [each.path for each in told if isinstance(each, FileWritten)]
@@ -356,12 +359,12 @@ def test_what_a_shell_did_is_looked_for_once(tmp_path: Path, session: Session):
     with CountsLooks(tmp_path / "shell", git_dir=tmp_path / "store") as fs:
         plant(fs)
         told = listen(session)
-        with transaction(session, fs, outside=True):
-            with transaction(session, fs, outside=True) as step:
+        with transaction(session, fs, bypasses_filesystem=True):
+            with transaction(session, fs, bypasses_filesystem=True) as step:
                 shell(fs)
             assert fs.looks == 0
         assert fs.looks == 1
-        with transaction(session, fs, outside=True) as step:
+        with transaction(session, fs, bypasses_filesystem=True) as step:
             Path(fs.root, "late").write_text("")
             assert [str(each) for each in step.settle()] == ["late created"]
         assert fs.looks == 2
@@ -413,12 +416,12 @@ def test_nothing_is_left_behind_on_the_disk(host: HostFilesystem, session: Sessi
 def test_everything_is_taken_back_although_the_time_is_up(session: Session, fs: BaseFilesystem):
     fs.write("a", "before")
     before = state(fs, session)
-    for outside in (False, True):
+    for bypasses_filesystem in (False, True):
         now = [0.0]
         with (
             time_limit(1, clock=lambda now=now: now[0]),
             pytest.raises(Stopped),
-            transaction(session, fs, outside=outside),
+            transaction(session, fs, bypasses_filesystem=bypasses_filesystem),
         ):
             fs.write("a", "after")
             fs.write("b/c", "new")
@@ -428,16 +431,16 @@ def test_everything_is_taken_back_although_the_time_is_up(session: Session, fs: 
         assert state(fs, session) == before
 
 
-@pytest.mark.parametrize("outside", [True, False])
+@pytest.mark.parametrize("bypasses_filesystem", [True, False])
 @pytest.mark.parametrize("inner", [True, False])
 def test_no_bound_takes_the_snapshot_of_an_open_transaction(
-    outside: bool, inner: bool, session: Session
+    bypasses_filesystem: bool, inner: bool, session: Session
 ) -> None:
     fs = InMemoryFilesystem(max_snapshots=1)
     fs.write("a", "1")
-    with pytest.raises(Stopped), transaction(session, fs, outside=outside):
+    with pytest.raises(Stopped), transaction(session, fs, bypasses_filesystem=bypasses_filesystem):
         fs.write("a", "2")
-        with suppress(ZeroDivisionError), transaction(session, fs, outside=True):
+        with suppress(ZeroDivisionError), transaction(session, fs, bypasses_filesystem=True):
             fs.write("a", "3")
             fs.snapshot()
             if inner:
@@ -455,7 +458,7 @@ def test_nothing_forgets_the_snapshot_of_an_open_transaction(
 ) -> None:
     fs = InMemoryFilesystem() if kind == "memory" else HostFilesystem(tmp_path)
     fs.write("a", "1")
-    with pytest.raises(Stopped), transaction(session, fs, outside=True):
+    with pytest.raises(Stopped), transaction(session, fs, bypasses_filesystem=True):
         fs.write("a", "2")
         other = fs if isinstance(fs, InMemoryFilesystem) else HostFilesystem(tmp_path)
         other.history.prune(keep=0)

@@ -15,8 +15,8 @@ from pathlib import Path
 from tests.filesystem.generated_trees import Children, Directory, File, Link
 from tests.filesystem.trees_on_disk import State, clear, difference, lay_out, state_of
 from weakincentives.filesystem import FilesystemSnapshot, HostFilesystem
-from weakincentives.filesystem.paths import RESERVED_PREFIX
-from weakincentives.filesystem.store.repository import Repository
+from weakincentives.gitstore.repository import Repository
+from weakincentives.posix.tempnames import RESERVED_PREFIX
 
 OLD_DATE, NEW_DATE = datetime(2020, 1, 1, tzinfo=UTC), datetime(2021, 1, 1, tzinfo=UTC)
 

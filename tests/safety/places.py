@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Literal
 from unittest import mock
 
-from weakincentives.filesystem import BaseFilesystem, HostFilesystem, rooted
-from weakincentives.filesystem.paths import RESERVED_PREFIX
+from weakincentives.filesystem import BaseFilesystem, HostFilesystem
+from weakincentives.posix import rooted
+from weakincentives.posix.tempnames import RESERVED_PREFIX
 
 Opener = Literal["openat2", "steps"]
 Fingerprint = dict[str, tuple[int, int, int, str]]
@@ -29,24 +30,24 @@ class Place:
     """A workspace and what is around it."""
 
     workspace: Path
-    outside: Path
+    bypasses_filesystem: Path
     twin: Path
 
     @classmethod
     def laid_out(cls, base: Path) -> "Place":
         place = cls(base / "ws", base / "outside", base / "ws-evil")
-        for directory in (place.workspace, place.outside, place.twin):
+        for directory in (place.workspace, place.bypasses_filesystem, place.twin):
             directory.mkdir()
-        (place.outside / "s.txt").write_text(SECRET)
-        (place.outside / "inner").mkdir()
-        (place.outside / "inner" / "s.txt").write_text(SECRET)
+        (place.bypasses_filesystem / "s.txt").write_text(SECRET)
+        (place.bypasses_filesystem / "inner").mkdir()
+        (place.bypasses_filesystem / "inner" / "s.txt").write_text(SECRET)
         (place.twin / "f").write_text(SECRET)
         (place.workspace / "a").mkdir()
         (place.workspace / "a" / "f.txt").write_text("inside\n")
         return place
 
     def surroundings(self) -> Fingerprint:
-        return fingerprint(self.outside) | fingerprint(self.twin)
+        return fingerprint(self.bypasses_filesystem) | fingerprint(self.twin)
 
 
 def fingerprint(path: Path) -> Fingerprint:

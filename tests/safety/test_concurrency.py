@@ -12,8 +12,9 @@ import pytest
 from tests.safety.places import ROOT, temporary_names, visible
 from tests.safety.worker import content, is_whole, work
 from tests.sizes import size
-from weakincentives.filesystem import BaseFilesystem, HostFilesystem, InMemoryFilesystem, staging
-from weakincentives.filesystem.faults import fault_hook
+from weakincentives.filesystem import BaseFilesystem, HostFilesystem, InMemoryFilesystem
+from weakincentives.posix import atomic as staging
+from weakincentives.posix.faults import fault_hook
 
 ROUNDS = size(3_000, 50_000)
 THREADS = 8
@@ -270,7 +271,7 @@ def test_a_forked_child_uses_names_of_its_own(light_directory: Path) -> None:
     script = """
 import os, sys
 from weakincentives.filesystem import HostFilesystem
-from weakincentives.filesystem.faults import fault_hook
+from weakincentives.posix.faults import fault_hook
 fs = HostFilesystem(sys.argv[1])
 fs.write("warm", "x")
 names = []

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.safety.changes import CHANGES, prepare
-from weakincentives.filesystem import HostFilesystem, staging
-from weakincentives.filesystem.paths import RESERVED_PREFIX
+from weakincentives.filesystem import HostFilesystem
+from weakincentives.posix import atomic as staging
+from weakincentives.posix.tempnames import RESERVED_PREFIX
 
 Inode = int
 

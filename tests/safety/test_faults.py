@@ -17,16 +17,18 @@ from typing import TypeAlias
 
 import pytest
 
+import weakincentives
 from tests.safety.changes import CHANGES, Change, prepare
 from tests.safety.places import ROOT, temporary_names, visible
-from weakincentives.filesystem import HostFilesystem, faults, staging
-from weakincentives.filesystem.faults import fault_hook
+from weakincentives.filesystem import HostFilesystem
+from weakincentives.posix import atomic as staging
+from weakincentives.posix.faults import fault_hook
 
-SOURCES = Path(faults.__file__).parent.glob("*.py")
+SOURCES = Path(weakincentives.__file__).parent.rglob("*.py")
 NAMED = {
     name
     for path in SOURCES
-    for name in re.findall(r'\breached\("((?:store|remove)\.\w+)"\)', path.read_text())
+    for name in re.findall(r'\bfault_point\("((?:store|remove)\.\w+)"\)', path.read_text())
 }
 CODES = [errno.ENOSPC, errno.EIO]
 CALLS = ["open", "write", "copy_file_range", "fchmod", "fsync", "rename", "mkdir", "symlink"]

@@ -16,7 +16,7 @@ from tests.safety.history import OPERATIONS, Stage, check, check_store, hidden_n
 from tests.safety.places import mounted
 from weakincentives.errors import SnapshotError, SnapshotRestoreError
 from weakincentives.filesystem import DEFAULT_LIMITS, HostFilesystem, Limits
-from weakincentives.filesystem.faults import fault_hook
+from weakincentives.posix.faults import fault_hook
 from weakincentives.runtime import checkpoint, rollback_to, transaction
 from weakincentives.runtime.checkpoints import SessionFile
 from weakincentives.runtime.session import Session
@@ -317,7 +317,10 @@ def test_session_and_files_go_back_without_room(light_directory: Path, how: str)
         with stage.opened() as fs:
             kept, before = checkpoint(session, fs), state_of(stage.root)
             if how == "transaction":
-                with pytest.raises(RuntimeError), transaction(session, fs, outside=True):
+                with (
+                    pytest.raises(RuntimeError),
+                    transaction(session, fs, bypasses_filesystem=True),
+                ):
                     (stage.root / "past the protocol").write_text("text")
                     fill_up(stage.store)
                     raise RuntimeError

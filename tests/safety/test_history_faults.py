@@ -17,8 +17,8 @@ from tests.safety.test_faults import CODES, nth_call_fails
 from tests.sizes import size
 from weakincentives.errors import SnapshotError, SnapshotRestoreError, WinkError
 from weakincentives.filesystem import HostFilesystem
-from weakincentives.filesystem.faults import fault_hook
-from weakincentives.filesystem.paths import RESERVED_PREFIX
+from weakincentives.posix.faults import fault_hook
+from weakincentives.posix.tempnames import RESERVED_PREFIX
 
 CHOSEN = size(40, 10_000)
 

@@ -9,24 +9,22 @@ from typing import Any
 
 import pytest
 
+import weakincentives
 from tests.safety import kill_history, walk_history
 from tests.safety.history import OPERATIONS
 from tests.safety.places import ROOT
 from tests.safety.test_faults import NAMED as POINTS_OF_CHANGES
 from tests.sizes import size
-from weakincentives.filesystem import faults
-from weakincentives.filesystem.archives.export import FAULT_POINTS
+from weakincentives.filesystem.archive.export import FAULT_POINTS
 
 EXPECTED = {"SnapshotError", "SnapshotRestoreError", "OSError", "KeyboardInterrupt"}
 ROUNDS = size(60, 1_000)
-PACKAGE = Path(faults.__file__).parent
+PACKAGE = Path(weakincentives.__file__).parent
+ROOMS = ("gitstore", "filesystem/archive", "filesystem/host/snapshots")
 SOURCES = [
-    PACKAGE / "staging.py",
-    *(
-        path
-        for room in ("snapshots", "store", "archives")
-        for path in (PACKAGE / room).glob("*.py")
-    ),
+    PACKAGE / "posix" / "atomic.py",
+    PACKAGE / "filesystem" / "snapshot_manager.py",
+    *(path for room in ROOMS for path in (PACKAGE / room).glob("*.py")),
 ]
 NAMED = {
     *FAULT_POINTS,
@@ -34,7 +32,7 @@ NAMED = {
         name
         for path in SOURCES
         if path.suffix == ".py"
-        for name in re.findall(r'\breached\("([a-z]+\.[a-z]+)"\)', path.read_text())
+        for name in re.findall(r'\bfault_point\("([a-z]+\.[a-z]+)"\)', path.read_text())
     ),
 }
 

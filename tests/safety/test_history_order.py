@@ -13,8 +13,9 @@ from typing import Literal, NamedTuple
 import pytest
 
 from tests.safety.history import OPERATIONS, Stage
-from weakincentives.filesystem import HostFilesystem, staging
-from weakincentives.filesystem.paths import RESERVED_PREFIX
+from weakincentives.filesystem import HostFilesystem
+from weakincentives.posix import atomic as staging
+from weakincentives.posix.tempnames import RESERVED_PREFIX
 
 INTENT = "wink-intent"
 Kind = Literal["content", "name", "mode", "sync", "sync all"]

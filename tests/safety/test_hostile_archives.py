@@ -25,9 +25,9 @@ import pytest
 from tests.safety.places import ROOT
 from tests.sizes import size
 from weakincentives.filesystem import InMemoryFilesystem
-from weakincentives.filesystem.archives.archivefs import ArchiveFilesystem
-from weakincentives.filesystem.archives.export import export_archive
-from weakincentives.filesystem.archives.format import ArchiveError
+from weakincentives.filesystem.archive.export import export_archive
+from weakincentives.filesystem.archive.filesystem import ArchiveFilesystem
+from weakincentives.filesystem.archive.format import ArchiveError
 
 SECONDS = 5
 MEMORY = 300 << 20
@@ -544,7 +544,7 @@ _MEASURE = """
 import sys
 from tests.safety.measured import peak
 from tests.sizes import size
-from weakincentives.filesystem.archives.archivefs import ArchiveFilesystem
+from weakincentives.filesystem.archive.filesystem import ArchiveFilesystem
 try:
     ArchiveFilesystem(sys.argv[1])
 except ValueError as error:

@@ -14,14 +14,15 @@ from uuid import uuid4
 
 import pytest
 
-from tests.filesystem.gitcommand import git
 from tests.filesystem.trees_on_disk import clear, lay_out
+from tests.gitstore.gitcommand import git
 from tests.safety.history import TWO, Stage, check
 from weakincentives.errors import SnapshotError, SnapshotRestoreError, WinkError
-from weakincentives.filesystem import FilesystemSnapshot, HostFilesystem, hostfile
-from weakincentives.filesystem.snapshots import history
-from weakincentives.filesystem.store.batches import Batch
-from weakincentives.filesystem.store.repository import Repository
+from weakincentives.filesystem import FilesystemSnapshot, HostFilesystem
+from weakincentives.filesystem.host import files as hostfile
+from weakincentives.filesystem.host.snapshots import store as history
+from weakincentives.gitstore.pack_writer import PackTransaction
+from weakincentives.gitstore.repository import Repository
 
 MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -157,7 +158,7 @@ def raw(mode: bytes, name: bytes, object_id: str) -> bytes:
 
 
 def crafted(
-    stage: Stage, files: Callable[[Batch], str], manifest: bytes | None = None
+    stage: Stage, files: Callable[[PackTransaction], str], manifest: bytes | None = None
 ) -> FilesystemSnapshot:
     """Put a snapshot into the store that we would not have made."""
     if manifest is None:
@@ -196,7 +197,7 @@ HOSTILE_TREES: dict[str, list[tuple[bytes, bytes]]] = {
 
 @pytest.mark.parametrize("case", HOSTILE_TREES)
 def test_a_tree_that_we_did_not_write_is_refused(stage: Stage, case: str) -> None:
-    def files(batch: Batch) -> str:
+    def files(batch: PackTransaction) -> str:
         blob, empty = batch.add("blob", b"evil"), batch.add("tree", b"")
         ids = {b"40000": empty, b"040000": empty}
         entries = [raw(mode, name, ids.get(mode, blob)) for mode, name in HOSTILE_TREES[case]]
@@ -206,7 +207,7 @@ def test_a_tree_that_we_did_not_write_is_refused(stage: Stage, case: str) -> Non
     refused(stage, crafted(stage, files), "inner")
 
 
-def one_file(batch: Batch) -> str:
+def one_file(batch: PackTransaction) -> str:
     return batch.add("tree", raw(b"100644", b"a", batch.add("blob", b"evil")))
 
 
@@ -242,9 +243,9 @@ ODD_MANIFESTS: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("case", ODD_MANIFESTS)
 def test_what_a_manifest_says_stays_inside(stage: Stage, case: str) -> None:
     """It is refused, or no more than permissions of what is inside comes of it."""
-    outside = stage.directory / "outside"
-    outside.write_bytes(b"")
-    outside.chmod(0o600)
+    bypasses_filesystem = stage.directory / "outside"
+    bypasses_filesystem.write_bytes(b"")
+    bypasses_filesystem.chmod(0o600)
     snapshot = crafted(stage, one_file, json.dumps(MANIFEST | ODD_MANIFESTS[case]).encode())
     with stage.opened() as fs:
         try:
@@ -255,7 +256,7 @@ def test_what_a_manifest_says_stays_inside(stage: Stage, case: str) -> None:
             assert [path.name for path in stage.root.iterdir()] == ["a"]
             assert (stage.root / "a").read_bytes() == b"evil"
         fs.restore(stage.kept["two"])
-    assert outside.stat().st_mode & 0o777 == 0o600
+    assert bypasses_filesystem.stat().st_mode & 0o777 == 0o600
     assert stage.root.stat().st_mode & 0o777 != 0
     check(stage, "restore")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.filesystem.forks import is_killed_at
+from tests.posix.forks import is_killed_at
 from tests.safety.places import mounted, temporary_names
 from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem, diff

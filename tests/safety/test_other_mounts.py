@@ -9,7 +9,7 @@ import pytest
 from tests.safety.operations import OPERATIONS, Operation, outcome
 from tests.safety.places import Opener, Place, mounted, mounts_below, opened
 from weakincentives.filesystem import HostFilesystem
-from weakincentives.filesystem.rooted import RootedDirectory
+from weakincentives.posix.rooted import RootedDirectory
 
 
 @pytest.mark.parametrize("kernel", [True, False], ids=["openat2", "steps"])

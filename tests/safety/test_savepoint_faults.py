@@ -12,12 +12,14 @@ from tests.safety import test_faults
 from tests.safety.savepoints import WORKS, Expected, Stage, check_works, laid_out
 from tests.safety.test_faults import nth_call_fails
 from weakincentives.errors import WinkError
-from weakincentives.filesystem import HostFilesystem, faults
-from weakincentives.filesystem.faults import fault_hook
+from weakincentives.filesystem import HostFilesystem, host
+from weakincentives.posix.faults import fault_hook
 
-JOURNALS = (Path(faults.__file__).parent / "journals").glob("*.py")
+JOURNALS = (Path(host.__file__).parent / "journal").glob("*.py")
 NAMED = {
-    name for path in JOURNALS for name in re.findall(r'\breached\("(\w+\.\w+)"', path.read_text())
+    name
+    for path in JOURNALS
+    for name in re.findall(r'\bfault_point\("(\w+\.\w+)"', path.read_text())
 }
 FAULTS: dict[str, BaseException] = {
     "full": OSError(errno.ENOSPC, "No space left on device"),

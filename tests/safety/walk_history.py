@@ -19,8 +19,8 @@ from tests.safety.history import Stage, Work, check, check_store, hidden_names, 
 from tests.safety.kill_history import Child, working
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import HostFilesystem
-from weakincentives.filesystem.faults import fault_hook
-from weakincentives.filesystem.store.repository import Repository
+from weakincentives.gitstore.repository import Repository
+from weakincentives.posix.faults import fault_hook
 
 FAULTS: dict[str, BaseException | None] = {
     "kill": None,

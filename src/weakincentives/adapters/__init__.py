@@ -1,33 +1,8 @@
 """Adapters: talking to a model, and running the tools that it calls."""
 
-from weakincentives.adapters.calls import CheckedCall, ToolCall
+from weakincentives.adapters.base import ProviderAdapter
 from weakincentives.adapters.cancellation import CancellationToken
-from weakincentives.adapters.conversation import (
-    AssistantMessage,
-    Completion,
-    CompletionRequest,
-    Message,
-    OutputFormat,
-    StopReason,
-    SystemMessage,
-    ToolDefinition,
-    ToolMessage,
-    UserMessage,
-)
-from weakincentives.adapters.core import ProviderAdapter
-from weakincentives.adapters.events import ModelResponded, RequestRetried
-from weakincentives.adapters.executor import MAX_RESULT_CHARACTERS, ToolExecutor, ToolOutcome
-from weakincentives.adapters.models import MissingExtraError, UnknownModelError, adapter_for
-from weakincentives.adapters.options import RunOptions
-from weakincentives.adapters.policies import (
-    AllowedPaths,
-    Approval,
-    ApprovalRequest,
-    FileSeen,
-    Policy,
-    ReadBeforeWrite,
-)
-from weakincentives.adapters.problems import (
+from weakincentives.adapters.errors import (
     AdapterError,
     AuthenticationError,
     ContextTooLongError,
@@ -41,11 +16,39 @@ from weakincentives.adapters.problems import (
     ThrottledError,
     TransientError,
 )
-from weakincentives.adapters.recorder import RecordingAdapter
-from weakincentives.adapters.replays import ReplayDivergedError
-from weakincentives.adapters.response import PromptResponse, partial_response
-from weakincentives.adapters.retries import RetryPolicy
-from weakincentives.adapters.scripted import ScriptedAdapter, ScriptStep
+from weakincentives.adapters.events import ModelResponded, RequestRetried
+from weakincentives.adapters.loop.executor import ToolExecutor
+from weakincentives.adapters.messages import (
+    AssistantMessage,
+    CheckedCall,
+    Completion,
+    CompletionRequest,
+    Message,
+    OutputFormat,
+    PromptResponse,
+    StopReason,
+    SystemMessage,
+    ToolCall,
+    ToolDefinition,
+    ToolMessage,
+    ToolOutcome,
+    UserMessage,
+    partial_response,
+)
+from weakincentives.adapters.options import MAX_RESULT_CHARACTERS, RunOptions
+from weakincentives.adapters.policies import (
+    AllowedPaths,
+    Approval,
+    ApprovalRequest,
+    FileSeen,
+    Policy,
+    ReadBeforeWrite,
+)
+from weakincentives.adapters.recording.recorder import RecordingAdapter
+from weakincentives.adapters.recording.replay import ReplayDivergedError
+from weakincentives.adapters.recording.scripted import ScriptedAdapter, ScriptStep
+from weakincentives.adapters.registry import MissingExtraError, UnknownModelError, create_adapter
+from weakincentives.adapters.retry import RetryPolicy
 
 __all__ = [
     "MAX_RESULT_CHARACTERS",
@@ -94,6 +97,6 @@ __all__ = [
     "TransientError",
     "UnknownModelError",
     "UserMessage",
-    "adapter_for",
+    "create_adapter",
     "partial_response",
 ]

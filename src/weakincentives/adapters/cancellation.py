@@ -1,11 +1,25 @@
-"""Cancellation: how anybody, in any thread, ends a run at its next safe moment."""
+"""Hearing: waiting for what other threads say, without being deaf to signals."""
 
-from collections.abc import Callable
-from queue import SimpleQueue
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from threading import RLock
+from typing import TypeVar
 
-from weakincentives.adapters.hearing import heard_within
-from weakincentives.adapters.problems import RunCancelledError
+from weakincentives.adapters.errors import RunCancelledError
+
+T = TypeVar("T")
+# seconds; a signal may come to another thread, and its handler runs when this one wakes up
+_LOOK = 0.1
+
+
+def drain_until(seconds: float, queue: "SimpleQueue[T]") -> Iterator[T]:
+    """Yield what is put into a queue, until so many seconds have passed."""
+    ends = time.monotonic() + seconds  # by the real clock: the waiting is real too
+    while (left := ends - time.monotonic()) > 0:
+        with suppress(Empty):
+            yield queue.get(timeout=min(left, _LOOK))
 
 
 class CancellationToken:
@@ -52,7 +66,7 @@ class CancellationToken:
         heard: SimpleQueue[None] = SimpleQueue()
         stop = self.subscribe(lambda: heard.put(None))
         try:
-            next(heard_within(seconds, heard), None)
+            next(drain_until(seconds, heard), None)
         finally:
             stop()
 

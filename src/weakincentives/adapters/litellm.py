@@ -1,8 +1,7 @@
-"""Models of many providers by LiteLLM, which speaks to each in its own words.
+"""The limits of a response that LiteLLM reads, where it lets us set them.
 
-Needs the extra `litellm`, which does not go together with the extra `openai`. Its retries are
-off: a run has its own. Which keys and URLs it takes from the environment where none are given
-is LiteLLM's to decide; it looks nothing up in the network, and reads no `.env` file.
+LiteLLM has a client for each kind of provider. That of OpenAI's API, of Azure and of whatever
+speaks OpenAI's API can be given; the hooks on it do nothing for requests that are not ours.
 """
 
 import os
@@ -10,31 +9,128 @@ import re
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
-from weakincentives.adapters import wire
-from weakincentives.adapters.bounds import Bounds
+import httpx
+
+from weakincentives.adapters.base import ProviderAdapter
 from weakincentives.adapters.cancellation import CancellationToken
-from weakincentives.adapters.chat_answer import ChatAnswer
-from weakincentives.adapters.chat_request import chat_body
-from weakincentives.adapters.conversation import Completion, CompletionRequest
-from weakincentives.adapters.core import ProviderAdapter
-from weakincentives.adapters.failures import (
+from weakincentives.adapters.chat.request import build_chat_request
+from weakincentives.adapters.chat.response import ChatResponse
+from weakincentives.adapters.errors import ProviderError
+from weakincentives.adapters.http import lenient
+from weakincentives.adapters.http.errors import (
     Endpoint,
-    broken_off,
-    refusal,
-    too_slow,
-    unreachable,
+    connection_error,
+    error_from_response,
+    incomplete_response,
+    moved,
+    timeout_error,
 )
-from weakincentives.adapters.litellm_session import Limits, current_limits, limit_client
-from weakincentives.adapters.problems import ProviderError
-from weakincentives.adapters.redaction import header_secrets, redact, redact_url
-from weakincentives.adapters.watching import NoAnswerError, Watched
+from weakincentives.adapters.http.redaction import header_secrets, redact, redact_url
+from weakincentives.adapters.loop.limits import RunLimits
+from weakincentives.adapters.loop.timeout import RequestTimeoutError, TimedRequest
+from weakincentives.adapters.messages import Completion, CompletionRequest
+
+MAX_STREAM = 64 * 1024 * 1024
+"""How many bytes an answer may have that is streamed."""
+MAX_WHOLE = 8 * 1024 * 1024
+"""How many bytes an answer may have that is not."""
+MAX_FAILURE = 128 * 1024
+"""How many bytes of a failure are read; the rest is left."""
+_PLAIN = ("", "identity")
+
+
+@dataclass(slots=True)
+class Limits:
+    """What one request may take; `failure` is why its response was not taken."""
+
+    endpoint: Endpoint
+    ends: float
+    is_streamed: bool
+    failure: ProviderError | None = None
+
+
+current_limits: ContextVar[Limits | None] = ContextVar("current_limits", default=None)
+"""The limits of the request that this thread makes."""
+
+
+def limit_client(client: httpx.Client) -> httpx.Client:
+    """Return the client with hooks that limit the responses to requests with limits."""
+    hooks = client.event_hooks
+    client.event_hooks = {
+        "request": [*hooks["request"], _ask_for_plain],
+        "response": [*hooks["response"], _limit],
+    }
+    return client
+
+
+def _ask_for_plain(request: httpx.Request) -> None:
+    # httpx unpacks a piece as a whole, however large that is
+    if current_limits.get() is not None:
+        request.headers["accept-encoding"] = "identity"
+
+
+def _limit(response: httpx.Response) -> None:
+    limits = current_limits.get()
+    if limits is None:
+        return
+    location = response.headers.get("location")
+    if response.is_redirect and location is not None:
+        limits.failure = moved(limits.endpoint, response.status_code, location)
+        raise httpx.RequestError("redirected")
+    encoding = response.headers.pop("content-encoding", "").strip().lower()
+    # a charset can be a decompressor
+    response.headers["content-type"] = response.headers.get("content-type", "").partition(";")[0]
+    stream = response.stream
+    if isinstance(stream, httpx.SyncByteStream):
+        is_packed = encoding not in _PLAIN
+        response.stream = _Body(stream, limits, response.is_success, is_packed=is_packed)
+
+
+class _Body(httpx.SyncByteStream):
+    """A body that comes to an end: that of a failure is cut off, that of an answer refused."""
+
+    def __init__(
+        self, inner: httpx.SyncByteStream, limits: Limits, is_answer: bool, *, is_packed: bool
+    ) -> None:
+        self._inner = inner
+        self._limits = limits
+        self._is_answer = is_answer
+        self._is_packed = is_packed
+        whole = MAX_STREAM if limits.is_streamed else MAX_WHOLE
+        self._most = whole if is_answer else MAX_FAILURE
+
+    def __iter__(self) -> Iterator[bytes]:
+        left = self._most
+        if self._is_packed:
+            self._refuse("it is packed, which was not asked for")
+            return
+        for piece in self._inner:
+            if time.monotonic() > self._limits.ends:
+                raise httpx.ReadTimeout("the time of the request is over")
+            left -= len(piece)
+            if left < 0:
+                self._refuse(f"it is longer than {self._most} bytes")
+                return
+            yield piece
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def _refuse(self, reason: str) -> None:
+        if self._is_answer:
+            self._limits.failure = incomplete_response(self._limits.endpoint, reason)
+            raise httpx.ReadError(reason)
+
 
 # it heeds these while it is imported: no prices from the network, no variables from a file
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 os.environ.setdefault("LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS", "True")
 os.environ.setdefault("LITELLM_MODE", "PRODUCTION")
+
 
 try:
     import litellm  # pyright: ignore[reportMissingImports] # its environment is another
@@ -44,11 +140,10 @@ except ModuleNotFoundError as _error:
         "Models of litellm need an extra: pip install 'weakincentives[litellm]'", name=_error.name
     ) from _error
 
-__all__ = ["LiteLLMAdapter"]
 
+__all__ = ["LiteLLMAdapter"]
 _sdk: Any = litellm
 _sdk.suppress_debug_info = True  # it would print advice
-
 _TIMEOUT = 600.0
 _SAID = 100_000
 _SECRET_NAME = re.compile(r"key|token|secret|password|credential", re.IGNORECASE)
@@ -128,7 +223,7 @@ class LiteLLMAdapter(ProviderAdapter):
             AuthenticationError: It does not know us.
             ContextTooLongError: The conversation is too long for the model.
         """
-        body = chat_body(
+        body = build_chat_request(
             request,
             max_tokens_field="max_tokens",
             native_output=self.native_output,
@@ -139,25 +234,27 @@ class LiteLLMAdapter(ProviderAdapter):
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         seconds = timeout or _TIMEOUT
         # what keeps a connection alive is not seen here, and would be waited for without end
-        watched = Watched(lambda told: self._answer(body, seconds, told), on_text)
+        watched = TimedRequest(lambda told: self._answer(body, seconds, told), on_text)
         try:
-            return watched.result(seconds, Bounds(CancellationToken()))
-        except NoAnswerError as error:
-            raise too_slow(self._endpoint, seconds) from error
+            return watched.result(seconds, RunLimits(CancellationToken()))
+        except RequestTimeoutError as error:
+            raise timeout_error(self._endpoint, seconds) from error
 
     def _answer(
         self, body: Mapping[str, Any], seconds: float, on_text: Callable[[str], None] | None
     ) -> Completion:
-        answer = ChatAnswer()
+        answer = ChatResponse()
         with closing(self._heard(answer, body, seconds)) as texts:
-            for text in wire.whole_characters(texts):
+            for text in lenient.whole_characters(texts):
                 if on_text is not None:
                     on_text(text)
         if not answer.has_choice:
-            raise broken_off(self._endpoint, "there are no choices in it")
+            raise incomplete_response(self._endpoint, "there are no choices in it")
         return answer.completion()
 
-    def _heard(self, answer: ChatAnswer, body: Mapping[str, Any], seconds: float) -> Generator[str]:
+    def _heard(
+        self, answer: ChatResponse, body: Mapping[str, Any], seconds: float
+    ) -> Generator[str]:
         """Make the request, put the answer together, and yield its text as it arrives."""
         ends = time.monotonic() + seconds
         streams = bool(body.get("stream"))
@@ -168,28 +265,28 @@ class LiteLLMAdapter(ProviderAdapter):
             said = _sdk.completion(timeout=seconds, **self._arguments, **body)
             for chunk in said if streams else (said,):
                 if time.monotonic() > ends:
-                    raise too_slow(self._endpoint, seconds)
-                yield answer.add(wire.mapping(chunk.model_dump()))
+                    raise timeout_error(self._endpoint, seconds)
+                yield answer.add(lenient.as_mapping(chunk.model_dump()))
             # for a stream that is cut off LiteLLM makes up a reason to stop
             if streams and not (said.received_finish_reason or said.intermittent_finish_reason):
-                raise broken_off(self._endpoint, "the stream ended before the answer did")
+                raise incomplete_response(self._endpoint, "the stream ended before the answer did")
             return
         except openai.APITimeoutError:
-            failure = limits.failure or too_slow(self._endpoint, seconds)
+            failure = limits.failure or timeout_error(self._endpoint, seconds)
         except openai.OpenAIError as error:
             failure = limits.failure or self._failure(error)
-        except wire.AnswerError as error:
-            failure = broken_off(self._endpoint, str(error))
+        except lenient.AnswerError as error:
+            failure = incomplete_response(self._endpoint, str(error))
         # not in the handlers: what it follows from would be in its context, and has the key
         raise failure
 
     def _failure(self, error: openai.OpenAIError) -> ProviderError:
-        said = wire.text(getattr(error, "message", None)) or str(error)
+        said = lenient.as_text(getattr(error, "message", None)) or str(error)
         said = redact(said, _environment_secrets(), most=_SAID)
         if isinstance(error, openai.APIConnectionError):
-            return unreachable(self._endpoint, said)
+            return connection_error(self._endpoint, said)
         status = getattr(error, "status_code", None)
-        return refusal(
+        return error_from_response(
             self._endpoint,
             said,
             status=401 if status == 500 and _NO_KEY.search(said) else status,

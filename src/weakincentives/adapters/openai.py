@@ -9,6 +9,35 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing
 from typing import Any, TypeAlias, cast
 
+from weakincentives.adapters.base import ProviderAdapter
+from weakincentives.adapters.chat.request import MaxTokensField, build_chat_request
+from weakincentives.adapters.chat.response import ChatResponse
+from weakincentives.adapters.errors import ProviderError
+from weakincentives.adapters.http import lenient
+from weakincentives.adapters.http.client import (
+    DEFAULT_TIMEOUT,
+    NO_KEY,
+    body_pieces,
+    check_key,
+    checked_headers,
+    checked_url,
+    failure_of,
+    redirect_of,
+    secrets_of,
+    shown_url,
+    whole_body,
+)
+from weakincentives.adapters.http.errors import (
+    Endpoint,
+    error_from_response,
+    incomplete_response,
+    not_the_api,
+    timeout_error,
+)
+from weakincentives.adapters.http.sse import event_data
+from weakincentives.adapters.http.transport import bare_url, limit_client, request_time
+from weakincentives.adapters.messages import Completion, CompletionRequest
+
 try:
     import httpx2
     from openai import (
@@ -24,42 +53,11 @@ except ModuleNotFoundError as _error:
         "Models of openai need an extra: pip install 'weakincentives[openai]'", name=_error.name
     ) from _error
 
-from weakincentives.adapters import wire
-from weakincentives.adapters.chat_answer import ChatAnswer
-from weakincentives.adapters.chat_request import MaxTokensField, chat_body
-from weakincentives.adapters.conversation import Completion, CompletionRequest
-from weakincentives.adapters.core import ProviderAdapter
-from weakincentives.adapters.exchange import (
-    DEFAULT_TIMEOUT,
-    NO_KEY,
-    body_pieces,
-    check_key,
-    checked_headers,
-    checked_url,
-    failure_of,
-    redirect_of,
-    secrets_of,
-    shown_url,
-    whole_body,
-)
-from weakincentives.adapters.failures import (
-    Endpoint,
-    broken_off,
-    not_the_api,
-    refusal,
-    too_slow,
-)
-from weakincentives.adapters.problems import ProviderError
-from weakincentives.adapters.server_events import event_data
-from weakincentives.adapters.transport import bare_url, limit_client, request_time
 
 __all__ = ["MaxTokensField", "OpenAIAdapter"]
-
 _Ask: TypeAlias = Callable[..., AbstractContextManager[APIResponse[Any]]]
-
 _URL = "https://api.openai.com/v1"
 _KEY = "OPENAI_API_KEY or api_key"
-
 # what servers refuse, and the argument of the adapter that leaves it out
 _UNKNOWN = "(?=.*(not support|unsupported|recogni[sz]|unknown|not permitted|unexpected))"
 _HINTS = (
@@ -167,7 +165,7 @@ class OpenAIAdapter(ProviderAdapter):
         on_text: Callable[[str], None] | None,
         timeout: float | None,
     ) -> Completion:
-        body = chat_body(
+        body = build_chat_request(
             request,
             max_tokens_field=self._max_tokens_field,
             native_output=self.native_output,
@@ -178,21 +176,21 @@ class OpenAIAdapter(ProviderAdapter):
             body["stream"] = True
             if self._stream_usage:
                 body["stream_options"] = {"include_usage": True}
-        answer = ChatAnswer()
+        answer = ChatResponse()
         seconds = DEFAULT_TIMEOUT if timeout is None else timeout
         with (
             request_time(seconds, self._endpoint.all_secrets) as ends,
             closing(self._heard(answer, body, ends, seconds)) as texts,
         ):
-            for text in wire.whole_characters(texts):
+            for text in lenient.whole_characters(texts):
                 if on_text is not None:
                     on_text(text)
         if not answer.has_choice:
-            raise broken_off(self._endpoint, "there are no choices in it")
+            raise incomplete_response(self._endpoint, "there are no choices in it")
         return answer.completion()
 
     def _heard(
-        self, answer: ChatAnswer, body: Mapping[str, Any], ends: float, seconds: float
+        self, answer: ChatResponse, body: Mapping[str, Any], ends: float, seconds: float
     ) -> Generator[str]:
         """Make the request, put the answer together, and yield its text as it arrives."""
         ask = cast("_Ask", self._client.chat.completions.with_streaming_response.create)
@@ -204,18 +202,18 @@ class OpenAIAdapter(ProviderAdapter):
                 yield from self._read(answer, response, pieces)
             return
         except APITimeoutError:
-            failure = too_slow(self._endpoint, seconds)
+            failure = timeout_error(self._endpoint, seconds)
         except APIStatusError as error:
             failure = redirect_of(self._endpoint, error.response) or self._refused(
                 error.body, status=error.status_code, headers=error.response.headers
             )
-        except (OpenAIError, httpx2.HTTPError, httpx2.StreamError, wire.AnswerError) as error:
+        except (OpenAIError, httpx2.HTTPError, httpx2.StreamError, lenient.AnswerError) as error:
             failure = failure_of(self._endpoint, error, seconds)
         # not in the handlers: what it follows from would be in its context, and has the key
         raise failure
 
     def _read(
-        self, answer: ChatAnswer, response: APIResponse[Any], pieces: Iterable[bytes]
+        self, answer: ChatResponse, response: APIResponse[Any], pieces: Iterable[bytes]
     ) -> Iterator[str]:
         # a server that does not stream answers as a whole
         if "text/event-stream" not in response.headers.get("content-type", ""):
@@ -225,15 +223,15 @@ class OpenAIAdapter(ProviderAdapter):
             if data.startswith("[DONE]"):
                 answer.has_ended = True
                 break
-            chunk = wire.json_object(data)
+            chunk = lenient.json_object(data)
             if chunk is None:
-                raise broken_off(self._endpoint, "it is not JSON", data)
+                raise incomplete_response(self._endpoint, "it is not JSON", data)
             yield answer.add(self._checked(chunk))
         if not answer.has_ended:
-            raise broken_off(self._endpoint, "the stream ended before the answer did")
+            raise incomplete_response(self._endpoint, "the stream ended before the answer did")
 
     def _whole(self, data: str) -> Mapping[str, Any]:
-        chunk = wire.json_object(data)
+        chunk = lenient.json_object(data)
         if chunk is None:
             raise not_the_api(self._endpoint, "Chat Completions", data)
         return self._checked(chunk)
@@ -251,15 +249,15 @@ class OpenAIAdapter(ProviderAdapter):
         status: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> ProviderError:
-        told = wire.mapping(body)
+        told = lenient.as_mapping(body)
         said = told.get("message") or told.get("detail") or body or ""
         code = told.get("code")
         if status is None and isinstance(code, int) and 400 <= code < 600:
             status = code
         other = _OTHER_FIELD[self._max_tokens_field]
-        return refusal(
+        return error_from_response(
             self._endpoint,
-            said if isinstance(said, str) else wire.json_text(said),
+            said if isinstance(said, str) else lenient.json_text(said),
             status=status,
             code=f"{code} {told.get('type')}",
             headers=headers,

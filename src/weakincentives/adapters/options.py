@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from weakincentives.adapters.executor import MAX_RESULT_CHARACTERS
 from weakincentives.adapters.policies import Policy
-from weakincentives.adapters.retries import RetryPolicy
+from weakincentives.adapters.retry import RetryPolicy
 from weakincentives.runtime import SYSTEM_CLOCK, Clock
+
+MAX_RESULT_CHARACTERS = 256_000
+"""How much of a result a model is given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +21,7 @@ class RunOptions:
     """Tokens in one answer."""
     temperature: float | None = None
     """How much chance there is in an answer."""
-    max_repairs: int = 1
+    output_retries: int = 1
     """How often an answer that is not what the prompt asks for is sent back."""
     max_parallel: int = 8
     """Calls of read-only tools that run side by side."""
@@ -40,7 +42,7 @@ class RunOptions:
         Raises:
             ValueError: A number is too small.
         """
-        for name, least in (("max_steps", 1), ("max_repairs", 0), ("max_parallel", 1)):
+        for name, least in (("max_steps", 1), ("output_retries", 0), ("max_parallel", 1)):
             value = getattr(self, name)
             if value < least:
                 raise ValueError(f"{name} must be {least} or more: {value!r}")

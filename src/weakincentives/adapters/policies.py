@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 from weakref import WeakSet
 
-from weakincentives.adapters.calls import CheckedCall
+from weakincentives.adapters.messages import CheckedCall
 from weakincentives.filesystem import Diff, Filesystem, glob_match
 from weakincentives.runtime.session import Session, Slice, upsert_by
 from weakincentives.runtime.transactions import current_transaction

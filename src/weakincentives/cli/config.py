@@ -16,10 +16,10 @@ from typing import Any, cast
 
 import click
 
-from weakincentives.adapters.models import SOURCES
-from weakincentives.cli.quantities import duration, positive_count
+from weakincentives.adapters.registry import PROVIDERS
+from weakincentives.cli.units import duration, positive_count
 from weakincentives.contrib.tools.dialects import DIALECTS
-from weakincentives.filesystem.regular import read_regular
+from weakincentives.posix import read_regular
 
 FILE_NAME = "wink.toml"
 PREFIX = "WINK_"
@@ -228,9 +228,9 @@ def _check_model(given: Mapping[str, Setting], environment: Mapping[str, str]) -
     if model is None or not model.is_foreign:
         return
     provider = str(model.value).partition(":")[0]
-    if provider in SOURCES and provider not in _FOREIGN_PROVIDERS:
+    if provider in PROVIDERS and provider not in _FOREIGN_PROVIDERS:
         raise _not_for_a_workspace(model.source, "model")
-    if "api_key_env" in given and "base_url" not in given and provider in SOURCES:
+    if "api_key_env" in given and "base_url" not in given and provider in PROVIDERS:
         raise ConfigError(
             f"{model.source}: model cannot decide who is sent the key that"
             f" {given['api_key_env'].source} names; say --model yourself"

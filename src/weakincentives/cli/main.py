@@ -39,7 +39,7 @@ COMMANDS: Mapping[str, CommandSource] = {
         "weakincentives.cli.completion", "Print the script that completes wink in a shell."
     ),
     "demo": CommandSource(
-        "weakincentives.cli.demo", "Watch an agent fix a bug in a small project."
+        "weakincentives.cli.demo.command", "Watch an agent fix a bug in a small project."
     ),
     "doctor": CommandSource(
         "weakincentives.cli.doctor", "Say what is installed, what is missing, how to get it."
@@ -47,7 +47,9 @@ COMMANDS: Mapping[str, CommandSource] = {
     "review": CommandSource(
         "weakincentives.cli.review", "Decide later about the changes of a run."
     ),
-    "run": CommandSource("weakincentives.cli.run", "Let a model work on a copy, then decide."),
+    "run": CommandSource(
+        "weakincentives.cli.run.command", "Let a model work on a copy, then decide."
+    ),
 }
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from weakincentives.cli.deciding import CONFLICT, Decision, Wish, kept_facts
-from weakincentives.cli.quantities import counted
-from weakincentives.cli.run_places import alone_in, naming
+from weakincentives.cli.run.decision import CONFLICT, Decision, DecisionOptions, kept_facts
+from weakincentives.cli.run.options import decision_options, read_decision
+from weakincentives.cli.run.workspace import exclusive_lock, naming
 from weakincentives.cli.terminal import say, sentence
-from weakincentives.cli.wishes import wish_of, wish_options
+from weakincentives.cli.units import count_text
 from weakincentives.contrib.review import (
     Applied,
     ConflictError,
@@ -22,7 +22,7 @@ from weakincentives.contrib.review import (
 )
 from weakincentives.contrib.review import recover as roll_back
 from weakincentives.contrib.review.records import has_record
-from weakincentives.filesystem.paths import shown
+from weakincentives.posix import display_path
 
 _PATTERN = "wink-run-*"
 
@@ -31,7 +31,7 @@ _PATTERN = "wink-run-*"
     epilog="Exit codes: 0 done, 1 failed, 3 the changes still wait, 4 a conflict, nothing applied."
 )
 @click.argument("place", required=False, type=click.Path(path_type=Path))
-@wish_options
+@decision_options
 @click.option("--undo", is_flag=True, help="Take back what was applied last.")
 @click.option("--recover", is_flag=True, help="Roll back an apply that was interrupted.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and ask nothing.")
@@ -48,7 +48,7 @@ def command(
 
     PLACE is where the copy is; without it the copies that there are are listed.
     """
-    wish = wish_of(apply=apply, patch=patch, discard=discard)
+    wish = read_decision(apply=apply, patch=patch, discard=discard)
     if place is None:
         if wish.action != "ask" or undo or recover:
             raise click.UsageError("PLACE is missing; wink review lists the copies that there are")
@@ -60,7 +60,7 @@ def command(
         _recover_without_copy(place, as_json=as_json)
         return
     copy = _opened(place)
-    with alone_in(copy.place), Review(copy) as review, naming(copy.place, KeyboardInterrupt):
+    with exclusive_lock(copy.place), Review(copy) as review, naming(copy.place, KeyboardInterrupt):
         if undo or recover:
             code = _go_back(review, review.undo if undo else review.recover, as_json=as_json)
         else:
@@ -77,7 +77,7 @@ def _opened(place: Path) -> WorkingCopy:
         raise click.ClickException(f"{error}; {hint}") from error
 
 
-def _decide(review: Review, wish: Wish, *, as_json: bool) -> int:
+def _decide(review: Review, wish: DecisionOptions, *, as_json: bool) -> int:
     settled = Decision(review, is_silent=as_json, is_end=False).settle(wish)
     if as_json:
         _tell(review, settled.result, **settled.facts)
@@ -101,7 +101,7 @@ def _go_back(review: Review, work: Callable[[], Applied], *, as_json: bool) -> i
         kept = kept_facts(taken_back.kept)
         _tell(review, "undone", paths=list(taken_back.paths), kept=kept)
     else:
-        say(f"Taken back: {taken_back} in {shown(str(review.copy.original))}.")
+        say(f"Taken back: {taken_back} in {display_path(str(review.copy.original))}.")
         for each in taken_back.kept:
             say(f"kept: {each}")
     return 0
@@ -119,7 +119,7 @@ def _recover_without_copy(original: Path, *, as_json: bool) -> None:
         told = {"result": "undone", "original": str(original), "paths": paths}
         click.echo(json.dumps({**told, "kept": kept_facts(kept)}))
         return
-    say(f"Taken back: {counted(len(paths), 'path')} changed in {shown(str(original))}.")
+    say(f"Taken back: {count_text(len(paths), 'path')} changed in {display_path(str(original))}.")
     for each in kept:
         say(f"kept: {each}")
 
@@ -138,7 +138,10 @@ def _list(*, as_json: bool) -> None:
             click.echo(json.dumps({"place": str(place), "original": str(found.original)}))
         else:
             # a record may be somebody else's: its text is one line, whatever it holds
-            say(f"{shown(str(place))}  a copy of {shown(str(found.original))}", err=False)
+            say(
+                f"{display_path(str(place))}  a copy of {display_path(str(found.original))}",
+                err=False,
+            )
 
 
 def _tell(review: Review, result: str, **facts: object) -> None:

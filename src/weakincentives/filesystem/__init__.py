@@ -1,18 +1,26 @@
 """The workspace: one protocol, its backends, and what they share."""
 
 from weakincentives.errors import SnapshotError, SnapshotRestoreError
-from weakincentives.filesystem.archives.archivefs import ArchiveFilesystem
-from weakincentives.filesystem.archives.export import export_archive
-from weakincentives.filesystem.archives.format import (
+from weakincentives.filesystem.archive import (
     DEFAULT_ARCHIVE_LIMITS,
     ArchiveError,
+    ArchiveFilesystem,
     ArchiveLimits,
     ArchiveManifest,
+    export_archive,
 )
-from weakincentives.filesystem.base import BaseFilesystem
-from weakincentives.filesystem.diffs.changes import Change, ChangeKind, StaleDiffError
-from weakincentives.filesystem.diffs.diff import Diff, DiffStatistics, LineCount, diff
-from weakincentives.filesystem.diffs.omissions import Omission
+from weakincentives.filesystem.backend import BaseFilesystem
+from weakincentives.filesystem.base import ReadableFilesystem, ReadOnlyError
+from weakincentives.filesystem.diff import (
+    Change,
+    ChangeKind,
+    Diff,
+    DiffStatistics,
+    LineCount,
+    Omission,
+    StaleDiffError,
+    diff,
+)
 from weakincentives.filesystem.events import (
     DirectoryCreated,
     EntryMoved,
@@ -23,12 +31,10 @@ from weakincentives.filesystem.events import (
     Listener,
     StateReplaced,
 )
-from weakincentives.filesystem.host import HostFilesystem
-from weakincentives.filesystem.inmemory import (
-    MAX_MEMORY_SNAPSHOTS,
-    MEMORY_LIMITS,
-    InMemoryFilesystem,
-)
+from weakincentives.filesystem.glob import InvalidGlobError, glob_match
+from weakincentives.filesystem.grep import InvalidRegexError
+from weakincentives.filesystem.host.filesystem import HostFilesystem
+from weakincentives.filesystem.host.snapshots.history import SnapshotHistory
 from weakincentives.filesystem.limits import (
     DEFAULT_LIMITS,
     DEFAULT_READ_LIMIT,
@@ -39,9 +45,13 @@ from weakincentives.filesystem.limits import (
     READ_ENTIRE_FILE,
     LimitExceededError,
     Limits,
-    TimeLimitError,
-    time_limit,
 )
+from weakincentives.filesystem.memory.filesystem import (
+    MAX_MEMORY_SNAPSHOTS,
+    MEMORY_LIMITS,
+    InMemoryFilesystem,
+)
+from weakincentives.filesystem.memory.history import MemoryHistory
 from weakincentives.filesystem.mounts import HostMount, MountProgress, MountReport, SkippedEntry
 from weakincentives.filesystem.paths import (
     InvalidPathError,
@@ -50,22 +60,14 @@ from weakincentives.filesystem.paths import (
     normalize_path,
     validate_path,
 )
-from weakincentives.filesystem.patterns import InvalidGlobError, glob_match
 from weakincentives.filesystem.protocol import (
     ArchivableFilesystem,
     Filesystem,
     ObservableFilesystem,
     SnapshotableFilesystem,
 )
-from weakincentives.filesystem.readable import ReadableFilesystem, ReadOnlyError
-from weakincentives.filesystem.rooted import BackendUnavailableError
 from weakincentives.filesystem.savepoints import Savepoint, SavepointError
-from weakincentives.filesystem.search import InvalidRegexError
-from weakincentives.filesystem.snapshots.ledger import SnapshotHistory
-from weakincentives.filesystem.snapshots.manager import SnapshotInfo, SnapshotManager
-from weakincentives.filesystem.snapshots.memory import MemoryHistory
-from weakincentives.filesystem.store.repository import StoreSize
-from weakincentives.filesystem.store.verifying import SnapshotProblem
+from weakincentives.filesystem.snapshot_manager import SnapshotInfo, SnapshotManager
 from weakincentives.filesystem.text import BinaryContentError, BytesContent, Content
 from weakincentives.filesystem.types import (
     Children,
@@ -84,6 +86,8 @@ from weakincentives.filesystem.types import (
     WriteMode,
     WriteResult,
 )
+from weakincentives.gitstore import SnapshotProblem, StoreSize
+from weakincentives.posix import BackendUnavailableError, TimeLimitError, time_limit
 
 # names of earlier drafts
 FilesystemProtocol = Filesystem

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Literal, TypeAlias
 
-from weakincentives.filesystem.paths import shown
 from weakincentives.filesystem.types import Kind, WriteMode
+from weakincentives.posix import display_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class FileWritten:
 
     def __str__(self) -> str:
         """Return the path and what happened to it."""
-        return f"{shown(self.path)} {'created' if self.created else 'written'}"
+        return f"{display_path(self.path)} {'created' if self.created else 'written'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class FileDeleted:
 
     def __str__(self) -> str:
         """Return the path and what happened to it."""
-        return f"{shown(self.path)} deleted"
+        return f"{display_path(self.path)} deleted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class DirectoryCreated:
 
     def __str__(self) -> str:
         """Return the path and what happened to it."""
-        return f"{shown(self.path)}/ created"
+        return f"{display_path(self.path)}/ created"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class LinkCreated:
 
     def __str__(self) -> str:
         """Return the path and what happened to it."""
-        return f"{shown(self.path)} -> {shown(self.target)} created"
+        return f"{display_path(self.path)} -> {display_path(self.target)} created"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class EntryMoved:
 
     def __str__(self) -> str:
         """Return both paths."""
-        return f"{shown(self.source)} moved to {shown(self.path)}"
+        return f"{display_path(self.source)} moved to {display_path(self.path)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class StateReplaced:
 
     def __str__(self) -> str:
         """Return what happened."""
-        return f". replaced by {self.reason} of {shown(self.reference)}"
+        return f". replaced by {self.reason} of {display_path(self.reference)}"
 
 
 FilesystemEvent: TypeAlias = (

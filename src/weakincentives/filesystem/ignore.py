@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from weakincentives.filesystem.patterns import Glob, InvalidGlobError
+from weakincentives.filesystem.glob import Glob, InvalidGlobError
 
 _MAX_LINE = 4_096
 

@@ -6,30 +6,23 @@ the filesystem: whoever runs a tool call sets it once, and every search and read
 below it stops in time.
 """
 
-import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from weakincentives.errors import WinkError
+from weakincentives.posix import remaining_time
 
 MAX_PATH_DEPTH = 16
 MAX_SEGMENT_LENGTH = 80
 MAX_WRITE_LENGTH = 48_000
 DEFAULT_READ_LIMIT = 2_000
 MAX_GREP_MATCHES = 1_000
-
 READ_ENTIRE_FILE = -1
 """A `limit` that means "to the end"."""
 
 
 class LimitExceededError(WinkError, ValueError):
     """Something is larger, deeper or more than the limits allow."""
-
-
-class TimeLimitError(WinkError, TimeoutError):
-    """An operation was stopped because its time was up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,59 +69,7 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
-
 _OTHERS_SECONDS = 0.5  # kept for the files after a large one
-_RETURN_SECONDS = 1.0  # kept for returning what was found
-
-_Clock = Callable[[], float]
-_deadline: ContextVar[tuple[float, _Clock] | None] = ContextVar("deadline", default=None)
-
-
-@contextmanager
-def time_limit(seconds: float, *, clock: _Clock | None = None) -> Generator[None, None, None]:
-    """Stop filesystem work in this context after `seconds`; an outer, earlier limit stays.
-
-    The time is taken from `clock`, else from that of the outer limit, else from the machine.
-    """
-    outer = _deadline.get()
-    clock = clock or (time.monotonic if outer is None else outer[1])
-    mine = (clock() + seconds, clock)
-    if outer is not None and outer[0] - outer[1]() <= seconds:
-        mine = outer
-    token = _deadline.set(mine)
-    try:
-        yield
-    finally:
-        _deadline.reset(token)
-
-
-@contextmanager
-def no_time_limit() -> Generator[None, None, None]:
-    """Let work in this context go on to its end, late as it may be: taking back what was done."""
-    token = _deadline.set(None)
-    try:
-        yield
-    finally:
-        _deadline.reset(token)
-
-
-def time_left() -> float | None:
-    """Return how many seconds the time limit of this context leaves; None if there is none."""
-    deadline = _deadline.get()
-    return None if deadline is None else deadline[0] - deadline[1]()
-
-
-@contextmanager
-def early_time_limit(seconds: float) -> Generator[None, None, None]:
-    """Stop after `seconds`, or so early that the caller can still tell what was found.
-
-    A tenth of what an outer limit leaves, and at most a second, is kept for that.
-    """
-    left = time_left()
-    if left is not None:
-        seconds = min(seconds, left - min(left / 10, _RETURN_SECONDS))
-    with time_limit(seconds):
-        yield
 
 
 def share_of_time(others: int) -> float:
@@ -137,23 +78,64 @@ def share_of_time(others: int) -> float:
     For the `others` half a second is kept, a millisecond each if that is more, but never more
     than half of what is left.
     """
-    left = time_left()
+    left = remaining_time()
     if left is None:
         return DEFAULT_LIMITS.max_search_seconds
     return left - min(left / 2, max(_OTHERS_SECONDS, others / 1_000))
 
 
-def is_time_up() -> bool:
-    """Return whether the time limit of this context has passed."""
-    deadline = _deadline.get()
-    return deadline is not None and deadline[1]() >= deadline[0]
+class Quota:
+    """Growth against the limits, without counting the workspace at every write.
 
-
-def check_time(what: str) -> None:
-    """Return while there is time left.
-
-    Raises:
-        TimeLimitError: The time limit of this context has passed.
+    The estimate only grows, so it is never below what went through the protocol.
+    Only when it says that the quota is reached is the workspace counted again.
     """
-    if is_time_up():
-        raise TimeLimitError(f"{what} stopped: the time limit of this call has passed")
+
+    def __init__(self, limits: Limits, count: Callable[[], tuple[int, int]]) -> None:
+        """Bound by `limits`; `count` returns bytes and entries now."""
+        self._max_bytes = limits.max_total_bytes
+        self._max_files = limits.max_files
+        self._count = count
+        self._estimate: tuple[int, int] | None = None
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to keep to."""
+        return self._max_bytes is not None or self._max_files is not None
+
+    def check(self, size: int, files: int) -> None:
+        """Return if a whole workspace may be so large.
+
+        Raises:
+            LimitExceededError: It may not.
+        """
+        excess = self._excess((0, 0), size, files)
+        if excess:
+            raise LimitExceededError(excess)
+
+    def recount(self) -> None:
+        """Forget the estimate: everything may have changed."""
+        self._estimate = None
+
+    def admit(self, more_bytes: int, more_files: int) -> None:
+        """Return if there is room for so much more.
+
+        Raises:
+            LimitExceededError: There is not.
+        """
+        if not self:
+            return
+        used = self._estimate or self._count()
+        if self._excess(used, more_bytes, more_files):
+            used = self._count()
+            excess = self._excess(used, more_bytes, more_files)
+            if excess:
+                raise LimitExceededError(excess)
+        self._estimate = (used[0] + max(0, more_bytes), used[1] + more_files)
+
+    def _excess(self, used: tuple[int, int], more_bytes: int, more_files: int) -> str:
+        size, files = used[0] + more_bytes, used[1] + more_files
+        if self._max_bytes is not None and more_bytes > 0 and size > self._max_bytes:
+            return f"Workspace quota exceeded: {size} of {self._max_bytes} bytes"
+        if self._max_files is not None and more_files > 0 and files > self._max_files:
+            return f"Workspace quota exceeded: {files} of {self._max_files} files and directories"
+        return ""

@@ -10,7 +10,7 @@ from threading import RLock, get_ident
 from typing import Protocol, Self
 
 from weakincentives.errors import WinkError
-from weakincentives.filesystem.limits import TimeLimitError, check_time
+from weakincentives.posix import TimeLimitError, check_time
 
 _PATIENCE = 600.0  # seconds; who waits for a thread that waits for him must not wait for ever
 _LOOK = 0.05  # seconds between two looks at the time limit while waiting
@@ -20,7 +20,7 @@ class SavepointError(WinkError, RuntimeError):
     """A savepoint has ended, is another thread's, or could not be rolled back."""
 
 
-class Mark(Protocol):
+class SavepointStorage(Protocol):
     """What a backend keeps for a savepoint; ending one ends those that were made after it."""
 
     @property
@@ -130,13 +130,13 @@ class Savepoint:
     __slots__ = ("_lock", "_mark", "_thread", "_told")
 
     def __init__(
-        self, lock: WriteLock, begin: Callable[[], Mark], told: Callable[[], None]
+        self, lock: WriteLock, begin: Callable[[], SavepointStorage], told: Callable[[], None]
     ) -> None:
         """Begin one; `told` is called after a rollback that has taken something back."""
         self._lock = lock
         self._told = told
         self._thread = get_ident()
-        self._mark: Mark | None = None
+        self._mark: SavepointStorage | None = None
         lock.take_turn()
         try:
             with lock.reading:
@@ -208,14 +208,14 @@ class Savepoint:
                 self.abandon()
                 raise
 
-    def _checked(self) -> Mark:
+    def _checked(self) -> SavepointStorage:
         if self._mark is None:
             raise SavepointError("Savepoint has ended: it, or one that it was inside of")
         if self._thread != get_ident():
             raise SavepointError("Savepoint is another thread's")
         return self._mark
 
-    def _roll_back(self, mark: Mark) -> None:
+    def _roll_back(self, mark: SavepointStorage) -> None:
         with self._lock.reading:
             changed = mark.changed
             try:

@@ -14,14 +14,9 @@ from threading import Lock
 from typing import NamedTuple, Self
 
 from weakincentives.errors import WinkError
-from weakincentives.filesystem.limits import (
-    DEFAULT_LIMITS,
-    READ_ENTIRE_FILE,
-    Limits,
-    TimeLimitError,
-    check_time,
-)
-from weakincentives.filesystem.memory import check_fits, out_of_memory
+from weakincentives.filesystem.limits import DEFAULT_LIMITS, READ_ENTIRE_FILE, Limits
+from weakincentives.filesystem.memory_limit import check_fits, out_of_memory
+from weakincentives.posix import TimeLimitError, check_time
 
 BLOCK = 64 * 1024
 _CHUNK = 16 * BLOCK

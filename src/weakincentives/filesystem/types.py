@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Literal, NamedTuple, Self, TypeVar
 from uuid import UUID
 
-from weakincentives.filesystem.paths import shown
+from weakincentives.posix import display_path
 
 Kind = Literal["file", "directory", "symlink", "special"]
 WriteMode = Literal["create", "overwrite", "append"]
@@ -113,7 +113,7 @@ class FileStat:
     def __str__(self) -> str:
         """Return the path, its kind and its size."""
         size = f", {self.size_bytes} bytes" if self.is_file else ""
-        return f"{shown(self.path)} ({self.kind}{size})"
+        return f"{display_path(self.path)} ({self.kind}{size})"
 
     def render(self) -> str:
         """Return the same, for a model."""
@@ -155,7 +155,7 @@ class FileEntry:
 
     def __str__(self) -> str:
         """Return the path, a directory's with a slash."""
-        return shown(self.path) + ("/" if self.is_directory else "")
+        return display_path(self.path) + ("/" if self.is_directory else "")
 
     def render(self) -> str:
         """Return the same, for a model."""
@@ -176,7 +176,7 @@ class GlobMatch:
 
     def __str__(self) -> str:
         """Return the path."""
-        return shown(self.path)
+        return display_path(self.path)
 
     def render(self) -> str:
         """Return the same, for a model."""
@@ -195,7 +195,7 @@ class GrepMatch:
 
     def __str__(self) -> str:
         """Return path, line number and line."""
-        return f"{shown(self.path)}:{self.line_number}: {self.line_content}"
+        return f"{display_path(self.path)}:{self.line_number}: {self.line_content}"
 
     def render(self) -> str:
         """Return the same, for a model."""
@@ -222,7 +222,7 @@ class ReadResult:
         """Return the path and the lines shown."""
         more = f", more from offset {self.offset + self.limit}" if self.truncated else ""
         total = f"{'' if self.total_is_exact else 'at least '}{self.total_lines}"
-        return f"{shown(self.path)} (from line {self.offset} of {total}{more})"
+        return f"{display_path(self.path)} (from line {self.offset} of {total}{more})"
 
 
 class LineStart(NamedTuple):
@@ -247,7 +247,7 @@ class ReadBytesResult:
     def __str__(self) -> str:
         """Return the path and the bytes shown."""
         end = self.offset + len(self.content)
-        return f"{shown(self.path)} (bytes {self.offset} to {end} of {self.size_bytes})"
+        return f"{display_path(self.path)} (bytes {self.offset} to {end} of {self.size_bytes})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +261,7 @@ class WriteResult:
 
     def __str__(self) -> str:
         """Return the path and what was written."""
-        return f"{shown(self.path)} ({self.bytes_written} bytes, {self.mode})"
+        return f"{display_path(self.path)} ({self.bytes_written} bytes, {self.mode})"
 
     def render(self) -> str:
         """Return the same, for a model."""
@@ -286,7 +286,9 @@ class FilesystemSnapshot:
 
     def __str__(self) -> str:
         """Return the tag, the reference and the root."""
-        return f"{self.tag or 'snapshot'} ({self.commit_ref[:12]} of {shown(self.root_path)})"
+        return (
+            f"{self.tag or 'snapshot'} ({self.commit_ref[:12]} of {display_path(self.root_path)})"
+        )
 
 
 def _kind(is_file: bool, is_directory: bool, is_symlink: bool) -> Kind:

@@ -1,6 +1,6 @@
 """Prompts: what a model is told, and the tools that come with it."""
 
-from weakincentives.prompt.access import ToolAccess
+from weakincentives.errors import PromptError
 from weakincentives.prompt.context import (
     PromptProtocol,
     ProviderAdapterProtocol,
@@ -8,7 +8,6 @@ from weakincentives.prompt.context import (
     SessionProtocol,
     ToolContext,
 )
-from weakincentives.prompt.markdown import MarkdownSection
 from weakincentives.prompt.overrides import (
     LocalPromptOverridesStore,
     PromptDescriptor,
@@ -18,12 +17,11 @@ from weakincentives.prompt.overrides import (
     TextOverride,
     text_hash,
 )
-from weakincentives.prompt.problems import PromptError
 from weakincentives.prompt.prompt import Prompt, PromptTemplate
 from weakincentives.prompt.rendering import RenderedPrompt
 from weakincentives.prompt.result import Media, Renderable, ToolResult
-from weakincentives.prompt.section import Section, WorkspaceSection
-from weakincentives.prompt.tool import Tool, ToolExample, ToolHandler
+from weakincentives.prompt.section import MarkdownSection, Section, WorkspaceSection
+from weakincentives.prompt.tool import Tool, ToolAccess, ToolExample, ToolHandler
 
 __all__ = [
     "LocalPromptOverridesStore",

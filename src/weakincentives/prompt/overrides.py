@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from weakincentives.errors import PromptError
 from weakincentives.filesystem import BaseFilesystem, HostFilesystem, Limits
-from weakincentives.prompt.problems import PromptError
 from weakincentives.prompt.section import Section, walk
 from weakincentives.serde import SerdeError, decode, encode
 

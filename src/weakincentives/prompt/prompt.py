@@ -8,17 +8,17 @@ from contextlib import ExitStack
 from dataclasses import is_dataclass
 from typing import Any, Generic, Self, TypeVar, get_args, get_origin
 
+from weakincentives.errors import PromptError
 from weakincentives.filesystem import Filesystem
-from weakincentives.prompt.arguments import check_argument, check_items
 from weakincentives.prompt.overrides import (
     PromptDescriptor,
     PromptOverridesStore,
     describe,
     stale_overrides,
 )
-from weakincentives.prompt.problems import PromptError
 from weakincentives.prompt.rendering import RenderedPrompt, Rendering
 from weakincentives.prompt.section import Section, WorkspaceSection, is_workspace, walk
+from weakincentives.prompt.validation import check_argument, check_items
 from weakincentives.runtime import Deadline, EventBus
 from weakincentives.runtime.session import Session
 from weakincentives.serde import json_schema

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Generic, TypeVar
 
+from weakincentives.errors import PromptError
 from weakincentives.prompt.overrides import PromptOverride, StaleOverride
-from weakincentives.prompt.problems import PromptError
 from weakincentives.prompt.section import Section
 from weakincentives.prompt.tool import Tool
 from weakincentives.runtime import Deadline

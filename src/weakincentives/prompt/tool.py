@@ -1,4 +1,4 @@
-"""Tools as data: a name, a description, a handler, and what its parameters look like."""
+"""Which files a call is about; policies decide by it."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -9,26 +9,50 @@ from inspect import Parameter, signature
 from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar, cast, get_type_hints
 
-from weakincentives.errors import ToolValidationError
-from weakincentives.prompt.access import ToolAccess
-from weakincentives.prompt.aliases import Renaming, renaming
-from weakincentives.prompt.arguments import (
+from weakincentives.errors import PromptError, ToolValidationError
+from weakincentives.prompt.arguments import FieldAliases, coerce, field_aliases
+from weakincentives.prompt.context import ToolContext
+from weakincentives.prompt.result import ToolResult
+from weakincentives.prompt.validation import (
     check_argument,
     check_callable,
     check_dataclass,
     check_items,
     check_names,
 )
-from weakincentives.prompt.context import ToolContext
-from weakincentives.prompt.problems import PromptError
-from weakincentives.prompt.result import ToolResult
-from weakincentives.prompt.slips import meant
 from weakincentives.serde import SerdeError, convert, decode, json_schema
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAccess:
+    """Which files a call is about, as paths of the workspace in normal form.
+
+    Args:
+        reads: Files that it shows.
+        writes: Files whose content it changes, so that they should have been read before.
+        searches: Directories and files that it looks through, with everything below them.
+        others: What it creates, removes or moves without regard to content.
+    """
+
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    searches: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What is not the same afterwards."""
+        return self.writes + self.others
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All of them, each once."""
+        return tuple(dict.fromkeys(self.reads + self.writes + self.searches + self.others))
+
 
 P = TypeVar("P")
 R = TypeVar("R")
 P_contra = TypeVar("P_contra", contravariant=True)
-
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MAX_DESCRIPTION = 4_000
 _NO_PARAMETERS: dict[str, object] = {
@@ -93,7 +117,7 @@ class Tool(Generic[P, R]):
     examples: Sequence[ToolExample[P, R]] = ()
     params_type: type[P] | None = None
     read_only: bool = False
-    outside: bool = False
+    bypasses_filesystem: bool = False
     accepts_overrides: bool = True
     # a mapping has no hash
     aliases: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
@@ -101,8 +125,8 @@ class Tool(Generic[P, R]):
     other_names: Sequence[str] = ()
     other_params: type[Any] | None = None
     _params: type[Any] | None = field(init=False, repr=False, compare=False)
-    _renaming: Renaming = field(init=False, repr=False, compare=False)
-    _shapes: Sequence[tuple[type[Any], Renaming]] = field(init=False, repr=False, compare=False)
+    _renaming: FieldAliases = field(init=False, repr=False, compare=False)
+    _shapes: Sequence[tuple[type[Any], FieldAliases]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Find out what the parameters are, and refuse what cannot be a tool."""
@@ -123,7 +147,7 @@ class Tool(Generic[P, R]):
                 f"Tool description must have 1 to {_MAX_DESCRIPTION} characters: {self.name!r}"
             )
         object.__setattr__(self, "_params", self.params_type or _params_of(self))
-        object.__setattr__(self, "_renaming", renaming(self._params, self.aliases, self.name))
+        object.__setattr__(self, "_renaming", field_aliases(self._params, self.aliases, self.name))
         object.__setattr__(self, "_shapes", _shapes_of(self, self._params, self._renaming))
         for example in self.examples:
             if self._params is None or not isinstance(example.input, self._params):
@@ -138,7 +162,7 @@ class Tool(Generic[P, R]):
         check_callable(owner, "access", self.access)
         check_dataclass(owner, "params_type", self.params_type)
         check_dataclass(owner, "other_params", self.other_params)
-        for name in ("read_only", "outside", "accepts_overrides"):
+        for name in ("read_only", "bypasses_filesystem", "accepts_overrides"):
             check_argument(owner, name, getattr(self, name), bool)
         examples = check_items(owner, "examples", self.examples, ToolExample[Any, Any])
         object.__setattr__(self, "examples", examples)
@@ -190,18 +214,20 @@ class Tool(Generic[P, R]):
 
 
 def _shapes_of(
-    tool: Tool[Any, Any], params: type[Any] | None, names: Renaming
-) -> Sequence[tuple[type[Any], Renaming]]:
+    tool: Tool[Any, Any], params: type[Any] | None, names: FieldAliases
+) -> Sequence[tuple[type[Any], FieldAliases]]:
     """Return the dataclasses that parameters may be, and what is called otherwise in them."""
     other = tool.other_params
-    more = [] if other is None else [(other, renaming(other, tool.aliases, tool.name))]
+    more = [] if other is None else [(other, field_aliases(other, tool.aliases, tool.name))]
     return more if params is None else [(params, names), *more]
 
 
 _Arguments = Mapping[str, object] | str | bytes
 
 
-def _parse(arguments: _Arguments, kind: type[Any], names: Renaming, known: AbstractSet[str]) -> Any:
+def _parse(
+    arguments: _Arguments, kind: type[Any], names: FieldAliases, known: AbstractSet[str]
+) -> Any:
     """Return the arguments of a call as a dataclass; slips are understood.
 
     A null for a field that is `known` from another shape only is taken for nothing.
@@ -215,7 +241,7 @@ def _parse(arguments: _Arguments, kind: type[Any], names: Renaming, known: Abstr
             raise error from None
 
 
-def _parse_strictly(arguments: _Arguments, kind: type[Any], names: Renaming) -> Any:
+def _parse_strictly(arguments: _Arguments, kind: type[Any], names: FieldAliases) -> Any:
     if not isinstance(arguments, str | bytes):
         given = arguments
     elif names.is_needed:
@@ -226,11 +252,11 @@ def _parse_strictly(arguments: _Arguments, kind: type[Any], names: Renaming) -> 
 
 
 def _parse_slips(
-    arguments: _Arguments, kind: type[Any], names: Renaming, elsewhere: AbstractSet[str]
+    arguments: _Arguments, kind: type[Any], names: FieldAliases, elsewhere: AbstractSet[str]
 ) -> Any:
     is_text = isinstance(arguments, str | bytes)
     given = names.apply(decode(arguments or b"{}", object) if is_text else arguments)
-    understood = meant(_without_nulls(given, elsewhere), kind)
+    understood = coerce(_without_nulls(given, elsewhere), kind)
     # once more: what was inside a text has names too
     return convert(names.apply(understood), kind, lax=True)
 
@@ -243,7 +269,7 @@ def _without_nulls(given: object, fields: AbstractSet[str]) -> object:
     return {name: value for name, value in items if value is not None or name not in fields}
 
 
-def _given_names(arguments: _Arguments, names: Renaming) -> set[str]:
+def _given_names(arguments: _Arguments, names: FieldAliases) -> set[str]:
     """Return the names of the fields that arguments have; none if they are no object."""
     try:
         is_text = isinstance(arguments, str | bytes)

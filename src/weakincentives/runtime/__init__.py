@@ -22,20 +22,20 @@ from weakincentives.runtime.events import (
     SessionReset,
     ToolInvoked,
 )
-from weakincentives.runtime.spans import (
+from weakincentives.runtime.telemetry.spans import (
     UNKNOWN_TOOL,
     FilesystemOperation,
     filesystem_span,
     model_span,
     prompt_span,
+    record_changes,
+    record_response,
+    record_result,
     restore_snapshot,
     take_snapshot,
-    tell_changes,
-    tell_response,
-    tell_result,
     tool_span,
 )
-from weakincentives.runtime.tracing import (
+from weakincentives.runtime.telemetry.tracing import (
     NO_TRACING,
     AttributeValue,
     Span,
@@ -83,13 +83,13 @@ __all__ = [
     "filesystem_span",
     "model_span",
     "prompt_span",
+    "record_changes",
+    "record_response",
+    "record_result",
     "restore_snapshot",
     "rollback_to",
     "start_span",
     "take_snapshot",
-    "tell_changes",
-    "tell_response",
-    "tell_result",
     "tool_span",
     "transaction",
     "use_tracing",

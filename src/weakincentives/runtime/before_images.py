@@ -23,8 +23,8 @@ from weakincentives.filesystem import (
     WriteResult,
     normalize_path,
 )
-from weakincentives.filesystem.paths import join, parents_of, shown
 from weakincentives.filesystem.text import is_binary
+from weakincentives.posix import display_path, join, parents_of
 
 _MORE_WRITING = {"move", "copy", "restore", "import_archive", "hydrate_from_host"}
 
@@ -87,7 +87,7 @@ def walk(filesystem: Filesystem, path: str = "") -> Iterator[tuple[str, FileEntr
         place = pending.pop()
         entries = filesystem.list(place or ".")
         if getattr(entries, "truncated", False):
-            raise OSError(errno.EOVERFLOW, "Too many entries to keep them all", shown(place))
+            raise OSError(errno.EOVERFLOW, "Too many entries to keep them all", display_path(place))
         for entry in entries:
             below = join(place, entry.name)
             yield below, entry
@@ -130,7 +130,9 @@ def read_whole(filesystem: Filesystem, path: str) -> bytes:
         parts.append(page.content)
         length += len(page.content)
     if length < page.size_bytes:
-        raise OSError(errno.EIO, "Cannot be read to its end, so it cannot be kept", shown(path))
+        raise OSError(
+            errno.EIO, "Cannot be read to its end, so it cannot be kept", display_path(path)
+        )
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

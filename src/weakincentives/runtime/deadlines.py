@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Self
 
 from weakincentives.errors import WinkError
-from weakincentives.filesystem.limits import time_limit
+from weakincentives.posix import time_limit
 from weakincentives.runtime.clock import SYSTEM_CLOCK, Clock
 
 

@@ -1,25 +1,38 @@
-"""Transactions over files and session: everything that was done stays, or nothing does.
-
-Files are changed at once. Changes of the session are seen by those who run in the
-transaction, and by everybody when it is over; other threads keep or drop their own. If it
-ends in any way but success, files are made what they were, and what was changed in the
-session is dropped. What the filesystem tells of its changes reaches the session only after
-success, so that what the session knows about the files is never about work that was undone.
-"""
+"""Interrupts: a Ctrl-C that comes while something is made whole waits until it is."""
 
 import logging
-from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import signal
+from collections.abc import Callable, Collection, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from itertools import count
-from typing import NamedTuple, TypeVar
+from threading import current_thread, main_thread
+from types import FrameType
+from typing import Any, NamedTuple, TypeVar
 
 from weakincentives.filesystem import Filesystem, FilesystemEvent
-from weakincentives.filesystem.limits import no_time_limit
+from weakincentives.posix import no_time_limit
 from weakincentives.runtime.before_images import original_of
-from weakincentives.runtime.interrupts import uninterrupted
+from weakincentives.runtime.rollback import RollbackHandle, begin_rollback, begin_snapshot_rollback
 from weakincentives.runtime.session import Session
-from weakincentives.runtime.undo import Undo, snapshot_undo_of, undo_of
+
+
+@contextmanager
+def defer_interrupts() -> Generator[None, None, None]:
+    """Let SIGINT wait for the end of the block; only the main thread is ever interrupted."""
+    handler: Any = signal.getsignal(signal.SIGINT)
+    if current_thread() is not main_thread() or not callable(handler):
+        yield
+        return
+    arrived: list[tuple[int, FrameType | None]] = []
+    try:
+        signal.signal(signal.SIGINT, lambda number, frame: arrived.append((number, frame)))
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if arrived:
+            handler(*arrived[-1])
+
 
 _current: ContextVar["Transaction | None"] = ContextVar("transaction", default=None)
 _log = logging.getLogger(__name__)
@@ -27,22 +40,21 @@ _open: set["Transaction"] = set()  # those that may change files, without those 
 _ends = count(1)
 _last_end = [0]
 _MAX_LOOKS = 20  # at files that are taken back each time while they are looked at
-
 T = TypeVar("T")
 
 
 class _Part(NamedTuple):
     """A filesystem in a transaction, and where the one around it was when it began."""
 
-    undo: Undo
-    outer: Undo | None
+    undo: RollbackHandle
+    outer: RollbackHandle | None
     position: int
 
     def with_snapshot(self, filesystem: Filesystem) -> "_Part":
         """Return the same with an undo that works for changes past `filesystem`."""
         if original_of(self.undo.filesystem) is not filesystem:
             return self
-        return _Part(snapshot_undo_of(self.undo), None, 0)
+        return _Part(begin_snapshot_rollback(self.undo), None, 0)
 
 
 class Transaction:
@@ -73,20 +85,20 @@ class Transaction:
                 return part.undo.snapshot_ref
         return None
 
-    def join(self, filesystem: Filesystem, *, outside: bool = False) -> None:
+    def join(self, filesystem: Filesystem, *, bypasses_filesystem: bool = False) -> None:
         """Make `filesystem` part of it: what changes there from now on is taken back too.
 
         Args:
             filesystem: Where files will change.
-            outside: They are changed past its methods, by a shell for example.
+            bypasses_filesystem: Files change behind its back, by a shell for example.
 
         Raises:
             SnapshotError: The state before could not be kept.
             OSError: The same, where files have to be read to be kept.
         """
-        self._join(filesystem, outside=outside, recorded=False)
+        self._join(filesystem, bypasses_filesystem=bypasses_filesystem, recorded=False)
 
-    def files(self, filesystem: Filesystem, *, outside: bool = False) -> Filesystem:
+    def files(self, filesystem: Filesystem, *, bypasses_filesystem: bool = False) -> Filesystem:
         """Make `filesystem` part of it, and return what to change it through.
 
         That is the filesystem itself, unless it has nothing but the protocol: then it is one
@@ -96,11 +108,13 @@ class Transaction:
             SnapshotError: The state before could not be kept.
             OSError: The same, where files have to be read to be kept.
         """
-        return self._join(filesystem, outside=outside, recorded=True).files
+        return self._join(filesystem, bypasses_filesystem=bypasses_filesystem, recorded=True).files
 
-    def _join(self, filesystem: Filesystem, *, outside: bool, recorded: bool) -> Undo:
+    def _join(
+        self, filesystem: Filesystem, *, bypasses_filesystem: bool, recorded: bool
+    ) -> RollbackHandle:
         known = self._part_of(filesystem)
-        if known is not None and (known.outside or not outside):
+        if known is not None and (known.bypasses_filesystem or not bypasses_filesystem):
             return known
         if known is not None:
             # from the inside out: what is around it is taken back and done again as well
@@ -110,18 +124,26 @@ class Transaction:
         if self._outer is None:
             _open.add(self)
         else:
-            outer = self._outer._join(filesystem, outside=outside, recorded=recorded)
+            outer = self._outer._join(
+                filesystem, bypasses_filesystem=bypasses_filesystem, recorded=recorded
+            )
         if known is not None:
             return self._part_of(filesystem) or known
         return self._begin_part(
-            filesystem if outer is None else outer.files, outer, outside, recorded
+            filesystem if outer is None else outer.files, outer, bypasses_filesystem, recorded
         )
 
     def _begin_part(
-        self, filesystem: Filesystem, outer: Undo | None, outside: bool, recorded: bool
-    ) -> Undo:
+        self,
+        filesystem: Filesystem,
+        outer: RollbackHandle | None,
+        bypasses_filesystem: bool,
+        recorded: bool,
+    ) -> RollbackHandle:
         position = 0 if outer is None else outer.position()
-        undo = undo_of(filesystem, outside=outside, recorded=recorded)
+        undo = begin_rollback(
+            filesystem, bypasses_filesystem=bypasses_filesystem, recorded=recorded
+        )
         try:
             self._joined.append(original_of(filesystem))
             self._parts.append(_Part(undo, outer, position))
@@ -156,7 +178,7 @@ class Transaction:
         them. Join filesystems first, since others may wait with theirs in hand.
         """
         if self._outer is None and self._end_priority is None:
-            with uninterrupted():  # or nobody would end it
+            with defer_interrupts():  # or nobody would end it
                 self._end_priority = self.session.prioritize(self.branch)
 
     def when_over(self, function: Callable[[], object]) -> None:
@@ -186,7 +208,7 @@ class Transaction:
             self.take_back()
             raise
         # where nothing has changed there is nothing to tear, and a shield costs more than the rest
-        with uninterrupted() if events or self.branch.has_changed else nullcontext():
+        with defer_interrupts() if events or self.branch.has_changed else nullcontext():
             self._keep(events)
 
     def _keep(self, events: Sequence[FilesystemEvent]) -> None:
@@ -225,7 +247,7 @@ class Transaction:
         """
         if self._is_over:
             return
-        with uninterrupted():
+        with defer_interrupts():
             with no_time_limit():
                 while self._parts:
                     self._take_back_one(*self._parts[-1])
@@ -233,13 +255,15 @@ class Transaction:
             self.branch.drop()
             self._end()
 
-    def _take_back_one(self, undo: Undo, outer: Undo | None, position: int) -> None:
+    def _take_back_one(
+        self, undo: RollbackHandle, outer: RollbackHandle | None, position: int
+    ) -> None:
         if undo.is_open:
             undo.roll_back()
         if outer is not None:
             outer.forget_since(position)
 
-    def _part_of(self, filesystem: Filesystem) -> Undo | None:
+    def _part_of(self, filesystem: Filesystem) -> RollbackHandle | None:
         """Return the latest part that is about `filesystem`."""
         if not self._parts:
             return None
@@ -301,7 +325,7 @@ def transaction(
     session: Session,
     filesystem: Filesystem | None = None,
     *,
-    outside: bool = False,
+    bypasses_filesystem: bool = False,
     shared: bool = False,
 ) -> AbstractContextManager[Transaction]:
     """Do everything in a `with` block, or nothing.
@@ -315,7 +339,7 @@ def transaction(
     Args:
         session: Whose state is restored.
         filesystem: Where files are restored; more can `join` later.
-        outside: Files are changed past the methods of `filesystem`, by a shell for
+        bypasses_filesystem: Files change past the methods of `filesystem`, by a shell for
             example. Then a snapshot is taken first, and what changed is found out later.
         shared: Without effect: other threads may always work in the session meanwhile.
 
@@ -326,7 +350,7 @@ def transaction(
         SnapshotError: The state before could not be kept, or not be restored.
     """
     del shared  # what it asked for is true of every transaction
-    return _Block(session, filesystem, outside)
+    return _Block(session, filesystem, bypasses_filesystem)
 
 
 class _Block:
@@ -334,10 +358,12 @@ class _Block:
 
     __slots__ = ("_bound", "_filesystem", "_outside", "_session", "_step", "_token")
 
-    def __init__(self, session: Session, filesystem: Filesystem | None, outside: bool) -> None:
+    def __init__(
+        self, session: Session, filesystem: Filesystem | None, bypasses_filesystem: bool
+    ) -> None:
         self._session = session
         self._filesystem = filesystem
-        self._outside = outside
+        self._outside = bypasses_filesystem
 
     def __enter__(self) -> Transaction:
         self._step = step = Transaction(self._session, _current.get())
@@ -345,7 +371,7 @@ class _Block:
         self._bound = step.branch.bind()
         try:
             if self._filesystem is not None:
-                step.join(self._filesystem, outside=self._outside)
+                step.join(self._filesystem, bypasses_filesystem=self._outside)
         except BaseException:
             self.__exit__(BaseException)
             raise

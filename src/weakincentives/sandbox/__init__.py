@@ -4,10 +4,11 @@ from weakincentives.sandbox.local import LocalSandbox
 from weakincentives.sandbox.protocol import (
     DEFAULT_MAX_OUTPUT,
     DEFAULT_TIMEOUT,
+    ExecResult,
+    Output,
     Sandbox,
     SandboxUnavailableError,
 )
-from weakincentives.sandbox.results import ExecResult, Output
 
 __all__ = [
     "DEFAULT_MAX_OUTPUT",

@@ -1,39 +1,84 @@
-"""Commands on the host itself, without any isolation, for those who ask for that."""
+"""The home of commands: a directory of their own, and an environment without secrets."""
 
 import errno
 import os
 import signal
+import tempfile
 import time
+import weakref
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from threading import Condition, get_ident
 from types import TracebackType
 from typing import Self
 
 from weakincentives.filesystem import HostFilesystem
-from weakincentives.filesystem.limits import check_time, time_left
-from weakincentives.filesystem.paths import os_error
-from weakincentives.sandbox.commands import (
+from weakincentives.posix import check_time, os_error, remaining_time, remove_tree
+from weakincentives.sandbox.command import (
     Command,
     check_limits,
     checked_argv,
     checked_env,
     checked_stdin,
 )
-from weakincentives.sandbox.home import Home
+from weakincentives.sandbox.process import CommandProcess, SupervisorReport
 from weakincentives.sandbox.protocol import (
     DEFAULT_MAX_OUTPUT,
     DEFAULT_TIMEOUT,
-    SandboxUnavailableError,
-)
-from weakincentives.sandbox.results import (
     NOT_EXECUTABLE,
     NOT_FOUND,
     TIMED_OUT,
     ExecResult,
     Output,
+    SandboxUnavailableError,
 )
-from weakincentives.sandbox.running import Running, Told
+
+
+class CommandEnvironment:
+    """A temporary directory with a home and a place for temporary files in it."""
+
+    def __init__(self) -> None:
+        """Make it; it is removed by `remove`, or when nobody uses it any more."""
+        self._place = Path(tempfile.mkdtemp(prefix="wink-sandbox-"))
+        self.remove: Callable[[], object] = weakref.finalize(
+            self, _remove, self._place, os.getpid()
+        )
+        for name in ("home", "tmp"):
+            (self._place / name).mkdir(mode=0o700)
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that every command has."""
+        return {
+            "PATH": os.pathsep.join(os.get_exec_path()),
+            "HOME": str(self._place / "home"),
+            "TMPDIR": str(self._place / "tmp"),
+            "LANG": "C.UTF-8",
+            "TERM": "dumb",
+        }
+
+
+def _remove(place: Path, maker: int) -> None:
+    if os.getpid() != maker:
+        return  # a fork of the process that it belongs to
+    with suppress(OSError):
+        descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            with os.scandir(descriptor) as entries:
+                names = [entry.name for entry in entries]
+            for name in names:
+                _remove_entry(descriptor, name)
+        finally:
+            os.close(descriptor)
+        place.rmdir()
+
+
+def _remove_entry(directory: int, name: str) -> None:
+    try:
+        os.unlink(name, dir_fd=directory)
+    except (IsADirectoryError, PermissionError):
+        remove_tree(directory, name)
+
 
 _MAX_TOLD = 2_000  # characters of what a failed supervisor has printed
 
@@ -72,10 +117,10 @@ class LocalSandbox:
         self._filesystem = _workspace(filesystem)
         self._grace = grace
         self._clock = clock
-        self._home = Home()
+        self._home = CommandEnvironment()
         self._env = {**self._home.environment(), **given}
         self._changed = Condition()
-        self._running: dict[Running, int] = {}
+        self._running: dict[CommandProcess, int] = {}
         self._is_closed = False
 
     @property
@@ -101,7 +146,7 @@ class LocalSandbox:
         check_time("Command")
         given = {**self._env, **checked_env(env)}
         command = Command(checked_argv(argv), given, checked_stdin(stdin), self._grace)
-        left = time_left()
+        left = remaining_time()
         until = self._clock() + (timeout if left is None else min(timeout, left))
         with self._started(command, cwd, max_output) as running:
             is_late = not running.serve(until, self._clock) and running.told.status is None
@@ -140,12 +185,12 @@ class LocalSandbox:
     @contextmanager
     def _started(
         self, command: Command, cwd: str, max_output: int
-    ) -> Generator[Running, None, None]:
+    ) -> Generator[CommandProcess, None, None]:
         """Start a command; whatever happens, nothing of it is left at the end."""
         self._check_open()
         directory = self._filesystem.open_directory(cwd)
         try:
-            running = Running(command, directory, max_output)
+            running = CommandProcess(command, directory, max_output)
         except OSError as error:
             raise SandboxUnavailableError(f"No process could be started: {error}") from error
         finally:
@@ -157,19 +202,19 @@ class LocalSandbox:
             try:
                 running.finish()
             finally:
-                self._filesystem.changed_outside()
+                self._filesystem.invalidate()
                 self._leave(running)
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise SandboxUnavailableError("Sandbox is closed")
 
-    def _enter(self, running: Running) -> None:
+    def _enter(self, running: CommandProcess) -> None:
         with self._changed:
             self._check_open()
             self._running[running] = get_ident()
 
-    def _leave(self, running: Running) -> None:
+    def _leave(self, running: CommandProcess) -> None:
         with self._changed:
             self._running.pop(running, None)
             self._changed.notify_all()
@@ -188,7 +233,7 @@ def _workspace(filesystem: HostFilesystem | str | os.PathLike[str]) -> HostFiles
     return filesystem
 
 
-def _result(command: Command, running: Running, *, timed_out: bool) -> ExecResult:
+def _result(command: Command, running: CommandProcess, *, timed_out: bool) -> ExecResult:
     told = running.told
     if told.fault:
         code, sentence = _fault(told.fault, command.argv[0])
@@ -221,7 +266,7 @@ def _fault(code: int, program: str) -> tuple[int, str]:
     return NOT_EXECUTABLE, f"{os.strerror(code)}: {program!r}"
 
 
-def _failure(told: Told, err: Output) -> str:
+def _failure(told: SupervisorReport, err: Output) -> str:
     if told.leader is None:
         return f"Supervisor of the command did not start: {err.text[-_MAX_TOLD:]!r}"
     if told.status is None:

@@ -32,7 +32,7 @@ _HEADER = 10
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
-class Watch:
+class Supervisor:
     """One command, everything that it has started, and how that is brought to an end."""
 
     def __init__(self, control: int, waking: int, child: int, grace: float) -> None:
@@ -57,7 +57,7 @@ class Watch:
         if self.status is not None:
             self._tell(f"exit {self.status}")
             self._wait_until_alone(LINGER)
-            is_left = 0 if self._is_alone else len(list(living(below(os.getpid()))))
+            is_left = 0 if self._is_alone else len(list(live_processes(below(os.getpid()))))
             self._end()
         else:
             self._end()
@@ -147,7 +147,7 @@ def main(control: int, directory: int) -> None:
         os.write(control, b"fault " + fault + b"\n")
         return
     _let_go_of_streams()
-    Watch(control, waking, child, grace).run()
+    Supervisor(control, waking, child, grace).run()
 
 
 def begin(
@@ -193,7 +193,7 @@ def members(session: int) -> set[int]:
     return {pid for pid, _, _, its in processes() if its == session}
 
 
-def living(found: Iterable[int]) -> Iterator[int]:
+def live_processes(found: Iterable[int]) -> Iterator[int]:
     """Yield those that have not ended and merely wait for somebody to notice."""
     wanted = set(found)
     return (pid for pid, state, _, _ in processes() if pid in wanted and state not in "ZX")
@@ -223,7 +223,7 @@ def kill_below(pid: int) -> None:
 def kill_session(session: int) -> None:
     """Kill the processes of a session, and wait until they are gone: no child of ours ends."""
     until = time.monotonic() + FORCE
-    while any(living(members(session))) and time.monotonic() < until:
+    while any(live_processes(members(session))) and time.monotonic() < until:
         _kill(lambda: members(session))
         time.sleep(_LOOK)
 

@@ -1,7 +1,7 @@
 """Dataclasses to JSON and back, and the JSON schema of a dataclass."""
 
 from weakincentives.serde.codec import convert, decode, encode, to_builtins
-from weakincentives.serde.problems import SerdeError
 from weakincentives.serde.schema import json_schema
+from weakincentives.serde.validation import SerdeError
 
 __all__ = ["SerdeError", "convert", "decode", "encode", "json_schema", "to_builtins"]

@@ -1,6 +1,6 @@
 """The workspace in memory, its tools and what a session knows about it."""
 
-from weakincentives.contrib.tools.dialects.classic_calls import (
+from weakincentives.contrib.tools.dialects.classic import (
     DeleteFile,
     FileReadResult,
     ListDirectory,

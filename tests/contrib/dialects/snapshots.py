@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import get_args
 
 from weakincentives.contrib.tools.dialects import DialectName
-from weakincentives.contrib.tools.guidance import tool_guidance
-from weakincentives.contrib.tools.suite import filesystem_tools, speech_for
+from weakincentives.contrib.tools.sections.base import tool_guidance
+from weakincentives.contrib.tools.suite import create_dialect, filesystem_tools
 
 NAMES: tuple[DialectName, ...] = get_args(DialectName)
-HERE = Path(__file__).parent / "told"
+HERE = Path(__file__).parent / "transcripts"
 
 
 def told(dialect: DialectName) -> str:
     """Return the guidance of a dialect, then each tool with its description and its schema."""
-    parts = [tool_guidance(speech_for(dialect), (), is_new=True)]
+    parts = [tool_guidance(create_dialect(dialect), (), is_new=True)]
     for tool in filesystem_tools(dialect):
         schema = json.dumps(tool.schema, indent=1, ensure_ascii=False)
         parts += [f"=== {tool.name} ===", tool.description, schema]

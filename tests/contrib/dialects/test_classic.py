@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.contrib.dialects.replaying import Replay, tree
+from tests.contrib.dialects.replay import Replay, tree
 from weakincentives.contrib.tools.dialects import DeleteFile, FileReadResult, WriteFile
-from weakincentives.contrib.tools.following import FileFollower
+from weakincentives.contrib.tools.projection import ProjectionUpdater
 from weakincentives.filesystem import (
     BaseFilesystem,
     HostFilesystem,
@@ -92,7 +92,7 @@ def test_a_long_file_is_read_in_pages(classic: Replay):
 
 def test_the_version_is_the_one_that_the_session_knows(classic: Replay):
     assert isinstance(classic.files, BaseFilesystem)
-    follower = FileFollower(classic.session, classic.files)
+    follower = ProjectionUpdater(classic.session, classic.files)
     for mode in ("create", "overwrite", "append"):
         arguments = {"path": "a.txt", "content": f"{mode}\n", "mode": mode}
         assert classic.call("write_file", arguments).result.success

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.contrib.dialects.replaying import Replay
+from tests.contrib.dialects.replay import Replay
 from weakincentives.contrib.tools.dialects import DialectName
 from weakincentives.contrib.tools.suite import filesystem_tools
 from weakincentives.filesystem import InMemoryFilesystem

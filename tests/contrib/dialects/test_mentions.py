@@ -6,9 +6,8 @@ from typing import Any, get_args
 
 import pytest
 
-from tests.contrib.dialects.replaying import Replay
+from tests.contrib.dialects.replay import Replay
 from weakincentives.contrib.tools.dialects import DIALECTS, DialectName
-from weakincentives.contrib.tools.guidance import tool_guidance
 from weakincentives.contrib.tools.requests import (
     ApplyPatchParams,
     EditFileParams,
@@ -27,8 +26,9 @@ from weakincentives.contrib.tools.requests import (
     WorkspaceParams,
     WriteFileParams,
 )
-from weakincentives.contrib.tools.speech import Speech
-from weakincentives.contrib.tools.suite import filesystem_tools, speech_for
+from weakincentives.contrib.tools.sections.base import tool_guidance
+from weakincentives.contrib.tools.spec import Dialect
+from weakincentives.contrib.tools.suite import create_dialect, filesystem_tools
 from weakincentives.filesystem import InMemoryFilesystem
 
 NAMES: tuple[DialectName, ...] = get_args(DialectName)
@@ -194,7 +194,7 @@ def test_descriptions_mention_only_what_is_there(dialect: DialectName):
 
 @pytest.mark.parametrize("dialect", NAMES)
 def test_the_guidance_mentions_only_what_is_there(dialect: DialectName):
-    text = tool_guidance(speech_for(dialect), (), is_new=True)
+    text = tool_guidance(create_dialect(dialect), (), is_new=True)
     assert "$" not in text
     assert wrong_mentions(text, parameters(dialect)) == []
 
@@ -203,11 +203,11 @@ def test_a_line_about_a_tool_that_is_not_there_is_left_out():
     text = (
         "Read with $ReadFileParams.\nSearch with $GrepParams, after $ReadFileParams.\nIt costs $5."
     )
-    assert speech_for("claude").fill(text) == (
+    assert create_dialect("claude").fill(text) == (
         "Read with Read.\nSearch with Grep, after Read.\nIt costs $5."
     )
-    assert speech_for("classic").fill(text) == "Read with read_file.\nIt costs $5."
-    assert Speech().fill(text) == "It costs $5."
+    assert create_dialect("classic").fill(text) == "Read with read_file.\nIt costs $5."
+    assert Dialect().fill(text) == "It costs $5."
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.contrib.dialects.replaying import Replay, changed, tree, tree_hash
+from tests.contrib.dialects.replay import Replay, changed, tree, tree_hash
 from weakincentives.contrib.tools.dialects import DialectName
 from weakincentives.contrib.tools.requests import (
     EditFileParams,

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weakincentives.contrib.tools import requests
+from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.dialects import DIALECTS, DialectName, dialect_for
 from weakincentives.contrib.tools.requests import (
     ApplyPatchParams,
@@ -30,9 +31,8 @@ from weakincentives.contrib.tools.requests import (
     WriteFileParams,
 )
 from weakincentives.contrib.tools.shell import BashParams, ShellExecuteParams
-from weakincentives.contrib.tools.speech import Speech, speech_of
+from weakincentives.contrib.tools.spec import Dialect, dialect_of
 from weakincentives.contrib.tools.suite import filesystem_tools
-from weakincentives.contrib.tools.workbench import Workbench
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.prompt import Tool, ToolContext, ToolResult
@@ -44,14 +44,14 @@ FILE_REQUESTS = get_args(requests.Request)
 
 
 @cache
-def speech(dialect: DialectName) -> Speech:
+def speech(dialect: DialectName) -> Dialect:
     """Return what a dialect says where every request about files is carried out."""
-    return speech_of(DIALECTS[dialect], FILE_REQUESTS)
+    return dialect_of(DIALECTS[dialect], FILE_REQUESTS)
 
 
 @cache
 def tools(dialect: DialectName) -> dict[str, Tool[Any, Any]]:
-    def performer(request: object, bench: Workbench) -> ToolResult[object]:
+    def performer(request: object, bench: HandlerContext) -> ToolResult[object]:
         return ToolResult(repr(request), request)
 
     made = filesystem_tools(dialect, more=dict.fromkeys(FILE_REQUESTS, performer))
@@ -59,12 +59,12 @@ def tools(dialect: DialectName) -> dict[str, Tool[Any, Any]]:
 
 
 @cache
-def bench() -> Workbench:
+def bench() -> HandlerContext:
     context = ToolContext(None, None, None, Session())
     files = InMemoryFilesystem()
     files.write("log.txt", "1\n2\n3\n4\n")
     files.mkdir("src")
-    return Workbench(context, files)
+    return HandlerContext(context, files)
 
 
 def understood(dialect: DialectName, name: str, arguments: Any) -> Any:
@@ -121,7 +121,7 @@ def test_where_a_shell_is_there_are_no_tools_for_what_models_do_with_it(
     dialect: DialectName, names: str
 ):
     performed = (*FILE_REQUESTS, BashParams, ShellExecuteParams)
-    said = speech_of(DIALECTS[dialect], performed)
+    said = dialect_of(DIALECTS[dialect], performed)
     assert [phrase.name for phrase in said.phrases] == names.split()
 
 

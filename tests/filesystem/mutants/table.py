@@ -7,11 +7,11 @@ its own: every mutant gets the suite that should catch it, the sound backend get
 import os
 from pathlib import Path
 
-from tests.filesystem.mutants import broad, capable, reading, searching, writing
-from tests.filesystem.mutants.mounting import MOUNT_MUTANTS
+from tests.filesystem.mutants import broad, capable, read, search, write
+from tests.filesystem.mutants.mounts import MOUNT_MUTANTS
 from tests.filesystem.mutants.mutant import Mutant
+from tests.filesystem.mutants.rollback import UNDO_MUTANTS
 from tests.filesystem.mutants.sound import Memory
-from tests.filesystem.mutants.undo import UNDO_MUTANTS
 from weakincentives.filesystem import (
     BaseFilesystem,
     Filesystem,
@@ -19,174 +19,163 @@ from weakincentives.filesystem import (
     InMemoryFilesystem,
     Limits,
 )
-from weakincentives.filesystem.testing import metadata, savepoints, suites
+from weakincentives.filesystem.testing import entries as metadata
+from weakincentives.filesystem.testing import savepoints, suites
 
 MUTANTS = (
-    Mutant(reading.SplitsOnFormFeed, suites.TextTests, "test_lines_end_at_a_newline_only"),
-    Mutant(reading.TextMode, suites.TextTests, "test_text_survives"),
-    Mutant(reading.TextMode, suites.BytesTests, "test_text_is_stored_as_utf_8"),
-    Mutant(reading.DropsTheMark, suites.TextTests, "test_pages_joined_are_the_file"),
-    Mutant(reading.IgnoresLimit, suites.ReadingTests, "test_read_stops_at_the_default_limit"),
-    Mutant(reading.AcceptsNegatives, suites.ReadingTests, "test_a_negative_limit_is_refused"),
+    Mutant(read.SplitsOnFormFeed, suites.TextTests, "test_lines_end_at_a_newline_only"),
+    Mutant(read.TextMode, suites.TextTests, "test_text_survives"),
+    Mutant(read.TextMode, suites.BytesTests, "test_text_is_stored_as_utf_8"),
+    Mutant(read.DropsTheMark, suites.TextTests, "test_pages_joined_are_the_file"),
+    Mutant(read.IgnoresLimit, suites.ReadingTests, "test_read_stops_at_the_default_limit"),
+    Mutant(read.AcceptsNegatives, suites.ReadingTests, "test_a_negative_limit_is_refused"),
     Mutant(
-        reading.DecodesEverything, suites.ReadingTests, "test_read_decodes_only_the_page_asked_for"
+        read.DecodesEverything, suites.ReadingTests, "test_read_decodes_only_the_page_asked_for"
     ),
-    Mutant(reading.ForgetsTruncation, suites.BytesTests, "test_a_range_is_the_bytes_asked_for"),
-    Mutant(reading.Unsorted, suites.ListTests, "test_list_is_sorted_by_name"),
-    Mutant(reading.SortsByKind, suites.ListTests, "test_list_sorts_files_and_directories_together"),
-    Mutant(reading.HasNoSizes, suites.StatTests, "test_stat_follows_the_size"),
+    Mutant(read.ForgetsTruncation, suites.BytesTests, "test_a_range_is_the_bytes_asked_for"),
+    Mutant(read.Unsorted, suites.ListTests, "test_list_is_sorted_by_name"),
+    Mutant(read.SortsByKind, suites.ListTests, "test_list_sorts_files_and_directories_together"),
+    Mutant(read.HasNoSizes, suites.StatTests, "test_stat_follows_the_size"),
+    Mutant(read.StaleHash, suites.StatTests, "test_the_content_hash_is_the_sha_256_of_the_bytes"),
     Mutant(
-        reading.StaleHash, suites.StatTests, "test_the_content_hash_is_the_sha_256_of_the_bytes"
-    ),
-    Mutant(
-        reading.OldTimes,
+        read.OldTimes,
         suites.StatTests,
         "test_the_times_of_stat_are_now_where_they_are_known",
     ),
     Mutant(
-        reading.FrozenTimes,
+        read.FrozenTimes,
         suites.StatTests,
         "test_a_write_moves_the_time_of_the_change_on_where_it_is_known",
     ),
     Mutant(
-        reading.TimesGoBack,
+        read.TimesGoBack,
         suites.StatTests,
         "test_a_write_moves_the_time_of_the_change_on_where_it_is_known",
     ),
-    Mutant(reading.PrefixExists, suites.StatTests, "test_what_is_not_there_does_not_exist"),
+    Mutant(read.PrefixExists, suites.StatTests, "test_what_is_not_there_does_not_exist"),
     Mutant(
-        reading.ExistsRaises,
+        read.ExistsRaises,
         suites.StatTests,
         "test_what_is_no_path_of_the_workspace_does_not_exist",
     ),
-    Mutant(writing.ForgetsCreate, suites.WritingTests, "test_create_refuses_what_exists"),
+    Mutant(write.ForgetsCreate, suites.WritingTests, "test_create_refuses_what_exists"),
     Mutant(
-        writing.CountsAppendTotal, suites.WritingTests, "test_append_counts_the_appended_bytes_only"
+        write.CountsAppendTotal, suites.WritingTests, "test_append_counts_the_appended_bytes_only"
     ),
+    Mutant(write.AlwaysMakesParents, suites.WritingTests, "test_parents_are_not_made_when_refused"),
     Mutant(
-        writing.AlwaysMakesParents, suites.WritingTests, "test_parents_are_not_made_when_refused"
-    ),
-    Mutant(
-        writing.AlwaysMakesParents,
+        write.AlwaysMakesParents,
         suites.DirectoryTests,
         "test_mkdir_without_parents_needs_the_parent",
     ),
-    Mutant(writing.LeavesParents, suites.NameTests, "test_a_name_that_misleads_is_refused"),
-    Mutant(writing.CountsBytes, suites.WriteLimitTests, "test_the_longest_text_is_written"),
+    Mutant(write.LeavesParents, suites.NameTests, "test_a_name_that_misleads_is_refused"),
+    Mutant(write.CountsBytes, suites.WriteLimitTests, "test_the_longest_text_is_written"),
     Mutant(
-        writing.LimitsTheFile,
+        write.LimitsTheFile,
         suites.WriteLimitTests,
         "test_appends_may_grow_a_file_beyond_one_write",
     ),
-    Mutant(writing.OffByOne, suites.WriteLimitTests, "test_the_longest_bytes_are_written"),
+    Mutant(write.OffByOne, suites.WriteLimitTests, "test_the_longest_bytes_are_written"),
     Mutant(
-        writing.KeepsTheSpelling,
+        write.KeepsTheSpelling,
         suites.WritingTests,
         "test_a_write_reports_the_normal_form_of_the_path",
     ),
-    Mutant(writing.NoLimit, suites.WriteLimitTests, "test_longer_content_is_refused"),
+    Mutant(write.NoLimit, suites.WriteLimitTests, "test_longer_content_is_refused"),
     Mutant(
-        writing.DeletesSiblings,
+        write.DeletesSiblings,
         suites.DeleteTests,
         "test_delete_takes_all_below_and_nothing_beside",
     ),
     Mutant(
-        writing.DeletesEmpty,
+        write.DeletesEmpty,
         suites.DeleteTests,
         "test_an_empty_directory_is_deleted_only_if_recursive",
     ),
     Mutant(
-        writing.PrunesParents,
+        write.PrunesParents,
         suites.DeleteTests,
         "test_delete_removes_a_file_and_keeps_its_directory",
     ),
+    Mutant(write.MissingIsFine, suites.DeleteTests, "test_delete_of_nothing_raises_file_not_found"),
+    Mutant(write.DeletesRoot, suites.DeleteTests, "test_the_root_cannot_be_deleted"),
+    Mutant(write.StrictMkdir, suites.DirectoryTests, "test_mkdir_of_the_root_does_nothing"),
+    Mutant(write.MkdirReplaces, suites.DirectoryTests, "test_mkdir_refuses_a_file_that_exists"),
+    Mutant(write.FollowsDotDot, suites.PathTests, "test_a_path_that_leaves_the_root_is_refused"),
+    Mutant(write.CutsAtNul, suites.PathTests, "test_a_path_with_nul_is_refused"),
     Mutant(
-        writing.MissingIsFine, suites.DeleteTests, "test_delete_of_nothing_raises_file_not_found"
-    ),
-    Mutant(writing.DeletesRoot, suites.DeleteTests, "test_the_root_cannot_be_deleted"),
-    Mutant(writing.StrictMkdir, suites.DirectoryTests, "test_mkdir_of_the_root_does_nothing"),
-    Mutant(writing.MkdirReplaces, suites.DirectoryTests, "test_mkdir_refuses_a_file_that_exists"),
-    Mutant(writing.FollowsDotDot, suites.PathTests, "test_a_path_that_leaves_the_root_is_refused"),
-    Mutant(writing.CutsAtNul, suites.PathTests, "test_a_path_with_nul_is_refused"),
-    Mutant(
-        writing.ChecksNamesOnRead,
+        write.ChecksNamesOnRead,
         suites.PathTests,
         "test_a_name_that_cannot_be_created_is_just_not_there",
     ),
-    Mutant(writing.AnyName, suites.NameTests, "test_a_longer_name_is_refused"),
-    Mutant(writing.JudgesByCategory, suites.NameTests, "test_a_name_that_misleads_is_refused"),
-    Mutant(writing.FoldsCase, suites.NameTests, "test_names_that_differ_in_case_are_different"),
+    Mutant(write.AnyName, suites.NameTests, "test_a_longer_name_is_refused"),
+    Mutant(write.JudgesByCategory, suites.NameTests, "test_a_name_that_misleads_is_refused"),
+    Mutant(write.FoldsCase, suites.NameTests, "test_names_that_differ_in_case_are_different"),
     Mutant(
-        searching.CrossesSegments,
+        search.CrossesSegments,
         suites.GlobTests,
         "test_a_pattern_matches_files_by_their_whole_path",
     ),
-    Mutant(searching.GlobHidesDots, suites.GlobTests, "test_matches_are_sorted_by_the_whole_path"),
+    Mutant(search.GlobHidesDots, suites.GlobTests, "test_matches_are_sorted_by_the_whole_path"),
+    Mutant(search.GlobInTreeOrder, suites.GlobTests, "test_matches_are_sorted_by_the_whole_path"),
+    Mutant(search.GlobRelative, suites.GlobTests, "test_a_base_narrows_the_match_and_not_the_path"),
     Mutant(
-        searching.GlobInTreeOrder, suites.GlobTests, "test_matches_are_sorted_by_the_whole_path"
+        search.GrepFindsAll, suites.GrepTests, "test_only_the_first_match_of_a_line_is_reported"
     ),
+    Mutant(search.GrepCountsFromZero, suites.GrepTests, "test_a_match_has_path_line_and_columns"),
     Mutant(
-        searching.GlobRelative, suites.GlobTests, "test_a_base_narrows_the_match_and_not_the_path"
-    ),
-    Mutant(
-        searching.GrepFindsAll, suites.GrepTests, "test_only_the_first_match_of_a_line_is_reported"
-    ),
-    Mutant(
-        searching.GrepCountsFromZero, suites.GrepTests, "test_a_match_has_path_line_and_columns"
-    ),
-    Mutant(
-        searching.GrepIgnoresCase,
+        search.GrepIgnoresCase,
         suites.GrepTests,
         "test_case_counts_unless_the_pattern_says_otherwise",
     ),
     Mutant(
-        searching.GrepIgnoresFilter,
+        search.GrepIgnoresFilter,
         suites.GrepScopeTests,
         "test_a_filter_without_a_slash_matches_names_at_any_depth",
     ),
     Mutant(
-        searching.GrepLosesWhatItFound,
+        search.GrepLosesWhatItFound,
         suites.GrepScopeTests,
         "test_a_search_that_runs_out_of_time_returns_what_it_found",
     ),
     Mutant(
-        searching.GrepRunsOutOfTimeSilently,
+        search.GrepRunsOutOfTimeSilently,
         suites.GrepScopeTests,
         "test_a_search_that_runs_out_of_time_returns_what_it_found",
     ),
     Mutant(
-        searching.GrepForgetsWhatItMissed,
+        search.GrepForgetsWhatItMissed,
         suites.GrepScopeTests,
         "test_what_was_not_searched_is_counted_and_named",
     ),
     Mutant(
-        searching.GlobLosesWhatItFound,
+        search.GlobLosesWhatItFound,
         suites.GlobTests,
         "test_a_glob_that_runs_out_of_time_returns_what_it_found",
     ),
     Mutant(
-        searching.GrepSkipsLateNuls,
+        search.GrepSkipsLateNuls,
         suites.GrepTests,
         "test_a_nul_counts_in_the_first_8_kib_only",
     ),
     Mutant(
-        searching.GrepNeedsUtf8,
+        search.GrepNeedsUtf8,
         suites.GrepTests,
         "test_bytes_that_are_not_utf_8_count_in_the_first_8_kib_only",
     ),
     Mutant(
-        reading.ClaimsToCountAll,
+        read.ClaimsToCountAll,
         suites.QuotaTests,
         "test_a_page_says_whether_all_lines_were_counted",
     ),
     Mutant(
-        reading.LoadsWhatDoesNotFit,
+        read.LoadsWhatDoesNotFit,
         suites.QuotaTests,
         "test_what_does_not_fit_into_memory_is_refused_before_it_is_read",
     ),
-    Mutant(searching.GrepSaysItIsAll, suites.GrepScopeTests, "test_max_matches_bounds_the_result"),
+    Mutant(search.GrepSaysItIsAll, suites.GrepScopeTests, "test_max_matches_bounds_the_result"),
     Mutant(
-        searching.ReadsNoIgnoreFiles,
+        search.ReadsNoIgnoreFiles,
         suites.IgnoreFileTests,
         "test_what_ignore_files_exclude_is_left_out",
     ),
@@ -220,7 +209,7 @@ MUTANTS = (
         suites.EventTests,
         "test_one_listener_subscribed_twice_is_two",
     ),
-    Mutant(searching.GrepCountsFromZero, suites.GrepTests, "test_edges_are_the_edges_of_lines"),
+    Mutant(search.GrepCountsFromZero, suites.GrepTests, "test_edges_are_the_edges_of_lines"),
     Mutant(
         capable.MovesByName, suites.TransferTests, "test_a_directory_takes_everything_below_along"
     ),

@@ -13,15 +13,15 @@ from typing import TypeAlias
 import pytest
 
 from weakincentives.filesystem import InMemoryFilesystem
-from weakincentives.filesystem.archives import export
-from weakincentives.filesystem.faults import fault_hook
+from weakincentives.filesystem.archive import export
+from weakincentives.posix.faults import fault_hook
 from weakincentives.runtime.session import (
     DumpError,
     Session,
     dump_session_tree,
     load_dump,
 )
-from weakincentives.runtime.session.dumpfiles import ARCHIVED, FAULT_POINTS, DumpFiles
+from weakincentives.runtime.session.dump_files import ARCHIVED, FAULT_POINTS, DumpFiles
 
 NAME = "x"
 

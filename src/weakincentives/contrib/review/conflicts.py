@@ -12,10 +12,10 @@ from typing import TypeGuard
 from weakincentives.contrib.review.original import OriginalSide
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import Change, FileStat
-from weakincentives.filesystem.diffs.changes import same_bytes
-from weakincentives.filesystem.limits import check_time
-from weakincentives.filesystem.paths import join, outermost, parents_of, shown
-from weakincentives.filesystem.states import State
+from weakincentives.filesystem.diff import same_bytes
+from weakincentives.filesystem.paths import outermost
+from weakincentives.filesystem.state import State
+from weakincentives.posix import check_time, display_path, join, parents_of
 
 _MAX_SHOWN = 10  # conflicts in a message
 
@@ -36,7 +36,7 @@ class Conflict:
         """Return the path and both sides."""
         tail = ", in different places" if self.can_merge else ""
         facts = f"{self.in_copy} in the copy, {self.in_original} in the original"
-        return f"{shown(self.path)}: {facts}{tail}"
+        return f"{display_path(self.path)}: {facts}{tail}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,12 @@ class Kept:
 
     def __str__(self) -> str:
         """Return a sentence."""
-        tail = f", and the other state of it is kept as {shown(self.other)}" if self.other else ""
-        return f"{shown(self.path)} {self.fact}{tail}"
+        tail = (
+            f", and the other state of it is kept as {display_path(self.other)}"
+            if self.other
+            else ""
+        )
+        return f"{display_path(self.path)} {self.fact}{tail}"
 
 
 class ConflictError(WinkError, RuntimeError):
@@ -106,14 +110,14 @@ class Plan:
         self._gone = {each.path for each in changes if each.after is None}
         self.steps: list[Step] = []
         self.conflicts: list[Conflict] = []
-        self.standing: list[str] = []
+        self.kept_directories: list[str] = []
         for change in reversed(changes):  # what is in a directory comes before it
             check_time("Review")
             try:
                 self._look_at(change, self._original.lookup(change.path))
             except PermissionError as error:
                 self.conflicts.append(conflict_of(change, f"not readable ({error.strerror})"))
-        for found in (self.steps, self.conflicts, self.standing):
+        for found in (self.steps, self.conflicts, self.kept_directories):
             found.reverse()
 
     def _look_at(self, change: Change, now: FileStat | None) -> None:
@@ -132,10 +136,10 @@ class Plan:
         """Return whether the original has the new state already."""
         if is_directory(change.after) and is_directory(now) and not is_directory(change.before):
             return True  # made on both sides; whose permissions it has does not matter
-        return same(self._original, now, self._after, change.after)
+        return same_state(self._original, now, self._after, change.after)
 
     def _at(self, change: Change, now: FileStat | None) -> Conflict | None:
-        if same(self._original, now, self._before, change.before):
+        if same_state(self._original, now, self._before, change.before):
             return None
         return conflict_of(change, _happened(change.before, now))
 
@@ -144,19 +148,23 @@ class Plan:
             found = self._original.lookup(parent)
             if parent not in self._made and not is_directory(found):
                 became = "was removed" if found is None else f"became a {found.kind}"
-                return conflict_of(change, f"{shown(parent)} {became}")
+                return conflict_of(change, f"{display_path(parent)} {became}")
         return None
 
     def _leave(self, step: Step) -> None:
         """Let a directory go, unless something is in it that the copy never had."""
         left = [join(step.path, name) for name in self._original.children(step.path)]
-        left = sorted(path for path in left if path not in self._gone or path in self.standing)
-        ours = [path for path in left if path not in self.standing and self._is_reviewed(path)]
+        left = sorted(
+            path for path in left if path not in self._gone or path in self.kept_directories
+        )
+        ours = [
+            path for path in left if path not in self.kept_directories and self._is_reviewed(path)
+        ]
         if ours or (left and step.wanted is not None):
-            fact = f"{shown((ours or left)[0])} is there, which the copy never had,"
+            fact = f"{display_path((ours or left)[0])} is there, which the copy never had,"
             self.conflicts.append(conflict_of(step.change, fact))
         elif left:
-            self.standing.append(step.path)
+            self.kept_directories.append(step.path)
         else:
             self.steps.append(step)
 
@@ -190,11 +198,11 @@ class Renames:
     def fact(self, path: str) -> str:
         """Return what happened to one of the names."""
         if path in self._targets:
-            return f"renamed to {shown(self._targets[path])}"
-        return f"renamed from {shown(self._sources[path])}"
+            return f"renamed to {display_path(self._targets[path])}"
+        return f"renamed from {display_path(self._sources[path])}"
 
 
-def selected(
+def select_changes(
     changes: Sequence[Change],
     paths: Sequence[str] | None,
     renames: Callable[[], Renames] = lambda: Renames(()),
@@ -216,7 +224,7 @@ def selected(
         place = pending.pop()
         found = {path: by_path[path] for path in _within(ordered, place)}
         if not found:
-            raise ValueError(f"Nothing was changed at {shown(place) or '.'!r}")
+            raise ValueError(f"Nothing was changed at {display_path(place) or '.'!r}")
         new = found.keys() - chosen.keys()
         chosen |= found
         pending += {name for path in new for name in renames().names(path)} - chosen.keys()
@@ -238,11 +246,11 @@ def with_other_names(conflicts: Sequence[Conflict], renames: Renames) -> Iterato
         moved = {name for path in renames.below(each.path) for name in renames.names(path)}
         for other in sorted((names | moved) - known):
             known.add(other)
-            fact = f"{shown(each.path)} {each.in_original}"
+            fact = f"{display_path(each.path)} {each.in_original}"
             yield Conflict(other, renames.fact(other), fact)
 
 
-def same(first: State, left: FileStat | None, second: State, right: FileStat | None) -> bool:
+def same_state(first: State, left: FileStat | None, second: State, right: FileStat | None) -> bool:
     """Return whether two states have the same at a path; a file is read if need be."""
     if left is None or right is None:
         return left is right

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from weakincentives.filesystem import Content, FileStat, staging
-from weakincentives.filesystem.diffs.changes import Side
-from weakincentives.filesystem.journals.undoing import set_mode
-from weakincentives.filesystem.rooted import RootedDirectory
+from weakincentives.filesystem import Content, FileStat
+from weakincentives.filesystem.diff import Side
+from weakincentives.filesystem.host.journal.rollback import set_mode
+from weakincentives.posix import RootedDirectory
+from weakincentives.posix import atomic as staging
 
 Place: TypeAlias = tuple[int, str]
 """An open directory and a name in it."""

@@ -8,15 +8,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from weakincentives.contrib.review.exact import ExactFilesystem
+from weakincentives.contrib.review.views import PreservingFilesystem
 from weakincentives.filesystem import Content, FileStat
-from weakincentives.filesystem.diffs.changes import Side
-from weakincentives.filesystem.paths import parents_of
-from weakincentives.filesystem.rooted import RootedDirectory
-from weakincentives.filesystem.snapshots.closed import (
-    open_up,
-    opened_up,
-    pinned,
+from weakincentives.filesystem.diff import Side
+from weakincentives.posix import (
+    RootedDirectory,
+    grant_owner_access,
+    make_accessible,
+    parents_of,
+    pin,
     set_permissions,
 )
 
@@ -33,7 +33,7 @@ class OriginalSide(Side):
     see what is closed.
     """
 
-    def __init__(self, original: ExactFilesystem, *, looking: bool) -> None:
+    def __init__(self, original: PreservingFilesystem, *, looking: bool) -> None:
         """Compare with `original`; `looking` leaves closed what is closed."""
         super().__init__(original)
         self.is_looking = looking
@@ -80,7 +80,7 @@ class OriginalSide(Side):
             return self._at(path, lambda place: self._open_closed(place, path))
 
     def _open_closed(self, place: tuple[int, str], path: str) -> Content:
-        with opened_up(*place):
+        with grant_owner_access(*place):
             return super().open(path)
 
     def _seen(self, path: str, look: Callable[[], T]) -> T:
@@ -113,5 +113,5 @@ class OriginalSide(Side):
 
 
 def _open_pinned(place: tuple[int, str]) -> int:
-    with pinned(*place) as descriptor:
-        return open_up(descriptor)
+    with pin(*place) as descriptor:
+        return make_accessible(descriptor)

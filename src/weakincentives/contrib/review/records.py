@@ -4,13 +4,12 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weakincentives.contrib.review.exact import ExactFilesystem
-from weakincentives.contrib.review.merging import Merge
+from weakincentives.contrib.review.merge import Merge
+from weakincentives.contrib.review.views import PreservingFilesystem
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import FilesystemSnapshot, HostMount, SkippedEntry
-from weakincentives.filesystem.mounts.request import MountFilter
-from weakincentives.filesystem.regular import read_regular
-from weakincentives.filesystem.staging import store_file, write_all
+from weakincentives.filesystem.mounts import MountFilter
+from weakincentives.posix import read_regular, store_file, write_all
 from weakincentives.serde import SerdeError, decode, encode
 
 _RECORD = "review.json"
@@ -42,7 +41,7 @@ class CopyRecord:
     base: FilesystemSnapshot
     exclude: tuple[str, ...] = ()
     skipped: tuple[SkippedEntry, ...] = ()
-    outward: tuple[str, ...] = ()
+    external_links: tuple[str, ...] = ()
     git_dirs: tuple[str, ...] = ()
     applied: tuple[Application, ...] = ()
     version: int = _VERSION
@@ -62,7 +61,7 @@ class WorkingCopy:
     """The globs of what was left out."""
     skipped: tuple[SkippedEntry, ...] = ()
     """What could not be copied, and why; sorted."""
-    outward: tuple[str, ...] = ()
+    external_links: tuple[str, ...] = ()
     """The links in the copy that lead out of it, to the original for instance; sorted."""
     git_dirs: tuple[str, ...] = ()
     """Where repositories have their data, if not in `.git`, and links that lead there; sorted."""
@@ -98,7 +97,7 @@ def open_copy(place: str | os.PathLike[str]) -> WorkingCopy:
         base=record.base,
         exclude=record.exclude,
         skipped=record.skipped,
-        outward=record.outward,
+        external_links=record.external_links,
         git_dirs=record.git_dirs,
     )
 
@@ -113,9 +112,9 @@ def history_in(place: Path) -> Path:
     return place / "history"
 
 
-def opened(copy: WorkingCopy) -> ExactFilesystem:
+def open_files(copy: WorkingCopy) -> PreservingFilesystem:
     """Open the files of a copy."""
-    return ExactFilesystem(copy.root, git_dir=copy.git_dir)
+    return PreservingFilesystem(copy.root, git_dir=copy.git_dir)
 
 
 def exclusion(globs: tuple[str, ...]) -> MountFilter:

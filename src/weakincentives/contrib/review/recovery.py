@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from weakincentives.contrib.review.applying import finish, original_of, roll_back
+from weakincentives.contrib.review.apply import finish, original_of, roll_back
 from weakincentives.contrib.review.conflicts import Kept
 from weakincentives.contrib.review.entries import Tree
-from weakincentives.contrib.review.exact import OriginalFilesystem
 from weakincentives.contrib.review.records import CopyError, has_record
 from weakincentives.contrib.review.transaction import Kind, Ledger, Record, pending_in
+from weakincentives.contrib.review.views import OriginalFilesystem
 
 Settle = Callable[[Record, bool], None]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
 
-from weakincentives.contrib.review.applying import (
+from weakincentives.contrib.review.apply import (
     Attributes,
     Transaction,
     lost_attributes,
@@ -22,18 +22,16 @@ from weakincentives.contrib.review.conflicts import (
     Plan,
     Renames,
     Step,
-    selected,
+    select_changes,
 )
-from weakincentives.contrib.review.copying import remove_place
-from weakincentives.contrib.review.exact import ExactFilesystem, OriginalFilesystem
-from weakincentives.contrib.review.merging import Merge
-from weakincentives.contrib.review.parts import PartialFilesystem
-from weakincentives.contrib.review.planning import Way
+from weakincentives.contrib.review.copy import remove_place
+from weakincentives.contrib.review.merge import Merge
+from weakincentives.contrib.review.plan import ChangeSet
 from weakincentives.contrib.review.records import (
     Application,
     WorkingCopy,
     exclusion,
-    opened,
+    open_files,
     read_record,
     write_record,
 )
@@ -46,6 +44,11 @@ from weakincentives.contrib.review.recovery import (
     settle_all,
 )
 from weakincentives.contrib.review.transaction import Kind, Record
+from weakincentives.contrib.review.views import (
+    FilteredFilesystem,
+    OriginalFilesystem,
+    PreservingFilesystem,
+)
 from weakincentives.contrib.review.withheld import Boundary
 from weakincentives.filesystem import (
     Change,
@@ -55,10 +58,9 @@ from weakincentives.filesystem import (
     ReadableFilesystem,
     diff,
 )
-from weakincentives.filesystem.diffs.changes import Side
-from weakincentives.filesystem.diffs.renames import moves_over
-from weakincentives.filesystem.staging import store_file, write_all
-from weakincentives.filesystem.states import State
+from weakincentives.filesystem.diff import Side, moves_over
+from weakincentives.filesystem.state import State
+from weakincentives.posix import store_file, write_all
 
 _MAX_SHOWN = 5
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -72,7 +74,7 @@ class Applied:
     """What has changed in the original, sorted."""
     merged: tuple[str, ...] = ()
     """The files that have got what both sides changed."""
-    standing: tuple[str, ...] = ()
+    kept_directories: tuple[str, ...] = ()
     """Directories that should have gone, and hold something that was not reviewed."""
     kept: tuple[Kept, ...] = ()
     """What was left as somebody made it meanwhile, and where the other states of it are."""
@@ -113,7 +115,7 @@ class Review:
             with_rights=with_rights,
         )
         self._skipped = {each.path for each in copy.skipped}
-        self._files: ExactFilesystem | None = opened(copy)
+        self._files: PreservingFilesystem | None = open_files(copy)
 
     @cached_property
     def diff(self) -> Diff:
@@ -330,20 +332,20 @@ class Review:
     def _selected(self, paths: Sequence[str] | None) -> Diff:
         if paths is None:
             return self.diff
-        wanted = {each.path for each in selected(self._changes, paths, lambda: self._renames)}
+        wanted = {each.path for each in select_changes(self._changes, paths, lambda: self._renames)}
         return self.diff.only(lambda each: each.path in wanted)
 
     def _compared(self) -> Diff:
         sides = self._view(self.copy.base), self._view(self._after)
         if self.withheld:
             boundary = self._boundary
-            before = PartialFilesystem(sides[0], boundary.hides)
-            after = PartialFilesystem(sides[1], boundary.hides, boundary.without_rights)
+            before = FilteredFilesystem(sides[0], boundary.hides)
+            after = FilteredFilesystem(sides[1], boundary.hides, boundary.without_rights)
             return diff(before, after).on(sides[0])
         return diff(*sides)
 
     @property
-    def _opened(self) -> ExactFilesystem:
+    def _opened(self) -> PreservingFilesystem:
         if self._files is None:
             raise ValueError(f"Review is closed: {str(self.copy.place)!r}")
         return self._files
@@ -354,22 +356,22 @@ class Review:
     def _is_reviewed(self, path: str) -> bool:
         return not self._boundary.hides(path) and path not in self._skipped
 
-    def _way(self, paths: Sequence[str] | None) -> Way:
-        changes = selected(self._changes, paths, lambda: self._renames)
+    def _way(self, paths: Sequence[str] | None) -> ChangeSet:
+        changes = select_changes(self._changes, paths, lambda: self._renames)
         sides = self._view(self.copy.base), self._view(self._after)
-        return Way(changes, *sides, self._is_reviewed, lambda: self._renames)
+        return ChangeSet(changes, *sides, self._is_reviewed, lambda: self._renames)
 
-    def _way_of(self, applied: Application) -> Way:
+    def _way_of(self, applied: Application) -> ChangeSet:
         sides = self._view(self.copy.base), self._view(applied.after)
         wanted = set(applied.paths)
         found = diff(*sides, renames=False).entries
         changes = self._boundary.offered([each for each in found if each.path in wanted])
-        return Way(changes, *sides, self._is_reviewed).merged(applied.merges)
+        return ChangeSet(changes, *sides, self._is_reviewed).merged(applied.merges)
 
     def _transaction(
         self,
         original: OriginalFilesystem,
-        way: Way,
+        way: ChangeSet,
         plan: Plan,
         kind: Kind,
         number: int,
@@ -426,7 +428,7 @@ def _applied(plan: Plan, merges: Sequence[Merge]) -> Applied:
     return Applied(
         paths=tuple(step.path for step in plan.steps),
         merged=tuple(each.path for each in merges),
-        standing=tuple(plan.standing),
+        kept_directories=tuple(plan.kept_directories),
     )
 
 

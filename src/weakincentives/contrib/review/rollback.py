@@ -27,9 +27,8 @@ from weakincentives.contrib.review.entries import (
     resembles,
 )
 from weakincentives.contrib.review.transaction import Mode, Operation, Phase, Record
-from weakincentives.filesystem.faults import reached
-from weakincentives.filesystem.hostfile import Identity, identity_of
-from weakincentives.filesystem.paths import join, parent_of, parents_of
+from weakincentives.filesystem.host.files import Identity, identity_of
+from weakincentives.posix import fault_point, join, parent_of, parents_of
 
 T = TypeVar("T")
 
@@ -120,7 +119,7 @@ class Rollback:
                 self._tree.rmdir(operation.hidden)
             else:
                 self._tree.unlink(operation.hidden)
-        reached("rollback.unstaged")
+        fault_point("rollback.unstaged")
 
     def _undo(self, operation: Operation) -> None:
         match operation.action:
@@ -134,7 +133,7 @@ class Rollback:
                 self._undo_make_directory(operation)
             case "remove directory":
                 self._undo_remove_directory(operation)
-        reached("rollback.undone")
+        fault_point("rollback.undone")
 
     def _undo_replace(self, operation: Operation) -> None:
         tree, path, hidden = self._tree, operation.path, operation.hidden
@@ -161,14 +160,14 @@ class Rollback:
         """Put the old state back if what comes out is what was put there."""
         tree, path, hidden = self._tree, operation.path, operation.hidden
         tree.exchange(hidden, path)
-        reached("rollback.exchanged")
+        fault_point("rollback.exchanged")
         if self._is_ours(operation):
             self._remove(hidden)
             self.undone.append(path)
             return
         try:
             tree.exchange(hidden, path)
-            reached("rollback.returned")
+            fault_point("rollback.returned")
             self._keep(operation, _SAVED)
         except FileNotFoundError:
             self._keep(operation, _REMOVED)
@@ -194,7 +193,7 @@ class Rollback:
             return
         if resembles(there, operation.after):
             tree.rename(path, hidden)
-            reached("rollback.renamed")
+            fault_point("rollback.renamed")
             if self._is_ours(operation):
                 self._remove(hidden)
                 self.undone.append(path)
@@ -268,7 +267,7 @@ class Rollback:
             self._remove(operation.hidden)
 
     def _remove(self, path: str) -> None:
-        reached("rollback.removing")
+        fault_point("rollback.removing")
         self._tree.unlink(path)
 
     def _return(self, operation: Operation) -> bool:
@@ -281,7 +280,7 @@ class Rollback:
             is_there = error.errno == errno.EEXIST
             self._keep(operation, "was made anew meanwhile and stays" if is_there else _REMOVED)
             return False
-        reached("rollback.returned")
+        fault_point("rollback.returned")
         return True
 
     def _keep(self, operation: Operation, fact: str) -> None:
@@ -292,7 +291,7 @@ class Rollback:
         for other in _kept_names(directory, name):
             with suppress(FileExistsError):
                 self._tree.rename(operation.hidden, other, exclusive=True)
-                reached("rollback.kept")
+                fault_point("rollback.kept")
                 self.kept.append(Kept(operation.path, fact, other))
                 return
 

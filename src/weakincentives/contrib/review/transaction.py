@@ -19,10 +19,16 @@ from typing import Literal, TypeAlias
 
 from weakincentives.contrib.review.entries import Facts, Tree
 from weakincentives.contrib.review.records import CopyError
-from weakincentives.filesystem.faults import reached
-from weakincentives.filesystem.leftovers import is_maker_gone, maker_name
-from weakincentives.filesystem.paths import RESERVED_PREFIX, join
-from weakincentives.filesystem.staging import store_file, sync_directory, write_all
+from weakincentives.posix import (
+    RESERVED_PREFIX,
+    fault_point,
+    is_maker_gone,
+    join,
+    maker_name,
+    store_file,
+    sync_directory,
+    write_all,
+)
 from weakincentives.serde import SerdeError, decode, encode
 
 Action: TypeAlias = Literal["replace", "create", "remove", "make directory", "remove directory"]
@@ -113,7 +119,7 @@ class Ledger:
         try:
             store_file(root, name, fill, permissions=0o600, exclusive=True, durable=True)
             sync_directory(root)
-            reached("apply.recorded")
+            fault_point("apply.recorded")
         except BaseException:
             with suppress(OSError):
                 tree.unlink(name)
@@ -154,7 +160,7 @@ class Ledger:
         following = Pending(self._pending.maker, phase)
         self._tree.rename(self._pending.name, following.name)
         self._pending = following
-        reached(f"apply.{phase}")
+        fault_point(f"apply.{phase}")
         self._sync()
 
     def look_again(self) -> None:
@@ -168,7 +174,7 @@ class Ledger:
     def remove(self) -> None:
         """Forget the transaction: everything is settled."""
         self._tree.unlink(self.name)
-        reached("apply.settled")
+        fault_point("apply.settled")
         self._sync()
 
     def _sync(self) -> None:

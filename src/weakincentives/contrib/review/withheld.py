@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from weakincentives.filesystem import Change, FileStat
-from weakincentives.filesystem.mounts.request import MountFilter
-from weakincentives.filesystem.paths import parents_of
-from weakincentives.filesystem.states import State
+from weakincentives.filesystem.mounts import MountFilter
+from weakincentives.filesystem.state import State
+from weakincentives.posix import parents_of
 
 GIT = ".git"
 

@@ -1,5 +1,6 @@
 """Tools for agents, the sections that bring them, and what a session knows of their work."""
 
+from weakincentives.contrib.tools.context import ToolSettings
 from weakincentives.contrib.tools.projection import VfsFile, VirtualFileSystem
 from weakincentives.contrib.tools.requests import (
     ApplyPatchParams,
@@ -44,7 +45,6 @@ from weakincentives.contrib.tools.sections import (
     WorkspaceSection,
 )
 from weakincentives.contrib.tools.suite import FILESYSTEM_TOOLS, filesystem_tools
-from weakincentives.contrib.tools.workbench import ToolSettings
 from weakincentives.filesystem import HostMount, InMemoryFilesystem
 
 __all__ = [

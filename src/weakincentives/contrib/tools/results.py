@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sized
 from dataclasses import dataclass
 from typing import Protocol
 
-from weakincentives.contrib.tools.edit import Grade
+from weakincentives.contrib.tools.editing import MatchLevel
 from weakincentives.contrib.tools.requests import GrepMode
 from weakincentives.filesystem import (
     ChangeKind,
@@ -21,7 +21,7 @@ from weakincentives.filesystem import (
     TruncationReason,
     WriteMode,
 )
-from weakincentives.filesystem.paths import shown
+from weakincentives.posix import display_path
 from weakincentives.prompt import Media
 
 
@@ -37,7 +37,7 @@ class LsResult:
         """Return the directory, and a line for each entry."""
         lines = [f"{each}{_size(each.size_bytes)}" for each in self.entries]
         return _lines(
-            f"{shown(self.path)}: {_count(self.entries, 'entry', 'entries')}", lines, self
+            f"{display_path(self.path)}: {_count(self.entries, 'entry', 'entries')}", lines, self
         )
 
 
@@ -74,7 +74,7 @@ class ReadFileResult:
         more = "" if self.next_offset is None else f", more from offset {self.next_offset}"
         first = self.offset + 1 if self.shown else self.offset
         part = f"{first} to {self.offset + self.shown} of {self.total}{more}"
-        return f"{shown(self.path)} ({part})\n{self.content}"
+        return f"{display_path(self.path)} ({part})\n{self.content}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,8 @@ class FileChange:
 
     def render(self) -> str:
         """Return what became of the file."""
-        source = "" if self.source is None else f"{shown(self.source)} to "
-        return f"{self.kind} {source}{shown(self.path)}"
+        source = "" if self.source is None else f"{display_path(self.source)} to "
+        return f"{self.kind} {source}{display_path(self.path)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class WriteFileResult:
     def render(self) -> str:
         """Return what was written."""
         done = "created" if self.created else f"written ({self.mode})"
-        return f"{shown(self.path)}: {done}, {self.size_bytes} bytes"
+        return f"{display_path(self.path)}: {done}, {self.size_bytes} bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class EditFileResult:
     diff: str
     added: int
     removed: int
-    grade: Grade
+    grade: MatchLevel
     replacements: int
     applied: bool = True
     notes: tuple[str, ...] = ()
@@ -156,7 +156,7 @@ class GlobResult:
 
     def render(self) -> str:
         """Return the pattern, and a line for each path."""
-        head = f"{self.pattern!r} in {shown(self.path)}: {self.total} found"
+        head = f"{self.pattern!r} in {display_path(self.path)}: {self.total} found"
         return _lines(head, map(str, self.matches), self)
 
 
@@ -169,7 +169,7 @@ class GrepCount:
 
     def render(self) -> str:
         """Return the path and the number."""
-        return f"{shown(self.path)}:{self.count}"
+        return f"{display_path(self.path)}:{self.count}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +195,9 @@ class GrepResult:
         elif self.mode == "count":
             lines = [each.render() for each in self.counts]
         else:
-            lines = [shown(each.path) for each in self.counts]
+            lines = [display_path(each.path) for each in self.counts]
         found = _count(self.counts, "file matches", "files match")
-        return _lines(f"{self.pattern!r} in {shown(self.path)}: {found}", lines, self)
+        return _lines(f"{self.pattern!r} in {display_path(self.path)}: {found}", lines, self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ class RmResult:
     def render(self) -> str:
         """Return what was removed."""
         files = f", {self.files} files" if self.kind == "directory" else ""
-        return f"removed {shown(self.path)} ({self.kind}{files})"
+        return f"removed {display_path(self.path)} ({self.kind}{files})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ class MoveResult:
 
     def render(self) -> str:
         """Return what was moved where."""
-        return f"moved {shown(self.source)} to {shown(self.destination)}"
+        return f"moved {display_path(self.source)} to {display_path(self.destination)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ class MkdirResult:
 
     def render(self) -> str:
         """Return the directory."""
-        return f"{shown(self.path)}/ {'made' if self.created else 'was there'}"
+        return f"{display_path(self.path)}/ {'made' if self.created else 'was there'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,7 @@ class TreeResult:
 
     def render(self) -> str:
         """Return the directory, and the lines."""
-        return _lines(f"{shown(self.path)}:", self.lines, self)
+        return _lines(f"{display_path(self.path)}:", self.lines, self)
 
 
 @dataclass(frozen=True, slots=True)

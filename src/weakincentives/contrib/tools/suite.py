@@ -1,20 +1,88 @@
-"""The tools of a workspace, made from the table of a dialect."""
+"""Which files a request is about, whatever the dialect calls them."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from weakincentives.contrib.tools.access import access_of
-from weakincentives.contrib.tools.dialects import DIALECTS, DialectName
-from weakincentives.contrib.tools.filesystem import PERFORMERS
-from weakincentives.contrib.tools.speech import Phrase, Speech, speech_of
-from weakincentives.contrib.tools.workbench import (
+from weakincentives.contrib.tools.context import (
     DEFAULT_SETTINGS,
-    Performer,
+    Handler,
     ToolSettings,
-    workbench_of,
+    handler_context,
 )
+from weakincentives.contrib.tools.dialects import DIALECTS, DialectName
+from weakincentives.contrib.tools.handlers import HANDLERS
+from weakincentives.contrib.tools.patching import PatchError, patched_paths
+from weakincentives.contrib.tools.requests import (
+    ApplyPatchParams,
+    CountedEditParams,
+    EditFileParams,
+    GlobParams,
+    GrepParams,
+    InsertTextParams,
+    LsParams,
+    MkdirParams,
+    MoveParams,
+    ReadFileParams,
+    ReadManyParams,
+    RmParams,
+    StatParams,
+    TreeParams,
+    WriteFileParams,
+)
+from weakincentives.contrib.tools.spec import Dialect, ToolSpec, dialect_of
 from weakincentives.prompt import PromptError, Tool, ToolAccess, ToolContext, ToolResult
+
+
+def access_of(request: object, resolve: Callable[[str], str]) -> ToolAccess:
+    """Return which files a request is about; `resolve` says which path a model means.
+
+    What is no path in the workspace is left out: the tool itself says what is wrong.
+    """
+
+    def paths(*given: str) -> tuple[str, ...]:
+        return tuple(path for each in given for path in _resolved(each, resolve))
+
+    match request:
+        case ReadFileParams(file_path=path):
+            return ToolAccess(reads=paths(path))
+        case ReadManyParams(file_paths=several):
+            return ToolAccess(reads=paths(*several))
+        case LsParams() | GlobParams() | GrepParams() | StatParams() | TreeParams():
+            return ToolAccess(searches=paths(request.path))
+        case _:
+            return ToolAccess(writes=paths(*_written(request)), others=paths(*_others(request)))
+
+
+def _written(request: object) -> tuple[str, ...]:
+    match request:
+        case WriteFileParams() | EditFileParams() | CountedEditParams() | InsertTextParams():
+            return (request.file_path,)
+        case ApplyPatchParams(patch=patch):
+            with suppress(PatchError):
+                return patched_paths(patch)
+        case _:
+            pass
+    return ()
+
+
+def _others(request: object) -> tuple[str, ...]:
+    match request:
+        case RmParams(path=path) | MkdirParams(path=path):
+            return (path,)
+        case MoveParams():
+            return (request.source, request.destination)
+        case _:
+            return ()
+
+
+def _resolved(given: str, resolve: Callable[[str], str]) -> tuple[str, ...]:
+    try:
+        return (resolve(given),)
+    except (OSError, ValueError):
+        return ()
+
 
 Binding: TypeAlias = Callable[[ToolContext], ToolContext]
 """Returns the context that a call is to have; a section refuses other sessions here."""
@@ -24,31 +92,31 @@ Binding: TypeAlias = Callable[[ToolContext], ToolContext]
 class _Handler:
     """Runs one tool: understands the call, carries it out, shows the result."""
 
-    phrase: Phrase[Any]
+    phrase: ToolSpec[Any]
     settings: ToolSettings
-    speech: Speech
-    performers: Mapping[type[Any], Performer] = field(repr=False)
+    speech: Dialect
+    performers: Mapping[type[Any], Handler] = field(repr=False)
     binding: Binding | None = None
 
     def access(self, params: Any, context: ToolContext) -> ToolAccess:
         """Return which files a call is about."""
         if context.filesystem is None:
             return ToolAccess()
-        bench = workbench_of(context, self.settings, self.speech, self.performers)
+        bench = handler_context(context, self.settings, self.speech, self.performers)
         return access_of(self.phrase.understand(params, bench), bench.path)
 
     def __call__(self, params: Any, *, context: ToolContext) -> ToolResult[Any]:
         if self.binding is not None:
             context = self.binding(context)
-        bench = workbench_of(context, self.settings, self.speech, self.performers)
+        bench = handler_context(context, self.settings, self.speech, self.performers)
         request = self.phrase.understand(params, bench)
         result = bench.perform(request)
         return result if self.phrase.show is None else self.phrase.show(request, result, bench)
 
 
-def speech_for(
-    dialect: DialectName = "wink", *, performers: Mapping[type[Any], Performer] = PERFORMERS
-) -> Speech:
+def create_dialect(
+    dialect: DialectName = "wink", *, performers: Mapping[type[Any], Handler] = HANDLERS
+) -> Dialect:
     """Return how requests are said in a dialect.
 
     Raises:
@@ -56,7 +124,7 @@ def speech_for(
     """
     if dialect not in DIALECTS:
         raise PromptError(f"Dialect must be one of {', '.join(DIALECTS)}: {dialect!r}")
-    return speech_of(DIALECTS[dialect], performers)
+    return dialect_of(DIALECTS[dialect], performers)
 
 
 def filesystem_tools(
@@ -64,7 +132,7 @@ def filesystem_tools(
     *,
     settings: ToolSettings = DEFAULT_SETTINGS,
     binding: Binding | None = None,
-    more: Mapping[type[Any], Performer] | None = None,
+    more: Mapping[type[Any], Handler] | None = None,
 ) -> tuple[Tool[Any, Any], ...]:
     """Return the tools of a workspace as a dialect names them.
 
@@ -77,8 +145,8 @@ def filesystem_tools(
     Raises:
         PromptError: There is no such dialect.
     """
-    performers = {**PERFORMERS, **(more or {})}
-    speech = speech_for(dialect, performers=performers)
+    performers = {**HANDLERS, **(more or {})}
+    speech = create_dialect(dialect, performers=performers)
     handlers = [
         _Handler(phrase, settings, speech, performers, binding) for phrase in speech.phrases
     ]
@@ -93,7 +161,7 @@ def _tool(handler: _Handler) -> Tool[Any, Any]:
         handler,
         params_type=phrase.params,
         read_only=phrase.read_only,
-        outside=phrase.outside,
+        bypasses_filesystem=phrase.bypasses_filesystem,
         aliases=phrase.aliases,
         access=handler.access,
         other_names=phrase.other_names,

@@ -11,14 +11,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple, Self, TypeAlias
 
-from weakincentives.filesystem.paths import (
-    InvalidPathError,
-    PathEscapeError,
-    normalize_path,
-    os_error,
-    parents_of,
-)
-from weakincentives.filesystem.rooted import RootedDirectory, explained
+from weakincentives.filesystem.paths import InvalidPathError, PathEscapeError, normalize_path
+from weakincentives.posix import RootedDirectory, explain_error, os_error, parents_of
 
 HostRoots: TypeAlias = Sequence[str | os.PathLike[str]]
 
@@ -55,7 +49,7 @@ class Root:
             os.close(descriptor)
 
 
-class Found(NamedTuple):
+class RootedPath(NamedTuple):
     """Something below an allowed root: where it is, and the path that was asked for."""
 
     root: Root
@@ -85,7 +79,7 @@ class AllowedRoots:
         """Close the roots."""
         self._closing.close()
 
-    def find(self, host_path: str, *, follow: bool) -> Found:
+    def find(self, host_path: str, *, follow: bool) -> RootedPath:
         """Return the first root that has `host_path`; links on the way only if `follow`.
 
         Raises:
@@ -126,19 +120,19 @@ class AllowedRoots:
                 return root, path
         return None
 
-    def _found(self, root: Root, path: str, *, follow: bool) -> Found:
+    def _found(self, root: Root, path: str, *, follow: bool) -> RootedPath:
         try:
             if not follow:
                 root.directory.lstat(path)
-                return Found(root, path, path)
+                return RootedPath(root, path, path)
             found = self.behind(root.path / path)
         except (FileNotFoundError, NotADirectoryError):
             raise _unreachable(root, path) from None
         except OSError as error:
-            raise explained(error, path) from None
+            raise explain_error(error, path) from None
         if found is None:
             raise PathEscapeError(f"Host path escapes root: {path!r} leads to no allowed root")
-        return Found(*found, path)
+        return RootedPath(*found, path)
 
 
 def _unreachable(root: Root, path: str) -> OSError:

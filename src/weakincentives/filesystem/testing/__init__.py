@@ -18,16 +18,20 @@ else:
         *(
             f"{__name__}.{module}"
             for module in (
-                "archives", "events", "globbing", "grepping", "ignoring", "limited", "links",
-                "metadata", "mountrules", "mounts", "names", "reading", "removal", "replacing",
-                "restoring", "rollbacks", "savepoints", "snapshots", "texts", "threads",
-                "transfers", "writing",
+                "archives", "entries", "events", "mounts", "move", "names", "read", "replace",
+                "restore", "savepoints", "search", "snapshots", "threads", "write",
             )
         )
     )  # fmt: skip
 
-from weakincentives.filesystem.testing.contract import ConformanceSuite
-from weakincentives.filesystem.testing.hooks import LimitedSuite, PlantingSuite, ReadOnlySuite
+from weakincentives.filesystem.testing.archives import ArchiveTests
+from weakincentives.filesystem.testing.contract import (
+    ConformanceSuite,
+    LimitedSuite,
+    PlantingSuite,
+    ReadOnlySuite,
+)
+from weakincentives.filesystem.testing.events import EventTests
 from weakincentives.filesystem.testing.machine import (
     DivergenceError,
     FilesystemMachine,
@@ -36,8 +40,12 @@ from weakincentives.filesystem.testing.machine import (
     run_parity,
 )
 from weakincentives.filesystem.testing.mock import Call, MockFilesystem
-from weakincentives.filesystem.testing.operations import Operation, Outcome
-from weakincentives.filesystem.testing.strategies import (
+from weakincentives.filesystem.testing.mounts import MountRuleTests, MountTests
+from weakincentives.filesystem.testing.move import TransferTests
+from weakincentives.filesystem.testing.names import LinkTests, SpecialFileTests
+from weakincentives.filesystem.testing.operations import (
+    Operation,
+    Outcome,
     contents,
     globs,
     operations,
@@ -45,27 +53,15 @@ from weakincentives.filesystem.testing.strategies import (
     regexes,
     texts,
 )
-from weakincentives.filesystem.testing.suites import (
-    ArchiveDetailTests,
-    ArchiveTests,
-    EventTests,
-    FilesystemProtocolTests,
-    IgnoreFileTests,
-    LinkTests,
-    MountRuleTests,
-    MountTests,
-    PartialRestoreTests,
-    QuotaTests,
-    ReadOnlyTests,
-    SavepointTests,
-    SnapshotDetailTests,
-    SnapshotTests,
-    SnapshotViewTests,
-    SpecialFileTests,
-    TextTests,
-    ThreadTests,
-    TransferTests,
-)
+from weakincentives.filesystem.testing.read import TextTests
+from weakincentives.filesystem.testing.replace import ArchiveDetailTests, SnapshotDetailTests
+from weakincentives.filesystem.testing.restore import PartialRestoreTests, SnapshotViewTests
+from weakincentives.filesystem.testing.savepoints import SavepointTests
+from weakincentives.filesystem.testing.search import IgnoreFileTests
+from weakincentives.filesystem.testing.snapshots import SnapshotTests
+from weakincentives.filesystem.testing.suites import FilesystemProtocolTests
+from weakincentives.filesystem.testing.threads import ThreadTests
+from weakincentives.filesystem.testing.write import QuotaTests, ReadOnlyTests
 
 __all__ = [
     "ArchiveDetailTests",

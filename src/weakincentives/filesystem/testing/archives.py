@@ -15,8 +15,13 @@ from weakincentives.filesystem import (
     ArchiveFilesystem,
     InMemoryFilesystem,
 )
-from weakincentives.filesystem.testing.contract import ConformanceSuite
-from weakincentives.filesystem.testing.states import NAMES, plant, spoil, state_of
+from weakincentives.filesystem.testing.contract import (
+    NAMES,
+    ConformanceSuite,
+    plant,
+    spoil,
+    state_of,
+)
 
 _DATE = datetime(2024, 1, 15, 10, 30, tzinfo=UTC)
 _PLANTED = (7, 5_188)  # files and bytes

@@ -3,11 +3,11 @@
 from abc import ABCMeta
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import TypeAlias, cast
 
 import pytest
 
-from weakincentives.filesystem import Filesystem
+from weakincentives.filesystem import BaseFilesystem, Filesystem, Kind, Limits, ReadableFilesystem
 
 _HOME = __name__.rpartition(".")[0]
 _SILENCING = ("skip", "skipif", "xfail")
@@ -132,3 +132,107 @@ def _marks(held: object) -> list[pytest.Mark]:
     """Return what pytest reads from a `pytestmark`: one mark or a list, called or not."""
     several = cast("list[object]", held) if isinstance(held, list) else [held]
     return [cast("pytest.Mark", getattr(each, "mark", each)) for each in several]
+
+
+class TickingClock:
+    """A clock that moves whenever somebody looks: time limits without waiting."""
+
+    def __init__(self, step: float = 1.0) -> None:
+        """Begin at zero, and move by `step` seconds."""
+        self._now = 0.0
+        self._step = step
+
+    def __call__(self) -> float:
+        """Return the time, later than before."""
+        self._now += self._step
+        return self._now
+
+
+class PlantingSuite(ConformanceSuite):
+    """A suite that needs what the protocol shows and cannot make."""
+
+    def make_link(self, fs: BaseFilesystem, path: str, target: str) -> None:
+        """Make a symbolic link at `path`; by default with the backend's own primitive."""
+        fs._make_link(path, target)  # pyright: ignore[reportPrivateUsage] # the protocol makes no links
+
+    def make_file(
+        self, fs: BaseFilesystem, path: str, content: bytes, permissions: int = 0o644
+    ) -> None:
+        """Make or replace a file of any name; by default with the backend's own primitive."""
+        fs._store(path, content, permissions=permissions)  # pyright: ignore[reportPrivateUsage] # the protocol sets no bits
+
+
+class LimitedSuite(ConformanceSuite):
+    """A suite that needs limits of its own."""
+
+    def make_limited(self, tmp_path: Path, limits: Limits) -> BaseFilesystem:
+        """Return a new, empty, writable filesystem with these limits."""
+        raise NotImplementedError(f"{type(self).__name__} must define make_limited(...)")
+
+
+class ReadOnlySuite(ConformanceSuite):
+    """A suite that needs a filesystem which refuses writes."""
+
+    def make_read_only(self, filled: Filesystem) -> Filesystem:
+        """Return the files of `filled` as a filesystem that refuses writes."""
+        raise NotImplementedError(f"{type(self).__name__} must define make_read_only(filled)")
+
+
+EVERY_BYTE = bytes(range(256)) * 20
+NAMES = (
+    ".git", ".GIT", "git~1", ".gitignore", ".gitattributes", ".gitmodules", "HEAD", "manifest.json",
+    "files", "-rf", "--", "a b", "a\\b", "a:b", "%41", "%", "CON", "...", "..a", "a.", "*", "[x]",
+    "~", "$HOME", "'", '"', "é", "日本語", "😀.txt", "n" * 80,
+)  # fmt: skip
+"""Names that the protocol creates, and that git, ZIP or a shell could take for something else."""
+STRANGE_NAMES = (
+    "bell\a", "new\nline", " blank", "blank ", "e\u0301", "zero\u200bwidth", "\u202eright",
+    "\ufeffmark", "byte\udcff", "n" * 200,
+)  # fmt: skip
+"""Names that the protocol does not create, and that a disk can hold."""
+State: TypeAlias = dict[str, tuple[Kind, int, bytes | str | None]]
+
+
+def state_of(fs: Filesystem | ReadableFilesystem) -> State:
+    """Return everything in `fs`: kind, permissions, and bytes or the target, by path."""
+    found: State = {}
+    pending = ["."]
+    while pending:
+        for entry in fs.list(pending.pop()):
+            stat = fs.stat(entry.path)
+            content = fs.read_bytes(entry.path).content if entry.is_file else stat.link_target
+            found[entry.path] = (entry.kind, stat.permissions, content)
+            if entry.is_directory:
+                pending.append(entry.path)
+    return found
+
+
+def tree_in(state: State) -> dict[str, object]:
+    """Return a state without its permissions."""
+    return {path: (kind, content) for path, (kind, _, content) in state.items()}
+
+
+def plant(fs: Filesystem) -> None:
+    """Lay out a state with something of everything."""
+    fs.write("README.md", "# Read me")
+    fs.write("src/main.py", "print()\r\n")
+    fs.write_bytes("src/data.bin", EVERY_BYTE)
+    fs.write("src/nothing", "")
+    fs.write(".gitignore", "*\n")
+    fs.write(".gitattributes", "* text eol=crlf filter=none\n")
+    fs.write("vendor/.git/HEAD", "ref: refs/heads/main")
+    fs.mkdir("empty/below")
+
+
+def spoil(fs: Filesystem) -> None:
+    """Change what `plant` laid out: content, kinds, what is there and what is not."""
+    fs.write("README.md", "# Red me?")
+    fs.write("src/main.py", "exit()\n", mode="append")
+    fs.delete("src/data.bin")
+    fs.mkdir("src/data.bin")
+    fs.delete("vendor", recursive=True)
+    fs.write("vendor", "a file now")
+    fs.delete("empty", recursive=True)
+    fs.delete(".gitignore")
+    fs.write("new/deep/file", "new")
+    fs.mkdir("new/empty")

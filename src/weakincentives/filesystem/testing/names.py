@@ -7,15 +7,21 @@ import pytest
 from weakincentives.filesystem import (
     MAX_PATH_DEPTH,
     MAX_SEGMENT_LENGTH,
+    BaseFilesystem,
+    EntryMoved,
+    FileDeleted,
+    FileEntry,
     Filesystem,
+    GlobMatch,
     InvalidPathError,
     LimitExceededError,
+    LinkCreated,
     PathEscapeError,
 )
-from weakincentives.filesystem.testing.contract import ConformanceSuite
+from weakincentives.filesystem.testing.contract import ConformanceSuite, PlantingSuite
+from weakincentives.filesystem.testing.events import listen
 
 Operation = Callable[[Filesystem, str], object]
-
 EVERY_OPERATION: dict[str, Operation] = {
     "read": lambda fs, path: fs.read(path),
     "read_bytes": lambda fs, path: fs.read_bytes(path),
@@ -30,7 +36,6 @@ EVERY_OPERATION: dict[str, Operation] = {
 }
 _CREATING = ("write", "write_bytes", "mkdir")
 _READING = ("read", "read_bytes", "stat", "list", "glob", "grep", "delete")
-
 _REFUSED_NAMES = {
     "bell": "a\ab",
     "newline": "a\nb",
@@ -175,4 +180,182 @@ class NameTests(ConformanceSuite):
         for path in (name, f"dir/{name}", f"{name}/below"):
             with pytest.raises(LimitExceededError, match="Path segment exceeds"):
                 EVERY_OPERATION[operation](fs, path)
+        assert fs.list() == ()
+
+
+_TARGETS = ("file", "dir", "gone", "/etc/passwd", "..", "../outside", ".", "link", "a b/é\n")
+
+
+class LinkTests(PlantingSuite):
+    """Symbolic links, which the protocol shows and never follows."""
+
+    @pytest.mark.parametrize("target", _TARGETS)
+    def test_stat_shows_the_link_and_its_target(self, fs: BaseFilesystem, target: str) -> None:
+        fs.write("file", "text")
+        fs.write("dir/below", "")
+        self.make_link(fs, "link", target)
+        found = fs.stat("link")
+        assert (found.kind, found.link_target, found.size_bytes) == ("symlink", target, 0)
+        assert (found.is_file, found.is_directory, found.content_hash) == (False, False, None)
+
+    def test_a_link_exists_and_nothing_below_it_does(self, fs: BaseFilesystem) -> None:
+        fs.write("dir/below", "")
+        self.make_link(fs, "link", "dir")
+        self.make_link(fs, "broken", "gone")
+        assert fs.exists("link")
+        assert fs.exists("broken")
+        assert not fs.exists("link/below")
+
+    def test_list_shows_the_link(self, fs: BaseFilesystem) -> None:
+        fs.mkdir("dir")
+        self.make_link(fs, "dir/link", "/etc")
+        assert fs.list("dir") == (FileEntry("link", "dir/link", False, False, None, True),)
+
+    @pytest.mark.parametrize("target", _TARGETS)
+    @pytest.mark.parametrize("operation", sorted({*EVERY_OPERATION} - {"stat", "delete"}))
+    def test_a_link_is_not_followed(self, fs: BaseFilesystem, operation: str, target: str) -> None:
+        fs.write("file", "x")
+        fs.write("dir/below", "x")
+        self.make_link(fs, "link", target)
+        with pytest.raises(PermissionError, match="link"):
+            EVERY_OPERATION[operation](fs, "link")
+        assert fs.stat("link").link_target == target
+        assert (fs.read("file").content, fs.read("dir/below").content) == ("x", "x")
+
+    @pytest.mark.parametrize("path", ["link/below", "link/new", "link/new/deep"])
+    @pytest.mark.parametrize("operation", EVERY_OPERATION)
+    def test_nothing_is_reached_through_a_link(
+        self, fs: BaseFilesystem, operation: str, path: str
+    ) -> None:
+        fs.write("dir/below", "x")
+        self.make_link(fs, "link", "dir")
+        with pytest.raises(PermissionError, match="link"):
+            EVERY_OPERATION[operation](fs, path)
+        assert [entry.name for entry in fs.list("dir")] == ["below"]
+
+    def test_a_refusal_names_the_link_and_its_target(self, fs: BaseFilesystem) -> None:
+        fs.mkdir("dir")
+        self.make_link(fs, "dir/link", "/etc/passwd")
+        for path in ("dir/link", "dir/link/below"):
+            with pytest.raises(PermissionError) as caught:
+                fs.read(path)
+            assert "dir/link" in str(caught.value)
+            assert "/etc/passwd" in str(caught.value)
+
+    def test_create_refuses_a_link_that_exists(self, fs: BaseFilesystem) -> None:
+        self.make_link(fs, "link", "gone")
+        with pytest.raises(FileExistsError):
+            fs.write("link", "", mode="create")
+        with pytest.raises(PermissionError):
+            fs.write("link", "", mode="append")
+        assert not fs.exists("gone")
+
+    @pytest.mark.parametrize("recursive", [True, False])
+    def test_delete_removes_the_link_and_not_its_target(
+        self, fs: BaseFilesystem, recursive: bool
+    ) -> None:
+        fs.write("dir/below", "")
+        self.make_link(fs, "link", "dir")
+        events = listen(fs)
+        fs.delete("link", recursive=recursive)
+        assert [entry.name for entry in fs.list()] == ["dir"]
+        assert fs.exists("dir/below")
+        assert events == [FileDeleted("link", "symlink", None, None)]
+
+    def test_a_directory_is_deleted_without_following_links(self, fs: BaseFilesystem) -> None:
+        fs.write("kept/file", "")
+        fs.mkdir("dir")
+        self.make_link(fs, "dir/link", "../kept")
+        with pytest.raises(IsADirectoryError, match="not empty"):
+            fs.delete("dir")
+        fs.delete("dir", recursive=True)
+        assert fs.exists("kept/file")
+
+    def test_glob_shows_links_and_does_not_enter_them(self, fs: BaseFilesystem) -> None:
+        fs.write("dir/file", "")
+        self.make_link(fs, "dir/up", "..")
+        self.make_link(fs, "link", "dir")
+        assert fs.glob("**") == (
+            GlobMatch("dir/file", True),
+            GlobMatch("dir/up", False),
+            GlobMatch("link", False),
+        )
+        assert fs.glob("link/*") == ()
+        assert fs.glob("**/") == (GlobMatch("dir", False),)
+
+    def test_grep_does_not_look_through_links(self, fs: BaseFilesystem) -> None:
+        fs.write("dir/file", "word")
+        self.make_link(fs, "link", "dir")
+        self.make_link(fs, "twin", "dir/file")
+        assert [match.path for match in fs.grep("word")] == ["dir/file"]
+
+    def test_links_are_moved_and_copied_as_links(self, fs: BaseFilesystem) -> None:
+        fs.write("file", "")
+        self.make_link(fs, "link", "file")
+        events = listen(fs)
+        fs.copy("link", "copied")
+        fs.move("link", "dir/moved")
+        assert fs.stat("copied").link_target == fs.stat("dir/moved").link_target == "file"
+        assert not fs.exists("link")
+        assert events[0] == LinkCreated("copied", "file")
+        assert events[-1] == EntryMoved("link", "dir/moved", "symlink")
+
+    @pytest.mark.parametrize("how", ["move", "copy"])
+    def test_a_link_is_not_replaced_or_entered(self, fs: BaseFilesystem, how: str) -> None:
+        fs.write("file", "x")
+        fs.mkdir("dir")
+        self.make_link(fs, "link", "dir")
+        call: Callable[..., None] = fs.move if how == "move" else fs.copy
+        with pytest.raises(FileExistsError):
+            call("file", "link")
+        with pytest.raises(PermissionError):
+            call("file", "link", overwrite=True)
+        with pytest.raises(PermissionError):
+            call("file", "link/below")
+        with pytest.raises(PermissionError):
+            call("link/below", "file2")
+        assert (fs.read("file").content, fs.list("dir")) == ("x", ())
+
+    def test_a_copied_directory_keeps_its_links(self, fs: BaseFilesystem) -> None:
+        fs.mkdir("dir")
+        self.make_link(fs, "dir/link", "../elsewhere")
+        fs.copy("dir", "twin")
+        assert fs.stat("twin/link").link_target == "../elsewhere"
+
+
+class SpecialFileTests(ConformanceSuite):
+    """Pipes, sockets and devices, which are shown, removed and never opened."""
+
+    def make_special(self, fs: BaseFilesystem, path: str) -> None:
+        """Make a pipe, a socket or a device at `path`."""
+        raise NotImplementedError(f"{type(self).__name__} must define make_special(fs, path)")
+
+    def test_stat_and_list_show_a_special_file(self, fs: BaseFilesystem) -> None:
+        self.make_special(fs, "pipe")
+        assert (fs.stat("pipe").kind, fs.exists("pipe")) == ("special", True)
+        assert fs.list() == (FileEntry("pipe", "pipe", False, False, None, False),)
+
+    @pytest.mark.parametrize("operation", ["read", "read_bytes", "write", "write_bytes"])
+    def test_a_special_file_is_never_opened(self, fs: BaseFilesystem, operation: str) -> None:
+        self.make_special(fs, "pipe")
+        with pytest.raises(PermissionError):
+            EVERY_OPERATION[operation](fs, "pipe")
+        assert fs.stat("pipe").kind == "special"
+
+    def test_a_special_file_is_no_directory(self, fs: BaseFilesystem) -> None:
+        self.make_special(fs, "pipe")
+        with pytest.raises(NotADirectoryError):
+            fs.list("pipe")
+        with pytest.raises(FileExistsError):
+            fs.mkdir("pipe")
+
+    def test_searches_pass_over_special_files(self, fs: BaseFilesystem) -> None:
+        self.make_special(fs, "pipe")
+        fs.write("file", "word")
+        assert [match.path for match in fs.glob("*")] == ["file"]
+        assert [match.path for match in fs.grep("")] == ["file"]
+
+    def test_delete_removes_a_special_file(self, fs: BaseFilesystem) -> None:
+        self.make_special(fs, "pipe")
+        fs.delete("pipe")
         assert fs.list() == ()

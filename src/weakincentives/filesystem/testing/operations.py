@@ -9,7 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from weakincentives.filesystem.testing.texts import AWKWARD_TEXTS
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from weakincentives.filesystem.testing.read import AWKWARD_TEXTS
 
 T = TypeVar("T")
 
@@ -23,7 +26,6 @@ class Choose(Protocol):
 
 
 Draw: TypeAlias = Callable[[Choose], object]
-
 # few and short, so that operations meet each other's files
 _COMMON_NAMES = ("a", "b", "a.txt", "b.py", "é")
 _RARE_NAMES = (
@@ -58,7 +60,6 @@ _REGEXES = (
 )  # fmt: skip
 _FILTERS = (None, None, None, None, "*", "*.py", "a/*", "**/a", "[ab]*", "é", "../x", "")
 _TARGETS = ("a", "b/c", "gone", "/etc/passwd", "..", ".", "../..", "é", "a b")
-
 _HALF = (False, True)
 _IGNORE_FILES = (".gitignore", "a/.gitignore", ".ignore")
 _KINDS_OF_PATH = (
@@ -197,7 +198,6 @@ _STATE_OPERATIONS: dict[str, tuple[int, dict[str, Draw]]] = {
     "export": (2, {}),
     "import": (2, {"number": _NUMBER_OF_KEPT, "across": _FLAG}),
 }
-
 _WEIGHTED, _STATE_WEIGHTED = (
     [name for name, (weight, _) in table.items() for _ in range(weight)]
     for table in (_OPERATIONS, _STATE_OPERATIONS)
@@ -234,3 +234,53 @@ def _draw_arguments(choose: Choose, name: str, known: Sequence[str]) -> dict[str
         if arguments.get("paths"):
             arguments["paths"] = [met(path) for path in arguments["paths"]]
     return arguments
+
+
+S = TypeVar("S")
+
+
+def paths() -> SearchStrategy[str]:
+    """Paths: plain ones that meet often, strange names, and hostile ones."""
+    return _drawn(draw_path) | st.text(max_size=20)
+
+
+def texts() -> SearchStrategy[str]:
+    """Texts with every kind of line end, empty, and too long."""
+    return _drawn(draw_text) | st.text()
+
+
+def contents() -> SearchStrategy[bytes]:
+    """Bytes: text and binary, empty, and too long."""
+    return _drawn(draw_bytes) | st.binary()
+
+
+def globs() -> SearchStrategy[str]:
+    """Globs, good and bad."""
+    return _drawn(draw_glob) | st.text(alphabet="ab/*?[]{},!\\.", max_size=12)
+
+
+def regexes() -> SearchStrategy[str]:
+    """Regular expressions, good and bad."""
+    return _drawn(draw_regex) | st.text(alphabet="ab.*+?()[]|^$\\dw{}1,", max_size=10)
+
+
+def operations(
+    *,
+    known: Sequence[str] = (),
+    without: frozenset[str] = frozenset(),
+    states: bool = False,
+) -> SearchStrategy[Operation]:
+    """Operations with their arguments, many on `known` paths, those of `without` left out.
+
+    With `states`, one in four keeps a whole state or brings one back.
+    """
+    often = (False, False, False, states)
+    return _drawn(lambda choose: draw_operation(choose, known=known, without=without, states=often))
+
+
+@st.composite
+def _drawn(draw: st.DrawFn, by: Callable[[Choose], T]) -> T:
+    def choose(values: Sequence[S]) -> S:
+        return draw(st.sampled_from(values))
+
+    return by(choose)

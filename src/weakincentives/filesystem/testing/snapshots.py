@@ -12,8 +12,14 @@ import pytest
 
 from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem import FilesystemSnapshot, SnapshotableFilesystem
-from weakincentives.filesystem.testing.contract import ConformanceSuite
-from weakincentives.filesystem.testing.states import EVERY_BYTE, NAMES, plant, spoil, state_of
+from weakincentives.filesystem.testing.contract import (
+    EVERY_BYTE,
+    NAMES,
+    ConformanceSuite,
+    plant,
+    spoil,
+    state_of,
+)
 from weakincentives.filesystem.testing.threads import beside, together, while_running
 from weakincentives.serde import decode, encode
 

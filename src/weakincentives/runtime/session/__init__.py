@@ -12,7 +12,7 @@ from weakincentives.runtime.session.dump import (
     load_dump,
     load_session,
 )
-from weakincentives.runtime.session.dumpformat import DumpError
+from weakincentives.runtime.session.dump_format import DumpError
 from weakincentives.runtime.session.reducers import (
     EventReducer,
     Method,
@@ -23,15 +23,17 @@ from weakincentives.runtime.session.reducers import (
     replace_latest_by,
     upsert_by,
 )
-from weakincentives.runtime.session.selectors import select_all, select_latest, select_where
 from weakincentives.runtime.session.session import (
     Session,
     UnknownTagError,
     publishing_session,
+    select_all,
+    select_latest,
+    select_where,
 )
 from weakincentives.runtime.session.slices import Slice, SliceReader, SliceWriter
 from weakincentives.runtime.session.snapshots import Snapshot, SnapshotFormatError
-from weakincentives.runtime.session.store import Mark
+from weakincentives.runtime.session.store import SessionSavepoint
 
 __all__ = [
     "MAX_DUMP_BYTES",
@@ -39,11 +41,11 @@ __all__ = [
     "EventReducer",
     "FilesystemHolder",
     "LoadedDump",
-    "Mark",
     "Method",
     "Reducer",
     "ReducerError",
     "Session",
+    "SessionSavepoint",
     "Slice",
     "SliceReader",
     "SliceWriter",

@@ -1,18 +1,14 @@
-"""Dumps: a session, its children and their files on disk, to go on from anywhere.
-
-A dump is `<id>.jsonl` with the sessions and `<id>.fs.zip` with the files. Both are replaced
-together. Loading looks up types among those that are given and the dataclasses of modules
-that are imported already, and checks everything first.
-"""
+"""A tree of sessions as snapshots in the order of a dump, and back."""
 
 import errno
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol, cast
+from uuid import uuid5
 
 from weakincentives.errors import SnapshotError
 from weakincentives.filesystem import (
@@ -28,22 +24,99 @@ from weakincentives.filesystem import (
     export_archive,
     validate_path,
 )
-from weakincentives.filesystem.paths import os_error
-from weakincentives.filesystem.snapshots.shelf import Shelf, sealed
+from weakincentives.filesystem.snapshot_manager import ArchiveDirectory, seal
+from weakincentives.posix import os_error
 from weakincentives.runtime.clock import SYSTEM_CLOCK
 from weakincentives.runtime.events import EventBus
-from weakincentives.runtime.session.dumpfiles import DumpFiles, described, opened, write_text
-from weakincentives.runtime.session.dumpformat import (
-    Types,
-    read_snapshots,
-    refusal,
-    written,
+from weakincentives.runtime.session.dump_files import (
+    DumpFiles,
+    describe_archive,
+    open_dump,
+    write_text,
 )
-from weakincentives.runtime.session.dumptree import rebuilt, taken
+from weakincentives.runtime.session.dump_format import (
+    FORMAT,
+    VERSION,
+    DumpedArchive,
+    DumpedSession,
+    DumpHeader,
+    Types,
+    dump_error,
+    encode_dump,
+    read_snapshots,
+)
 from weakincentives.runtime.session.session import Session
+from weakincentives.runtime.session.snapshots import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTree:
+    """A session and all below it at one moment, each after its parent."""
+
+    date: datetime
+    sessions: Sequence[Session]
+    parents: Sequence[int | None]
+    """Where the parent of each session is."""
+    snapshots: Sequence[Snapshot]
+
+    @property
+    def has_items(self) -> bool:
+        """Whether there is anything in a slice."""
+        return any(items for each in self.snapshots for items in each.slices.values())
+
+    def header(self, archive: DumpedArchive | None) -> DumpHeader:
+        """Return the first line of the dump."""
+        entries = [
+            DumpedSession(
+                each.session_id, snapshot.snapshot_id, parent, each.created_at, dict(each.tags)
+            )
+            for each, parent, snapshot in zip(
+                self.sessions, self.parents, self.snapshots, strict=True
+            )
+        ]
+        return DumpHeader(FORMAT, VERSION, self.date, archive, entries)
+
+
+def capture_tree(session: Session, date: datetime) -> SessionTree:
+    """Return a session and all below it as they are; each session is of one moment."""
+    sessions: list[Session] = []
+    parents: list[int | None] = []
+    waiting: list[tuple[Session, int | None]] = [(session, None)]
+    while waiting:
+        current, parent = waiting.pop()
+        waiting += [(child, len(sessions)) for child in reversed(current.children)]
+        sessions.append(current)
+        parents.append(parent)
+    return SessionTree(date, sessions, parents, [_snapshot(each, date) for each in sessions])
+
+
+def rebuild_session(
+    header: DumpHeader, snapshots: Sequence[Snapshot], bus: EventBus | None
+) -> Session:
+    """Return the root of a tree that was dumped; `bus` is for the root alone."""
+    made: list[Session] = []
+    for entry, snapshot in zip(header.sessions, snapshots, strict=True):
+        session = Session(
+            bus=bus if entry.parent is None else None,
+            parent=None if entry.parent is None else made[entry.parent],
+            session_id=entry.session_id,
+            created_at=entry.created_at,
+            tags=entry.tags,
+        )
+        for kind in snapshot.slices:
+            session.install(kind, log=kind in snapshot.logs)
+        session.restore(snapshot, preserve_logs=False)
+        made.append(session)
+    return made[0]
+
+
+def _snapshot(session: Session, date: datetime) -> Snapshot:
+    # an id that follows from the date: the same state gives the same bytes
+    identity = uuid5(session.session_id, date.isoformat())
+    return replace(session.snapshot(snapshot_id=identity), created_at=date)
+
 
 MAX_DUMP_BYTES = 1024**3
-
 _ATTEMPTS = 3
 _LABEL = "session_id"
 _NOWHERE = "/"  # the root of a workspace that is nowhere on disk
@@ -98,7 +171,7 @@ def dump_session_tree(
     """
     date = _date(created_at)
     name = _name(session)
-    tree = taken(session, date)
+    tree = capture_tree(session, date)
     filesystem = _filesystem_of(filesystem_section)
     if not tree.has_items and (filesystem is None or not filesystem.list(".")):
         return None
@@ -107,10 +180,10 @@ def dump_session_tree(
         found = None
         if filesystem is not None:
             _export(filesystem, staged, files.archive, date)
-            sealed(staged)
-            found = described(staged)
+            seal(staged)
+            found = describe_archive(staged)
         text = staged.with_suffix(".jsonl")
-        write_text(text, written(tree.header(found), tree.snapshots))
+        write_text(text, encode_dump(tree.header(found), tree.snapshots))
         files.publish(text, None if found is None else staged)
     return files.text
 
@@ -201,7 +274,7 @@ def _load(
             continue
         if files.marks == before:
             return loaded
-    raise refusal(files.text, "Dump is replaced again and again", "load it when that has ended")
+    raise dump_error(files.text, "Dump is replaced again and again", "load it when that has ended")
 
 
 def _files_at(path: str | os.PathLike[str]) -> DumpFiles:
@@ -213,14 +286,14 @@ def _loaded(
     files: DumpFiles, types: Types, filesystem: ArchivableFilesystem | None, options: _Options
 ) -> LoadedDump:
     path, header = files.find(text_only=options.session_only)
-    with opened(path) as file:
+    with open_dump(path) as file:
         if os.fstat(file.fileno()).st_size > options.max_bytes:
-            raise refusal(
+            raise dump_error(
                 path, f"Dump is larger than {options.max_bytes} bytes", "allow more: max_bytes="
             )
         file.readline()
         snapshots = read_snapshots(path, file, header, types)
-    session = rebuilt(header, snapshots, options.bus)
+    session = rebuild_session(header, snapshots, options.bus)
     if header.archive is None or options.session_only or filesystem is None:
         return LoadedDump(session, None, header.created_at)
     _import(filesystem, files.archive, options.archive_limits)
@@ -235,7 +308,7 @@ def _import(filesystem: ArchivableFilesystem, path: Path, limits: ArchiveLimits)
             filesystem.import_archive(path)
     except ArchiveError as error:
         remedy = "allow more with archive_limits=, or dump the session again"
-        raise refusal(path, str(error), remedy) from error
+        raise dump_error(path, str(error), remedy) from error
 
 
 def _date(created_at: datetime | None) -> datetime:
@@ -290,7 +363,7 @@ def _staged(
     directory = files.text.parent
     with ExitStack() as stack:
         try:
-            path = stack.enter_context(Shelf(directory, root).staged(files.text.stem))
+            path = stack.enter_context(ArchiveDirectory(directory, root).staged(files.text.stem))
         except SnapshotError:
             raise ValueError(
                 "Dump would be inside the workspace that is dumped (give another target):"

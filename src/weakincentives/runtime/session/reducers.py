@@ -128,7 +128,7 @@ class FunctionFold:
         """Return the new items."""
         before = items.as_tuple()
         after = tuple(self._function(before, event))
-        return items if after is before else checked(after, self._kind, owner)
+        return items if after is before else check_items(after, self._kind, owner)
 
 
 class MethodFold:
@@ -153,10 +153,12 @@ class MethodFold:
         if latest is None:
             raise LookupError("The slice is empty: install it with an initial item")
         made = self._method(latest, event)
-        return checked((made,) if isinstance(made, self._kind) else tuple(made), self._kind, owner)
+        return check_items(
+            (made,) if isinstance(made, self._kind) else tuple(made), self._kind, owner
+        )
 
 
-def checked(items: tuple[Any, ...], kind: type[T], owner: object) -> Items[T]:
+def check_items(items: tuple[Any, ...], kind: type[T], owner: object) -> Items[T]:
     """Return `items` if each is a `kind`.
 
     Raises:

@@ -25,16 +25,12 @@ from weakincentives.runtime.session.branch import Branch
 from weakincentives.runtime.session.reducers import Reducer, append_all
 from weakincentives.runtime.session.slices import Slice, SliceReader, SliceWriter
 from weakincentives.runtime.session.snapshots import Slices, Snapshot
-from weakincentives.runtime.session.store import Mark, Store
+from weakincentives.runtime.session.store import SessionSavepoint, Store
 
 T = TypeVar("T")
-
 LOG_TYPES: tuple[type[Any], ...] = (ToolInvoked, PromptRendered, PromptExecuted)
-
-
 _PATIENCE = 30.0  # seconds; who waits for a thread that waits for him must not wait for ever
 _PRIORITY = 5.0  # seconds that a commit waits for one with priority, which may wait for it in turn
-
 _log = logging.getLogger(__name__)
 _publisher: ContextVar[UUID | None] = ContextVar("publisher", default=None)
 
@@ -291,11 +287,11 @@ class Session:
         made._store.copy_from(self._store)
         return made
 
-    def mark(self) -> Mark:
+    def mark(self) -> SessionSavepoint:
         """Return this moment of the state slices, for `restore_mark`."""
         return self._store.mark()
 
-    def restore_mark(self, mark: Mark) -> None:
+    def restore_mark(self, mark: SessionSavepoint) -> None:
         """Bring the state slices back to a moment of this session.
 
         Raises:
@@ -414,3 +410,18 @@ def _maker(kind: type[T], initial: Callable[[], T] | T | None) -> Callable[[], A
     if initial is None or callable(initial):
         return initial
     raise TypeError(f"Not a {kind.__qualname__}, nor what makes one: {initial!r}")
+
+
+def select_all(session: Session, kind: type[T]) -> tuple[T, ...]:
+    """Return all items of a type."""
+    return session[kind].all()
+
+
+def select_latest(session: Session, kind: type[T]) -> T | None:
+    """Return the last item of a type; None where there is none."""
+    return session[kind].latest()
+
+
+def select_where(session: Session, kind: type[T], predicate: Callable[[T], bool]) -> tuple[T, ...]:
+    """Return the items of a type for which `predicate` is true."""
+    return session[kind].where(predicate)

@@ -16,7 +16,7 @@ from weakincentives.errors import WinkError
 from weakincentives.filesystem.types import FilesystemSnapshot
 from weakincentives.runtime.events import PromptExecuted, PromptRendered, ToolInvoked
 from weakincentives.runtime.session.items import Items, items_of
-from weakincentives.runtime.session.state import Captured
+from weakincentives.runtime.session.state import SessionState
 from weakincentives.runtime.session.store import check_kind
 from weakincentives.serde import SerdeError, convert, decode, encode
 
@@ -94,11 +94,11 @@ class Snapshot:
         return f"{self.tag or 'snapshot'} ({self.snapshot_id})"
 
     @property
-    def captured(self) -> Captured:
+    def captured(self) -> SessionState:
         """What a session restores."""
         if isinstance(self.slices, Slices):
-            return Captured(self.slices.shared, self.logs)
-        return Captured({kind: items_of(each) for kind, each in self.slices.items()}, self.logs)
+            return SessionState(self.slices.shared, self.logs)
+        return SessionState({kind: items_of(each) for kind, each in self.slices.items()}, self.logs)
 
     def to_json(self) -> str:
         """Return all of it as JSON.

@@ -88,7 +88,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Captured:
+class SessionState:
     """All slices at one moment."""
 
     items: Mapping[type[Any], Items[Any]]
@@ -287,7 +287,7 @@ class Restore:
             not here stay as they are.
     """
 
-    captured: Captured
+    captured: SessionState
     fresh: Mapping[type[Any], Items[Any]]
     preserve_logs: bool
     refreshed: Mapping[type[Any], Items[Any]] = field(default_factory=dict[type[Any], Items[Any]])

@@ -23,12 +23,11 @@ from weakincentives.runtime.session.reducers import (
     MethodFold,
     Reducer,
     ReducerError,
-    checked,
+    check_items,
 )
 from weakincentives.runtime.session.state import (
     NOTHING,
     Append,
-    Captured,
     Define,
     Definition,
     Definitions,
@@ -40,6 +39,7 @@ from weakincentives.runtime.session.state import (
     Query,
     Refresh,
     Restore,
+    SessionState,
     State,
     Tag,
 )
@@ -50,7 +50,7 @@ _MAX_LOOKS = 20  # at something that is changed each time while it is looked at
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class SessionSavepoint:
     """A moment that the state of a session can go back to; it costs nothing to keep."""
 
     owner: object
@@ -98,12 +98,12 @@ class Store:
 
     def append(self, kind: type[T], item: T) -> None:
         """Add one item to a slice."""
-        checked((item,), kind, None)
+        check_items((item,), kind, None)
         self._change(Append(kind, item))
 
     def put(self, kind: type[T], items: Iterable[T]) -> None:
         """Make `items` all that a slice has."""
-        self._change(Put(kind, checked(tuple(items), kind, self.owner)))
+        self._change(Put(kind, check_items(tuple(items), kind, self.owner)))
 
     def refresh(self, kind: type[Any], make: Refresh) -> None:
         """Put what `make` makes of the latest item in its place, for everybody.
@@ -112,7 +112,7 @@ class Store:
         """
         for look in range(_MAX_LOOKS):
             before = self.state.items.get(kind, NOTHING)
-            made = checked((make(before.latest()),), kind, self.owner)
+            made = check_items((make(before.latest()),), kind, self.owner)
             with self.lock:
                 now = self.state.items.get(kind, NOTHING)
                 if now is before or look == _MAX_LOOKS - 1:
@@ -137,7 +137,7 @@ class Store:
         self, kind: type[T], initial: Initial | None, log: bool, refresh: Refresh | None = None
     ) -> None:
         """Declare a slice; if it is empty, `initial` makes its first item."""
-        first = None if initial is None else checked((initial(),), kind, self.owner)
+        first = None if initial is None else check_items((initial(),), kind, self.owner)
 
         def installed(known: Definition) -> Definition:
             return Definition(initial, log, refresh, known.reducers)
@@ -158,14 +158,16 @@ class Store:
             self._fold_everywhere(operation)
         return operation.failures
 
-    def mark(self) -> Mark:
+    def mark(self) -> SessionSavepoint:
         """Return this moment of the state slices."""
         with self.lock:
             definitions, items = self._everything()
             logs = {kind for kind, each in definitions.by_kind.items() if each.log}
-        return Mark(self.owner, {kind: each for kind, each in items.items() if kind not in logs})
+        return SessionSavepoint(
+            self.owner, {kind: each for kind, each in items.items() if kind not in logs}
+        )
 
-    def restore_mark(self, mark: Mark) -> None:
+    def restore_mark(self, mark: SessionSavepoint) -> None:
         """Bring the state slices back to a moment.
 
         Raises:
@@ -173,9 +175,9 @@ class Store:
         """
         if mark.owner is not self.owner:
             raise ValueError("Mark belongs to another session")
-        self.restore(Captured(mark.items, frozenset()), preserve_logs=True)
+        self.restore(SessionState(mark.items, frozenset()), preserve_logs=True)
 
-    def capture(self) -> Captured:
+    def capture(self) -> SessionState:
         """Return all slices as they are; a log that is empty is left out."""
         with self.lock:
             definitions, items = self._everything()
@@ -184,9 +186,9 @@ class Store:
             for kind, each in definitions.by_kind.items()
             if items.get(kind) or not each.log
         }
-        return Captured(kept, frozenset(kind for kind in kept if definitions.by_kind[kind].log))
+        return SessionState(kept, frozenset(kind for kind in kept if definitions.by_kind[kind].log))
 
-    def restore(self, captured: Captured, *, preserve_logs: bool, refresh: bool = True) -> None:
+    def restore(self, captured: SessionState, *, preserve_logs: bool, refresh: bool = True) -> None:
         """Bring slices back; a state slice that was not captured gets its initial item.
 
         Slices that describe something outside are made to agree with that, or, without
@@ -201,7 +203,7 @@ class Store:
 
     def reset(self) -> None:
         """Give every slice its initial item, and clear those without one, logs included."""
-        nothing = Captured({}, frozenset())
+        nothing = SessionState({}, frozenset())
         for look in range(_MAX_LOOKS):
             state = self.state
             fresh = self._initial_items(lambda _: True)
@@ -312,17 +314,19 @@ class Store:
     def _initial_items(self, wanted: Callable[[type[Any]], bool]) -> dict[type[Any], Items[Any]]:
         """Call what makes initial items, before anything is changed."""
         return {
-            kind: checked((each.initial(),), kind, self.owner)
+            kind: check_items((each.initial(),), kind, self.owner)
             for kind, each in self._definitions().items()
             if each.initial is not None and wanted(kind)
         }
 
-    def _refreshed(self, captured: Captured) -> dict[type[Any], Items[Any]]:
+    def _refreshed(self, captured: SessionState) -> dict[type[Any], Items[Any]]:
         """Bring what is known of something outside up to date, from what was known then."""
         if self._branch() is not None:
             return {}
         return {
-            kind: checked((each.refresh(captured.items.get(kind, NOTHING).latest()),), kind, None)
+            kind: check_items(
+                (each.refresh(captured.items.get(kind, NOTHING).latest()),), kind, None
+            )
             for kind, each in self._definitions().items()
             if each.refresh is not None
         }

@@ -3,14 +3,14 @@
 One table of tools each, all for the same requests.
 """
 
-from weakincentives.contrib.tools.dialects.choosing import DIALECTS, DialectName, dialect_for
-from weakincentives.contrib.tools.dialects.classic_calls import (
+from weakincentives.contrib.tools.dialects.classic import (
     DeleteFile,
     FileReadResult,
     ListDirectory,
     ReadFile,
     WriteFile,
 )
+from weakincentives.contrib.tools.dialects.registry import DIALECTS, DialectName, dialect_for
 
 __all__ = [
     "DIALECTS",

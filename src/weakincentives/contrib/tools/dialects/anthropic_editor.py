@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from weakincentives.contrib.tools.dialects.spelling import (
+from weakincentives.contrib.tools.context import HandlerContext
+from weakincentives.contrib.tools.dialects.shared import (
     first_line,
     is_page,
     last_line,
@@ -25,8 +26,7 @@ from weakincentives.contrib.tools.requests import (
     RmParams,
     WriteFileParams,
 )
-from weakincentives.contrib.tools.speech import Phrase
-from weakincentives.contrib.tools.workbench import Workbench
+from weakincentives.contrib.tools.spec import ToolSpec
 from weakincentives.errors import ToolValidationError
 
 Command = Literal["view", "create", "str_replace", "insert", "delete", "rename"]
@@ -77,7 +77,7 @@ space and quotation marks are forgiven where the place is clear, and told.
 View a file before you change it. A change is answered with its diff."""
 
 
-def _view(params: EditorCall, bench: Workbench) -> ReadFileParams | LsParams:
+def _view(params: EditorCall, bench: HandlerContext) -> ReadFileParams | LsParams:
     first, last = _range(params)
     if _is_directory(bench, params.path):
         return LsParams(params.path, offset=lines_before(first))
@@ -95,22 +95,22 @@ def _range(params: EditorCall) -> tuple[int | None, int | None]:
     return first, None if last == -1 else last
 
 
-def _is_directory(bench: Workbench, path: str) -> bool:
+def _is_directory(bench: HandlerContext, path: str) -> bool:
     try:
         return bench.filesystem.stat(bench.path(path)).is_directory
     except (OSError, ValueError):
         return False  # the tool that reads says what is wrong with it
 
 
-def _create(params: EditorCall, bench: Workbench) -> WriteFileParams:
+def _create(params: EditorCall, bench: HandlerContext) -> WriteFileParams:
     return WriteFileParams(params.path, _needed(params, "file_text"))
 
 
-def _replace(params: EditorCall, bench: Workbench) -> EditFileParams:
+def _replace(params: EditorCall, bench: HandlerContext) -> EditFileParams:
     return EditFileParams(params.path, _needed(params, "old_str"), params.new_str or "")
 
 
-def _insert(params: EditorCall, bench: Workbench) -> InsertTextParams:
+def _insert(params: EditorCall, bench: HandlerContext) -> InsertTextParams:
     if params.insert_line is None:
         raise ToolValidationError("insert needs 'insert_line', the line after which the text goes")
     # earlier versions of the tool called the text new_str, and models remember
@@ -120,15 +120,15 @@ def _insert(params: EditorCall, bench: Workbench) -> InsertTextParams:
     return InsertTextParams(params.path, params.insert_line, text)
 
 
-def _delete(params: EditorCall, bench: Workbench) -> RmParams:
+def _delete(params: EditorCall, bench: HandlerContext) -> RmParams:
     return RmParams(params.path)
 
 
-def _rename(params: EditorCall, bench: Workbench) -> MoveParams:
+def _rename(params: EditorCall, bench: HandlerContext) -> MoveParams:
     return MoveParams(params.path, _needed(params, "new_path"))
 
 
-_COMMANDS: Mapping[Command, Callable[[EditorCall, Workbench], object]] = {
+_COMMANDS: Mapping[Command, Callable[[EditorCall, HandlerContext], object]] = {
     "view": _view,
     "create": _create,
     "str_replace": _replace,
@@ -138,7 +138,7 @@ _COMMANDS: Mapping[Command, Callable[[EditorCall, Workbench], object]] = {
 }
 
 
-def _understood(params: EditorCall, bench: Workbench) -> object:
+def _understood(params: EditorCall, bench: HandlerContext) -> object:
     return _COMMANDS[params.command](params, bench)
 
 
@@ -189,8 +189,8 @@ def _spelled_edit(request: EditFileParams) -> EditorCall | None:
     )
 
 
-ANTHROPIC_EDITOR: tuple[Phrase[Any], ...] = (
-    Phrase(
+ANTHROPIC_EDITOR: tuple[ToolSpec[Any], ...] = (
+    ToolSpec(
         name="str_replace_based_edit_tool",
         description=_EDITOR,
         params=EditorCall,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from weakincentives.contrib.tools.dialects.spelling import (
+from weakincentives.contrib.tools.dialects.shared import (
     first_line,
     is_page,
     lines_before,
@@ -11,6 +11,7 @@ from weakincentives.contrib.tools.dialects.spelling import (
 )
 from weakincentives.contrib.tools.requests import (
     ApplyPatchParams,
+    BashParams,
     EditFileParams,
     GrepParams,
     LsParams,
@@ -20,8 +21,7 @@ from weakincentives.contrib.tools.requests import (
     TreeParams,
     WriteFileParams,
 )
-from weakincentives.contrib.tools.shell.requests import BashParams
-from weakincentives.contrib.tools.speech import Phrase
+from weakincentives.contrib.tools.spec import ToolSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +198,8 @@ def _grep(request: GrepParams) -> GrepFilesCall | None:
     return GrepFilesCall(request.pattern, request.glob, path, request.head_limit)
 
 
-OPENAI: tuple[Phrase[Any], ...] = (
-    Phrase(
+OPENAI: tuple[ToolSpec[Any], ...] = (
+    ToolSpec(
         name="apply_patch",
         description=_PATCH,
         params=PatchCall,
@@ -208,7 +208,7 @@ OPENAI: tuple[Phrase[Any], ...] = (
         spell=_patched,
         aliases={"patch": "input", "diff": "input"},
     ),
-    Phrase(
+    ToolSpec(
         name="read_file",
         description=_READ,
         params=ReadCall,
@@ -219,7 +219,7 @@ OPENAI: tuple[Phrase[Any], ...] = (
         read_only=True,
         unless=(BashParams,),
     ),
-    Phrase(
+    ToolSpec(
         name="list_dir",
         description=_LIST,
         params=ListCall,
@@ -230,7 +230,7 @@ OPENAI: tuple[Phrase[Any], ...] = (
         read_only=True,
         unless=(BashParams,),
     ),
-    Phrase(
+    ToolSpec(
         name="grep_files",
         description=_GREP,
         params=GrepFilesCall,

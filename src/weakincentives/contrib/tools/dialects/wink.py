@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from weakincentives.contrib.tools.dialects.spelling import EDIT_ALIASES, as_it_is, word_for_word
+from weakincentives.contrib.tools.dialects.shared import EDIT_ALIASES, fields_as_they_are, identity
 from weakincentives.contrib.tools.requests import (
     EditFileParams,
     GlobParams,
@@ -12,7 +12,7 @@ from weakincentives.contrib.tools.requests import (
     RmParams,
     WriteFileParams,
 )
-from weakincentives.contrib.tools.speech import Phrase
+from weakincentives.contrib.tools.spec import ToolSpec
 
 _LS = """\
 List a directory: directories first, then files with their sizes.
@@ -62,19 +62,19 @@ _FILE_PATH = {"path": "file_path", "filename": "file_path", "filePath": "file_pa
 _DIRECTORY = {"file_path": "path", "dir_path": "path", "directory": "path"}
 
 
-def _phrase(name: str, request: type[Any], description: str, **more: Any) -> Phrase[Any]:
-    return Phrase(
+def _phrase(name: str, request: type[Any], description: str, **more: Any) -> ToolSpec[Any]:
+    return ToolSpec(
         name=name,
         description=description,
         params=request,
         says=(request,),
-        understand=as_it_is,
-        spell=word_for_word,
+        understand=identity,
+        spell=fields_as_they_are,
         **more,
     )
 
 
-WINK: tuple[Phrase[Any], ...] = (
+WINK: tuple[ToolSpec[Any], ...] = (
     _phrase("ls", LsParams, _LS, aliases={**_DIRECTORY, "ignore": "exclude"}, read_only=True),
     _phrase("read_file", ReadFileParams, _READ_FILE, aliases=_FILE_PATH, read_only=True),
     _phrase(

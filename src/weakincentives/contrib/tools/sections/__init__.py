@@ -5,7 +5,7 @@ from weakincentives.contrib.tools.sections.host import (
     ClaudeAgentWorkspaceSection,
     HostWorkspaceSection,
 )
-from weakincentives.contrib.tools.sections.vfs import VfsToolsSection
+from weakincentives.contrib.tools.sections.memory import VfsToolsSection
 
 # names of earlier drafts
 VfsSection = VfsToolsSection

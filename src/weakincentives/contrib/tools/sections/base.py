@@ -1,4 +1,4 @@
-"""Sections that bring a workspace: its files, its tools, and what a model is told about them."""
+"""What a prompt tells a model about its workspace; only tools that are there are mentioned."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -7,14 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
+from weakincentives.contrib.tools.context import DEFAULT_SETTINGS, Handler, ToolSettings
 from weakincentives.contrib.tools.dialects import DialectName
-from weakincentives.contrib.tools.filesystem import PERFORMERS
-from weakincentives.contrib.tools.following import FileFollower
-from weakincentives.contrib.tools.guidance import tool_guidance
-from weakincentives.contrib.tools.suite import filesystem_tools, speech_for
-from weakincentives.contrib.tools.workbench import DEFAULT_SETTINGS, Performer, ToolSettings
+from weakincentives.contrib.tools.handlers import HANDLERS
+from weakincentives.contrib.tools.projection import ProjectionUpdater
+from weakincentives.contrib.tools.spec import Dialect
+from weakincentives.contrib.tools.suite import create_dialect, filesystem_tools
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import (
+    MAX_WRITE_LENGTH,
     BaseFilesystem,
     Filesystem,
     HostFilesystem,
@@ -24,10 +25,79 @@ from weakincentives.filesystem import (
 )
 from weakincentives.filesystem.mounts import HostRoots
 from weakincentives.prompt import MarkdownSection, PromptError, Section, Tool, ToolContext
-from weakincentives.prompt.arguments import check_argument, check_items
+from weakincentives.prompt.validation import check_argument, check_items
 from weakincentives.runtime import EventBus, SessionReset
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.transactions import current_transaction
+
+_PREVIEWED = 20
+_TOOLS = f"""\
+- Look around with `$LsParams` before you read or write, one directory at a time.
+- Find files by name with `$GlobParams`.
+- Find files by what they say with `$GrepParams`.
+- Read a file with `$ReadFileParams` before you change it, and work from what it shows now: what \
+you remember may be out of date.
+- Change a part of a file with `$EditFileParams`: quote the text to replace as it is, without line \
+numbers.
+- Change several files at once with `$ApplyPatchParams`: all of the patch is done, or nothing.
+- Write new files with `$WriteFileParams`, {MAX_WRITE_LENGTH:,} characters at most in one call; \
+prefer one whole file to many small additions.
+- Remove what is no longer needed with `$RmParams`, so that only what matters is left.
+- Run programs with `$ShellExecuteParams`; what they change in the workspace counts as your work.
+- Run commands with `$BashParams`; what they change in the workspace counts as your work.
+"""
+_ALWAYS = """\
+- A call that fails has changed nothing: read its message, and call again with what it asks for.
+- Keep binary files small and few, and do not copy large repositories or assets here."""
+
+
+def tool_guidance(speech: Dialect, reports: Sequence[MountReport], *, is_new: bool) -> str:
+    """Return the text for a workspace with tools.
+
+    Args:
+        speech: The tools that are there.
+        reports: What was mounted.
+        is_new: Whether nothing was there before.
+    """
+    paragraphs = [
+        "You have a workspace for files. Paths are relative to its top; `/` separates names.",
+        _beginning(reports, is_new),
+        speech.fill(_TOOLS) + "\n" + _ALWAYS,
+        describe_mounts(reports),
+    ]
+    return "\n\n".join(each for each in paragraphs if each)
+
+
+def native_guidance(reports: Sequence[MountReport], *, is_new: bool) -> str:
+    """Return the text for a workspace that is reached with tools which are not ours."""
+    paragraphs = [
+        "Your working directory is a workspace of your own: read, change and create files there"
+        " with the tools that you have.",
+        _beginning(reports, is_new),
+        describe_mounts(reports),
+    ]
+    return "\n\n".join(each for each in paragraphs if each)
+
+
+def describe_mounts(reports: Sequence[MountReport]) -> str:
+    """Return what was copied in from the host, with the first names of each mount."""
+    if not reports:
+        return ""
+    previews = (report.preview(_PREVIEWED) for report in reports)
+    return "Copied into the workspace:\n\n" + "\n\n".join(previews)
+
+
+def _beginning(reports: Sequence[MountReport], is_new: bool) -> str:
+    if reports and is_new:
+        return (
+            "It begins with copies of the files that are listed below. No other files of the host"
+            " can be brought in later, and the originals do not change."
+        )
+    if is_new:
+        return (
+            "It begins empty: create what you need. No files of the host can be brought in later."
+        )
+    return "It holds the files that you are to work on."
 
 
 class FilesystemSection(MarkdownSection[None]):
@@ -50,7 +120,7 @@ class FilesystemSection(MarkdownSection[None]):
         dialect: DialectName = "wink",
         settings: ToolSettings = DEFAULT_SETTINGS,
         ascii_paths: bool | None = None,
-        more: Mapping[type[Any], Performer] | None = None,
+        more: Mapping[type[Any], Handler] | None = None,
         snapshot_dir: Path | None = None,
         template: str | None = None,
         tools: Sequence[Tool[Any, Any]] | None = None,
@@ -108,7 +178,7 @@ class FilesystemSection(MarkdownSection[None]):
         self._snapshot_dir = snapshot_dir
         self._template, self._tools = template, tools
         self._backend: Filesystem | None = None
-        self._follower: FileFollower | None = None
+        self._follower: ProjectionUpdater | None = None
         self._manager: SnapshotManager | None = None
         self._reports: tuple[MountReport, ...] = ()
         self._unfilled: Exception | None = None
@@ -224,7 +294,7 @@ class FilesystemSection(MarkdownSection[None]):
         )
 
     def _text(self) -> str:
-        speech = speech_for(self._dialect, performers={**PERFORMERS, **self._more})
+        speech = create_dialect(self._dialect, performers={**HANDLERS, **self._more})
         text = tool_guidance(speech, self._reports, is_new=self._starts_new)
         return text.replace("$", "$$")
 
@@ -259,7 +329,9 @@ class FilesystemSection(MarkdownSection[None]):
             raise
         self._backend = backend
         if self._session is not None:
-            self._follower = FileFollower(self._session, backend, root_path=_root_path(backend))
+            self._follower = ProjectionUpdater(
+                self._session, backend, root_path=_root_path(backend)
+            )
             self._stop = self._session.bus.subscribe(SessionReset, self._start_over)
 
     def _mount(self, backend: Filesystem) -> None:

@@ -7,11 +7,10 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from weakincentives.contrib.tools.guidance import native_guidance
-from weakincentives.contrib.tools.sections.base import FilesystemSection
+from weakincentives.contrib.tools.sections.base import FilesystemSection, native_guidance
 from weakincentives.filesystem import DEFAULT_LIMITS, Filesystem, HostFilesystem, Limits
 from weakincentives.prompt import Tool
-from weakincentives.prompt.arguments import check_argument
+from weakincentives.prompt.validation import check_argument
 
 
 class HostWorkspaceSection(FilesystemSection):

@@ -1,22 +1,22 @@
 """Tools that run commands in a sandbox."""
 
-from weakincentives.contrib.tools.shell.performing import (
+from weakincentives.contrib.tools.dialects.shell import SHELL_TOOL_SPECS
+from weakincentives.contrib.tools.requests import BashParams, ShellExecuteParams
+from weakincentives.contrib.tools.shell.handler import (
     DEFAULT_SHELL_LIMITS,
     MAX_SHELL_SECONDS,
     ShellLimits,
-    shell_performers,
+    shell_handlers,
+    shell_tools,
 )
-from weakincentives.contrib.tools.shell.phrases import SHELL_PHRASES
-from weakincentives.contrib.tools.shell.requests import BashParams, ShellExecuteParams
-from weakincentives.contrib.tools.shell.tools import shell_tools
 
 __all__ = [
     "DEFAULT_SHELL_LIMITS",
     "MAX_SHELL_SECONDS",
-    "SHELL_PHRASES",
+    "SHELL_TOOL_SPECS",
     "BashParams",
     "ShellExecuteParams",
     "ShellLimits",
-    "shell_performers",
+    "shell_handlers",
     "shell_tools",
 ]

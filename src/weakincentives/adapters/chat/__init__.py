@@ -1,0 +1,1 @@
+"""The Chat Completions wire format, which OpenAI, LiteLLM and many servers speak."""

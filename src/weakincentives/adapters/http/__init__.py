@@ -1,0 +1,1 @@
+"""HTTP for SDK adapters: requests with a timeout, bounded bodies, server-sent events, errors."""

@@ -1,0 +1,1 @@
+"""The agent loop: model requests, tool calls, limits and structured output."""

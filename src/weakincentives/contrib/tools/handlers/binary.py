@@ -1,0 +1,253 @@
+"""What binary files are, by their first bytes; pictures with their measures."""
+
+import base64
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from weakincentives.contrib.tools.context import HandlerContext
+from weakincentives.contrib.tools.handlers.render import fit, hint, size_text
+from weakincentives.contrib.tools.handlers.source import FileSource, Part, past_the_end
+from weakincentives.contrib.tools.requests import ReadFileParams
+from weakincentives.contrib.tools.results import ReadFileResult
+from weakincentives.prompt import Media, ToolResult
+
+_KINDS: tuple[tuple[int, bytes, str], ...] = (
+    (0, b"%PDF-", "PDF document"),
+    (0, b"\x7fELF", "ELF program or library"),
+    (0, b"MZ", "Windows program"),
+    (0, b"\xcf\xfa\xed\xfe", "macOS program"),
+    (0, b"\xca\xfe\xba\xbe", "Java class or macOS program"),
+    (0, b"\0asm", "WebAssembly module"),
+    (0, b"PK\x03\x04", "ZIP archive (also docx, xlsx, jar, wheel)"),
+    (0, b"PK\x05\x06", "ZIP archive, empty"),
+    (0, b"\x1f\x8b", "gzip data"),
+    (0, b"BZh", "bzip2 data"),
+    (0, b"\xfd7zXZ\0", "xz data"),
+    (0, b"\x28\xb5\x2f\xfd", "zstd data"),
+    (0, b"7z\xbc\xaf\x27\x1c", "7z archive"),
+    (257, b"ustar", "tar archive"),
+    (0, b"SQLite format 3\0", "SQLite database"),
+    (0, b"PAR1", "Parquet data"),
+    (0, b"\x93NUMPY", "NumPy array"),
+    (0, b"\x80\x04\x95", "pickled Python object"),
+    (0, b"ID3", "MP3 sound"),
+    (0, b"OggS", "Ogg sound or film"),
+    (0, b"fLaC", "FLAC sound"),
+    (8, b"WAVE", "WAV sound"),
+    (4, b"ftyp", "MP4 or HEIF media"),
+    (0, b"\x1a\x45\xdf\xa3", "Matroska or WebM film"),
+    (0, b"wOFF", "WOFF font"),
+    (0, b"wOF2", "WOFF2 font"),
+    (0, b"OTTO", "OpenType font"),
+    (0, b"\0\x01\0\0", "TrueType font"),
+    (0, b"BM", "BMP image"),
+    (0, b"II*\0", "TIFF image"),
+    (0, b"MM\0*", "TIFF image"),
+    (0, b"\0\0\x01\0", "Windows icon"),
+)
+_FIRST = frozenset({b"\x89", b"G", b"\xff", b"R"})  # how pictures begin
+_START_OF_FRAME = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What an image file says about itself; the measures are None if they cannot be found."""
+
+    format: str
+    media_type: str
+    width: int | None = None
+    height: int | None = None
+
+    def __str__(self) -> str:
+        """Return format and measures."""
+        size = "" if self.width is None else f", {self.width} x {self.height} pixels"
+        return f"{self.format} image{size}"
+
+
+def kind_of_bytes(head: bytes) -> str:
+    """Return what a binary file seems to be."""
+    known = (name for at, magic, name in _KINDS if head.startswith(magic, at))
+    return next(known, "of a type that is not known")
+
+
+def picture_of(head: bytes) -> Picture | None:
+    """Return what the image is that begins so; None if it is none that models can see."""
+    if head[:1] not in _FIRST:
+        return None
+    try:
+        if head.startswith(b"\x89PNG\r\n\x1a\n"):
+            return Picture("PNG", "image/png", *_unpacked(">II", head, 16))
+        if head.startswith((b"GIF87a", b"GIF89a")):
+            return Picture("GIF", "image/gif", *_unpacked("<HH", head, 6))
+        if head.startswith(b"\xff\xd8\xff"):
+            return Picture("JPEG", "image/jpeg", *_jpeg_size(head))
+        if head.startswith(b"RIFF") and head.startswith(b"WEBP", 8):
+            return Picture("WebP", "image/webp", *_webp_size(head))
+    except struct.error:
+        return Picture("damaged", "application/octet-stream")
+    return None
+
+
+def show_picture(
+    file: FileSource, picture: Picture, bench: HandlerContext
+) -> ToolResult[ReadFileResult]:
+    """Return an image as something to look at, and a sentence about it."""
+    most = bench.settings.max_media_bytes
+    fits = file.size <= most and picture.width is not None
+    media = Media(picture.media_type, file.content(bench).read(0, file.size)) if fits else None
+    parts = [f"{file.name}: {picture}, {size_text(file.size)}"]
+    if file.size > most:
+        parts.append(f"[too large to be looked at: the limit is {size_text(most)}]")
+    call = bench.speech.call(ReadFileParams(file.path, view="base64"))
+    if call is not None:
+        parts.append("[" + hint("its bytes:", call) + "]")
+    value = ReadFileResult(
+        path=file.path,
+        content="",
+        offset=0,
+        shown=file.size if fits else 0,
+        total=file.size,
+        next_offset=None,
+        size_bytes=file.size,
+        encoding="binary",
+        media=media,
+    )
+    text = fit(parts, "", bench.settings.budget)
+    return ToolResult(text, value, True, True, () if media is None else (media,))
+
+
+def _unpacked(form: str, head: bytes, at: int) -> tuple[int, int]:
+    width, height = struct.unpack_from(form, head, at)
+    return width, height
+
+
+def _jpeg_size(head: bytes) -> tuple[int | None, int | None]:
+    """Return width and height from the segment that begins the picture itself."""
+    at = 2
+    while at + 9 <= len(head) and head[at] == 0xFF:
+        marker = head[at + 1]
+        if marker in _START_OF_FRAME:
+            height, width = _unpacked(">HH", head, at + 5)
+            return width, height
+        if marker == 0xFF:
+            at += 1
+            continue
+        at += 2 + struct.unpack_from(">H", head, at + 2)[0]
+    return None, None
+
+
+def _webp_size(head: bytes) -> tuple[int | None, int | None]:
+    form = head[12:16]
+    if form == b"VP8X":
+        low, middle, high, low2, middle2, high2 = struct.unpack_from("6B", head, 24)
+        return 1 + (low | middle << 8 | high << 16), 1 + (low2 | middle2 << 8 | high2 << 16)
+    if form == b"VP8L":
+        bits: int = struct.unpack_from("<I", head, 21)[0]
+        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    if form == b"VP8 ":
+        width, height = _unpacked("<HH", head, 26)
+        return width & 0x3FFF, height & 0x3FFF
+    return None, None
+
+
+_ROW = 16  # bytes in a line of a hex dump
+_ROW_CHARACTERS = 80
+_HEAD = 256  # bytes shown of what is not text
+_HEX_PAGE = 4_096
+_MARGIN = 500  # characters for what is said around the bytes
+
+
+def show_head(file: FileSource, part: Part, bench: HandlerContext) -> ToolResult[ReadFileResult]:
+    """Return the beginning of a binary file, and what it seems to be."""
+    kind = kind_of_bytes(file.head)
+    return _show_hex(file, part, bench, page=_HEAD, what=f"binary file, {kind}")
+
+
+def show_hex(file: FileSource, part: Part, bench: HandlerContext) -> ToolResult[ReadFileResult]:
+    """Return a page of bytes as a hex dump."""
+    return _show_hex(file, part, bench, page=_HEX_PAGE, what="hex dump")
+
+
+def show_base64(file: FileSource, part: Part, bench: HandlerContext) -> ToolResult[ReadFileResult]:
+    """Return a page of bytes as base64; pages can be put together."""
+    room = max(bench.settings.budget - _margin(file, bench), 4)
+    data = _bytes(file, part, bench, most=room // 4 * 3)
+    after = part.first + len(data)
+    if after < file.size and 2 < len(data) != part.count:  # whole groups: pages can be joined
+        data = data[: len(data) // 3 * 3]
+    return _Dump(file, part, bench, data).result(
+        base64.b64encode(data).decode(), "base64", ReadFileParams(file.path, view="base64")
+    )
+
+
+def _show_hex(
+    file: FileSource, part: Part, bench: HandlerContext, *, page: int, what: str
+) -> ToolResult[ReadFileResult]:
+    room = max((bench.settings.budget - _margin(file, bench)) // _ROW_CHARACTERS, 1) * _ROW
+    data = _bytes(file, part, bench, most=min(room, part.capped(max(page, part.count or 0))))
+    dump = "\n".join(_hex_rows(data, part.first))
+    return _Dump(file, part, bench, data).result(dump, what, ReadFileParams(file.path, view="hex"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Dump:
+    """A page of bytes in the making."""
+
+    file: FileSource
+    part: Part
+    bench: HandlerContext
+    data: bytes
+
+    def result(self, dump: str, what: str, request: ReadFileParams) -> ToolResult[ReadFileResult]:
+        file, first = self.file, self.part.first
+        after = first + len(self.data)
+        size = f"{file.size:,} bytes"
+        head = f"{file.name}: {what}, bytes {first:,} to {after - 1:,} of {size}"
+        value = ReadFileResult(
+            path=file.path,
+            content=dump,
+            offset=first,
+            shown=len(self.data),
+            total=file.size,
+            next_offset=after if after < file.size else None,
+            size_bytes=file.size,
+            encoding="binary",
+        )
+        foot = self._foot(after, request)
+        return ToolResult(fit([head, dump], foot, self.bench.settings.budget), value, True, True)
+
+    def _foot(self, after: int, request: ReadFileParams) -> str:
+        if after >= self.file.size:
+            return ""
+        following = ReadFileParams(request.file_path, offset=after, view=request.view)
+        rest = size_text(self.file.size - after)
+        speech = self.bench.speech
+        # a dialect without views shows what is not text so anyway
+        call = speech.call(following) or speech.call(replace(following, view="auto"))
+        return f"[truncated, {rest} more" + hint("; continue with", call) + "]"
+
+
+def _bytes(file: FileSource, part: Part, bench: HandlerContext, *, most: int) -> bytes:
+    """Return the bytes of a page.
+
+    Raises:
+        ToolValidationError: It begins after the end.
+    """
+    if part.first >= file.size > 0:
+        last = ReadFileParams(file.path, offset=max(file.size - _HEAD, 0), view="hex")
+        raise past_the_end(file, bench, part, file.size, "byte", last)
+    count = part.capped(most)
+    return file.content(bench).read(part.first, count)
+
+
+def _margin(file: FileSource, bench: HandlerContext) -> int:
+    return min(_MARGIN + 2 * len(file.name), bench.settings.budget // 2)
+
+
+def _hex_rows(data: bytes, start: int) -> Iterator[str]:
+    for at in range(0, len(data), _ROW):
+        row = data[at : at + _ROW]
+        halves = f"{row[:8].hex(' '):<23}  {row[8:].hex(' '):<23}"
+        letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        yield f"{start + at:08x}  {halves}  |{letters}|"

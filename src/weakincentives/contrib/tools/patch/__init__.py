@@ -1,6 +1,0 @@
-"""Patches of several files, planned as a whole: V4A and unified diffs."""
-
-from weakincentives.contrib.tools.patch.changes import ChangeKind, PatchError, PlannedChange, Reader
-from weakincentives.contrib.tools.patch.planning import patched_paths, plan_patch
-
-__all__ = ["ChangeKind", "PatchError", "PlannedChange", "Reader", "patched_paths", "plan_patch"]

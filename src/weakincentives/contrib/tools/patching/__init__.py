@@ -1,0 +1,11 @@
+"""Patches of several files, planned as a whole: V4A and unified diffs."""
+
+from weakincentives.contrib.tools.patching.hunks import (
+    ChangeKind,
+    PatchError,
+    PlannedChange,
+    Reader,
+)
+from weakincentives.contrib.tools.patching.plan import patched_paths, plan_patch
+
+__all__ = ["ChangeKind", "PatchError", "PlannedChange", "Reader", "patched_paths", "plan_patch"]

@@ -1,0 +1,11 @@
+"""Archives: the whole state of a workspace as one ZIP file."""
+
+from weakincentives.filesystem.archive.export import export_archive as export_archive
+from weakincentives.filesystem.archive.filesystem import ArchiveFilesystem as ArchiveFilesystem
+from weakincentives.filesystem.archive.format import (
+    DEFAULT_ARCHIVE_LIMITS as DEFAULT_ARCHIVE_LIMITS,
+)
+from weakincentives.filesystem.archive.format import ArchiveError as ArchiveError
+from weakincentives.filesystem.archive.format import ArchiveLimits as ArchiveLimits
+from weakincentives.filesystem.archive.format import ArchiveManifest as ArchiveManifest
+from weakincentives.filesystem.archive.verify import open_archive as open_archive

@@ -1,0 +1,73 @@
+"""Work on many pieces at a time, with the results in order.
+
+Packing, unpacking and hashing let other threads run meanwhile, so that every processor
+can take part.
+"""
+
+import errno
+import os
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+from weakincentives.errors import WinkError
+from weakincentives.posix import is_temporary, os_error
+
+T = TypeVar("T")
+R = TypeVar("R")
+_MOST = 4  # threads: what is left to one at a time keeps more of them waiting
+_AHEAD = 2  # pieces for each thread that are begun before they are asked for
+
+
+def parallel_map(work: Callable[[T], R], pieces: Iterable[T]) -> Generator[R, None, None]:
+    """Yield the result of `work` for each piece; if there are many, several are worked on.
+
+    Pieces are taken in the calling thread, a few ahead. Time limits hold in all threads.
+    """
+    source = iter(pieces)
+    count = min(_MOST, _processors())
+    yield from map(work, islice(source, 1 if count > 1 else None))
+    begun: deque[Future[R]] = deque()
+    pool = ThreadPoolExecutor(count, "wink-archive")  # a thread begins with its first piece
+    try:
+        for piece in source:
+            begun.append(_begin(pool, work, piece))
+            if len(begun) > count * _AHEAD:
+                yield begun.popleft().result()
+        while begun:
+            yield begun.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin(pool: ThreadPoolExecutor, work: Callable[[T], R], piece: T) -> Future[R]:
+    try:
+        return pool.submit(copy_context().run, work, piece)
+    except RuntimeError:  # no more threads: the process has too many, or is about to end
+        done: Future[R] = Future()
+        done.set_result(work(piece))
+        return done
+
+
+def _processors() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # only Linux tells
+        return os.cpu_count() or 1
+
+
+@contextmanager
+def error_context(archive: Path) -> Generator[None, None, None]:
+    """Let errors that name nothing, or what nobody sees, name the archive."""
+    try:
+        yield
+    except OSError as error:
+        is_told = error.filename is not None and not is_temporary(os.fsdecode(error.filename))
+        if is_told or isinstance(error, WinkError):
+            raise
+        raise os_error(error.errno or errno.EIO, str(archive), error.strerror or "") from error

@@ -1,0 +1,213 @@
+"""The tree in an archive: put together from what its manifest and its entries declare."""
+
+import unicodedata
+from typing import TypeAlias
+
+from weakincentives.filesystem.archive.format import (
+    FILES,
+    MANIFEST,
+    RATIO_FREE_BYTES,
+    ArchiveError,
+    ArchiveLimits,
+    ArchiveManifest,
+    FileRecord,
+    Manifest,
+    check_path,
+    check_paths,
+    check_records,
+    check_target,
+    entry_of,
+    permissions_of,
+    unescape,
+    unescape_all,
+)
+from weakincentives.filesystem.archive.zip_records import ZipMember
+from weakincentives.posix import parent_of, shorten_path
+
+
+class ArchivedFile:
+    """A file; `data` is its content if that is kept in memory."""
+
+    __slots__ = ("data", "member", "permissions", "sha256", "start")
+
+    def __init__(self, member: ZipMember, permissions: int, sha256: str = "") -> None:
+        """Describe a file; no `sha256` means that the archive does not tell."""
+        self.member: ZipMember = member
+        self.permissions: int = permissions
+        self.sha256: str = sha256
+        self.start: int = -1
+        self.data: bytes | None = None
+
+
+class ArchivedLink:
+    """A symbolic link."""
+
+    __slots__ = ("target",)
+
+    def __init__(self, target: str) -> None:
+        """Point to `target`."""
+        self.target: str = target
+
+
+class ArchivedFolder:
+    """A directory."""
+
+    __slots__ = ("children", "permissions")
+
+    def __init__(self, permissions: int = 0o755) -> None:
+        """Start empty."""
+        self.children: dict[str, ArchivedNode] = {}
+        self.permissions: int = permissions
+
+
+ArchivedNode: TypeAlias = ArchivedFile | ArchivedLink | ArchivedFolder
+
+
+class ArchiveTree:
+    """The tree while it is put together."""
+
+    def __init__(self, limits: ArchiveLimits) -> None:
+        """Start with an empty root."""
+        self._limits = limits
+        self.root: ArchivedFolder = ArchivedFolder()
+        self.files: dict[str, ArchivedFile] = {}
+        """The files by the names of their entries."""
+        self._entries = 0
+        self._last = ("", self.root)
+
+    def add_declared(self, members: list[ZipMember], manifest: Manifest) -> None:
+        """Add what the manifest declares; the entries of the ZIP must be that and no more."""
+        entries = {member.name: member for member in members}
+        entries.pop(MANIFEST, None)
+        records = manifest.files or []
+        check_records(records)
+        paths = unescape_all([record.path for record in records])
+        check_paths(paths)
+        for path, record in zip(paths, records, strict=True):
+            self._add_declared_file(path, record, entries)
+        for link in manifest.links:
+            path, target = unescape(link.path), unescape(link.target)
+            check_path(path)
+            check_target(target, path)
+            self._add(path, ArchivedLink(target))
+        declared: set[str] = set()
+        for folder in manifest.directories:
+            path = unescape(folder.path)
+            if path in declared:
+                raise _twice(path)
+            declared.add(path)
+            entries.pop(f"{FILES}{entry_of(folder.path)}/", None)
+            self._add_folder(path, permissions_of(folder.mode, path))
+        for name in entries:
+            raise ArchiveError(f"Entry is not in the manifest: {shorten_path(name)!r}")
+
+    def add_foreign(self, members: list[ZipMember]) -> None:
+        """Add every entry of a ZIP whose manifest declares none."""
+        for member in members:
+            name = member.name.removeprefix(FILES)
+            if member.name in (MANIFEST, FILES):
+                continue
+            if name == member.name:
+                raise ArchiveError(
+                    f"Entry is neither {MANIFEST!r} nor below {FILES!r}: {shorten_path(name)!r}"
+                )
+            if member.is_directory:
+                self._add_folder(name.removesuffix("/"), 0o755)
+            else:
+                check_path(name)
+                file = ArchivedFile(member, 0o755 if member.mode & 0o100 else 0o644)
+                self._add(name, file)
+                self.files[member.name] = file
+        _refuse_twins(self.root)
+
+    def check(self, summary: ArchiveManifest, size: int) -> None:
+        """Compare what the entries declare with the manifest, and with what is allowed."""
+        total = sum(file.member.size for file in self.files.values())
+        if total > self._limits.max_total_bytes:
+            raise ArchiveError(
+                f"Archive holds more than {self._limits.max_total_bytes} bytes: {total}"
+            )
+        if total > RATIO_FREE_BYTES + self._limits.max_ratio * size:
+            raise ArchiveError(f"Archive of {size} bytes would unfold to {total}")
+        if (len(self.files), total) != (summary.file_count, summary.total_bytes):
+            raise ArchiveError(
+                f"Manifest declares {summary.file_count} files of {summary.total_bytes} bytes,"
+                f" there are {len(self.files)} of {total}"
+            )
+
+    def _add_declared_file(
+        self, path: str, record: FileRecord, entries: dict[str, ZipMember]
+    ) -> None:
+        name = FILES + (entry_of(record.path) if record.entry is None else record.entry)
+        member = entries.pop(name, None)
+        if member is None or member.size != record.size or name[-1] == "/":
+            raise ArchiveError(
+                f"File is missing, or has another size: {shorten_path(record.path)!r}"
+            )
+        permissions = permissions_of(record.mode, record.path)
+        file = self.files[name] = ArchivedFile(member, permissions, record.sha256)
+        self._add(path, file)
+
+    def _add_folder(self, path: str, permissions: int) -> None:
+        check_path(path)
+        known = self._folder(parent_of(path), path).children.get(path.rpartition("/")[2])
+        if type(known) is ArchivedFolder:
+            known.permissions = permissions
+        else:
+            self._add(path, ArchivedFolder(permissions))
+
+    def _add(self, path: str, node: ArchivedNode) -> None:
+        """Add what is at a path, which has been checked."""
+        parent, _, name = path.rpartition("/")
+        last, folder = self._last
+        children = (folder if last == parent else self._folder(parent, path)).children
+        if name in children:
+            raise _twice(path)
+        self._count()
+        children[name] = node
+
+    def _folder(self, parent: str, path: str) -> ArchivedFolder:
+        """Return the directory `parent`, made if it is not there yet."""
+        folder = self.root
+        for segment in parent.split("/") if parent else ():
+            child = folder.children.get(segment)
+            if child is None:
+                self._count()
+                child = folder.children[segment] = ArchivedFolder()
+            elif type(child) is not ArchivedFolder:
+                raise ArchiveError(f"Path leads through a file or link: {shorten_path(path)!r}")
+            folder = child
+        self._last = (parent, folder)
+        return folder
+
+    def _count(self) -> None:
+        self._entries += 1
+        if self._entries > self._limits.max_entries:
+            raise ArchiveError(
+                f"Archive unfolds to more than {self._limits.max_entries} entries, directories"
+                " included"
+            )
+
+
+def _refuse_twins(root: ArchivedFolder) -> None:
+    """Refuse names that some file systems take for one: other case, other normal form."""
+    pending = [root]
+    while pending:
+        folder = pending.pop()
+        known: dict[str, str] = {}
+        for name, node in folder.children.items():
+            twin = known.setdefault(_folded(name), name)
+            if twin != name:
+                raise ArchiveError(f"Names are the same on some systems: {twin!r} and {name!r}")
+            if type(node) is ArchivedFolder:
+                pending.append(node)
+
+
+def _folded(name: str) -> str:
+    if name.isascii():
+        return name.casefold()
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def _twice(path: str) -> ArchiveError:
+    return ArchiveError(f"Archive has a path twice: {shorten_path(path)!r}")

@@ -1,1 +1,0 @@
-"""Archives: the whole state of a workspace as one ZIP file."""

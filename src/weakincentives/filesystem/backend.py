@@ -1,0 +1,196 @@
+"""A whole filesystem: what can be done with files beyond the protocol."""
+
+import os
+from collections.abc import Callable, Collection, Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, NoReturn, Self, SupportsIndex
+
+from weakincentives.filesystem.archive import (
+    DEFAULT_ARCHIVE_LIMITS,
+    ArchiveFilesystem,
+    ArchiveLimits,
+    export_archive,
+)
+from weakincentives.filesystem.base import ReadableFilesystem
+from weakincentives.filesystem.events import StateReplaced
+from weakincentives.filesystem.mounts import HydratableFilesystem
+from weakincentives.filesystem.savepoints import Savepoint, SavepointStorage
+from weakincentives.filesystem.state import State
+from weakincentives.filesystem.types import FilesystemSnapshot
+from weakincentives.posix import join, temporary_name
+
+
+class BaseFilesystem(HydratableFilesystem):
+    """The class to derive a backend from; a backend is its primitives and nothing else."""
+
+    def export_archive(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        created_at: datetime | None = None,
+        previous: str | os.PathLike[str] | None = None,
+    ) -> int:
+        """Write the whole state to a ZIP file; return how many files are in it.
+
+        The same state and `created_at` give the same bytes. What has not changed since
+        the archive `previous`, which may be at `path`, is taken over from there.
+
+        Raises:
+            OSError: Something cannot be read or written; what was at `path` is still there.
+        """
+        earlier = None if previous is None else Path(previous)
+        return export_archive(self, Path(path), created_at=created_at, previous=earlier)
+
+    def import_archive(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        archive_limits: ArchiveLimits = DEFAULT_ARCHIVE_LIMITS,
+    ) -> int:
+        """Make everything as it is in a ZIP file; return how many files are in it.
+
+        The archive is checked down to the last byte before anything changes.
+
+        Raises:
+            ArchiveError: It is no archive, damaged, or not to be trusted.
+            LimitExceededError: It exceeds the quota.
+            OSError: It cannot be read, or its content cannot be written.
+        """
+        self._refuse_read_only("")
+        with ArchiveFilesystem(Path(path), archive_limits=archive_limits) as state, self._lock:
+            rewritten = self._replace_all(state, Path(path).name)
+            self._tell_replaced("import", os.fspath(path), rewritten)
+            return state.manifest.file_count
+
+    def savepoint(self) -> Savepoint:
+        """Return a point to which everything changed from now on can be taken back.
+
+        Until it ends, other threads wait before they change anything. What is
+        changed past the filesystem is not covered: that takes a snapshot.
+
+        Raises:
+            NotImplementedError: The backend has no savepoints.
+            TimeLimitError: Another thread did not end its savepoint in time.
+        """
+        return Savepoint(self._lock, self._mark, self._tell_rolled_back)
+
+    def hold(self) -> Callable[[], None]:
+        """Let other threads wait before they change anything; return what ends that.
+
+        For changes past the filesystem, which go back by a snapshot: what others did meanwhile
+        would go back with them. It is ended by the thread that has begun it.
+
+        Raises:
+            TimeLimitError: Another thread did not end its savepoint in time.
+        """
+        self._lock.hold()
+        return self._lock.let_go
+
+    def pin(self, snapshot: FilesystemSnapshot) -> Callable[[], None]:
+        """Keep a snapshot until the returned function is called, whatever is forgotten.
+
+        A backend that can forget snapshots overrides it: transactions pin what they go back to.
+        """
+        del snapshot  # this one forgets none
+        return lambda: None
+
+    def close(self) -> None:
+        """Let go of what the filesystem holds open; open savepoints are rolled back."""
+        self._lock.abandon()
+
+    def __enter__(self) -> Self:
+        """Use as a context manager."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
+        """Refuse `copy` and `pickle`: two instances would change what they share.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(
+            f"{type(self).__name__} cannot be copied or pickled:"
+            " export_archive and import_archive carry the files to another"
+        )
+
+    # --- shared steps that a backend may do better ---
+
+    def _mark(self) -> SavepointStorage:
+        """Return a mark to go back to; it is cheap, and nothing is kept before a change."""
+        raise NotImplementedError(f"{type(self).__name__} has no savepoints, take a snapshot")
+
+    def _replace_all(self, state: ReadableFilesystem, name: str) -> Iterable[str] | None:
+        """Make everything as it is in `state`, which is called `name`.
+
+        All of it is copied out of sight first. If moving it into place fails, everything
+        is moved back; a backend that can swap in one step does so. Return the files that have
+        other bytes than before; None where that is not known.
+        """
+        target = State(state)
+        self._check_quota_for(target)
+        hidden, aside = temporary_name(), temporary_name()
+        moved: list[tuple[str, str]] = []
+        try:
+            self._make_directory(aside)
+            self._copy_state(target, hidden)
+            for name in self._names("", {hidden, aside}):
+                self._move(name, join(aside, name))
+                moved.append((join(aside, name), name))
+            for name in self._names(hidden, ()):
+                self._move(join(hidden, name), name)
+                moved.append((name, join(hidden, name)))
+        except BaseException:
+            for source, goal in reversed(moved):
+                self._move(source, goal)
+            raise
+        finally:
+            for path in (hidden, aside):
+                if self._lookup(path) is not None:
+                    self._remove(path)
+        return None
+
+    # --- shared steps ---
+
+    def _check_quota_for(self, state: State) -> None:
+        if self._quota:
+            found = [
+                each for _, children in state.directories("Import") for each in children.values()
+            ]
+            self._quota.check(sum(each.size_bytes for each in found), len(found))
+
+    def _copy_state(self, state: State, goal: str) -> None:
+        self._make_directory(goal)
+        for _, children in state.directories("Import"):
+            for found in children.values():
+                target = join(goal, found.path)
+                if found.is_directory:
+                    self._make_directory(target)
+                elif found.link_target is not None:
+                    self._make_link(target, found.link_target)
+                elif found.is_file:
+                    data = state.read(found)
+                    self._store(target, data, permissions=found.permissions & 0o777)
+
+    def _names(self, directory: str, without: Collection[str]) -> list[str]:
+        groups = self._children(directory)
+        return [name for group in groups for name in group if name not in without]
+
+    def _tell_rolled_back(self) -> None:
+        self._tell_replaced("rollback", "savepoint")
+
+    def _tell_replaced(
+        self,
+        reason: Literal["restore", "import", "rollback"],
+        reference: str,
+        rewritten: Iterable[str] | None = None,
+        *,
+        reversible: bool = True,
+    ) -> None:
+        self._quota.recount()
+        paths = None if rewritten is None else frozenset(rewritten)
+        self._listeners.tell(StateReplaced(reason, reference, paths, reversible))

@@ -1,0 +1,233 @@
+"""Reading, written once: pages, metadata and listings over any backend."""
+
+import errno
+import hashlib
+from dataclasses import replace
+from typing import NoReturn
+
+from weakincentives.errors import WinkError
+from weakincentives.filesystem.base.searchable import SearchableFilesystem
+from weakincentives.filesystem.limits import READ_ENTIRE_FILE
+from weakincentives.filesystem.paths import InvalidPathError, normalize_path
+from weakincentives.filesystem.text import (
+    BLOCK,
+    BinaryContentError,
+    Content,
+    Page,
+    load_part,
+    read_page,
+)
+from weakincentives.filesystem.types import (
+    FileEntry,
+    FileStat,
+    LineStart,
+    ReadBytesResult,
+    ReadResult,
+    Results,
+    WriteMode,
+    WriteResult,
+)
+from weakincentives.posix import (
+    TimeLimitError,
+    check_time,
+    display_path,
+    early_time_limit,
+    join,
+    shorten_path,
+)
+
+_HASH_CHUNK = 1024 * 1024
+
+
+class ReadOnlyError(WinkError, PermissionError):
+    """The filesystem was opened for reading only, or the call that uses it only reads."""
+
+
+class ReadableFilesystem(SearchableFilesystem):
+    """A filesystem that can be read and searched; a read-only backend needs no more."""
+
+    @property
+    def read_only(self) -> bool:
+        """Whether writing is refused."""
+        return True
+
+    def read(
+        self, path: str, *, offset: int = 0, limit: int | None = None, encoding: str = "utf-8"
+    ) -> ReadResult:
+        """Return a page of text: `limit` lines from line `offset`, which counts from 0.
+
+        Lines after the page are counted in the next `max_count_bytes` only: further on the
+        result says `total_is_exact=False`.
+
+        Raises:
+            LimitExceededError: The page is too large for memory; nothing was read.
+            TimeLimitError: The page was not found in time.
+        """
+        check_time("Read")
+        key = normalize_path(path)
+        count = _checked_page(offset, self._limits.default_read_limit if limit is None else limit)
+        with self._opened(key) as content:
+            try:
+                page = self._page(content, key, offset, count, encoding)
+            except UnicodeError as error:
+                raise _not_text(key, encoding, error) from None
+            except LookupError:
+                raise ValueError(f"Encoding is not known: {encoding!r}") from None
+        text, total, exact = page
+        truncated = count != READ_ENTIRE_FILE and offset + count < total
+        return ReadResult(text, key, total, offset, count, truncated, exact)
+
+    def read_bytes(
+        self, path: str, *, offset: int = 0, limit: int | None = None
+    ) -> ReadBytesResult:
+        """Return `limit` bytes from byte `offset`; no limit means to the end.
+
+        Raises:
+            LimitExceededError: They do not fit into memory; nothing was read.
+        """
+        check_time("Read")
+        key = normalize_path(path)
+        count = _checked_page(offset, READ_ENTIRE_FILE if limit is None else limit)
+        with self._opened(key) as content:
+            size = content.size
+            wanted = size - offset if count == READ_ENTIRE_FILE else min(count, size - offset)
+            data = load_part(content, offset, wanted, key, self._limits) if wanted > 0 else b""
+        return ReadBytesResult(data, key, size, offset, count, offset + len(data) < size)
+
+    def line_start(self, path: str, line: int) -> LineStart:
+        """Return the byte at which `line`, counted from 0, begins, and how many lines there are.
+
+        Past the last line it is the size. Whoever reads bytes from there on can look at a
+        page without holding its lines, however long they are. Lines are counted as by `read`.
+
+        Raises:
+            TimeLimitError: The line was not found in time.
+        """
+        check_time("Read")
+        _checked_page(line, 0)
+        key = normalize_path(path)
+        with self._opened(key) as content, early_time_limit(self._limits.max_read_seconds):
+            index = content.line_index()
+            try:
+                start = index.find(line, content) or 0
+            except TimeLimitError:
+                raise not_found_in_time(key, line, content.size) from None
+            return LineStart(start, *index.count(content, start + self._limits.max_count_bytes))
+
+    def exists(self, path: str) -> bool:
+        """Return whether something is there, a link included."""
+        try:
+            return self._lookup(normalize_path(path)) is not None
+        except (InvalidPathError, PermissionError):
+            return False
+
+    def stat(self, path: str) -> FileStat:
+        """Return the metadata of what is there; a link is not followed."""
+        key = normalize_path(path)
+        found = self._lookup(key) or self._refuse_missing(key)
+        return found if key else replace(found, path=".")
+
+    def content_hash(self, path: str) -> str:
+        """Return the SHA-256 of a file's bytes in hexadecimal."""
+        with self._opened(normalize_path(path)) as content:
+            return content_hash(content)
+
+    def list(self, path: str = ".") -> Results[FileEntry]:
+        """Return the entries of a directory, sorted by name."""
+        check_time("List")
+        key = normalize_path(path)
+        try:
+            return self._entries(key, self._limits.max_list_entries)
+        except OSError:
+            self._refuse_unless_directory(key)
+            raise
+
+    def write(
+        self,
+        path: str,
+        content: str,
+        *,
+        mode: WriteMode = "overwrite",
+        create_parents: bool = True,
+    ) -> WriteResult:
+        """Refuse: it can only be read."""
+        self._refuse_writing(path)
+
+    def write_bytes(
+        self,
+        path: str,
+        content: bytes,
+        *,
+        mode: WriteMode = "overwrite",
+        create_parents: bool = True,
+    ) -> WriteResult:
+        """Refuse: it can only be read."""
+        self._refuse_writing(path)
+
+    def delete(self, path: str, *, recursive: bool = False) -> None:
+        """Refuse: it can only be read."""
+        self._refuse_writing(path)
+
+    def mkdir(self, path: str, *, parents: bool = True, exist_ok: bool = True) -> None:
+        """Refuse: it can only be read."""
+        self._refuse_writing(path)
+
+    def _page(self, content: Content, path: str, offset: int, limit: int, encoding: str) -> Page:
+        if content.size <= BLOCK:
+            return read_page(content, offset, limit, encoding, self._limits, path)
+        try:
+            with early_time_limit(self._limits.max_read_seconds):
+                return read_page(content, offset, limit, encoding, self._limits, path)
+        except TimeLimitError:
+            raise not_found_in_time(path, offset, content.size) from None
+
+    def _refuse_writing(self, path: str) -> NoReturn:
+        key = normalize_path(path)
+        raise ReadOnlyError(errno.EROFS, "Filesystem is read-only", display_path(shorten_path(key)))
+
+    def _entries(self, path: str, limit: int) -> Results[FileEntry]:
+        """Return up to `limit` sorted entries of a directory; OSError if it is none."""
+        files, directories, symlinks, specials = self._children(path)
+        names = sorted([*files, *directories, *symlinks, *specials])
+        found = ((name, self._lookup(join(path, name))) for name in names[:limit])
+        entries = [_entry(name, stat) for name, stat in found if stat is not None]
+        return Results(entries, reason="entry limit" if len(names) > limit else None)
+
+
+def content_hash(content: Content) -> str:
+    """Return the SHA-256 of `content` in hexadecimal."""
+    digest = hashlib.sha256()
+    for offset in range(0, content.size, _HASH_CHUNK):
+        check_time("Read")
+        digest.update(content.read(offset, _HASH_CHUNK))
+    return digest.hexdigest()
+
+
+def _checked_page(offset: int, limit: int) -> int:
+    if offset < 0:
+        raise ValueError(f"offset must be non-negative: {offset}")
+    if limit < 0 and limit != READ_ENTIRE_FILE:
+        raise ValueError(f"limit must be non-negative, or -1 for all: {limit}")
+    return limit
+
+
+def not_found_in_time(path: str, line: int, size: int) -> TimeLimitError:
+    """Return the error for a page that was not found, which says what to do instead."""
+    return TimeLimitError(
+        f"Read stopped: the time limit has passed before the page at line {line:,} was found"
+        f" in {display_path(shorten_path(path))!r}, which has {size:,} bytes; take a"
+        " smaller offset, grep for"
+        " the text, or read bytes from a byte offset"
+    )
+
+
+def _not_text(path: str, encoding: str, error: UnicodeError) -> BinaryContentError:
+    return BinaryContentError(
+        f"{display_path(path)!r} has binary content that is not {encoding} text"
+        f" ({error}); use read_bytes"
+    )
+
+
+def _entry(name: str, stat: FileStat) -> FileEntry:
+    size = stat.size_bytes if stat.is_file else None
+    return FileEntry(name, stat.path, stat.is_file, stat.is_directory, size, stat.is_symlink)

@@ -1,0 +1,298 @@
+"""What `git apply` cannot be told by a patch: found by doing, with names alone, what it does.
+
+Git first takes away every file that a patch touches, and with it the directories that become
+empty by that; then it makes files, with the directories that are missing. It has no empty
+directories and no permissions but two, refuses some names, and stops midway where something
+that it knows nothing about is in the place of a new file. What it would stop at is left out.
+"""
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from weakincentives.filesystem.diff.changes import Change, encode_path, mode_of
+from weakincentives.filesystem.diff.sections import Section, has_names_for_git, sections_of
+from weakincentives.filesystem.state import State
+from weakincentives.filesystem.types import FileStat
+from weakincentives.posix import display_path, join, parent_of, parents_of
+
+_NEW_DIRECTORY = 0o755
+_MAX_STEPS = 1_000
+_MAX_NAME = 255
+_SUFFIX = 8
+_MAX_PATH = 4_000
+_READ, _CHANGE, _SEARCH = 0o400, 0o300, 0o100
+_REFUSED = "git refuses this name"
+_IN_THE_WAY = "git cannot clear what is in its place"
+_BEHIND_LINK = "git cannot see past the link that was above it"
+_CLOSED = "git may not read or replace it"
+
+
+@dataclass(frozen=True, slots=True)
+class Omission:
+    """A path that is not the same after `git apply`, and what the patch does not say about it."""
+
+    path: str
+    fact: str
+
+    def __str__(self) -> str:
+        """Return the path and the fact."""
+        return f"{display_path(self.path)}: {self.fact}"
+
+
+class GitPlan:
+    """What git makes of a tree when it applies the patch of some changes."""
+
+    def __init__(self, changes: Sequence[Change], ground: State) -> None:
+        """Apply `changes` to a tree that is as `ground`; what git would stop at is left out."""
+        self._changes = changes
+        self._ground = _Ground(ground)
+        self._reasons: dict[str, str] = {}
+        for each in changes:
+            if sections_of(each) and not has_names_for_git(each):
+                self._reasons[each.path] = _REFUSED
+        while True:
+            self._tree = _Tree(self._ground)
+            stops = dict(self._run())
+            if not stops:
+                break
+            self._reasons |= stops
+
+    def is_said(self, change: Change) -> bool:
+        """Return whether a patch may hold what git says about a change."""
+        return change.path not in self._reasons
+
+    def omissions(self) -> tuple[Omission, ...]:
+        """Return every path that is not what it should be afterwards, sorted."""
+        facts: dict[str, str] = {}
+        wanted = {each.path: each for each in self._changes}
+        for directory in self._directories():
+            change = wanted.get(directory)
+            target = change.after if change else self._ground.lookup(directory)
+            fact = self._directory_fact(directory, target)
+            if fact is not None:
+                facts[directory] = fact
+        for each in self._changes:
+            facts |= dict(self._file_facts(each))
+        return tuple(Omission(path, facts[path]) for path in sorted(facts))
+
+    def _run(self) -> Iterator[tuple[str, str]]:
+        """Do what git does; yield the changes that it would stop at, with the reason."""
+        told = filter(self.is_said, self._changes)
+        said = [(each, section) for each in told for section in sections_of(each)]
+        for change, section in said:
+            if section.before is not None:
+                if not self._tree.may_take(section.before):
+                    yield change.path, _CLOSED
+                is_plain = section.after is not None and change.source is None
+                self._tree.take(section.before.path, tidy=not is_plain)
+        for change, section in said:
+            if section.after is not None:
+                reason = self._tree.make(section.after.path)
+                if reason is not None:
+                    yield change.path, reason
+
+    def _directories(self) -> list[str]:
+        """Return the directories that the changes are about, or that are above them."""
+        found: set[str] = set()
+        for each in self._changes:
+            for side in each.sides:
+                found.update(parents_of(side.path))
+                if side.is_directory:
+                    found.add(side.path)
+        return sorted(found)
+
+    def _directory_fact(self, path: str, wanted: FileStat | None) -> str | None:
+        permissions = self._tree.directory(path)
+        if wanted is None or not wanted.is_directory:
+            # what takes its place is told of there
+            return "directory removed" if permissions is not None and wanted is None else None
+        before = self._ground.lookup(path)
+        if before is None or not before.is_directory:
+            if permissions != wanted.permissions:
+                return f"directory added, permissions {wanted.permissions:04o}"
+        elif permissions is None:
+            return "directory stays, empty"
+        return None if permissions == wanted.permissions else _permissions(wanted)
+
+    def _file_facts(self, change: Change) -> Iterator[tuple[str, str]]:
+        """Yield what is not said about files, links and special files."""
+        reason = self._reasons.get(change.path)
+        if reason is not None:
+            for path in {side.path for side in change.sides}:
+                yield path, f"{change.kind}, left out because {reason}"
+            return
+        for side, verb in ((change.before, "removed"), (change.after, "added")):
+            if side and side.kind == "special" and change.kind != "mode-changed":
+                yield change.path, f"special file {verb}"
+        after = change.after
+        if after and not after.is_directory and after.permissions != self._mode(change, after):
+            yield change.path, _permissions(after)
+
+    def _mode(self, change: Change, after: FileStat) -> int:
+        """Return the permissions that git leaves a file with."""
+        sections: list[Section] = sections_of(change)
+        if after.is_symlink or (after.kind == "special" and change.kind != "mode-changed"):
+            return after.permissions
+        if sections:
+            return (mode_of(after) or 0) & 0o777
+        return change.before.permissions if change.before else after.permissions
+
+
+class _Ground:
+    """A state of which nothing is looked at twice."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.lookup = cache(state.lookup)
+        self.names = cache(self._names)
+
+    def _names(self, path: str) -> frozenset[str]:
+        return frozenset(self._state.children(path))
+
+
+class _Tree:
+    """The names of a tree as git changes it; only what it comes across is looked at."""
+
+    def __init__(self, ground: _Ground) -> None:
+        self._ground = ground
+        self._children: dict[str, set[str]] = {}
+        self._made: dict[str, int] = {}  # directories that git has made
+        self._gone: set[str] = set()  # what git has taken away
+        self._files: set[str] = set()  # files that git has made
+
+    def directory(self, path: str) -> int | None:
+        """Return the permissions of a directory, or None if none is there."""
+        if path in self._made:
+            return self._made[path]
+        found = self._there(path)
+        return found.permissions if found and found.is_directory else None
+
+    def may_take(self, found: FileStat) -> bool:
+        """Return whether an ordinary user may read a file and take it away."""
+        if os.geteuid() == 0:
+            return True
+        return (found.is_symlink or bool(found.permissions & _READ)) and self._may_change(
+            found.path
+        )
+
+    def take(self, path: str, *, tidy: bool) -> None:
+        """Take a file away; `tidy` does so with directories that are empty then."""
+        while True:
+            self._names(parent_of(path)).discard(path.rpartition("/")[2])
+            self._gone.add(path)
+            path = parent_of(path)
+            if not tidy or not path or self._names(path):
+                return
+
+    def make(self, path: str) -> str | None:
+        """Make a file; return why git would stop there."""
+        reason = self._obstacle(path)
+        if reason is not None:
+            return reason
+        for directory in [each for each in parents_of(path) if self.directory(each) is None]:
+            self._add(directory)
+            # the group of a directory that says so is handed down
+            inherited = (self.directory(parent_of(directory)) or 0) & stat.S_ISGID
+            self._made[directory] = _NEW_DIRECTORY | inherited
+            self._children[directory] = set()
+        self._add(path)
+        self._gone.add(path)  # an empty directory that was there
+        self._made.pop(path, None)
+        self._files.add(path)
+        return None
+
+    def _obstacle(self, path: str) -> str | None:
+        above = list(parents_of(path))
+        found = [self._ground.lookup(each) for each in above]
+        links = [each for each in found if each is not None and each.is_symlink]
+        if any(self._is_behind(each, path) for each in links):
+            return _BEHIND_LINK
+        if os.geteuid() != 0 and not self._may_change(path):
+            return _CLOSED
+        if any(each in self._files or self._is_other(each) for each in above):
+            return _IN_THE_WAY
+        return _IN_THE_WAY if self._is_other(path) or not self._is_free(path) else None
+
+    def _is_free(self, path: str) -> bool:
+        """Return whether no directory is there, or one that git clears: empty, with a short name.
+
+        What takes its place is made under a longer name first.
+        """
+        if self.directory(path) is None:
+            return True
+        name = encode_path(path.rpartition("/")[2])
+        return len(name) <= _MAX_NAME - _SUFFIX and not self._names(path)
+
+    def _add(self, path: str) -> None:
+        self._names(parent_of(path)).add(path.rpartition("/")[2])
+
+    def _names(self, directory: str) -> set[str]:
+        if directory not in self._children:
+            self._children[directory] = set(self._ground.names(directory))
+        return self._children[directory]
+
+    def _there(self, path: str) -> FileStat | None:
+        return None if path in self._gone else self._ground.lookup(path)
+
+    def _is_other(self, path: str) -> bool:
+        """Return whether something is there that is no directory, and stays."""
+        found = self._there(path)
+        return path not in self._made and found is not None and not found.is_directory
+
+    def _may_change(self, path: str) -> bool:
+        """Return whether the owner may change what is in the directories above `path`."""
+        found = [self._ground.lookup(each) for each in parents_of(path)]
+        modes = [each.permissions for each in found if each is not None and each.is_directory]
+        if any(not mode & _SEARCH for mode in modes):
+            return False
+        return not modes or modes[-1] & _CHANGE == _CHANGE
+
+    def _is_behind(self, link: FileStat, path: str) -> bool:
+        """Return whether git gets lost or finds another link when it looks past a link for `path`.
+
+        The link is still there when it looks. Where it leads out of the tree, nothing is known
+        that is against it.
+        """
+        here, pending = parent_of(link.path), _steps(link)
+        below = parent_of(path)[len(link.path) :].split("/")
+        for _ in range(_MAX_STEPS):
+            if not pending:
+                return self._has_link(here, below)
+            name = pending.pop()
+            if name == "/" or (name == ".." and not here):
+                return False
+            place = join(here, name)
+            if len(encode_path(name)) > _MAX_NAME or len(encode_path(place)) > _MAX_PATH:
+                return True
+            found = self._ground.lookup(place) if name != ".." else None
+            if name == "..":
+                here = parent_of(here)
+            elif found is None or found.kind in {"file", "special"}:
+                return False  # nothing is below
+            elif found.is_symlink:
+                pending += _steps(found)
+            else:
+                here = place
+        return True  # in a circle
+
+    def _has_link(self, here: str, below: list[str]) -> bool:
+        for name in filter(None, below):
+            here = join(here, name)
+            found = self._ground.lookup(here)
+            if found is None or not found.is_directory:
+                return found is not None and found.is_symlink
+        return False
+
+
+def _steps(link: FileStat) -> list[str]:
+    """Return the segments of a link's target, the first one last; `/` leads out of the tree."""
+    target = link.link_target or ""
+    steps = [each for each in reversed(target.split("/")) if each not in {"", "."}]
+    return [*steps, "/"] if target.startswith("/") else steps
+
+
+def _permissions(found: FileStat) -> str:
+    return f"permissions {found.permissions:04o}"

@@ -1,1 +1,0 @@
-"""What changed between two states, entry by entry and line by line."""

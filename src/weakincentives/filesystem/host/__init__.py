@@ -1,0 +1,1 @@
+"""A workspace in a host directory."""

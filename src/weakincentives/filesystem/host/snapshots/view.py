@@ -1,0 +1,358 @@
+"""A blob as content: read where it is asked for, and never held as a whole if it is large."""
+
+import errno
+import hashlib
+import json
+import os
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from operator import itemgetter
+from threading import Lock
+from typing import Self
+
+import msgspec
+
+from weakincentives.errors import SnapshotRestoreError
+from weakincentives.filesystem.base import ReadableFilesystem, content_hash
+from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
+from weakincentives.filesystem.text import BytesContent, Content, LineIndex
+from weakincentives.filesystem.types import Children, FileStat
+from weakincentives.gitstore import (
+    DIRECTORY,
+    EXECUTABLE,
+    LINK,
+    PIECE,
+    Inflater,
+    ObjectError,
+    ObjectStore,
+    PackError,
+    TreeEntry,
+    decode_tree,
+)
+from weakincentives.posix import check_time, os_error
+
+_MARK_EVERY = 8 * 1024 * 1024  # bytes between two places from which reading can go on
+
+
+def read_blob(objects: ObjectStore, blob: str) -> bytes:
+    """Return the content of a blob, verified.
+
+    Raises:
+        ObjectError: It is missing, damaged, no blob, or too large to be held.
+    """
+    kind, data = objects.read(blob)
+    if kind != "blob":
+        raise ObjectError(f"Object is no blob but a {kind}: {blob!r}")
+    return data
+
+
+def open_blob(objects: ObjectStore, blob: str) -> Content:
+    """Return a blob to be read; a small one has been verified.
+
+    Raises:
+        ObjectError: It is missing, damaged or no blob; also while it is read.
+    """
+    if objects.size_of(blob) <= PIECE:
+        return BytesContent(read_blob(objects, blob))
+    return _LargeBlob(objects, blob)
+
+
+class _LargeBlob(Content):
+    """A blob that is unpacked as it is read; going back starts from the last mark before.
+
+    What is read is verified when the end is reached: the part of it before is as it is stored.
+    """
+
+    __slots__ = (
+        "_at",
+        "_blob",
+        "_buffer",
+        "_digest",
+        "_hashed",
+        "_inflater",
+        "_marks",
+        "_objects",
+        "_pieces",
+        "_size",
+    )
+
+    def __init__(self, objects: ObjectStore, blob: str) -> None:
+        self._objects = objects
+        self._blob = blob
+        self._marks: list[tuple[int, Inflater]] = []
+        self._hashed = 0
+        self._start()
+        header = b"blob %d\0" % self._size
+        self._digest = hashlib.sha1(header, usedforsecurity=False)
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def read(self, offset: int, size: int) -> bytes:
+        end = min(offset + size, self._size)
+        if offset < self._at:
+            self._go_back(offset)
+        parts: list[bytes] = []
+        while offset < end:
+            skipped = offset - self._at
+            part = self._buffer[skipped : skipped + end - offset]
+            if part:
+                parts.append(part)
+                offset += len(part)
+            else:
+                self._advance()
+        return b"".join(parts)
+
+    def _start(self) -> None:
+        found = self._objects.stream(self._blob)
+        if found.kind != "blob":
+            raise ObjectError(f"Object is no blob but a {found.kind}: {self._blob!r}")
+        self._size = found.size
+        self._at, self._buffer = 0, b""
+        self._inflater = found.inflater
+        self._pieces: Iterator[bytes] = found.chunks
+        if found.inflater is not None:
+            self._marks = [(0, found.inflater.copy())]
+
+    def _advance(self) -> None:
+        self._at += len(self._buffer)
+        if self._inflater is not None and self._at - self._marks[-1][0] >= _MARK_EVERY:
+            self._marks.append((self._at, self._inflater.copy()))
+        self._buffer = self._next()
+        if self._at == self._hashed:
+            self._digest.update(self._buffer)
+            self._hashed += len(self._buffer)
+            if self._hashed == self._size and self._digest.hexdigest() != self._blob:
+                raise ObjectError(f"Object is damaged: {self._blob!r}: its content has another id")
+
+    def _next(self) -> bytes:
+        if self._inflater is None:
+            piece = next(self._pieces, b"")
+        else:
+            try:
+                piece = self._inflater.piece()
+            except PackError as error:
+                raise ObjectError(f"Object is damaged: {self._blob!r}: {error}") from error
+        if not piece:
+            raise ObjectError(f"Object is damaged: {self._blob!r}: it ends too early")
+        return piece
+
+    def _go_back(self, offset: int) -> None:
+        if not self._marks:
+            self._start()
+            return
+        mark = bisect_right(self._marks, offset, key=itemgetter(0)) - 1
+        self._at, inflater = self._marks[mark]
+        self._inflater = inflater.copy()
+        self._buffer = b""
+
+
+MANIFEST = "manifest.json"
+FILES = "files"
+_ALL_BITS = 0o7777
+_REMEMBERED = 64  # blobs whose lines have been counted
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a git tree cannot say: permissions that git has none for, and special files."""
+
+    modes: dict[str, int]
+    specials: tuple[str, ...]
+    version: str = "1"
+
+    def encode(self) -> bytes:
+        """Return the JSON; bytes of a name that are no text become lone surrogates in escapes."""
+        return json.dumps(asdict(self), sort_keys=True, indent=1).encode("ascii")
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Return what the JSON says.
+
+        Raises:
+            ValueError: It is not a manifest.
+        """
+        try:
+            found = msgspec.convert(json.loads(data), cls)
+        except RecursionError:
+            raise ValueError("Manifest is nested too deeply") from None
+        for path, mode in found.modes.items():
+            if not 0 <= mode <= _ALL_BITS:
+                raise ValueError(f"Manifest has no permissions for {path!r} but {mode}")
+        return found
+
+
+class SnapshotFilesystem(ReadableFilesystem):
+    """The state that one commit of a store holds."""
+
+    def __init__(
+        self, objects: ObjectStore, tree: str, root: str, *, limits: Limits = DEFAULT_LIMITS
+    ) -> None:
+        """Read the commit's `tree`, which is of the workspace at `root`.
+
+        Raises:
+            SnapshotRestoreError: The tree is none of ours, or damaged.
+        """
+        super().__init__(limits=limits)
+        self._objects = objects
+        self._root = root
+        self._trees: dict[str, dict[str, TreeEntry]] = {}
+        self._lines = _Lines()
+        try:
+            top = self.tree(tree)
+            self.files: str = top[FILES].id
+            self.manifest: Manifest = Manifest.decode(self._objects.read(top[MANIFEST].id)[1])
+            self._specials = frozenset(self.manifest.specials)
+        except (KeyError, ValueError, msgspec.ValidationError) as error:
+            raise SnapshotRestoreError(
+                f"Failed to restore: the snapshot is damaged ({error})"
+            ) from None
+
+    @property
+    def root(self) -> str:
+        """Where the workspace was."""
+        return self._root
+
+    def tree(self, tree: str) -> dict[str, TreeEntry]:
+        """Return the entries of a tree by name."""
+        found = self._trees.get(tree)
+        if found is None:
+            kind, data = self._objects.read(tree)
+            if kind != "tree":
+                raise ObjectError(f"Object is no tree but a {kind}: {tree!r}")
+            found = self._trees[tree] = {entry.name: entry for entry in decode_tree(data)}
+        return found
+
+    def entry_count(self) -> int:
+        """Return how many files, links and directories there are, each tree counted where it is.
+
+        Raises:
+            ObjectError: A tree is missing or damaged.
+        """
+        counts: dict[str, int] = {}
+        pending = [self.files]
+        while pending:
+            tree = pending[-1]
+            entries = self.tree(tree).values()
+            inner = [entry.id for entry in entries if entry.mode == DIRECTORY]
+            unknown = [each for each in inner if each not in counts]
+            if unknown:
+                check_time("Snapshot")
+                pending += unknown
+                continue
+            counts[tree] = len(entries) + sum(counts[each] for each in inner)
+            pending.pop()
+        return counts[self.files]
+
+    def permissions(self, path: str, mode: int) -> int:
+        """Return the permissions of what is at `path` and has git's `mode`."""
+        plain = 0o644 if mode not in {DIRECTORY, EXECUTABLE} else 0o755
+        return self.manifest.modes.get(path, plain)
+
+    def entry(self, path: str) -> TreeEntry | None:
+        """Return the tree entry at `path`; the root has none of its own."""
+        entry = TreeEntry("", DIRECTORY, self.files)
+        for segment in path.split("/") if path else ():
+            if entry.mode != DIRECTORY:
+                return None
+            found = self.tree(entry.id).get(segment)
+            if found is None:
+                return None
+            entry = found
+        return entry
+
+    def _lookup(self, path: str) -> FileStat | None:
+        entry = self.entry(path)
+        if entry is None:
+            is_special = path in self._specials
+            return FileStat(path, False, False, permissions=0o644) if is_special else None
+        if entry.mode == DIRECTORY:
+            return FileStat(path, False, True, permissions=self.permissions(path, DIRECTORY))
+        if entry.mode == LINK:
+            target = os.fsdecode(read_blob(self._objects, entry.id))
+            return FileStat(path, False, False, permissions=0o777, link_target=target)
+        return FileStat(
+            path,
+            is_file=True,
+            is_directory=False,
+            size_bytes=self._objects.size_of(entry.id),
+            permissions=self.permissions(path, entry.mode),
+            hasher=partial(self._hash, entry.id),
+        )
+
+    def _children(self, path: str) -> Children:
+        entry = self.entry(path)
+        if entry is None or entry.mode != DIRECTORY:
+            raise os_error(errno.ENOTDIR, path)
+        files: list[str] = []
+        directories: list[str] = []
+        symlinks: list[str] = []
+        for name, child in self.tree(entry.id).items():
+            if child.mode == DIRECTORY:
+                directories.append(name)
+            elif child.mode == LINK:
+                symlinks.append(name)
+            else:
+                files.append(name)
+        return Children(files, directories, symlinks, self._specials_in(path))
+
+    def _specials_in(self, path: str) -> list[str]:
+        prefix = f"{path}/" if path else ""
+        below = (each[len(prefix) :] for each in self._specials if each.startswith(prefix))
+        return [name for name in below if "/" not in name]
+
+    def _open(self, path: str) -> Content:
+        entry = self.entry(path)
+        if entry is None or entry.mode in {DIRECTORY, LINK}:
+            raise os_error(errno.ENOENT, path)
+        return _Indexed(open_blob(self._objects, entry.id), entry.id, self._lines)
+
+    def _blob_id(self, path: str) -> str | None:
+        entry = self.entry(path)
+        return None if entry is None or entry.mode in {DIRECTORY, LINK} else entry.id
+
+    def _hash(self, blob: str) -> str:
+        return content_hash(open_blob(self._objects, blob))
+
+
+class _Lines:
+    """Where the lines of the blobs are that were read last."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, LineIndex] = OrderedDict()
+        self._lock = Lock()
+
+    def of(self, blob: str) -> LineIndex:
+        with self._lock:
+            index = self._known.setdefault(blob, LineIndex())
+            while len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
+        return index
+
+
+class _Indexed(Content):
+    """A blob, whose lines are counted once."""
+
+    __slots__ = ("_blob", "_content", "_lines")
+
+    def __init__(self, content: Content, blob: str, lines: _Lines) -> None:
+        self._content = content
+        self._blob = blob
+        self._lines = lines
+
+    @property
+    def size(self) -> int:
+        return self._content.size
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self._content.read(offset, size)
+
+    def next_data(self, offset: int) -> int:
+        return self._content.next_data(offset)
+
+    def line_index(self) -> LineIndex:
+        return self._lines.of(self._blob)

@@ -1,0 +1,275 @@
+"""A dictionary whose copies share: what has changed lies over what has not.
+
+Copying a large one costs the changes since its last rebuild and not the entries, so
+a directory of a thousand names can be kept in a hundred states for little memory.
+"""
+
+import hashlib
+from datetime import UTC, datetime
+from typing import ClassVar, Generic, TypeAlias, TypeVar
+
+from weakincentives.filesystem.state import State
+from weakincentives.filesystem.text import BytesContent, LineIndex
+from weakincentives.filesystem.types import FileEntry, FileStat
+
+V = TypeVar("V")
+_SMALL = 64  # copied whole: for few names nothing is cheaper
+_MAX_CHANGES = 32  # with an eighth of the entries, how many changes before a rebuild
+
+
+class CopyOnWriteDict(Generic[V]):
+    """Names and values; a copy is cheap, and neither side sees the other's changes."""
+
+    __slots__ = ("_base", "_changes", "_owned")
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._base: dict[str, V] = {}
+        self._changes: dict[str, V | None] = {}  # None: removed
+        self._owned = True
+
+    def get(self, name: str) -> V | None:
+        """Return the value of `name`, or None."""
+        if self._changes and name in self._changes:
+            return self._changes[name]
+        return self._base.get(name)
+
+    def __setitem__(self, name: str, value: V) -> None:
+        """Set the value of `name`."""
+        if self._owned:
+            self._base[name] = value
+        else:
+            self._change(name, value)
+
+    def __delitem__(self, name: str) -> None:
+        """Remove `name`, which is there."""
+        if self._owned:
+            del self._base[name]
+        else:
+            self._change(name, None)
+
+    def items(self) -> list[tuple[str, V]]:
+        """Return every name with its value."""
+        if not self._changes:
+            return list(self._base.items())
+        return list(self._merged().items())
+
+    def copy(self) -> "CopyOnWriteDict[V]":
+        """Return another one with the same entries; this one must not change any more."""
+        twin: CopyOnWriteDict[V] = CopyOnWriteDict()
+        if self._owned and len(self._base) <= _SMALL:
+            twin._base = self._base.copy()
+        else:
+            twin._base = self._base
+            twin._changes = self._changes.copy()
+            twin._owned = False
+        return twin
+
+    def _change(self, name: str, value: V | None) -> None:
+        self._changes[name] = value
+        if len(self._changes) > _MAX_CHANGES + len(self._base) // 8:
+            self._base = self._merged()
+            self._changes = {}
+            self._owned = True
+
+    def _merged(self) -> dict[str, V]:
+        merged = self._base.copy()
+        for name, value in self._changes.items():
+            if value is None:
+                merged.pop(name, None)
+            else:
+                merged[name] = value
+        return merged
+
+
+class FileNode:
+    """Bytes that never change, with what has been learned about them."""
+
+    __slots__ = ("created", "data", "digest", "index", "modified", "permissions")
+    count: ClassVar[int] = 1
+
+    def __init__(self, data: bytes, permissions: int, created: int, modified: int) -> None:
+        """Hold `data`."""
+        self.data: bytes = data
+        self.permissions: int = permissions
+        self.created: int = created
+        self.modified: int = modified
+        self.digest: str | None = None
+        self.index: LineIndex | None = None
+
+    @property
+    def size(self) -> int:
+        """How many bytes there are."""
+        return len(self.data)
+
+    def hash(self) -> str:
+        """Return the SHA-256 of the content, computed once."""
+        if self.digest is None:
+            self.digest = hashlib.sha256(self.data).hexdigest()
+        return self.digest
+
+    def stat(self, path: str) -> FileStat:
+        """Return the metadata, as of `path`."""
+        modified = _date(self.modified)
+        created = modified if self.created == self.modified else _date(self.created)
+        mode = self.permissions
+        return FileStat(path, True, False, len(self.data), created, modified, mode, None, self.hash)
+
+    def entry(self, name: str, path: str) -> FileEntry:
+        """Return the entry of a listing."""
+        return FileEntry(name, path, True, False, len(self.data))
+
+
+class LinkNode:
+    """A symbolic link."""
+
+    __slots__ = ("created", "target")
+    count: ClassVar[int] = 1
+    size: ClassVar[int] = 0
+
+    def __init__(self, target: str, created: int) -> None:
+        """Point to `target`."""
+        self.target: str = target
+        self.created: int = created
+
+    def stat(self, path: str) -> FileStat:
+        """Return the metadata, as of `path`."""
+        date = _date(self.created)
+        return FileStat(path, False, False, 0, date, date, 0o777, self.target)
+
+    def entry(self, name: str, path: str) -> FileEntry:
+        """Return the entry of a listing."""
+        return FileEntry(name, path, False, False, None, True)
+
+
+class DirectoryNode:
+    """Names and nodes; `size` and `count` include everything below, and itself."""
+
+    __slots__ = ("children", "count", "created", "edition", "modified", "permissions", "size")
+
+    def __init__(self, children: "CopyOnWriteDict[Node]", edition: int, now: int) -> None:
+        """Hold `children`, whose sizes are not counted yet."""
+        self.children: CopyOnWriteDict[Node] = children
+        self.edition: int = edition
+        self.permissions: int = 0o755
+        self.created: int = now
+        self.modified: int = now
+        self.size: int = 0
+        self.count: int = 1
+
+    def copied(self, edition: int) -> "DirectoryNode":
+        """Return a copy that `edition` may change."""
+        copy = DirectoryNode(self.children.copy(), edition, self.created)
+        copy.permissions = self.permissions
+        copy.modified = self.modified
+        copy.size = self.size
+        copy.count = self.count
+        return copy
+
+    def stat(self, path: str) -> FileStat:
+        """Return the metadata, as of `path`."""
+        created, modified = _date(self.created), _date(self.modified)
+        return FileStat(path, False, True, 0, created, modified, self.permissions)
+
+    def entry(self, name: str, path: str) -> FileEntry:
+        """Return the entry of a listing."""
+        return FileEntry(name, path, False, True)
+
+
+Node: TypeAlias = FileNode | LinkNode | DirectoryNode
+
+
+class NodeContent(BytesContent):
+    """A file's bytes; what is learned about its lines stays with the file."""
+
+    __slots__ = ("_file",)
+
+    def __init__(self, file: FileNode) -> None:
+        """Show `file`."""
+        super().__init__(file.data)
+        self._file = file
+
+    def line_index(self) -> LineIndex:
+        """Return where the lines are, each found once."""
+        if self._file.index is None:
+            self._file.index = LineIndex()
+        return self._file.index
+
+
+def find(root: DirectoryNode, path: str) -> Node | None:
+    """Return what is at `path` below `root`, or None."""
+    node: Node | None = root
+    for segment in path.split("/") if path else ():
+        if type(node) is not DirectoryNode:
+            return None
+        node = node.children.get(segment)
+    return node
+
+
+def tree_of(state: State, edition: int, now: int) -> DirectoryNode:
+    """Return a copy of everything that is in `state`, as a tree of `edition`."""
+    built: dict[str, DirectoryNode] = {}
+    for path, children in state.directories("Import"):
+        directory = built.setdefault(path, DirectoryNode(CopyOnWriteDict(), edition, now))
+        for name, found in children.items():
+            node = _node_of(state, found, edition, now)
+            if node is not None:
+                directory.children[name] = node
+            if type(node) is DirectoryNode:
+                built[found.path] = node
+    for directory in reversed(built.values()):  # a directory comes before those below it
+        nodes = [node for _, node in directory.children.items()]
+        directory.size = sum(node.size for node in nodes)
+        directory.count = 1 + sum(node.count for node in nodes)
+    return built[""]
+
+
+def _node_of(state: State, found: FileStat, edition: int, now: int) -> Node | None:
+    """Return what was found; None if it is special, and cannot be kept."""
+    if found.is_file:
+        node = FileNode(state.read(found), found.permissions & 0o777, now, now)
+        node.digest = found.content_hash or None  # an archive has it, and it has been checked
+        return node
+    if found.link_target is not None:
+        return LinkNode(found.link_target, now)
+    if not found.is_directory:
+        return None
+    directory = DirectoryNode(CopyOnWriteDict(), edition, now)
+    directory.permissions = found.permissions & 0o777
+    return directory
+
+
+def changed_files(before: DirectoryNode, after: DirectoryNode) -> list[str]:
+    """Return the paths of files that are in both trees and have other bytes in the second."""
+    found: list[str] = []
+    waiting = [("", before, after)]
+    while waiting:
+        place, old, new = waiting.pop()
+        for name, node in new.children.items():
+            known, path = old.children.get(name), f"{place}{name}"
+            if isinstance(node, DirectoryNode) and isinstance(known, DirectoryNode):
+                waiting.append((f"{path}/", known, node))
+            elif isinstance(node, FileNode) and isinstance(known, FileNode):
+                found += [path] if node.data != known.data else []
+    return found
+
+
+def put_node(chain: list[DirectoryNode], name: str, node: Node | None, now: int) -> None:
+    """Set or take away an entry of the last directory, and keep the sums of all of them."""
+    directory = chain[-1]
+    old = directory.children.get(name)
+    if node is not None:
+        directory.children[name] = node
+    elif old is not None:
+        del directory.children[name]
+    directory.modified = now
+    size = (node.size if node else 0) - (old.size if old else 0)
+    count = (node.count if node else 0) - (old.count if old else 0)
+    if size or count:
+        for above in chain:
+            above.size += size
+            above.count += count
+
+
+def _date(nanoseconds: int) -> datetime:
+    return datetime.fromtimestamp(nanoseconds / 1e9, UTC)

@@ -1,0 +1,78 @@
+"""Retention: which snapshots a prune forgets, and how a snapshot is named."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from threading import Lock
+from uuid import UUID
+
+from weakincentives.errors import SnapshotRestoreError
+from weakincentives.filesystem.types import FilesystemSnapshot
+from weakincentives.posix import shorten_path
+
+
+class Pins:
+    """The snapshots that open transactions go back to, counted because several may need one."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._lock = Lock()
+        self._counts: Counter[str] = Counter()
+
+    def add(self, name: str) -> Callable[[], None]:
+        """Pin a snapshot by its id or commit; return what ends that, once or more often."""
+        with self._lock:
+            self._counts[name] += 1
+        pinned = [name]
+
+        def unpin() -> None:
+            with self._lock:
+                if pinned:
+                    self._counts.subtract(pinned)
+                    self._counts += Counter()  # without those that nobody needs any more
+                    pinned.clear()
+
+        return unpin
+
+    def __contains__(self, name: object) -> bool:
+        """Whether somebody may have to go back to it."""
+        return name in self._counts
+
+    def names(self) -> set[str]:
+        """Return all that are pinned."""
+        with self._lock:
+            return set(self._counts)
+
+
+def select_old(
+    snapshots: Sequence[FilesystemSnapshot], *, keep: int | None, before: datetime | None
+) -> Sequence[FilesystemSnapshot]:
+    """Return the snapshots that `prune` forgets; they are ordered, the oldest first.
+
+    Raises:
+        ValueError: Neither was given, `keep` is negative, or `before` has no time zone.
+    """
+    if keep is None and before is None:
+        raise ValueError("prune needs keep= or before=; nothing was forgotten")
+    if keep is not None and keep < 0:
+        raise ValueError(f"keep must not be negative: {keep}")
+    if before is not None and before.tzinfo is None:
+        raise ValueError(f"before must have a time zone: {before!r}")
+    old = snapshots[: max(0, len(snapshots) - (keep or 0))]
+    return [each for each in old if before is None or each.created_at < before]
+
+
+def snapshot_id_of(snapshot: FilesystemSnapshot | UUID | str) -> str:
+    """Return the id of a snapshot, which may be given as such, as text."""
+    return str(snapshot.snapshot_id if isinstance(snapshot, FilesystemSnapshot) else snapshot)
+
+
+def check_snapshot(snapshot: object) -> None:
+    """Return if this is a snapshot, and not its name or number.
+
+    Raises:
+        SnapshotRestoreError: It is something else.
+    """
+    if not isinstance(snapshot, FilesystemSnapshot):
+        given = shorten_path(repr(snapshot))
+        raise SnapshotRestoreError(f"Not a snapshot, give what snapshot() has returned: {given}")

@@ -1,1 +1,0 @@
-"""The snapshot store: a bare git repository, written and read by our own code."""

@@ -1,0 +1,326 @@
+"""A restore of some paths, and looking before a restore."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+from uuid import uuid4
+
+import pytest
+
+from weakincentives.errors import SnapshotRestoreError
+from weakincentives.filesystem import (
+    Diff,
+    FilesystemSnapshot,
+    InvalidPathError,
+    PathEscapeError,
+    ReadableFilesystem,
+    SnapshotableFilesystem,
+    diff,
+)
+from weakincentives.filesystem.testing.contract import ConformanceSuite, plant, spoil, state_of
+
+
+class PartialRestores(SnapshotableFilesystem, Protocol):
+    """A filesystem that can bring back some paths only."""
+
+    def restore(self, snapshot: FilesystemSnapshot, *, paths: Sequence[str] | None = None) -> None:
+        """Make these paths, or everything, as they were then."""
+        ...
+
+
+class Previews(PartialRestores, Protocol):
+    """A filesystem that shows what was kept, and what a restore would do."""
+
+    def view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem:
+        """Return the state that a snapshot keeps."""
+        ...
+
+    def preview(self, snapshot: FilesystemSnapshot, *, paths: Sequence[str] | None = None) -> Diff:
+        """Return what `restore` with the same arguments would change."""
+        ...
+
+
+class PartialRestoreTests(ConformanceSuite):
+    """`restore(snapshot, paths=...)`."""
+
+    @pytest.fixture
+    def kept(self, fs: PartialRestores) -> FilesystemSnapshot:
+        """A snapshot of what `plant` lays out; the workspace has changed since."""
+        plant(fs)
+        kept = fs.snapshot()
+        spoil(fs)
+        return kept
+
+    def test_a_file_comes_back_and_all_else_stays(
+        self, fs: PartialRestores, kept: FilesystemSnapshot
+    ) -> None:
+        expected = state_of(fs)
+        expected["README.md"] = ("file", expected["README.md"][1], b"# Read me")
+        fs.restore(kept, paths=["README.md"])
+        assert state_of(fs) == expected
+
+    def test_a_directory_comes_back_with_all_below_it(self, fs: PartialRestores) -> None:
+        fs.write("dir/changed", "old")
+        fs.write("dir/sub/deleted", "old")
+        fs.mkdir("dir/empty")
+        fs.write("beside", "old")
+        kept = fs.snapshot()
+        fs.write("dir/changed", "new")
+        fs.delete("dir/sub", recursive=True)
+        fs.delete("dir/empty", recursive=True)
+        fs.write("dir/added/file", "new")
+        fs.write("beside", "new")
+        fs.restore(kept, paths=["dir"])
+        assert [match.path for match in fs.glob("**")] == [
+            "beside",
+            "dir/changed",
+            "dir/sub/deleted",
+        ]
+        assert [entry.name for entry in fs.list("dir")] == ["changed", "empty", "sub"]
+        assert (fs.read("dir/changed").content, fs.read("beside").content) == ("old", "new")
+
+    def test_what_was_not_there_is_removed(
+        self, fs: PartialRestores, kept: FilesystemSnapshot
+    ) -> None:
+        fs.restore(kept, paths=["new/deep/file"])
+        assert [entry.name for entry in fs.list("new/deep")] == []
+        fs.restore(kept, paths=["new"])
+        assert not fs.exists("new")
+        assert fs.read("README.md").content == "# Red me?"
+
+    def test_missing_parents_are_made_with_nothing_else_in_them(self, fs: PartialRestores) -> None:
+        fs.write("a/b/wanted", "text")
+        fs.write("a/b/beside", "")
+        fs.write("a/above", "")
+        kept = fs.snapshot()
+        fs.delete("a", recursive=True)
+        fs.restore(kept, paths=["a/b/wanted"])
+        assert [match.path for match in fs.glob("**")] == ["a/b/wanted"]
+        assert fs.read("a/b/wanted").content == "text"
+
+    def test_an_empty_directory_comes_back(
+        self, fs: PartialRestores, kept: FilesystemSnapshot
+    ) -> None:
+        fs.restore(kept, paths=["empty/below"])
+        assert fs.stat("empty/below").is_directory
+        assert not fs.exists(".gitignore")
+
+    @pytest.mark.parametrize("path", ["src/data.bin", "vendor"])
+    def test_a_partial_restore_changes_kinds_back(
+        self, fs: PartialRestores, kept: FilesystemSnapshot, path: str
+    ) -> None:
+        before = fs.stat(path).kind
+        fs.restore(kept, paths=[path])
+        assert fs.stat(path).kind != before
+        assert fs.exists("new/deep/file")
+
+    def test_several_paths_come_back_together(
+        self, fs: PartialRestores, kept: FilesystemSnapshot
+    ) -> None:
+        fs.restore(kept, paths=["src/main.py", "empty", "new", "README.md"])
+        assert fs.read("src/main.py").content == "print()\r\n"
+        assert fs.read("README.md").content == "# Read me"
+        assert [entry.name for entry in fs.list()] == [
+            ".gitattributes", "README.md", "empty", "src", "vendor",
+        ]  # fmt: skip
+        assert fs.stat("src/data.bin").is_directory
+
+    @pytest.mark.parametrize(
+        "paths",
+        [["vendor", "vendor/.git"], ["vendor/.git/HEAD", "vendor"], ["vendor/", "/vendor"]],
+    )
+    def test_paths_may_overlap_and_be_spelled_in_any_way(
+        self, fs: PartialRestores, kept: FilesystemSnapshot, paths: Sequence[str]
+    ) -> None:
+        fs.restore(kept, paths=paths)
+        assert fs.read("vendor/.git/HEAD").content == "ref: refs/heads/main"
+        assert fs.read("README.md").content == "# Red me?"
+
+    @pytest.mark.parametrize("paths", [["."], ["/"], [""], ["README.md", "."]])
+    def test_the_root_is_everything(self, fs: PartialRestores, paths: Sequence[str]) -> None:
+        plant(fs)
+        before = state_of(fs)
+        kept = fs.snapshot()
+        spoil(fs)
+        fs.restore(kept, paths=paths)
+        assert state_of(fs) == before
+
+    def test_no_paths_are_nothing(self, fs: PartialRestores, kept: FilesystemSnapshot) -> None:
+        before = state_of(fs)
+        fs.restore(kept, paths=[])
+        assert state_of(fs) == before
+
+    @pytest.mark.parametrize("path", ["gone", "src/gone", ".gitattributes/below"])
+    def test_a_path_that_is_nowhere_is_refused_and_nothing_changes(
+        self, fs: PartialRestores, kept: FilesystemSnapshot, path: str
+    ) -> None:
+        before = state_of(fs)
+        with pytest.raises(SnapshotRestoreError, match=f"Failed to restore '{path}'"):
+            fs.restore(kept, paths=["README.md", path])
+        assert state_of(fs) == before
+
+    def test_a_file_in_the_way_is_not_replaced(
+        self, fs: PartialRestores, kept: FilesystemSnapshot
+    ) -> None:
+        before = state_of(fs)
+        with pytest.raises(SnapshotRestoreError, match=r"vendor/\.git/HEAD.*restore 'vendor'"):
+            fs.restore(kept, paths=["README.md", "vendor/.git/HEAD"])
+        assert state_of(fs) == before
+
+    @pytest.mark.parametrize(
+        ("path", "error"),
+        [("..", PathEscapeError), ("src/../../x", PathEscapeError), ("a\0b", InvalidPathError)],
+    )
+    def test_a_partial_restore_refuses_what_is_no_path(
+        self,
+        fs: PartialRestores,
+        kept: FilesystemSnapshot,
+        path: str,
+        error: type[Exception],
+    ) -> None:
+        before = state_of(fs)
+        with pytest.raises(error):
+            fs.restore(kept, paths=["README.md", path])
+        assert state_of(fs) == before
+
+    def test_an_unknown_snapshot_restores_no_path(
+        self, fs: PartialRestores, kept: FilesystemSnapshot
+    ) -> None:
+        before = state_of(fs)
+        with pytest.raises(SnapshotRestoreError, match="Unknown snapshot"):
+            fs.restore(_unknown(kept), paths=["README.md"])
+        assert state_of(fs) == before
+
+    def test_a_snapshot_does_not_see_what_follows_a_partial_restore(
+        self, fs: PartialRestores
+    ) -> None:
+        plant(fs)
+        before = state_of(fs)
+        kept = fs.snapshot()
+        spoil(fs)
+        fs.restore(kept, paths=["src", "empty"])
+        fs.write("src/main.py", "changed")
+        fs.write("src/more/file", "more")
+        fs.write("empty/below/file", "more")
+        fs.restore(kept)
+        assert state_of(fs) == before
+
+    def test_a_partial_restore_can_be_undone(
+        self, fs: PartialRestores, kept: FilesystemSnapshot
+    ) -> None:
+        before = state_of(fs)
+        spoiled = fs.snapshot()
+        fs.restore(kept, paths=["src", "new", "vendor"])
+        partly = fs.snapshot()
+        half = state_of(fs)
+        fs.restore(spoiled)
+        assert state_of(fs) == before
+        fs.restore(partly)
+        assert state_of(fs) == half
+
+
+class SnapshotViewTests(ConformanceSuite):
+    """`view` and `preview`: what was kept, and what a restore would do."""
+
+    def test_a_view_shows_what_was_kept(self, fs: Previews) -> None:
+        plant(fs)
+        before = state_of(fs)
+        kept = fs.snapshot()
+        spoil(fs)
+        assert state_of(fs.view(kept)) == before
+
+    def test_a_view_does_not_move(self, fs: Previews) -> None:
+        first = fs.snapshot()
+        plant(fs)
+        before = state_of(fs)
+        view = fs.view(fs.snapshot())
+        spoil(fs)
+        fs.restore(first)
+        fs.write("README.md", "third")
+        assert state_of(view) == before
+
+    def test_a_view_can_be_searched(self, fs: Previews) -> None:
+        fs.write("dir/file", "one\nword\n")
+        kept = fs.snapshot()
+        fs.delete("dir", recursive=True)
+        view = fs.view(kept)
+        assert [(match.path, match.line_number) for match in view.grep("word")] == [("dir/file", 2)]
+        assert [match.path for match in view.glob("*/*")] == ["dir/file"]
+        assert view.read("dir/file", offset=1).content == "word\n"
+
+    def test_an_unknown_snapshot_cannot_be_viewed(self, fs: Previews) -> None:
+        kept = fs.snapshot()
+        with pytest.raises(SnapshotRestoreError, match="Unknown snapshot"):
+            fs.view(_unknown(kept))
+
+    @pytest.mark.parametrize(
+        "paths", [None, ["README.md"], ["new", "vendor"], ["src", "empty"], ["."], []]
+    )
+    def test_a_preview_tells_exactly_what_the_restore_does(
+        self, fs: Previews, paths: Sequence[str] | None
+    ) -> None:
+        plant(fs)
+        kept = fs.snapshot()
+        spoil(fs)
+        fs.write_bytes("src/renamed.py", fs.read_bytes("src/main.py").content)
+        fs.delete("src/main.py")
+        spoiled = fs.snapshot()
+        told = fs.preview(kept, paths=paths).entries
+        fs.restore(kept, paths=paths)
+        done = diff(fs.view(spoiled), fs.view(fs.snapshot())).entries
+        assert [str(change) for change in told] == [str(change) for change in done]
+
+    def test_a_preview_names_what_would_change(self, fs: Previews) -> None:
+        fs.write("changed", "old")
+        fs.write("deleted", "old")
+        kept = fs.snapshot()
+        fs.write("changed", "new")
+        fs.delete("deleted")
+        fs.write("added", "something else")
+        found = fs.preview(kept)
+        assert [str(change) for change in found.entries] == [
+            "removed added",
+            "modified changed",
+            "added deleted",
+        ]
+        assert "-new" in found.patch()
+
+    def test_a_preview_changes_nothing(self, fs: Previews) -> None:
+        plant(fs)
+        kept = fs.snapshot()
+        spoil(fs)
+        before = state_of(fs)
+        fs.preview(kept)
+        fs.preview(kept, paths=["vendor", "new", "empty"])
+        assert state_of(fs) == before
+
+    def test_a_preview_of_the_present_is_empty(self, fs: Previews) -> None:
+        plant(fs)
+        kept = fs.snapshot()
+        assert not fs.preview(kept)
+        fs.write("README.md", "changed")
+        assert not fs.preview(kept, paths=["src"])
+
+    @pytest.mark.parametrize("paths", [["gone"], ["vendor/.git"], ["../x"]])
+    def test_a_preview_refuses_what_the_restore_would_refuse(
+        self, fs: Previews, paths: Sequence[str]
+    ) -> None:
+        plant(fs)
+        kept = fs.snapshot()
+        spoil(fs)
+        refused: list[tuple[type[BaseException], str]] = []
+        calls: tuple[Callable[..., object], ...] = (fs.preview, fs.restore)
+        for call in calls:
+            with pytest.raises((SnapshotRestoreError, PathEscapeError)) as caught:
+                call(kept, paths=paths)
+            refused.append((caught.type, str(caught.value)))
+        assert refused[0] == refused[1]
+
+    def test_an_unknown_snapshot_cannot_be_previewed(self, fs: Previews) -> None:
+        kept = fs.snapshot()
+        with pytest.raises(SnapshotRestoreError, match="Unknown snapshot"):
+            fs.preview(_unknown(kept))
+
+
+def _unknown(kept: FilesystemSnapshot) -> FilesystemSnapshot:
+    return replace(kept, snapshot_id=uuid4(), commit_ref="0" * 40)

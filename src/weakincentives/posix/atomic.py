@@ -1,0 +1,433 @@
+"""Atomic replace: write a temporary file, then rename it into place."""
+
+import _thread
+import ctypes
+import errno
+import logging
+import os
+import stat
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Self
+
+from weakincentives.posix.faults import fault_point
+from weakincentives.posix.paths import os_error
+from weakincentives.posix.tempnames import is_leftover, temporary_name
+
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+_COPY_BYTES = 1024 * 1024
+_ATTEMPTS = 100
+_libc = ctypes.CDLL(None, use_errno=True)
+_log = logging.getLogger(__name__)
+_NOBODY_LISTS = nullcontext()
+
+
+def store_file(
+    directory: int,
+    name: str,
+    fill: Callable[[int], None],
+    *,
+    permissions: int | None = None,
+    exclusive: bool = False,
+    durable: bool = False,
+) -> None:
+    """Create or replace a file; `fill` writes its content to a descriptor.
+
+    `permissions` None keeps those of the file replaced. A hard link to the old file
+    keeps the old content.
+
+    Raises:
+        FileExistsError: `exclusive`, and something is there.
+    """
+    temporary = temporary_name()
+    target = os.open(temporary, _NEW_FILE, 0o666, dir_fd=directory)
+    try:
+        try:
+            fault_point("store.created")
+            _dress(target, directory, name, permissions)  # first: nobody else may read it
+            fill(target)
+            fault_point("store.written")
+            if durable:
+                os.fsync(target)
+        finally:
+            os.close(target)
+        fault_point("store.closed")
+        rename((directory, temporary), (directory, name), exclusive=exclusive)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=directory)
+        raise
+    fault_point("store.renamed")
+
+
+def make_link(directory: int, name: str, target: str) -> None:
+    """Create a symbolic link, or put one in the place of a file."""
+    temporary = temporary_name()
+    os.symlink(target, temporary, dir_fd=directory)
+    try:
+        rename((directory, temporary), (directory, name))
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=directory)
+        raise
+
+
+def remove(
+    directory: int, name: str, sight: AbstractContextManager[object] = _NOBODY_LISTS
+) -> None:
+    """Remove a file or a directory; a directory is out of sight at once.
+
+    `sight` is held while it disappears: who lists under the same lock sees all of it
+    or nothing.
+    """
+    try:
+        os.unlink(name, dir_fd=directory)
+    except (IsADirectoryError, PermissionError):
+        hidden = temporary_name()
+        with sight:
+            rename((directory, name), (directory, hidden))
+        try:
+            fault_point("remove.hidden")
+        finally:
+            _discard(directory, hidden, name)
+
+
+def remove_if_empty(directory: int, name: str) -> bool:
+    """Remove a directory that holds nothing; return whether that was so."""
+    try:
+        os.rmdir(name, dir_fd=directory)
+    except OSError:
+        return False
+    return True
+
+
+def remove_leftovers(directory: int, names: Iterable[str]) -> None:
+    """Remove those of the temporary `names` whose makers are gone."""
+    for name in names:
+        with suppress(OSError):
+            found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            if is_leftover(name, time.time() - found.st_mtime):
+                _remove_hidden(directory, name)
+
+
+def write_all(descriptor: int, data: bytes | bytearray) -> None:
+    """Write all of `data`."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def copy_all(source: int, target: int) -> None:
+    """Copy the rest of one file to another, inside the kernel where that works."""
+    with suppress(OSError, AttributeError):
+        while os.copy_file_range(source, target, _COPY_BYTES * 64):
+            fault_point("store.copied")
+        return
+    while chunk := os.read(source, _COPY_BYTES):
+        write_all(target, chunk)
+
+
+def sync_filesystem(directory: int) -> None:
+    """Bring everything that was written to this file system to the disk, in one step."""
+    if _libc.syncfs(directory) != 0:
+        raise os_error(ctypes.get_errno(), ".")
+
+
+def sync_directory(directory: int | Path) -> None:
+    """Bring the names in a directory, which is open or has a path, to the disk."""
+    if isinstance(directory, int):
+        # opened anew: it may be open for nothing but passing through it
+        opened = os.open(".", _DIRECTORY, dir_fd=directory)
+    else:
+        opened = os.open(directory, _DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def rename(source: tuple[int, str], target: tuple[int, str], *, exclusive: bool = False) -> None:
+    """Rename; source and target are each a directory and a name in it.
+
+    Raises:
+        FileExistsError: `exclusive`, and something is there.
+    """
+    if not exclusive:
+        os.rename(source[1], target[1], src_dir_fd=source[0], dst_dir_fd=target[0])
+        return
+    code = _renameat2(source, target)
+    if code in {errno.ENOSYS, errno.EINVAL}:
+        _rename_unless_there(source, target)
+    elif code:
+        raise os_error(code, target[1])
+
+
+def exchange(first: tuple[int, str], second: tuple[int, str]) -> None:
+    """Exchange two entries in one atomic step; each is a directory and a name in it.
+
+    Raises:
+        FileNotFoundError: One of them is not there.
+        OSError: ENOSYS or EINVAL where the system or the file system cannot do it.
+    """
+    code = _renameat2(first, second, _RENAME_EXCHANGE)
+    if code:
+        raise os_error(code, second[1])
+
+
+def _discard(directory: int, hidden: str, name: str) -> None:
+    """Remove what has been deleted already; what resists stays hidden."""
+    try:
+        _remove_hidden(directory, hidden)
+    except OSError as error:
+        _log.warning("Could not remove all of %r, deleted but still on disk: %s", name, error)
+
+
+def _remove_hidden(directory: int, name: str) -> None:
+    """Remove what is out of sight, whatever it turns out to be."""
+    try:
+        os.unlink(name, dir_fd=directory)
+    except (IsADirectoryError, PermissionError):
+        remove_tree(directory, name)
+
+
+def remove_tree(directory: int, name: str) -> None:
+    """Remove a directory and all below it, however deep, without recursion.
+
+    Each directory found is first moved up beside `name`, so that no path grows long
+    and no more than one descriptor is open.
+    """
+    pending = [name]
+    attempts = 0
+    while pending:
+        current = pending.pop()
+        try:
+            pending += _emptied(directory, current)
+            os.rmdir(current, dir_fd=directory)
+        except FileNotFoundError:
+            continue  # somebody else is removing it too
+        except OSError as error:
+            attempts += 1
+            if error.errno != errno.ENOTEMPTY or attempts > _ATTEMPTS:
+                raise
+            pending.append(current)  # who had it open has just put something into it
+
+
+def _emptied(directory: int, name: str) -> list[str]:
+    """Empty a directory; return the new names of the directories that were in it."""
+    try:
+        opened = os.open(name, _DIRECTORY, dir_fd=directory)
+    except PermissionError:
+        _unlock(directory, name)
+        opened = os.open(name, _DIRECTORY, dir_fd=directory)
+    try:
+        if stat.S_IMODE(os.fstat(opened).st_mode) & 0o700 != 0o700:
+            _unlock(directory, name)
+        return _empty(opened, directory)
+    finally:
+        os.close(opened)
+
+
+def _empty(opened: int, directory: int) -> list[str]:
+    """Unlink what is in `opened`; move its directories up and return their new names."""
+    moved: list[str] = []
+    with os.scandir(opened) as entries:
+        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_directory in found:
+        with suppress(FileNotFoundError):
+            if not is_directory:
+                os.unlink(name, dir_fd=opened)
+                continue
+            moved.append(temporary_name())
+            _move_up(name, opened, moved[-1], directory)
+    return moved
+
+
+def _move_up(name: str, opened: int, target: str, directory: int) -> None:
+    try:
+        os.rename(name, target, src_dir_fd=opened, dst_dir_fd=directory)
+    except PermissionError:
+        # moving a directory to another parent needs the right to write into it
+        _unlock(opened, name)
+        os.rename(name, target, src_dir_fd=opened, dst_dir_fd=directory)
+
+
+def _unlock(directory: int, name: str) -> None:
+    """Give the owner every right on a directory, whatever the rights are now."""
+    flags = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    pinned = os.open(name, flags, dir_fd=directory)
+    try:
+        with suppress(OSError):
+            Path(f"/proc/self/fd/{pinned}").chmod(0o700)
+    finally:
+        os.close(pinned)
+
+
+def _rename_unless_there(source: tuple[int, str], target: tuple[int, str]) -> None:
+    """Do it with ordinary calls: a link fails where something is, and so does a directory."""
+    if stat.S_ISDIR(os.stat(source[1], dir_fd=source[0], follow_symlinks=False).st_mode):
+        try:
+            rename(source, target)
+        except OSError as error:
+            if error.errno in {errno.ENOTEMPTY, errno.ENOTDIR}:
+                raise os_error(errno.EEXIST, target[1]) from None
+            raise
+        return
+    try:
+        os.link(
+            source[1],
+            target[1],
+            src_dir_fd=source[0],
+            dst_dir_fd=target[0],
+            follow_symlinks=False,
+        )
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        _rename_if_absent(source, target)
+        return
+    os.unlink(source[1], dir_fd=source[0])
+
+
+def _rename_if_absent(source: tuple[int, str], target: tuple[int, str]) -> None:
+    """Look, then rename: all that is left where there are no hard links either."""
+    try:
+        os.stat(target[1], dir_fd=target[0], follow_symlinks=False)
+    except FileNotFoundError:
+        rename(source, target)
+    else:
+        raise os_error(errno.EEXIST, target[1])
+
+
+def _renameat2(
+    source: tuple[int, str], target: tuple[int, str], flags: int = _RENAME_NOREPLACE
+) -> int:
+    """Rename as `flags` say, by default without replacing; return 0 or the error number."""
+    try:
+        function = _libc.renameat2
+    except AttributeError:
+        return errno.ENOSYS
+    names = os.fsencode(source[1]), os.fsencode(target[1])
+    if function(source[0], names[0], target[0], names[1], flags) == 0:
+        return 0
+    return ctypes.get_errno()
+
+
+def _may_write(found: os.stat_result) -> bool:
+    """Return whether the file itself may be written, as a write in place would ask."""
+    user = os.geteuid()
+    if user == 0:
+        return True
+    if found.st_uid == user:
+        return bool(found.st_mode & 0o200)
+    if found.st_gid in {os.getegid(), *os.getgroups()}:
+        return bool(found.st_mode & 0o020)
+    return bool(found.st_mode & 0o002)
+
+
+def _dress(target: int, directory: int, name: str, permissions: int | None) -> None:
+    """Give a new file the permissions and the owner of the one that it replaces."""
+    try:
+        old = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        old = None
+    if old is not None and stat.S_ISREG(old.st_mode):
+        if not _may_write(old):
+            raise os_error(errno.EACCES, name)
+        permissions = old.st_mode & 0o777 if permissions is None else permissions
+    if old is not None and (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
+        with suppress(PermissionError):
+            os.fchown(target, old.st_uid, old.st_gid)
+    if permissions is not None:
+        os.fchmod(target, permissions & 0o777)
+
+
+_NEW_SHARED_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class AtomicFile:
+    """A new file that nobody sees; it is gone after the with block unless it was named."""
+
+    def __init__(self, directory: Path, data: bytes = b"") -> None:
+        """Write `data` to a new file in `directory`."""
+        self._path = directory / temporary_name()
+        self._is_named = False
+        with _told(directory):
+            self.descriptor: int = os.open(self._path, _NEW_SHARED_FILE, 0o600)
+            try:
+                write_all(self.descriptor, data)
+            except BaseException:
+                self.__exit__()
+                raise
+
+    def __enter__(self) -> Self:
+        """Use as a context manager."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file, and remove it unless it has a name."""
+        try:
+            os.close(self.descriptor)
+        finally:
+            if not self._is_named:
+                self._path.unlink(missing_ok=True)
+
+    def name(self, target: Path) -> None:
+        """Give the file its name, in place of what has it."""
+        with _told(target):
+            self._path.rename(target)
+        self._is_named = True
+
+
+@contextmanager
+def _told(path: Path) -> Generator[None, None, None]:
+    """Let errors name `path`, and not what nobody sees."""
+    try:
+        yield
+    except OSError as error:
+        raise os_error(error.errno or errno.EIO, str(path), error.strerror or "") from error
+
+
+def sync_files(descriptors: Sequence[int]) -> None:
+    """Bring the content of files to the disk.
+
+    All at once, for what the disk has to do is nearly the same for one and for many.
+    """
+    failures: list[BaseException] = []
+    # threads of the lowest kind: to start others takes as long as many a disk
+    others = [_started(each, failures) for each in descriptors[1:]]
+    for descriptor in descriptors[:1]:
+        _sync(descriptor, failures)
+    for lock in others:
+        lock.acquire()
+    if failures:
+        raise failures[0]
+
+
+def _started(descriptor: int, failures: list[BaseException]) -> _thread.LockType:
+    """Begin to sync a file; return a lock that is free when that is done."""
+    lock = _thread.allocate_lock()
+    lock.acquire()
+
+    def run() -> None:
+        try:
+            _sync(descriptor, failures)
+        finally:
+            lock.release()
+
+    try:
+        _thread.start_new_thread(run, ())
+    except RuntimeError:  # there is none to be had, as when the interpreter ends
+        run()
+    return lock
+
+
+def _sync(descriptor: int, failures: list[BaseException]) -> None:
+    try:
+        os.fsync(descriptor)
+    except BaseException as error:  # noqa: BLE001  raised later, for who has asked
+        failures.append(error)

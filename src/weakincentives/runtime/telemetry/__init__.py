@@ -1,0 +1,1 @@
+"""Tracing: spans around prompts, model requests, tool calls and filesystem work."""

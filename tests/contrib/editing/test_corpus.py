@@ -1,0 +1,143 @@
+"""The corpus of edits with mistakes: what can be understood lands, and nothing lands elsewhere."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pytest
+
+from tests.contrib.corpus import generate
+from tests.contrib.corpus.handmade import LANDS, REFUSALS, Lands, Refused
+from weakincentives.contrib.tools.editing import Edit, EditError, EditOutcome, apply_edits
+
+_MIN_LANDED = 0.97
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A case of the corpus, what is expected of it and what came of it."""
+
+    name: str
+    text: str
+    expected: str | None  # the whole text afterwards; None if the edit must be refused
+    content: str | None
+    grade: str | None
+    message: str
+    said: tuple[str, ...] = ()
+    expected_grade: str | None = None
+
+
+def attempt(text: str, edits: Sequence[Edit]) -> EditOutcome | EditError:
+    try:
+        return apply_edits(text, edits)
+    except EditError as error:
+        return error
+
+
+def tried(name: str, text: str, edits: Sequence[Edit], expected: dict[str, Any]) -> Attempt:
+    outcome = attempt(text, edits)
+    if isinstance(outcome, EditOutcome):
+        return Attempt(
+            name, text, content=outcome.content, grade=outcome.grade, message="", **expected
+        )
+    return Attempt(name, text, content=None, grade=None, message=str(outcome), **expected)
+
+
+def generated() -> Iterator[Attempt]:
+    stored = json.loads(generate.OUTPUT.read_text(encoding="utf-8"))
+    for number, case in enumerate(stored["cases"]):
+        text: str = stored["texts"][case["text"]]
+        expected: dict[str, Any] = {"expected": None}
+        if "span" in case:
+            start, end = case["span"]
+            expected["expected"] = text[:start] + case["put"] + text[end:]
+            expected["expected_grade"] = case["grade"]
+        else:
+            near = (f"\n{case['near']:>6}\t",) if "near" in case else ()
+            expected["said"] = (*case["says"], *near)
+        name = f"{number} {case['category']} {case['text']}"
+        yield tried(name, text, [Edit(case["old"], case["new"])], expected)
+
+
+def handmade() -> Iterator[Attempt]:
+    for case in (*LANDS, *REFUSALS):
+        edits = [Edit(old, new, case.replace_all) for old, new in case.edits]
+        expected: dict[str, Any] = {"expected": None}
+        if isinstance(case, Lands):
+            expected = {"expected": case.content, "expected_grade": case.grade}
+        else:
+            expected["said"] = case.says
+        yield tried(case.name, case.text, edits, expected)
+
+
+@cache
+def attempts() -> tuple[Attempt, ...]:
+    return (*generated(), *handmade())
+
+
+def test_the_corpus_is_large_and_has_both_kinds():
+    kinds = Counter(each.expected is None for each in attempts())
+    assert len(attempts()) >= 300
+    assert kinds[False] >= 250
+    assert kinds[True] >= 100
+
+
+def test_what_can_be_understood_lands():
+    solvable = [each for each in attempts() if each.expected is not None]
+    landed = [each for each in solvable if each.content == each.expected]
+    refused = [(each.name, each.message) for each in solvable if each.content is None]
+    assert len(landed) >= _MIN_LANDED * len(solvable), refused
+
+
+def test_nothing_lands_in_the_wrong_place_and_no_byte_changes_outside():
+    landed = [each for each in attempts() if each.content is not None]
+    wrong = [each.name for each in landed if each.content != each.expected]
+    assert wrong == []
+
+
+def test_every_refusal_explains_itself():
+    refused = [each for each in attempts() if each.expected is None]
+    silent = [
+        (each.name, said, each.message)
+        for each in refused
+        for said in each.said
+        if said not in each.message
+    ]
+    assert silent == []
+
+
+def test_no_more_is_overlooked_than_is_needed():
+    graded = [each for each in attempts() if each.content is not None]
+    other = [(each.name, each.grade) for each in graded if each.grade != each.expected_grade]
+    assert other == []
+
+
+def test_every_grade_is_needed_many_times():
+    grades = Counter(each.grade for each in attempts() if each.content is not None)
+    assert all(
+        grades[grade] >= 40
+        for grade in ("exact", "line endings", "trailing space", "indentation", "unicode")
+    ), grades
+
+
+@pytest.mark.parametrize("case", LANDS, ids=lambda case: case.name)
+def test_it_lands(case: Lands):
+    outcome = apply_edits(case.text, [Edit(old, new, case.replace_all) for old, new in case.edits])
+    assert outcome.content == case.content
+    assert outcome.grade == case.grade
+    assert outcome.replacements == case.replacements
+    assert bool(outcome.notes) == case.noted
+
+
+@pytest.mark.parametrize("case", REFUSALS, ids=lambda case: case.name)
+def test_it_is_refused(case: Refused):
+    with pytest.raises(EditError) as caught:
+        apply_edits(case.text, [Edit(old, new, case.replace_all) for old, new in case.edits])
+    assert [said for said in case.says if said not in str(caught.value)] == []
+
+
+def test_the_generated_cases_are_what_their_program_writes():
+    assert json.loads(generate.OUTPUT.read_text(encoding="utf-8")) == generate.corpus()

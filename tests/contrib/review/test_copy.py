@@ -1,0 +1,147 @@
+"""A copy to work on: exact, bounded, and without a way to the original."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.contrib.review.places import change_everything
+from tests.filesystem.trees_on_disk import state_of
+from weakincentives.contrib.review import (
+    CopyError,
+    Review,
+    WorkingCopy,
+    working_copy,
+)
+from weakincentives.filesystem import LimitExceededError, MountProgress
+
+
+def test_the_copy_is_exact(original: Path, copy: WorkingCopy) -> None:
+    assert state_of(copy.root) == state_of(original)
+
+
+def test_files_keep_their_times_for_tools_that_compare_them(original: Path, tmp_path: Path) -> None:
+    os.utime(original / "src/app.py", (1_000_000_000, 1_000_000_000))
+    copy = working_copy(original, place=tmp_path / "place")
+    assert (copy.root / "src/app.py").stat().st_mtime == 1_000_000_000
+
+
+def test_one_glob_instead_of_several_is_refused(original: Path, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="sequence of globs"):
+        working_copy(original, place=tmp_path / "place", exclude="*.log")
+
+
+def test_nothing_touches_the_original_before_it_is_applied(
+    original: Path, copy: WorkingCopy
+) -> None:
+    before = stats_of(original)
+    change_everything(copy.root)
+    with Review(copy) as review:
+        assert review.diff.patch()
+        assert review.conflicts() == ()
+    assert stats_of(original) == before
+
+
+def stats_of(root: Path) -> dict[str, tuple[int, ...]]:
+    found = {str(path): path.lstat() for path in (root, *root.rglob("*"))}
+    return {name: (each.st_ino, each.st_mtime_ns, each.st_mode) for name, each in found.items()}
+
+
+def test_what_is_excluded_is_not_copied(original: Path, tmp_path: Path) -> None:
+    (original / "src/node_modules").mkdir()
+    (original / "src/node_modules/x.js").write_text("")
+    copy = working_copy(original, place=tmp_path / "place", exclude=["*.log", "node_modules"])
+    assert not (copy.root / "debug.log").exists()
+    assert not (copy.root / "src/node_modules").exists()
+    assert (copy.root / "src/app.py").exists()
+
+
+def test_what_an_agent_does_where_nothing_was_copied_is_withheld(
+    original: Path, tmp_path: Path
+) -> None:
+    copy = working_copy(original, place=tmp_path / "place", exclude=["old"])
+    (copy.root / "old").mkdir()
+    (copy.root / "old/a").write_text("by the agent")
+    (copy.root / "src/app.py").write_text("changed")
+    with Review(copy) as review:
+        assert [change.path for change in review.withheld] == ["old", "old/a"]
+        assert review.apply().paths == ("src/app.py",)
+    assert (original / "old/a").read_text() == "a\n"
+
+
+def test_progress_is_told_from_nothing_to_all(original: Path, tmp_path: Path) -> None:
+    told: list[MountProgress] = []
+    working_copy(original, place=tmp_path / "place", progress=told.append)
+    assert told[0].done_files == 0
+    assert told[-1].done_files == told[-1].total_files
+    assert told[-1].done_bytes == told[-1].total_bytes > 0
+
+
+def test_a_directory_that_is_too_large_is_refused(original: Path, tmp_path: Path) -> None:
+    with pytest.raises(LimitExceededError, match="too large to copy, more than 3 files"):
+        working_copy(original, place=tmp_path / "place", max_files=3)
+    with pytest.raises(LimitExceededError, match="or raise max_bytes"):
+        working_copy(original, place=tmp_path / "place", max_bytes=10)
+    assert not (tmp_path / "place").exists()
+
+
+def test_a_copy_that_fails_leaves_nothing(original: Path, tmp_path: Path) -> None:
+    def stop(_: MountProgress) -> None:
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        working_copy(original, place=tmp_path / "place", progress=stop)
+    assert not (tmp_path / "place").exists()
+
+
+def test_a_copy_inside_of_the_original_is_refused(original: Path) -> None:
+    before = state_of(original)
+    with pytest.raises(CopyError, match="must not be in the original"):
+        working_copy(original, place=original / "inner")
+    assert state_of(original) == before
+
+
+def test_a_place_that_is_in_use_is_refused(original: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("precious")
+    with pytest.raises(CopyError, match="not empty"):
+        working_copy(original, place=tmp_path)
+    assert (tmp_path / "mine").read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["missing", "original/README.md"])
+def test_an_original_that_is_no_directory_is_refused(
+    original: Path, tmp_path: Path, name: str
+) -> None:
+    with pytest.raises((FileNotFoundError, NotADirectoryError)):
+        working_copy(tmp_path / name, place=tmp_path / "place")
+
+
+def test_pipes_are_skipped_and_links_to_outside_reported(original: Path, tmp_path: Path) -> None:
+    os.mkfifo(original / "pipe")
+    (original / "away").symlink_to("/etc")
+    (original / "up").symlink_to("../elsewhere")
+    copy = working_copy(original, place=tmp_path / "place")
+    assert [str(each) for each in copy.skipped] == ["pipe: not a regular file"]
+    assert copy.external_links == ("away", "up")
+
+
+@pytest.mark.parametrize("content", ["gitdir: /elsewhere/.git\n", "gitdir: ../../x\n"])
+def test_a_file_that_leads_git_away_is_skipped(
+    original: Path, tmp_path: Path, content: str
+) -> None:
+    (original / "src/.git").write_text(content)
+    copy = working_copy(original, place=tmp_path / "place")
+    assert [each.path for each in copy.skipped] == ["src/.git"]
+
+
+def test_other_ways_by_which_git_would_reach_the_original_are_skipped(
+    original: Path, tmp_path: Path
+) -> None:
+    (original / "sub").mkdir()
+    (original / "sub/.git").write_text("gitdir: ../.git/modules/sub\n")
+    (original / "old/.git").symlink_to("/elsewhere/.git")
+    (original / ".git").mkdir()
+    (original / ".git/config").write_text(f'[core]\n\tworktree = "{original}"\n')
+    (original / "config").write_text("worktree = /fine\n")
+    copy = working_copy(original, place=tmp_path / "place")
+    assert [each.path for each in copy.skipped] == [".git/config", "old/.git"]

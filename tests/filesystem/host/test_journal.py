@@ -1,0 +1,491 @@
+"""The journal on disk: what is written, what is believed, and who rolls it back."""
+
+import fcntl
+import gc
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.filesystem.trees_on_disk import state_of
+from tests.safety.places import ROOT, mounted, temporary, temporary_names
+from weakincentives.filesystem import HostFilesystem, SavepointError
+from weakincentives.filesystem.host.journal import recovery
+from weakincentives.filesystem.host.journal.records import Record, RecordFile
+from weakincentives.posix.faults import fault_hook
+from weakincentives.posix.tempnames import is_leftover
+
+NAMES = st.text(
+    st.characters(blacklist_characters="/\0", blacklist_categories=["Cs"])
+    | st.sampled_from("\udc80\udcff"),
+    min_size=1,
+    max_size=8,
+).filter(lambda name: name not in {".", ".."} and not name.startswith(".wink-tmp-"))
+PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
+RECORDS = st.one_of(
+    st.builds(Record, st.just("kept"), PATHS, st.integers(0, 10**9)),
+    st.builds(Record, st.just("absent"), PATHS),
+    st.builds(Record, st.just("moved"), PATHS, st.just(0), PATHS),
+    st.builds(Record, st.just("mode"), PATHS, st.integers(0, 0o7777)),
+    st.builds(Record, st.just("made"), PATHS),
+    st.builds(Record, st.just("state"), other=st.just("0123456789" * 4)),
+)
+
+
+@contextmanager
+def record_file(content: bytes = b"") -> Iterator[RecordFile]:
+    with temporary(light=True) as place:
+        (place / "records").write_bytes(content)
+        descriptor = os.open(place / "records", os.O_RDWR)
+        try:
+            yield RecordFile(descriptor, durable=False)
+        finally:
+            os.close(descriptor)
+
+
+def written(*records: Record) -> bytes:
+    return b"wink-journal 1\n" + b"".join(record.encode() for record in records)
+
+
+def read(content: bytes) -> list[Record]:
+    with record_file(content) as file:
+        assert file.read()
+        return file.records
+
+
+# --- the format ---
+
+
+def test_a_record_is_what_the_page_on_the_format_says() -> None:
+    content = b"kept\x0012\x00a b/\xff\n\x00"
+    assert Record("kept", "a b/\udcff\n", 12).encode() == b"%08x %06x %b\n" % (
+        0x2C90C3A6,
+        len(content),
+        content,
+    )
+
+
+@given(st.lists(RECORDS, max_size=6))
+def test_what_is_written_is_read(records: list[Record]) -> None:
+    with record_file() as file:
+        file.start()
+        for record in records:
+            file.add(record)
+        again = RecordFile(file._descriptor, durable=False)
+        assert again.read()
+        assert again.records == records
+        for _ in records:
+            again.cut()
+        assert again.records == []
+        again.add(Record("absent", "new"))
+        last = RecordFile(file._descriptor, durable=False)
+        last.read()
+        assert last.records == [Record("absent", "new")]
+
+
+def test_a_record_that_is_not_whole_is_not_there() -> None:
+    records = [Record("kept", "a", 1), Record("absent", "b")]
+    whole = written(*records)
+    for length in range(len(written(records[0])), len(whole)):
+        assert read(whole[:length]) == records[:1]
+    for position in range(len(written(records[0])), len(whole)):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0x11
+        assert read(bytes(damaged)) == records[:1], position
+
+
+def test_what_follows_a_damaged_record_is_not_there() -> None:
+    first, second = Record("absent", "a"), Record("absent", "b")
+    assert read(written(first) + b"\0" * 40 + second.encode()) == [first]
+    assert read(b"") == read(b"wink-jour") == read(b"\0" * 100) == []
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        Record("absent", ""),
+        Record("absent", ".."),
+        Record("absent", "../out"),
+        Record("absent", "a/../../out"),
+        Record("absent", "/etc/passwd"),
+        Record("absent", "a//b"),
+        Record("absent", "a/"),
+        Record("kept", ".wink-tmp-journal-0-1-2-3/records", 1),
+        Record("kept", "a/.wink-tmp-0-1-2-3", 1),
+        Record("moved", "a", 0, "../b"),
+        Record("moved", "a", 0, ""),
+        Record("moved", "../a", 0, "b"),
+        Record("state", other="../../other"),
+        Record("state", other="HEAD"),
+        Record("other", "a"),  # pyright: ignore[reportArgumentType] # there is none
+        Record("kept", "a", -1),
+    ],
+    ids=str,
+)
+def test_what_leads_elsewhere_is_no_record(record: Record) -> None:
+    assert read(written(record, Record("absent", "a"))) == []
+
+
+# --- who rolls back ---
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with temporary(light=True) as place:
+        (place / "root").mkdir()
+        (place / "root" / "file").write_text("old")
+        yield place / "root"
+
+
+def opened(root: Path, *, read_only: bool = False) -> HostFilesystem:
+    return HostFilesystem(root, git_dir=root.parent / "store", read_only=read_only)
+
+
+def change(root: Path) -> HostFilesystem:
+    """Change something in a savepoint that nobody ends."""
+    fs = opened(root)
+    fs.savepoint()
+    fs.write("file", "new")
+    fs.write("dir/other", "new")
+    return fs
+
+
+def in_a_child(work: Callable[[], object]) -> int:
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return child
+
+
+def journal_in(root: Path) -> Path:
+    [name] = temporary_names(root)
+    return root / name
+
+
+@pytest.fixture
+def left(root: Path) -> Path:
+    """A journal whose process is gone."""
+    os.waitpid(in_a_child(lambda: change(root)), 0)
+    assert (root / "file").read_text() == "new"
+    return journal_in(root)
+
+
+def is_rolled_back(root: Path) -> bool:
+    return state_of(root) == {b"file": (stat.S_IFREG | 0o644, b"old")}
+
+
+def test_the_next_one_who_writes_rolls_it_back(root: Path, left: Path) -> None:
+    with opened(root) as fs:
+        assert is_rolled_back(root)
+        fs.write("file", "newer")
+    with opened(root):
+        assert (root / "file").read_text() == "newer"
+
+
+def test_who_only_reads_leaves_it_alone(root: Path, left: Path) -> None:
+    before = state_of(root)
+    with opened(root, read_only=True) as fs:
+        assert [entry.name for entry in fs.list()] == ["dir", "file"]
+    assert state_of(root) == before
+
+
+def test_it_is_no_leftover_to_those_who_only_come_across_it(root: Path) -> None:
+    with opened(root) as beside:
+        os.waitpid(in_a_child(lambda: change(root)), 0)
+        journal = journal_in(root)
+        assert not is_leftover(journal.name, 1e9)
+        assert [entry.name for entry in beside.list()] == ["dir", "file"]
+        beside.write("dir/third", "")
+        assert (journal / "records").exists()
+    with opened(root):
+        assert is_rolled_back(root)
+
+
+def test_that_of_a_living_process_is_left_alone(root: Path) -> None:
+    ready, wait = os.pipe(), os.pipe()
+
+    def work() -> None:
+        fs = change(root)
+        os.write(ready[1], b"1")
+        os.read(wait[0], 1)
+        fs._lock.open[0].release()
+
+    child = in_a_child(work)
+    os.read(ready[0], 1)
+    with opened(root) as fs:
+        assert fs.read("file").content == "new"
+        os.write(wait[1], b"1")
+        os.waitpid(child, 0)
+    with opened(root) as fs:
+        assert fs.read("file").content == "new"
+        assert temporary_names(root) == []
+
+
+def test_that_of_another_instance_here_is_left_alone_until_it_is_dropped(root: Path) -> None:
+    first = change(root)
+    with opened(root) as second:
+        assert second.read("file").content == "new"
+    del first
+    gc.collect()
+    with opened(root):
+        assert is_rolled_back(root)
+
+
+def test_two_that_open_at_once_do_not_disturb_each_other(root: Path, left: Path) -> None:
+    """The first is stopped half-way; the second must not go on before it is done."""
+    ready, wait = os.pipe(), os.pipe()
+
+    def stop(point: str) -> None:
+        if point == "journal.undone":
+            os.write(ready[1], b"1")
+            os.read(wait[0], 1)
+
+    def recover() -> None:
+        with fault_hook(stop):
+            opened(root).close()
+
+    child = in_a_child(recover)
+    os.read(ready[0], 1)
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(opened, root)
+        with pytest.raises(TimeoutError):
+            second.result(timeout=0.2)
+        os.write(wait[1], b"1111")
+        second.result().close()
+    os.waitpid(child, 0)
+    assert is_rolled_back(root)
+
+
+def test_one_that_is_killed_is_followed_by_the_next(root: Path, left: Path) -> None:
+    def die(point: str) -> None:
+        if point == "journal.undone":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def recover() -> None:
+        with fault_hook(die):
+            opened(root)
+
+    for _ in range(2):  # each gets one record further, or no further
+        os.waitpid(in_a_child(recover), 0)
+    with opened(root):
+        assert is_rolled_back(root)
+
+
+def test_what_was_changed_after_the_crash_is_kept_as_a_snapshot(
+    root: Path, left: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "dir" / "other").write_text("mended by hand")
+    monkeypatch.setattr(recovery, "_LATER", -1.0)  # as if it had been long ago
+    with opened(root) as fs:
+        assert is_rolled_back(root)
+        [kept] = fs.history.list()
+        assert kept.tag == "before the rollback of a savepoint whose process is gone"
+        assert fs.view(kept).read("dir/other").content == "mended by hand"
+
+
+def test_what_was_not_changed_after_the_crash_needs_no_snapshot(root: Path, left: Path) -> None:
+    with opened(root) as fs:
+        assert not fs.history.list()
+    assert not (root.parent / "store").exists()
+
+
+def test_a_failing_disk_is_told_and_the_next_one_goes_on(
+    root: Path, left: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "ftruncate", fail)
+        with pytest.raises(SavepointError, match=r"process is gone: .*read_only=True"):
+            opened(root)
+        opened(root, read_only=True).close()
+    with opened(root):
+        assert is_rolled_back(root)
+
+
+# --- whose journals are believed ---
+
+
+def _foreign(journal: Path) -> Path:
+    """Rename a journal as if it came from another pid namespace."""
+    name = re.sub(r"journal-[0-9a-f]+-", "journal-1-", journal.name)
+    return journal.rename(journal.with_name(name))
+
+
+def test_one_from_another_namespace_is_left_alone_while_it_is_young(root: Path, left: Path) -> None:
+    foreign = _foreign(left)
+    with opened(root):
+        assert (foreign / "records").exists()
+
+
+def test_one_from_another_namespace_is_rolled_back_when_it_is_old_and_free(
+    root: Path, left: Path
+) -> None:
+    foreign = _foreign(left)
+    os.utime(foreign / "records", (1, 1))
+    holder, ready, wait = 0, os.pipe(), os.pipe()
+
+    def hold() -> None:
+        with (foreign / "records").open("r+b") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX)
+            os.write(ready[1], b"1")
+            os.read(wait[0], 1)
+
+    holder = in_a_child(hold)
+    os.read(ready[0], 1)
+    with opened(root):
+        assert (root / "file").read_text() == "new"
+    os.write(wait[1], b"1")
+    os.waitpid(holder, 0)
+    with opened(root):
+        assert is_rolled_back(root)
+
+
+def test_one_that_others_may_write_is_not_believed(
+    root: Path, left: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for spoiled in (left, left / "records"):
+        mode = spoiled.stat().st_mode
+        spoiled.chmod(mode | stat.S_IWGRP)
+        with opened(root):
+            assert (root / "file").read_text() == "new"
+        assert "somebody else's" in caplog.text
+        caplog.clear()
+        spoiled.chmod(mode)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_one_that_belongs_to_somebody_else_is_not_believed(root: Path, left: Path) -> None:
+    for spoiled in (left, left / "records"):
+        os.chown(spoiled, 65534, 65534)
+        with opened(root):
+            assert (root / "file").read_text() == "new"
+        os.chown(spoiled, 0, 0)
+
+
+def test_a_version_that_is_not_known_is_left_alone(root: Path, left: Path) -> None:
+    records = left / "records"
+    records.write_bytes(records.read_bytes().replace(b"journal 1", b"journal 2", 1))
+    with opened(root):
+        assert records.exists()
+        assert (root / "file").read_text() == "new"
+
+
+def _file(place: Path) -> None:
+    place.write_text("")
+
+
+def _link(place: Path) -> None:
+    (place.parent / "elsewhere").mkdir()
+    place.symlink_to("elsewhere")
+
+
+def _directory_of_pipes(place: Path) -> None:
+    place.mkdir(mode=0o700)
+    os.mkfifo(place / "records")
+
+
+@pytest.mark.parametrize("make", [_file, _link, os.mkfifo, _directory_of_pipes])
+def test_what_only_looks_like_a_journal_is_left_alone(
+    root: Path, left: Path, make: Callable[[Path], None]
+) -> None:
+    name = left.name
+    with opened(root):
+        pass
+    make(root / name)
+    with opened(root) as fs:
+        assert fs.exists("file")
+    assert (root / name).lstat()
+
+
+def test_what_is_left_of_an_ended_one_is_removed(root: Path, left: Path) -> None:
+    (left / "records").unlink()
+    with opened(root):
+        assert (root / "file").read_text() == "new"
+        assert temporary_names(root) == []
+
+
+def test_forged_records_change_nothing_outside(root: Path, left: Path) -> None:
+    bypasses_filesystem = root.parent / "outside"
+    bypasses_filesystem.mkdir()
+    (bypasses_filesystem / "secret").write_text("secret")
+    (root / "out").symlink_to(bypasses_filesystem)
+    (left / "7").write_text("forged")
+    (left / "records").write_bytes(
+        written(Record("absent", "out/secret"), Record("kept", "out/new", 7))
+    )
+    with opened(root):
+        pass
+    assert [path.name for path in bypasses_filesystem.iterdir()] == ["secret"]
+    assert (root / "out" / "new").read_text() == "forged"
+    assert not (root / "out").is_symlink()
+
+
+# --- directories that resist ---
+
+CLOSED = """
+import os, sys
+os.chdir("/")
+os.chown(sys.argv[1], 65534, 65534)
+for path, directories, files in os.walk(sys.argv[1]):
+    for name in directories + files:
+        os.lchown(os.path.join(path, name), 65534, 65534)
+from weakincentives.filesystem import HostFilesystem
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+fs = HostFilesystem(sys.argv[1], git_dir=sys.argv[1] + "/../store")
+savepoint = fs.savepoint()
+fs.delete("dir", recursive=True)
+assert not fs.exists("dir")
+savepoint.rollback()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_directory_that_may_not_be_written_is_deleted_and_comes_back(root: Path) -> None:
+    (root / "dir" / "below").mkdir(parents=True)
+    (root / "dir" / "below" / "file").write_text("text")
+    (root / "dir" / "below").chmod(0o500)
+    (root / "dir").chmod(0o555)
+    root.parent.chmod(0o755)
+    before = state_of(root)
+    subprocess.run([sys.executable, "-c", CLOSED, str(root)], cwd=ROOT, check=True)
+    assert state_of(root) == before
+
+
+def test_what_is_on_another_file_system_comes_back(root: Path) -> None:
+    (root / "mount").mkdir()
+    with mounted(root / "mount") as done:
+        if not done:
+            return  # links that are refused are shown in test_savepoints.py, without a mount
+        (root / "mount" / "dir" / "below").mkdir(parents=True)
+        (root / "mount" / "dir" / "file").write_text("text")
+        (root / "mount" / "dir" / "below" / "file").write_text("text")
+        (root / "mount" / "dir" / "below" / "link").symlink_to("file")
+        (root / "mount" / "dir" / "below").chmod(0o750)
+        before = state_of(root)
+        with HostFilesystem(root, git_dir=root.parent / "store", cross_mounts=True) as fs:
+            savepoint = fs.savepoint()
+            fs.write("mount/dir/file", "new")
+            fs.delete("mount/dir/below/link")
+            fs.move("mount/dir/below", "mount/moved")
+            fs.delete("mount/dir", recursive=True)
+            fs.delete("mount/moved", recursive=True)
+            fs.write("mount/new/file", "new")
+            savepoint.rollback()
+        assert state_of(root) == before

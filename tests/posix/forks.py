@@ -1,0 +1,43 @@
+"""Work in a child process, which never gets back into the tests."""
+
+import os
+import traceback
+from collections.abc import Callable
+
+from weakincentives.posix.faults import fault_hook
+
+KILLED = 7
+
+
+def in_a_child(work: Callable[[], object]) -> int:
+    """Begin `work` in a child that ends with it; return its number."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        except BaseException:  # noqa: BLE001 # the parent is told by the exit code
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return child
+
+
+def ends(child: int) -> int:
+    """Wait for a child; return its exit code."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def is_killed_at(point: str, work: Callable[[], object]) -> bool:
+    """Do `work` in a child that ends at the first fault point of this name."""
+
+    def hook(name: str) -> None:
+        if name == point:
+            os._exit(KILLED)
+
+    def run() -> None:
+        with fault_hook(hook):
+            work()
+
+    return ends(in_a_child(run)) == KILLED

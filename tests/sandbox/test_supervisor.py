@@ -1,0 +1,220 @@
+"""However a command ends, nothing that it has started is left."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from scripts.steps import ROOT
+from tests.sandbox.process_trees import BOMB, FLEEING, NESTED, Mark, TimeIsUpWith
+from weakincentives.sandbox import (
+    LocalSandbox,
+    SandboxUnavailableError,
+    supervisor,
+)
+from weakincentives.sandbox import (
+    process as running,
+)
+
+PATIENCE = 60.0
+"""Seconds for what happens at once, unless the machine is busy; nobody waits for all of them."""
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux hands orphans to whom one wants"
+)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "workspace"
+    root.mkdir()
+    return root
+
+
+@pytest.fixture(autouse=True)
+def force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the kernel a minute to end what was killed: the machine may be busy."""
+    monkeypatch.setattr(supervisor, "FORCE", PATIENCE)
+    use_supervisor_with(tmp_path, monkeypatch, FORCE=PATIENCE)
+
+
+@pytest.fixture
+def sandbox(root: Path) -> Iterator[LocalSandbox]:
+    """Its commands run out of time as soon as they make a file called `ready`.
+
+    The grace is short because most of them do not end when asked, and so use all of it up.
+    """
+    with LocalSandbox(root, grace=0.1, clock=TimeIsUpWith(root / "ready")) as made:
+        yield made
+
+
+@pytest.fixture
+def patient_sandbox(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[LocalSandbox]:
+    """The same, for commands that end by themselves: they have all the time that they need."""
+    use_supervisor_with(tmp_path, monkeypatch, FORCE=PATIENCE, LINGER=PATIENCE)
+    with LocalSandbox(root, grace=PATIENCE, clock=TimeIsUpWith(root / "ready")) as made:
+        yield made
+
+
+def use_supervisor_with(folder: Path, monkeypatch: pytest.MonkeyPatch, **constants: float) -> None:
+    """Start supervisors, which are programs of their own, with other constants."""
+    source = Path(supervisor.__file__).read_text()
+    for name, value in constants.items():
+        source, replaced = re.subn(rf"^{name} = .*$", f"{name} = {value}", source, flags=re.M)
+        assert replaced == 1
+    script = folder / "supervisor.py"
+    script.write_text(source)
+    monkeypatch.setattr(running, "_SCRIPT", str(script))
+
+
+@pytest.fixture
+def mark() -> Iterator[Mark]:
+    mark = Mark()
+    yield mark
+    assert mark.processes() == []
+
+
+def test_a_command_that_runs_out_of_time_is_ended_with_all_that_it_started(
+    sandbox: LocalSandbox, mark: Mark
+):
+    done = sandbox.exec(mark.script(NESTED))
+    assert mark.processes() == []
+    assert (done.timed_out, done.exit_code) == (True, 124)
+    assert done.stdout.startswith("ready\n")
+    assert len(sandbox.filesystem.list("up")) == 5
+
+
+def test_a_command_that_ends_when_asked_has_still_run_out_of_time(
+    patient_sandbox: LocalSandbox, mark: Mark
+):
+    # without a child: one that is asked between fork and exec may miss it
+    script = "trap 'echo bye; exit 0' TERM; : > ready; echo; while :; do :; done"
+    done = patient_sandbox.exec(mark.script(script))
+    assert (done.timed_out, done.exit_code, done.signal) == (True, 124, None)
+    assert done.stdout.endswith("bye\n")
+
+
+def test_what_a_command_leaves_running_ends_with_it(sandbox: LocalSandbox, mark: Mark):
+    done = sandbox.exec(mark.script("sleep {mark} & setsid sleep {mark} & echo started"))
+    assert (done.exit_code, done.timed_out, done.stopped_processes) == (0, False, 2)
+    assert done.stdout == "started\n"
+
+
+def test_what_is_about_to_end_by_itself_is_waited_for(patient_sandbox: LocalSandbox):
+    done = patient_sandbox.exec(["sh", "-c", "(echo late; : > late) & exit"])
+    assert (done.stdout, done.stopped_processes) == ("late\n", 0)
+    assert patient_sandbox.filesystem.exists("late")
+
+
+def test_processes_that_multiply_are_all_ended(sandbox: LocalSandbox, mark: Mark):
+    done = sandbox.exec(mark.script(BOMB))
+    assert mark.processes() == []
+    assert done.timed_out
+
+
+def test_processes_that_flee_are_all_ended(sandbox: LocalSandbox, mark: Mark):
+    sandbox.filesystem.write("flee.sh", FLEEING.format(mark=mark.seconds))
+    script = ": > ready; sh flee.sh 200 & echo; exec sleep {mark}"
+    assert sandbox.exec(mark.script(script)).timed_out
+
+
+def test_an_interrupt_ends_the_command(sandbox: LocalSandbox, mark: Mark):
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            script = "sleep {mark} & setsid sleep {mark} & kill -USR1 %d; exec sleep {mark}"
+            sandbox.exec(mark.script(script % os.getpid()))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert mark.processes() == []
+    assert sandbox.exec(["echo", "next"]).stdout == "next\n"
+
+
+def test_closing_ends_what_runs_in_other_threads(root: Path, mark: Mark):
+    os.mkfifo(root / "told")
+    with ThreadPoolExecutor(1) as pool:
+        sandbox = LocalSandbox(root, grace=0.1)
+        script = NESTED.replace("exec sleep {mark}\n", "echo > told; exec sleep {mark}\n")
+        runs = pool.submit(sandbox.exec, mark.script(script), timeout=float("inf"))
+        (root / "told").read_text()
+        sandbox.close()
+        assert mark.processes() == []
+        assert isinstance(runs.exception(), SandboxUnavailableError)
+
+
+def test_a_handler_of_signals_may_close_what_its_thread_waits_for(
+    sandbox: LocalSandbox, mark: Mark
+):
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: sandbox.close())
+    try:
+        with pytest.raises(SandboxUnavailableError, match="closed"):
+            sandbox.exec(mark.script(f"kill -USR1 {os.getpid()}; exec sleep {{mark}}"))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_host_that_is_killed_takes_its_commands_with_it(root: Path, mark: Mark):
+    os.mkfifo(root / "told")
+    program = (
+        "import sys; from weakincentives.sandbox import LocalSandbox;"
+        "LocalSandbox(sys.argv[1], grace=0.1).exec(sys.argv[2:], timeout=600)"
+    )
+    # all of them inherit the pipe, so its end is theirs
+    script = mark.script("exec 9> told; " + NESTED.replace(": > ready", "echo ready >&9"))
+    environment = {"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]}
+    host = subprocess.Popen([sys.executable, "-c", program, root, *script], env=environment)
+    with (root / "told").open() as told:
+        assert told.readline() == "ready\n"
+        host.kill()
+        host.wait()
+        assert told.read() == ""
+    assert mark.processes() == []
+
+
+def test_a_supervisor_that_was_killed_is_no_result(sandbox: LocalSandbox, mark: Mark):
+    with pytest.raises(SandboxUnavailableError, match="killed"):
+        sandbox.exec(mark.script("sleep {mark} & kill -KILL $PPID; exec sleep {mark}"))
+    assert mark.processes() == []
+
+
+def test_a_supervisor_that_does_not_answer_is_no_result(
+    sandbox: LocalSandbox, mark: Mark, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(supervisor, "FORCE", 0.0)
+    monkeypatch.setattr(running, "_ANSWERS", 0.0)
+    script = "setsid sleep {mark} & kill -STOP $PPID; : > ready; echo; exec sleep {mark}"
+    with pytest.raises(SandboxUnavailableError, match="did not answer"):
+        sandbox.exec(mark.script(script))
+    mark.wait_for_killed()  # whose parent is stopped, or gone
+    assert mark.processes() == []
+
+
+def test_a_supervisor_is_not_meant_by_those_who_end_pythons(sandbox: LocalSandbox):
+    done = sandbox.exec(["sh", "-c", "cat /proc/$PPID/comm; kill $PPID; echo still here"])
+    assert done.stdout == "wink-sandbox\nstill here\n"
+
+
+def test_no_descriptor_process_or_thread_is_left_behind(sandbox: LocalSandbox, mark: Mark):
+    def held() -> tuple[int, set[int], int]:
+        descriptors = len(list(Path("/proc/self/fd").iterdir()))
+        return descriptors, supervisor.below(os.getpid()), threading.active_count()
+
+    sandbox.exec(["true"])
+    before = held()
+    for command in (["true"], ["missing"], ["cat"], ["sh", "-c", "sleep 60 & kill -9 $$"]):
+        sandbox.exec(command, stdin="x")
+    assert sandbox.exec(mark.script(NESTED)).timed_out
+    assert held() == before
