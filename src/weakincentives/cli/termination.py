@@ -16,7 +16,7 @@ class TerminatedError(KeyboardInterrupt):
     def __init__(self, number: int) -> None:
         """Hold the number of the signal."""
         super().__init__(signal.Signals(number).name)
-        self.exit_code = _BASE + number
+        self.exit_code: int = _BASE + number
 
 
 @contextmanager

@@ -64,7 +64,7 @@ class RootedDirectory:
         `kernel=False` opens segment by segment, as on kernels without `openat2`.
         """
         self._path = path
-        self.descriptor = _open_root(path, kernel=kernel)
+        self.descriptor: int = _open_root(path, kernel=kernel)
         self._finalizer = weakref.finalize(self, os.close, self.descriptor)
         self._device = None if cross_mounts else os.fstat(self.descriptor).st_dev
         self._resolve = _NO_MAGICLINKS | _NO_SYMLINKS | _BENEATH

@@ -85,10 +85,10 @@ class Section(ABC, Generic[P]):
         check_argument(type(self).__name__, "title", title, str)
         if not title.strip():
             raise PromptError("Section needs a title")
-        self.title = title.strip()
+        self.title: str = title.strip()
         owner = f"Section {self.title!r}"
         check_argument(owner, "key", key, str, or_none=True)
-        self.key = _slug(self.title) if key is None else key
+        self.key: str = _slug(self.title) if key is None else key
         if not _KEY.fullmatch(self.key):
             raise PromptError(
                 f"Key of section {self.title!r} must be lower case letters, digits, '.', '_'"
@@ -232,7 +232,7 @@ class MarkdownSection(Section[P]):
             accepts_overrides=accepts_overrides,
         )
         check_argument(f"Section {self.title!r}", "template", template, str)
-        self.template = textwrap.dedent(template).strip()
+        self.template: str = textwrap.dedent(template).strip()
 
     @property
     def original_text(self) -> str:

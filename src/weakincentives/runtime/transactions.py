@@ -15,6 +15,7 @@ from weakincentives.posix import no_time_limit
 from weakincentives.runtime.before_images import original_of
 from weakincentives.runtime.rollback import RollbackHandle, begin_rollback, begin_snapshot_rollback
 from weakincentives.runtime.session import Session
+from weakincentives.runtime.session.branch import Branch
 
 
 @contextmanager
@@ -63,7 +64,7 @@ class Transaction:
     def __init__(self, session: Session, outer: "Transaction | None" = None) -> None:
         """Begin, inside `outer` if that is of the same session."""
         self.session = session
-        self.branch = session.branch()
+        self.branch: Branch = session.branch()
         self._outer = outer if outer is not None and outer.session is session else None
         self._parts: list[_Part] = []
         self._joined: list[Filesystem] = []

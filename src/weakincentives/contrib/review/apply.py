@@ -130,7 +130,7 @@ class Transaction:
         self._steps = {step.path: step for step in steps}
         self._maker = new_maker()
         planned = _Plan(self._tree, steps, sides, self._maker)
-        self.record = Record(
+        self.record: Record = Record(
             kind,
             str(place),
             number,

@@ -64,8 +64,8 @@ class ConflictError(WinkError, RuntimeError):
 
     def __init__(self, conflicts: Sequence[Conflict], *, kept: Sequence[Kept] = ()) -> None:
         """Hold the conflicts, and what was kept of what somebody saved meanwhile."""
-        self.conflicts = tuple(conflicts)
-        self.kept = tuple(kept)
+        self.conflicts: tuple[Conflict, ...] = tuple(conflicts)
+        self.kept: tuple[Kept, ...] = tuple(kept)
         super().__init__(self.conflicts, self.kept)
 
     def __str__(self) -> str:

@@ -70,7 +70,7 @@ class Diff:
         self, changes: Sequence[Change], before: Side, after: Side, ground: State | None = None
     ) -> None:
         """Hold what `diff` found; a patch is for `before`, or for `ground`, which has more."""
-        self.entries = Results(changes)
+        self.entries: Results[Change] = Results(changes)
         self._before = before
         self._after = after
         self._ground = ground

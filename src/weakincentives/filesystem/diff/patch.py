@@ -73,7 +73,7 @@ class Patch:
         self._before = before
         self._after = after
         self._plan = GitPlan(changes, ground or before)
-        self.omissions = self._plan.omissions()
+        self.omissions: tuple[Omission, ...] = self._plan.omissions()
         self._remarks = _placed(self.omissions, changes)
 
     def part(self, number: int, style: Style) -> Iterator[bytes]:

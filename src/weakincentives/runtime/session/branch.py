@@ -113,8 +113,8 @@ class Branch:
 
     def __init__(self, trunk: Trunk, parent: "Branch | None") -> None:
         """Begin; what is there is looked at when it is first needed."""
-        self.trunk = trunk
-        self.parent = parent
+        self.trunk: Trunk = trunk
+        self.parent: Branch | None = parent
         self.around: Branch | None = None
         """The branch, of this session or another, that the context was bound to before."""
         self.status: Literal["open", "committed", "dropped"] = "open"

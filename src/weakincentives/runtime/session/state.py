@@ -50,9 +50,11 @@ class Definitions:
         routes: dict[type[Any], tuple[Route, ...]] | None = None,
     ) -> None:
         """Hold `by_kind`; `routes` are those of definitions with the same reducers."""
-        self.by_kind = by_kind
+        self.by_kind: Mapping[type[Any], Definition] = by_kind
         self.routes: dict[type[Any], tuple[Route, ...]] = {} if routes is None else routes
-        self.shared = frozenset(kind for kind, each in by_kind.items() if each.is_shared)
+        self.shared: frozenset[type[Any]] = frozenset(
+            kind for kind, each in by_kind.items() if each.is_shared
+        )
 
     def changed(self, made: Mapping[type[Any], Definition]) -> "Definitions":
         """Return these with others, or with more."""
@@ -110,9 +112,9 @@ class Draft:
         self, base: State, owner: object, wants: Callable[[type[Any]], bool] | None = None
     ) -> None:
         """Begin with no changes."""
-        self.base = base
-        self.owner = owner
-        self.wants = wants or _everything
+        self.base: State = base
+        self.owner: object = owner
+        self.wants: Callable[[type[Any]], bool] = wants or _everything
         self.items: dict[type[Any], Items[Any]] = {}
         self.defined: dict[type[Any], Definition] = {}
         self.tags: dict[str, Any] = {}
@@ -238,7 +240,7 @@ class FoldEvent:
 
     def __init__(self, event: object) -> None:
         """Fold `event`."""
-        self.event = event
+        self.event: object = event
         self.failures: list[ReducerError] = []
         self.failed: dict[type[Any], bool] = {}
 

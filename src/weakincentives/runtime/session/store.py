@@ -62,12 +62,12 @@ class Store:
 
     def __init__(self) -> None:
         """Start with no slice."""
-        self.lock = RLock()
-        self.owner = object()
-        self.state = State(Definitions({}), {}, {})
+        self.lock: RLock = RLock()
+        self.owner: object = object()
+        self.state: State = State(Definitions({}), {}, {})
         self.outbox: deque[object] = deque()
         """Events of transactions that are committed, in the order of their commits."""
-        self.is_folding = False
+        self.is_folding: bool = False
 
     def branch(self) -> Branch:
         """Return a branch, of the one that this context is bound to.

@@ -124,8 +124,8 @@ class Hits:
         self._search = search
         self._wanted = wanted
         self._filesystem = filesystem
-        self.out_of_time = False
-        self.coverage = Coverage()
+        self.out_of_time: bool = False
+        self.coverage: Coverage = Coverage()
 
     def __iter__(self) -> Iterator[FileHits]:
         """Yield the files that have matches."""

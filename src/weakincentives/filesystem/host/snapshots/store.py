@@ -117,8 +117,14 @@ class SnapshotStore:
         self._may_recover = may_recover
         self._keep = keep
         self._needed = needed
-        self.invalidate = self._watch.invalidate
-        self.blob_id = self._watch.blob_id
+
+    def invalidate(self) -> None:
+        """Note that anything in the directory may have changed."""
+        self._watch.invalidate()
+
+    def blob_id(self, path: str) -> str | None:
+        """Return git's id of a file's content, if the file is surely as it was captured."""
+        return self._watch.blob_id(path)
 
     @property
     def git_dir(self) -> Path | None:
