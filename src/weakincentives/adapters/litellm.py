@@ -15,6 +15,14 @@ from typing import Any
 
 import httpx
 
+try:
+    import litellm  # pyright: ignore[reportMissingImports] # its environment is another
+    import openai  # its errors are those of LiteLLM
+except ModuleNotFoundError as _error:
+    raise ModuleNotFoundError(
+        "Models of litellm need an extra: pip install 'weakincentives[litellm]'", name=_error.name
+    ) from _error
+
 from weakincentives.adapters.base import ProviderAdapter
 from weakincentives.adapters.cancellation import CancellationToken
 from weakincentives.adapters.chat.request import build_chat_request
@@ -130,15 +138,6 @@ class _Body(httpx.SyncByteStream):
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 os.environ.setdefault("LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS", "True")
 os.environ.setdefault("LITELLM_MODE", "PRODUCTION")
-
-
-try:
-    import litellm  # pyright: ignore[reportMissingImports] # its environment is another
-    import openai  # its errors are those of LiteLLM
-except ModuleNotFoundError as _error:
-    raise ModuleNotFoundError(
-        "Models of litellm need an extra: pip install 'weakincentives[litellm]'", name=_error.name
-    ) from _error
 
 
 __all__ = ["LiteLLMAdapter"]

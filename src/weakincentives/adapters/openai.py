@@ -9,6 +9,21 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing
 from typing import Any, TypeAlias, cast
 
+try:
+    import httpx2
+    from openai import (
+        APIResponse,
+        APIStatusError,
+        APITimeoutError,
+        DefaultHttpxClient,
+        OpenAI,
+        OpenAIError,
+    )
+except ModuleNotFoundError as _error:
+    raise ModuleNotFoundError(
+        "Models of openai need an extra: pip install 'weakincentives[openai]'", name=_error.name
+    ) from _error
+
 from weakincentives.adapters.base import ProviderAdapter
 from weakincentives.adapters.chat.request import MaxTokensField, build_chat_request
 from weakincentives.adapters.chat.response import ChatResponse
@@ -37,22 +52,6 @@ from weakincentives.adapters.http.errors import (
 from weakincentives.adapters.http.sse import event_data
 from weakincentives.adapters.http.transport import bare_url, limit_client, request_time
 from weakincentives.adapters.messages import Completion, CompletionRequest
-
-try:
-    import httpx2
-    from openai import (
-        APIResponse,
-        APIStatusError,
-        APITimeoutError,
-        DefaultHttpxClient,
-        OpenAI,
-        OpenAIError,
-    )
-except ModuleNotFoundError as _error:
-    raise ModuleNotFoundError(
-        "Models of openai need an extra: pip install 'weakincentives[openai]'", name=_error.name
-    ) from _error
-
 
 __all__ = ["MaxTokensField", "OpenAIAdapter"]
 _Ask: TypeAlias = Callable[..., AbstractContextManager[APIResponse[Any]]]

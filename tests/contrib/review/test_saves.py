@@ -440,11 +440,20 @@ def test_who_goes_on_is_told_what_recovery_left_and_nothing_more_is_done(
     assert project.copy.place.exists()
 
 
+def facts_in(directory: Path) -> dict[str, tuple[object, ...]]:
+    """Return what is known of each entry but when it was last read: looking is reading."""
+    found = {each.name: each.lstat() for each in directory.iterdir()}
+    return {
+        name: (each.st_ino, each.st_mode, each.st_size, each.st_mtime_ns, each.st_ctime_ns)
+        for name, each in found.items()
+    }
+
+
 def test_looking_changes_nothing_after_a_kill(project: Project, tmp_path: Path) -> None:
     other = Review(working_copy(project.root, place=tmp_path / "other"))
     (other.copy.root / "f0").write_text("another")
     assert is_killed_at("apply.changed", project.review.apply)
-    before = {each.name: each.lstat() for each in project.root.iterdir()}
+    before = facts_in(project.root)
     assert project.review.interrupted is not None
     assert project.review.interrupted.paths == ("f0", "f1", "f2")
     for look in (project.review.conflicts, project.review.merges, other.apply, other.conflicts):
@@ -453,7 +462,7 @@ def test_looking_changes_nothing_after_a_kill(project: Project, tmp_path: Path) 
     other.close()
     with HostFilesystem(project.root) as fs:  # whoever else works there
         assert [each.path for each in fs.list(".")] == project.names
-    assert {each.name: each.lstat() for each in project.root.iterdir()} == before
+    assert facts_in(project.root) == before
     assert len(before) == 7  # three files, what they were, and the record
     assert all(name in project.names or name.startswith(RESERVED_PREFIX) for name in before)
 

@@ -9,6 +9,22 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing
 from typing import Any, TypeAlias, cast
 
+try:
+    import httpx2
+    from anthropic import (
+        Anthropic,
+        AnthropicError,
+        APIResponse,
+        APIStatusError,
+        APITimeoutError,
+        DefaultHttpxClient,
+    )
+except ModuleNotFoundError as _error:
+    raise ModuleNotFoundError(
+        "Models of anthropic need an extra: pip install 'weakincentives[anthropic]'",
+        name=_error.name,
+    ) from _error
+
 from weakincentives.adapters.anthropic.request import build_message_request
 from weakincentives.adapters.anthropic.response import MessageResponse
 from weakincentives.adapters.base import ProviderAdapter
@@ -37,23 +53,6 @@ from weakincentives.adapters.http.errors import (
 from weakincentives.adapters.http.sse import event_data
 from weakincentives.adapters.http.transport import bare_url, limit_client, request_time
 from weakincentives.adapters.messages import Completion, CompletionRequest
-
-try:
-    import httpx2
-    from anthropic import (
-        Anthropic,
-        AnthropicError,
-        APIResponse,
-        APIStatusError,
-        APITimeoutError,
-        DefaultHttpxClient,
-    )
-except ModuleNotFoundError as _error:
-    raise ModuleNotFoundError(
-        "Models of anthropic need an extra: pip install 'weakincentives[anthropic]'",
-        name=_error.name,
-    ) from _error
-
 
 _Ask: TypeAlias = Callable[..., AbstractContextManager[APIResponse[Any]]]
 _URL = "https://api.anthropic.com"

@@ -15,6 +15,15 @@ from threading import Lock
 from typing import TypeVar
 from uuid import uuid4
 
+try:
+    from claude_agent_sdk import ClaudeAgentOptions
+    from claude_agent_sdk.types import SystemPromptFile
+except ModuleNotFoundError as _error:
+    raise ModuleNotFoundError(
+        "Models of claude-agent need an extra: pip install 'weakincentives[claude-agent-sdk]'",
+        name=_error.name,
+    ) from _error
+
 from weakincentives.adapters.base import ProviderAdapter
 from weakincentives.adapters.claude_code.native_tools import READING, WRITING
 from weakincentives.adapters.claude_code.process import PREFIX
@@ -36,16 +45,6 @@ from weakincentives.adapters.options import RunOptions
 from weakincentives.filesystem import HostFilesystem
 from weakincentives.prompt import Prompt, RenderedPrompt
 from weakincentives.runtime.session import Session
-
-try:
-    from claude_agent_sdk import ClaudeAgentOptions
-    from claude_agent_sdk.types import SystemPromptFile
-except ModuleNotFoundError as _error:
-    raise ModuleNotFoundError(
-        "Models of claude-agent need an extra: pip install 'weakincentives[claude-agent-sdk]'",
-        name=_error.name,
-    ) from _error
-
 
 OutputT = TypeVar("OutputT")
 FILE_TOOLS = ("Read", "Write", "Edit", "Glob", "Grep")
