@@ -1,7 +1,9 @@
-"""The limits of a response that LiteLLM reads, where it lets us set them.
+"""Models of many providers through LiteLLM: the extra `litellm`.
 
-LiteLLM has a client for each kind of provider. That of OpenAI's API, of Azure and of whatever
-speaks OpenAI's API can be given; the hooks on it do nothing for requests that are not ours.
+It does not go together with the extra `openai`. LiteLLM's own retries are off: a run has its own.
+Which keys and URLs it takes from the environment is LiteLLM's to decide; it looks nothing up in
+the network and reads no `.env` file. Responses of its OpenAI client are bounded by hooks, which
+ignore requests that are not ours.
 """
 
 import os
@@ -14,14 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
-
-try:
-    import litellm  # pyright: ignore[reportMissingImports] # its environment is another
-    import openai  # its errors are those of LiteLLM
-except ModuleNotFoundError as _error:
-    raise ModuleNotFoundError(
-        "Models of litellm need an extra: pip install 'weakincentives[litellm]'", name=_error.name
-    ) from _error
 
 from weakincentives.adapters.base import ProviderAdapter
 from weakincentives.adapters.cancellation import CancellationToken
@@ -138,6 +132,15 @@ class _Body(httpx.SyncByteStream):
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 os.environ.setdefault("LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS", "True")
 os.environ.setdefault("LITELLM_MODE", "PRODUCTION")
+
+
+try:
+    import litellm  # pyright: ignore[reportMissingImports] # its environment is another
+    import openai  # its errors are those of LiteLLM
+except ModuleNotFoundError as _error:
+    raise ModuleNotFoundError(
+        "Models of litellm need an extra: pip install 'weakincentives[litellm]'", name=_error.name
+    ) from _error
 
 
 __all__ = ["LiteLLMAdapter"]
