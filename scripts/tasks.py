@@ -26,7 +26,7 @@ _SOURCES = ("src", "tests", "scripts", "benchmarks", "examples")
 
 # tests of an extra with a program of 350 MB in it: one environment has it, and they run there
 _WITH_CLAUDE_CODE = (
-    "--ignore-glob=tests/adapters/test_claude_agent*.py",
+    "--ignore=tests/adapters/claude_code",
     "--ignore=tests/adapters/test_every_adapter.py",
     "--deselect=tests/test_docs.py::test_the_python_of_a_document_runs_from_top_to_bottom"
     "[docs/adapters.md]",
