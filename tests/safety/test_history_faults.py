@@ -59,7 +59,9 @@ def test_whichever_call_fails_the_old_or_the_new_is_there(
         except (AssertionError, WinkError, OSError) as error:
             raise AssertionError(f"call {nth}, {called[nth]}: {error!r}") from error
         sweep(stage)
-    assert len(texts) > 5
+    # a restore goes on without room in the store, so a full disk seldom stops it
+    fewest = 1 if (operation, code) == ("restore", errno.ENOSPC) else 6
+    assert len(texts) >= fewest
     assert [text for text in texts if not is_about_something(text)] == []
     check_store(stage, set())
 
