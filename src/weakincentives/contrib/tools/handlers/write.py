@@ -31,9 +31,9 @@ from weakincentives.contrib.tools.results import WriteFileResult
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import Filesystem, LimitExceededError, WriteMode
 from weakincentives.filesystem.diff import MAX_TEXT
+from weakincentives.filesystem.text import BINARY_PREFIX
 from weakincentives.prompt import ToolResult
 
-_BINARY_PREFIX = 8 * 1024  # bytes in which a NUL means that it is no text, as in searches
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -77,7 +77,7 @@ def ensure_text(bench: HandlerContext, path: str, data: bytes) -> None:
     Raises:
         ToolValidationError: They are not; what else can be done is said.
     """
-    if b"\0" not in data[:_BINARY_PREFIX]:
+    if b"\0" not in data[:BINARY_PREFIX]:
         return
     what = "UTF-16 text" if data.startswith(_UTF16_MARKS) else "binary"
     size = count_text(len(data), "byte")
