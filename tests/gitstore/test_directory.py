@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.descriptors import open_descriptors
 from tests.gitstore.gitcommand import new_repository
 from tests.posix.forks import ends, in_a_child
 from weakincentives.errors import SnapshotError
@@ -268,13 +269,13 @@ def test_what_is_locked_is_there_however_often_it_is_removed(tmp_path: Path) -> 
 
 def test_nothing_stays_open(tmp_path: Path) -> None:
     directory = GitDirectory(tmp_path / "git", "/w")
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = open_descriptors()
     for _ in range(3):
         with directory.in_use(), directory.lock():
             directory.begin_epoch()
     with directory.in_use():
         assert not directory.remove()
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert open_descriptors() == before
 
 
 def test_who_opens_a_directory_waits_until_it_has_been_removed(tmp_path: Path) -> None:

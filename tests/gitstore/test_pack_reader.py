@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.descriptors import open_descriptors
 from tests.gitstore.gitcommand import git, hash_object, new_repository
 from weakincentives.gitstore import pack_reader as packs
 from weakincentives.gitstore import pack_writer as packing
@@ -162,11 +163,11 @@ def test_a_pack_that_was_removed_is_readable_while_it_is_held(tmp_path: Path) ->
 
 def test_a_pack_that_nobody_holds_is_closed(tmp_path: Path) -> None:
     index = write_pack(tmp_path, [("blob", b"x")])
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = open_descriptors()
     for _ in range(5):
         Pack(index)
         index.with_suffix(".idx.bad").write_bytes(b"")
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert open_descriptors() == before
 
 
 @pytest.mark.parametrize("size", [4, 1_000_000])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.descriptors import open_descriptors
 from weakincentives.posix import rooted
 from weakincentives.posix.rooted import RootedDirectory, explain_error, read_range
 
@@ -154,22 +155,8 @@ def test_nothing_stays_open_whatever_happens(root: RootedDirectory, tree: Path) 
     assert open_descriptors() == before
 
 
-def open_descriptors() -> int:
-    """Return how many of the small numbers are open files."""
-    return sum(is_open(number) for number in range(256))
-
-
-def is_open(number: int) -> bool:
-    try:
-        os.fstat(number)
-    except OSError:
-        return False
-    return True
-
-
 @pytest.mark.parametrize("kernel", [True, False])
 def test_a_root_is_closed_with_its_owner(tree: Path, kernel: bool) -> None:
-    gc.collect()  # what others left
     before = open_descriptors()
     directory = RootedDirectory(tree, kernel=kernel)
     assert open_descriptors() == before + 1

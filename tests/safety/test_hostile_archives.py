@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from tests.descriptors import open_descriptors
 from tests.safety.places import ROOT
 from tests.sizes import size
 from weakincentives.filesystem import InMemoryFilesystem
@@ -502,10 +503,6 @@ def test_the_archives_are_hostile_for_one_reason_only(light_directory: Path) -> 
         path.write_bytes(data)
         with ArchiveFilesystem(path) as fs:
             assert fs.manifest.file_count == len([m for m in fs.glob("**") if m.is_file])
-
-
-def open_descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 # --- what is at the path of the archive ---

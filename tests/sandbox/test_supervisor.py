@@ -14,6 +14,7 @@ from types import FrameType
 import pytest
 
 from scripts.steps import ROOT
+from tests.descriptors import open_descriptors
 from tests.sandbox.process_trees import BOMB, FLEEING, NESTED, Mark, TimeIsUpWith
 from weakincentives.sandbox import (
     LocalSandbox,
@@ -209,7 +210,7 @@ def test_a_supervisor_is_not_meant_by_those_who_end_pythons(sandbox: LocalSandbo
 
 def test_no_descriptor_process_or_thread_is_left_behind(sandbox: LocalSandbox, mark: Mark):
     def held() -> tuple[int, set[int], int]:
-        descriptors = len(list(Path("/proc/self/fd").iterdir()))
+        descriptors = open_descriptors()
         return descriptors, supervisor.below(os.getpid()), threading.active_count()
 
     sandbox.exec(["true"])

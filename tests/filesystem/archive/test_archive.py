@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.descriptors import open_descriptors
 from tests.sizes import size
 from weakincentives.filesystem import (
     BaseFilesystem,
@@ -595,9 +596,9 @@ def test_an_export_over_a_link_replaces_the_link(target: Path) -> None:
 
 def test_no_descriptor_stays_open(target: Path) -> None:
     fs = small_tree()
-    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 # names are enough
+    before = open_descriptors()
     export_archive(fs, target)
     export_archive(fs, target, previous=target)
     with ArchiveFilesystem(target) as state:
         state.read_bytes("large", limit=1)
-    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208 # the same
+    assert open_descriptors() == before

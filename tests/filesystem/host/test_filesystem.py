@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.descriptors import open_descriptors
 from weakincentives.filesystem import (
     READ_ENTIRE_FILE,
     BackendUnavailableError,
@@ -269,7 +270,7 @@ def test_no_operation_leaves_a_file_open(fs: HostFilesystem, tmp_path: Path) -> 
     (tmp_path / "l").symlink_to("d")
     os.mkfifo(tmp_path / "p")
     gc.collect()
-    before = open_files()
+    before = open_descriptors()
     for path in ("d/f", "d", "l", "l/f", "p", "missing", ".", "d/f/x", "../x"):
         for operation in (
             fs.read, fs.read_bytes, fs.stat, fs.list, fs.exists, fs.content_hash,
@@ -282,12 +283,7 @@ def test_no_operation_leaves_a_file_open(fs: HostFilesystem, tmp_path: Path) -> 
                 operation(path)
             except (OSError, ValueError):
                 continue
-    assert open_files() == before
-
-
-def open_files() -> int:
-    with os.scandir("/proc/self/fd" if Path("/proc/self/fd").is_dir() else "/dev/fd") as entries:
-        return sum(1 for _ in entries)
+    assert open_descriptors() == before
 
 
 def test_a_directory_is_opened_for_a_program_and_nothing_else_is(fs: HostFilesystem) -> None:
