@@ -155,10 +155,10 @@ def _read(path: Path) -> Children:
 class Trees:
     """Makes trees from numbers, the same ones every time."""
 
-    def __init__(self, repositories: Repositories, bypasses_filesystem: Path) -> None:
+    def __init__(self, repositories: Repositories, outside: Path) -> None:
         """Use repositories that git has made; some links lead `outside`."""
         self._repositories = repositories
-        self._outside = os.fsencode(bypasses_filesystem)
+        self._outside = os.fsencode(outside)
 
     def tree(self, choice: random.Random) -> Children:
         """Return what is to be in a workspace."""

@@ -144,15 +144,15 @@ def test_an_empty_directory_is_taken_and_given_back(tmp_path: Path) -> None:
 
 
 def test_removal_does_not_leave_the_directory(tmp_path: Path) -> None:
-    bypasses_filesystem = tmp_path / "outside"
-    bypasses_filesystem.mkdir()
-    (bypasses_filesystem / "f").write_text("kept")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "f").write_text("kept")
     directory = GitDirectory(tmp_path / "git", "/w")
-    (directory.path / "link").symlink_to(bypasses_filesystem)
-    (directory.path / "objects" / "link").symlink_to(bypasses_filesystem)
+    (directory.path / "link").symlink_to(outside)
+    (directory.path / "objects" / "link").symlink_to(outside)
     assert directory.remove()
     assert not directory.path.exists()
-    assert (bypasses_filesystem / "f").read_text() == "kept"
+    assert (outside / "f").read_text() == "kept"
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:

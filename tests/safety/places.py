@@ -30,24 +30,24 @@ class Place:
     """A workspace and what is around it."""
 
     workspace: Path
-    bypasses_filesystem: Path
+    outside: Path
     twin: Path
 
     @classmethod
     def laid_out(cls, base: Path) -> "Place":
         place = cls(base / "ws", base / "outside", base / "ws-evil")
-        for directory in (place.workspace, place.bypasses_filesystem, place.twin):
+        for directory in (place.workspace, place.outside, place.twin):
             directory.mkdir()
-        (place.bypasses_filesystem / "s.txt").write_text(SECRET)
-        (place.bypasses_filesystem / "inner").mkdir()
-        (place.bypasses_filesystem / "inner" / "s.txt").write_text(SECRET)
+        (place.outside / "s.txt").write_text(SECRET)
+        (place.outside / "inner").mkdir()
+        (place.outside / "inner" / "s.txt").write_text(SECRET)
         (place.twin / "f").write_text(SECRET)
         (place.workspace / "a").mkdir()
         (place.workspace / "a" / "f.txt").write_text("inside\n")
         return place
 
     def surroundings(self) -> Fingerprint:
-        return fingerprint(self.bypasses_filesystem) | fingerprint(self.twin)
+        return fingerprint(self.outside) | fingerprint(self.twin)
 
 
 def fingerprint(path: Path) -> Fingerprint:

@@ -71,7 +71,7 @@ def test_no_pattern_climbs_out(place: Place, pattern: str) -> None:
 
 def test_an_absolute_path_means_the_workspace_and_not_the_host(place: Place) -> None:
     for fs in both_backends(place):
-        host_path = str(place.bypasses_filesystem / "s.txt")
+        host_path = str(place.outside / "s.txt")
         with pytest.raises(FileNotFoundError):
             fs.read(host_path)
         fs.write("/etc/passwd", "mine")
@@ -168,7 +168,7 @@ def test_deleting_a_tree_removes_its_links_and_not_their_targets(
 ) -> None:
     lay_links(place)
     (place.workspace / "sub" / "deep").mkdir()
-    (place.workspace / "sub" / "deep" / "out").symlink_to(place.bypasses_filesystem)
+    (place.workspace / "sub" / "deep" / "out").symlink_to(place.outside)
     surroundings = place.surroundings()
     fs.delete("sub", recursive=True)
     assert not fs.exists("sub")
@@ -213,7 +213,7 @@ def test_a_root_behind_a_magic_link_is_refused(root: str) -> None:
 
 
 def test_a_root_that_is_an_open_descriptor_is_refused(place: Place) -> None:
-    held = os.open(place.bypasses_filesystem, os.O_RDONLY)
+    held = os.open(place.outside, os.O_RDONLY)
     try:
         for root in (f"/proc/self/fd/{held}", f"/dev/fd/{held}"):
             with pytest.raises(PermissionError):
@@ -237,7 +237,7 @@ def test_a_root_with_a_nul_in_it_is_refused(place: Place) -> None:
 def test_a_relative_root_stays_where_it_was(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place.workspace.parent)
     fs = HostFilesystem("ws")
-    monkeypatch.chdir(place.bypasses_filesystem)
+    monkeypatch.chdir(place.outside)
     assert fs.root == "ws"
     assert fs.read("a/f.txt").content == "inside\n"
     fs.write("new", "x")
@@ -249,20 +249,20 @@ def test_a_linked_root_is_followed_once_and_then_forgotten(place: Place, opener:
     link.symlink_to(place.workspace)
     with opened(link, opener) as fs:
         link.unlink()
-        link.symlink_to(place.bypasses_filesystem)
+        link.symlink_to(place.outside)
         assert fs.read("a/f.txt").content == "inside\n"
         with pytest.raises(FileNotFoundError):
             fs.read("s.txt")
         fs.write("new", "x")
     assert (place.workspace / "new").exists()
-    assert not (place.bypasses_filesystem / "new").exists()
+    assert not (place.outside / "new").exists()
 
 
 def test_a_root_swapped_for_a_link_does_not_lead_out(fs: HostFilesystem, place: Place) -> None:
     surroundings = place.surroundings()
     kept = place.workspace.with_name("kept")
     place.workspace.rename(kept)
-    place.workspace.symlink_to(place.bypasses_filesystem)
+    place.workspace.symlink_to(place.outside)
     with pytest.raises(FileNotFoundError):
         fs.read("s.txt")
     assert fs.read("a/f.txt").content == "inside\n"
@@ -285,7 +285,7 @@ HARD_LINK_WRITES: dict[str, Operation] = {
 def test_a_hard_link_to_outside_is_broken_and_not_written_through(
     fs: HostFilesystem, place: Place, operation: Operation
 ) -> None:
-    target = place.bypasses_filesystem / "shared"
+    target = place.outside / "shared"
     target.write_text("shared\n")
     os.link(target, place.workspace / "hard")
     mode = target.stat().st_mode
@@ -306,7 +306,7 @@ def test_a_read_only_workspace_refuses_every_change(place: Place, operation: Ope
             with pytest.raises(ReadOnlyError):
                 operation(fs, path)
         with pytest.raises(ReadOnlyError):
-            fs.hydrate_from_host(HostMount("."), allowed_roots=[place.bypasses_filesystem])
+            fs.hydrate_from_host(HostMount("."), allowed_roots=[place.outside])
     assert visible(host) == before
 
 
@@ -322,13 +322,13 @@ def test_a_closed_workspace_reaches_nothing(place: Place, opener: Opener) -> Non
     fs = opened(place.workspace, opener)
     fs.close()
     fs.close()
-    reused = os.open(place.bypasses_filesystem, os.O_RDONLY)  # takes the number that was freed
+    reused = os.open(place.outside, os.O_RDONLY)  # takes the number that was freed
     try:
         for name, operation in OPERATIONS.items():
             for path in ("s.txt", "inner", "new"):
                 result = outcome(operation, fs, path)
                 assert isinstance(result, OSError | ValueError), name
-        assert {path.name for path in place.bypasses_filesystem.iterdir()} == {"inner", "s.txt"}
+        assert {path.name for path in place.outside.iterdir()} == {"inner", "s.txt"}
     finally:
         os.close(reused)
 
@@ -337,14 +337,14 @@ def lay_links(place: Place) -> None:
     """Put links of every kind into the workspace."""
     workspace = place.workspace
     (workspace / "sub").mkdir()
-    (workspace / "sub" / "ld").symlink_to(place.bypasses_filesystem)
+    (workspace / "sub" / "ld").symlink_to(place.outside)
     (workspace / "ld").symlink_to("../outside")
-    (workspace / "lf").symlink_to(place.bypasses_filesystem / "s.txt")
-    (workspace / "dangling").symlink_to(place.bypasses_filesystem / "not-there")
+    (workspace / "lf").symlink_to(place.outside / "s.txt")
+    (workspace / "dangling").symlink_to(place.outside / "not-there")
     (workspace / "magic").symlink_to("/proc/self/root")
     (workspace / "self").symlink_to("self")
     (workspace / "ping").symlink_to("pong")
     (workspace / "pong").symlink_to("ping")
     for number in range(CHAIN):
         (workspace / f"c{number}").symlink_to(f"c{number + 1}")
-    (workspace / f"c{CHAIN}").symlink_to(place.bypasses_filesystem)
+    (workspace / f"c{CHAIN}").symlink_to(place.outside)

@@ -34,16 +34,16 @@ def test_names_of_one_file_get_their_own_permissions_back(stage: Stage) -> None:
 
 def test_a_name_of_a_file_outside_is_cut_off_before_anything_changes(stage: Stage) -> None:
     """A hard link leads out of the workspace as no other does."""
-    bypasses_filesystem, inside = stage.directory / "outside", stage.root / "same"
-    bypasses_filesystem.write_bytes(inside.read_bytes())
-    bypasses_filesystem.chmod(0o600)
+    outside, inside = stage.directory / "outside", stage.root / "same"
+    outside.write_bytes(inside.read_bytes())
+    outside.chmod(0o600)
     with stage.opened() as fs:
         kept = fs.snapshot()
         inside.unlink()
-        inside.hardlink_to(bypasses_filesystem)
+        inside.hardlink_to(outside)
         fs.restore(kept)
     assert inside.stat().st_mode & 0o777 == 0o644
-    assert bypasses_filesystem.stat().st_mode & 0o777 == 0o600
+    assert outside.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("bits", [0o4000, 0o2000, 0o6000, 0o1000])

@@ -139,24 +139,24 @@ def _clear(path: Path) -> None:
     subprocess.run(["rm", "-rf", "--", path], check=True)
 
 
-def _file(path: Path, bypasses_filesystem: Path) -> None:
+def _file(path: Path, outside: Path) -> None:
     path.write_bytes(b"theirs")
 
 
-def _directory(path: Path, bypasses_filesystem: Path) -> None:
+def _directory(path: Path, outside: Path) -> None:
     path.mkdir()
     (path / "theirs").write_bytes(b"theirs")
 
 
-def _link(path: Path, bypasses_filesystem: Path) -> None:
-    path.symlink_to(bypasses_filesystem)
+def _link(path: Path, outside: Path) -> None:
+    path.symlink_to(outside)
 
 
-def _pipe(path: Path, bypasses_filesystem: Path) -> None:
+def _pipe(path: Path, outside: Path) -> None:
     os.mkfifo(path)
 
 
-def _nothing(path: Path, bypasses_filesystem: Path) -> None: ...
+def _nothing(path: Path, outside: Path) -> None: ...
 
 
 @pytest.mark.parametrize("point", ["restore.decided", "restore.removed", "restore.made"])
@@ -165,9 +165,9 @@ def test_who_gets_in_the_way_of_a_restore_changes_nothing_outside(
     light_directory: Path, point: str, put: Callable[[Path, Path], None]
 ) -> None:
     """It is done or not, and the next one is; no link that appears meanwhile is followed."""
-    bypasses_filesystem = light_directory / "outside"
-    bypasses_filesystem.mkdir()
-    (bypasses_filesystem / "secret").write_bytes(b"secret")
+    outside = light_directory / "outside"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"secret")
     for path in ("only one", "gone", "d", "to link", "to directory", "to file", "changed"):
         stage = Stage(light_directory / path)
         waiting = [stage.root / path]
@@ -176,7 +176,7 @@ def test_who_gets_in_the_way_of_a_restore_changes_nothing_outside(
             if reached == point and waiting:
                 place = waiting.pop()
                 _clear(place)
-                put(place, bypasses_filesystem)
+                put(place, outside)
 
         with stage.opened() as fs, suppress(SnapshotRestoreError), fault_hook(hook):
             fs.restore(stage.kept["one"])
@@ -185,4 +185,4 @@ def test_who_gets_in_the_way_of_a_restore_changes_nothing_outside(
             fs.restore(stage.kept["two"])
         assert stage.state() == "two", path
         assert hidden_names(stage.directory) == []
-    assert state_of(bypasses_filesystem) == {b"secret": (0o100644, b"secret")}
+    assert state_of(outside) == {b"secret": (0o100644, b"secret")}

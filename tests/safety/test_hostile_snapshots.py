@@ -243,9 +243,9 @@ ODD_MANIFESTS: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("case", ODD_MANIFESTS)
 def test_what_a_manifest_says_stays_inside(stage: Stage, case: str) -> None:
     """It is refused, or no more than permissions of what is inside comes of it."""
-    bypasses_filesystem = stage.directory / "outside"
-    bypasses_filesystem.write_bytes(b"")
-    bypasses_filesystem.chmod(0o600)
+    outside = stage.directory / "outside"
+    outside.write_bytes(b"")
+    outside.chmod(0o600)
     snapshot = crafted(stage, one_file, json.dumps(MANIFEST | ODD_MANIFESTS[case]).encode())
     with stage.opened() as fs:
         try:
@@ -256,7 +256,7 @@ def test_what_a_manifest_says_stays_inside(stage: Stage, case: str) -> None:
             assert [path.name for path in stage.root.iterdir()] == ["a"]
             assert (stage.root / "a").read_bytes() == b"evil"
         fs.restore(stage.kept["two"])
-    assert bypasses_filesystem.stat().st_mode & 0o777 == 0o600
+    assert outside.stat().st_mode & 0o777 == 0o600
     assert stage.root.stat().st_mode & 0o777 != 0
     check(stage, "restore")
 

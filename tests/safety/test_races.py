@@ -110,9 +110,7 @@ def refill(name: Path, other: Path, place: Place) -> None:
     """Make `name` what `other` is not: a link to outside, or something real."""
     is_file = name.name.startswith("f")
     if not other.is_symlink():
-        name.symlink_to(
-            place.bypasses_filesystem / "s.txt" if is_file else place.bypasses_filesystem
-        )
+        name.symlink_to(place.outside / "s.txt" if is_file else place.outside)
     elif is_file:
         name.touch(exist_ok=False)
     else:
@@ -128,10 +126,10 @@ def fresh_directory(beside: Path) -> Path:
 
 
 def lay_out(place: Place) -> None:
-    (place.bypasses_filesystem / "outside-only").write_text(SECRET)
-    (place.bypasses_filesystem / "log").write_text(SECRET)
-    (place.bypasses_filesystem / "new").mkdir()
-    (place.bypasses_filesystem / "new" / "keep").write_text(SECRET)
+    (place.outside / "outside-only").write_text(SECRET)
+    (place.outside / "log").write_text(SECRET)
+    (place.outside / "new").mkdir()
+    (place.outside / "new" / "keep").write_text(SECRET)
     (place.workspace / "deep").mkdir()
     repair(place)
 

@@ -586,11 +586,11 @@ def test_an_archive_keeps_the_permissions_of_the_one_it_replaces(target: Path) -
 
 
 def test_an_export_over_a_link_replaces_the_link(target: Path) -> None:
-    bypasses_filesystem = target.with_name("outside")
-    bypasses_filesystem.write_bytes(b"outside")
-    target.symlink_to(bypasses_filesystem)
+    outside = target.with_name("outside")
+    outside.write_bytes(b"outside")
+    target.symlink_to(outside)
     export_archive(InMemoryFilesystem(), target)
-    assert bypasses_filesystem.read_bytes() == b"outside"
+    assert outside.read_bytes() == b"outside"
     assert not target.is_symlink()
 
 

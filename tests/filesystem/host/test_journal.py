@@ -420,17 +420,17 @@ def test_what_is_left_of_an_ended_one_is_removed(root: Path, left: Path) -> None
 
 
 def test_forged_records_change_nothing_outside(root: Path, left: Path) -> None:
-    bypasses_filesystem = root.parent / "outside"
-    bypasses_filesystem.mkdir()
-    (bypasses_filesystem / "secret").write_text("secret")
-    (root / "out").symlink_to(bypasses_filesystem)
+    outside = root.parent / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("secret")
+    (root / "out").symlink_to(outside)
     (left / "7").write_text("forged")
     (left / "records").write_bytes(
         written(Record("absent", "out/secret"), Record("kept", "out/new", 7))
     )
     with opened(root):
         pass
-    assert [path.name for path in bypasses_filesystem.iterdir()] == ["secret"]
+    assert [path.name for path in outside.iterdir()] == ["secret"]
     assert (root / "out" / "new").read_text() == "forged"
     assert not (root / "out").is_symlink()
 
