@@ -27,7 +27,8 @@ class Scripted(FakeMessagesListChatModel):
     """The fake model of LangChain, which has not learned to be given tools."""
 
     def bind_tools(self, tools: Any, **_: Any) -> "Scripted":
-        """Take the tools; the answers are known."""
+        """Ignore the tools: the answers are scripted."""
+        del tools
         return self
 
 

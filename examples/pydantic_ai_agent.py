@@ -23,7 +23,7 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+def answer(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
     """Say what the model says: a call at a time, then the answer."""
     said = sum(isinstance(each, ModelResponse) for each in messages)
     if said == len(CALLS):

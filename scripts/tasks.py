@@ -75,7 +75,7 @@ def test(_: Sequence[str]) -> None:
     _test_litellm()
 
 
-def test_long(_: Sequence[str]) -> None:
+def test_long(_: Sequence[str]) -> None:  # noqa: PT019  a task of make
     """Run the long walks in full size, and every benchmark once with its peers; for the night."""
     install_missing()
     with step("set-up"):

@@ -161,8 +161,8 @@ def test_an_opening_line_that_would_hide_a_block_is_refused(opening: str):
 
 def test_a_failing_example_is_told_with_its_line(tmp_path: Path):
     document = tmp_path / "page.md"
-    document.write_text("# T\n\n```python\n\nraise ValueError\n```\n")
-    with pytest.raises(ValueError) as caught:
+    document.write_text("# T\n\n```python\n\nraise ValueError(7)\n```\n")
+    with pytest.raises(ValueError, match="7") as caught:
         run(examples(document)[0], {})
     assert caught.traceback[-1].lineno + 1 == 5
 

@@ -206,7 +206,8 @@ def test_every_wrong_field_has_its_sentence():
         "Field 'name': expected str, got int: 3",
     )
     assert str(caught.value) == "; ".join(caught.value.problems)
-    assert isinstance(caught.value, WinkError) and isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, WinkError)
+    assert isinstance(caught.value, ValueError)
 
 
 def test_a_wrong_value_inside_a_field_names_its_path():

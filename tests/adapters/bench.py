@@ -12,7 +12,7 @@ from weakincentives.runtime.session import Session
 
 
 @dataclass(frozen=True)
-class Path_:
+class FilePath:
     file_path: str
 
 
@@ -39,7 +39,7 @@ def files(context: ToolContext) -> BaseFilesystem:
     return context.filesystem
 
 
-def read_file(params: Path_, *, context: ToolContext) -> ToolResult[str]:
+def read_file(params: FilePath, *, context: ToolContext) -> ToolResult[str]:
     return ToolResult("content:", files(context).read(params.file_path).content)
 
 

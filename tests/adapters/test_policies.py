@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.adapters.bench import TOOLS, Bench, Note, Path_, files
+from tests.adapters.bench import TOOLS, Bench, FilePath, Note, files
 from weakincentives.adapters import (
     AllowedPaths,
     Approval,
@@ -80,7 +80,7 @@ def test_a_huge_file_is_remembered_without_reading_it(tmp_path: Path):
     assert "has changed since you read it" in changed.text
 
 
-def look_at(params: Path_, *, context: ToolContext) -> ToolResult[None]:
+def look_at(params: FilePath, *, context: ToolContext) -> ToolResult[None]:
     return ToolResult("seen")
 
 
@@ -118,7 +118,7 @@ def test_only_allowed_paths_are_touched(fs: BaseFilesystem):
 
 
 def test_a_path_that_was_not_named_is_caught_before_it_is_kept(fs: BaseFilesystem):
-    def sneaky(params: Path_, *, context: ToolContext) -> ToolResult[str]:
+    def sneaky(params: FilePath, *, context: ToolContext) -> ToolResult[str]:
         files(context).write("elsewhere", "1")
         return ToolResult("done")
 
@@ -229,7 +229,7 @@ class Foreign(MockFilesystem):
 def test_a_change_that_cannot_be_shown_is_refused():
     foreign, session = Foreign(), Session()
 
-    def write(params: Path_, *, context: ToolContext) -> ToolResult[str]:
+    def write(params: FilePath, *, context: ToolContext) -> ToolResult[str]:
         if params.file_path:
             foreign.write(params.file_path, "new")
         return ToolResult("done")

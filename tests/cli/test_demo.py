@@ -111,7 +111,9 @@ def test_the_rollback_brings_back_the_tree_of_before(steps: dict[str, Step]):
 
 def test_whatever_it_must_not_do_is_refused_or_stopped(steps: dict[str, Step]):
     bypasses_filesystem, everything, by_halves, endless = calls_of(steps["attacks"])
-    assert not (bypasses_filesystem["success"] or everything["success"] or by_halves["success"])
+    assert not (bypasses_filesystem["success"])
+    assert not (everything["success"])
+    assert not (by_halves["success"])
     assert "escapes root" in bypasses_filesystem["answer"]
     assert "None of the 2 edits was applied" in by_halves["answer"]
     assert "ran out of time" in endless["answer"]

@@ -228,7 +228,8 @@ def test_a_long_line_is_shown_by_a_window_around_the_match() -> None:
     (match,) = grep("needle", "é" * 40_000 + "needle" + "x" * 7_000)
     assert len(match.line_content) == 2_000
     assert match.line_content[match.match_start : match.match_end] == "needle"
-    assert match.line_content.startswith("é") and match.line_content.endswith("x")
+    assert match.line_content.startswith("é")
+    assert match.line_content.endswith("x")
 
 
 def test_a_match_near_the_edge_of_a_long_line_has_a_full_window() -> None:
@@ -362,7 +363,8 @@ def test_a_pattern_that_is_not_supported_is_refused_with_what_to_do_instead(
     with pytest.raises(InvalidRegexError, match=r"^Invalid regex") as refusal:
         grep(pattern, b"a")
     assert advice in str(refusal.value)
-    assert isinstance(refusal.value, ValueError) and isinstance(refusal.value, WinkError)
+    assert isinstance(refusal.value, ValueError)
+    assert isinstance(refusal.value, WinkError)
 
 
 @pytest.mark.timeout(120)

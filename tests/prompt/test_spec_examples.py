@@ -803,7 +803,8 @@ def test_004_cloning(nested: bool):
     other = Session(bus=bus)
     clone = prompt.clone(session=other, bus=bus)
     cloned = clone.filesystem()
-    assert cloned is not None and cloned is not files
+    assert cloned is not None
+    assert cloned is not files
     assert not cloned.exists("a")
     assert prompt.filesystem() is files
     bus.publish(Opened(1))

@@ -41,7 +41,7 @@ State = tuple[tuple[Note, ...], tuple[Total, ...]]
 START: State = ((), (Total(),))
 
 
-class Failed(Exception):
+class FailedError(Exception):
     """What a transaction inside a call ends with if it is to fail."""
 
 
@@ -105,8 +105,8 @@ class OnSession(World):
             with transaction(self.session):
                 run(program, self, saw)
                 if fails:
-                    raise Failed
-        except Failed:
+                    raise FailedError
+        except FailedError:
             pass
 
 

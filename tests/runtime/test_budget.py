@@ -67,7 +67,8 @@ def test_the_error_names_every_limit_and_by_how_much():
         Excess("max_input_tokens", 10, 30),
         Excess("max_output_tokens", 5, 6),
     )
-    assert isinstance(caught.value, WinkError) and isinstance(caught.value, RuntimeError)
+    assert isinstance(caught.value, WinkError)
+    assert isinstance(caught.value, RuntimeError)
 
 
 def test_the_total_has_a_limit_of_its_own():

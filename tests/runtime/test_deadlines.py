@@ -46,7 +46,8 @@ def test_the_error_says_which_limit_and_by_how_much(clock: ManualClock):
     assert str(caught.value) == ("Tool 'grep' stopped: the deadline of 10.000 s passed 0.250 s ago")
     assert caught.value.deadline is deadline
     assert caught.value.overrun == timedelta(seconds=0.25)
-    assert isinstance(caught.value, WinkError) and isinstance(caught.value, TimeoutError)
+    assert isinstance(caught.value, WinkError)
+    assert isinstance(caught.value, TimeoutError)
 
 
 def test_a_deadline_is_over_at_its_very_moment(clock: ManualClock):

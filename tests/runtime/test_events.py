@@ -89,7 +89,8 @@ def test_a_handler_that_fails_stops_nobody_and_is_reported(
     assert result.handlers_invoked == (failing, seen.append)
     assert not result.ok
     [failure] = result.errors
-    assert failure.handler is failing and isinstance(failure.error, ValueError)
+    assert failure.handler is failing
+    assert isinstance(failure.error, ValueError)
     assert str(failure).endswith("failing failed: ValueError: no")
     assert "failing failed on Base" in caplog.text
 

@@ -182,7 +182,9 @@ def test_002_a_section_installs_its_slice():
     session[VirtualFileSystem].seed(VirtualFileSystem(root_path="/tmp/x"))
     bus.publish(WriteFile(VfsPath(("a",)), b"x"))
     vfs = select_latest(session, VirtualFileSystem)
-    assert vfs is not None and vfs.root_path == "/tmp/x" and len(vfs.files) == 1
+    assert vfs is not None
+    assert vfs.root_path == "/tmp/x"
+    assert len(vfs.files) == 1
 
     session.dispatch(VirtualFileSystem(root_path="/tmp/y"))
     assert select_all(session, VirtualFileSystem) == (VirtualFileSystem(root_path="/tmp/y"),)

@@ -59,7 +59,7 @@ def test_a_version_is_tested_once_and_the_running_one_not_again(only_on_path: Pa
     assert (3, 97) not in found
 
 
-@pytest.mark.parametrize("complete, final", [("false", "true"), ("true", "false")])
+@pytest.mark.parametrize(("complete", "final"), [("false", "true"), ("true", "false")])
 def test_a_python_that_cannot_make_environments_or_is_unfinished_is_left_out(
     complete: str, final: str, only_on_path: Path
 ):

@@ -76,7 +76,8 @@ def test_its_own_tools_work_in_the_workspace_and_are_told_of(desk: Desk) -> None
         ("write_file", True, ("b.txt",)),
     ]
     before_edit = desk.invoked()[1].snapshot_ref
-    assert before_edit is not None and before_edit != desk.invoked()[0].snapshot_ref
+    assert before_edit is not None
+    assert before_edit != desk.invoked()[0].snapshot_ref
     [rendered] = desk.session[PromptRendered].all()
     assert rendered.adapter == "claude-agent"
     [executed] = desk.session[PromptExecuted].all()
@@ -184,9 +185,11 @@ def test_nothing_of_the_machine_changes_a_request(
     [request] = server.requests
     assert request.body["model"] == "claude-test"
     assert request.body["max_tokens"] > 17
-    assert "other" not in request.body and "x-other" not in request.headers
+    assert "other" not in request.body
+    assert "x-other" not in request.headers
     assert "authorization" not in request.headers
-    assert "moo" not in json.dumps(request.body) and "1234" not in json.dumps(request.body)
+    assert "moo" not in json.dumps(request.body)
+    assert "1234" not in json.dumps(request.body)
     assert not (desk.root / "ran").exists()
 
 

@@ -70,7 +70,8 @@ def test_a_refusal_says_what_to_do(
     )
     made = error_from_result(result, ENDPOINT, steps=1, calls=0)
     assert type(made) is error
-    assert told in str(made) and KEY not in str(made)
+    assert told in str(made)
+    assert KEY not in str(made)
 
 
 def test_a_program_that_cannot_be_started_is_told_from_one_that_ended() -> None:
@@ -128,7 +129,8 @@ def test_cancelling_ends_it_and_what_is_done_stays(desk: Desk) -> None:
         desk.work(adapter, cancellation=token)
     assert desk.fs.read("a.txt").content == "x"
     partial = partial_response(raised.value)
-    assert partial is not None and [each.call.name for each in partial.tool_results] == ["Write"]
+    assert partial is not None
+    assert [each.call.name for each in partial.tool_results] == ["Write"]
 
 
 def test_a_run_that_fails_can_be_undone(desk: Desk) -> None:
@@ -146,7 +148,8 @@ def test_a_run_that_fails_can_be_undone(desk: Desk) -> None:
         desk.work(adapter)
     assert [each.name for each in desk.root.iterdir()] == ["old.txt"]
     partial = partial_response(raised.value)
-    assert partial is not None and len(partial.tool_results) == 2
+    assert partial is not None
+    assert len(partial.tool_results) == 2
 
 
 def test_budgets_and_steps_are_bounds(desk: Desk) -> None:

@@ -274,7 +274,7 @@ def test_a_save_survives_the_rollback_and_is_named(
             assert callable(end)
             end()
 
-    with at_point("apply.exchanged", happen, 2), pytest.raises(BaseException) as raised:
+    with at_point("apply.exchanged", happen, 2), pytest.raises(BaseException) as raised:  # noqa: PT011  four ways to end
         project.review.apply()
     assert project.texts()[:2] == [MINE, OLD]
     assert (project.root / "f0.wink-kept").read_text() == OLD

@@ -192,11 +192,13 @@ def test_equal_states_have_no_difference():
 def test_a_change_has_both_sides():
     (change,) = diff(memory(a="1"), memory(a="12")).entries
     assert isinstance(change, Change)
-    assert change.before and change.after
+    assert change.before
+    assert change.after
     assert (change.before.size_bytes, change.after.size_bytes) == (1, 2)
     (renamed,) = diff(memory(a="1"), memory(b="1")).entries
     assert (renamed.path, renamed.source, renamed.similarity) == ("b", "a", 100)
-    assert renamed.before and renamed.before.path == "a"
+    assert renamed.before
+    assert renamed.before.path == "a"
     assert change.source is None
 
 

@@ -218,7 +218,8 @@ def test_rollback_to_an_unknown_tag_says_so_and_changes_nothing(session: Session
     with pytest.raises(UnknownTagError) as caught:
         session.rollback("turn-5")
     assert str(caught.value) == "No snapshot has the tag: 'turn-5'"
-    assert isinstance(caught.value, KeyError) and isinstance(caught.value, WinkError)
+    assert isinstance(caught.value, KeyError)
+    assert isinstance(caught.value, WinkError)
     assert session[Note].all() == (Note("a"),)
 
 
@@ -261,7 +262,8 @@ def test_a_clone_has_everything_and_shares_nothing(session: Session):
     clone = session.clone()
     assert clone[Note].all() == (Note("a"),)
     assert clone[Happened].all() == (Happened(1),)
-    assert clone.session_id != session.session_id and clone.bus is not session.bus
+    assert clone.session_id != session.session_id
+    assert clone.bus is not session.bus
     session.dispatch(Note("original"))
     clone.dispatch(Note("clone"))
     clone.dispatch(Plan(2))
@@ -296,9 +298,11 @@ def test_a_clone_can_be_given_a_bus_a_parent_and_labels():
     clock.advance(5)
     bus = InProcessEventBus()
     clone = session.clone(bus=bus, parent=session, session_id=UUID(int=1), tags={"b": "2"})
-    assert clone.bus is bus and clone.parent is session
+    assert clone.bus is bus
+    assert clone.parent is session
     assert (clone.session_id, clone.tags) == (UUID(int=1), {"b": "2"})
-    assert session.clone().tags == {"a": "1"} and session.clone().parent is None
+    assert session.clone().tags == {"a": "1"}
+    assert session.clone().parent is None
     assert clone.created_at - session.created_at == timedelta(seconds=5)
 
 
@@ -306,9 +310,12 @@ def test_parents_know_their_children_and_share_no_state():
     parent = planned(Session())
     first, second = Session(parent=parent), planned(Session(parent=parent))
     assert parent.children == (first, second)
-    assert first.parent is parent and parent.parent is None and first.children == ()
+    assert first.parent is parent
+    assert parent.parent is None
+    assert first.children == ()
     second.dispatch(Note("child"))
-    assert parent[Note].all() == () and second[Note].all() == (Note("child"),)
+    assert parent[Note].all() == ()
+    assert second[Note].all() == (Note("child"),)
 
 
 def test_sessions_on_one_bus_fold_the_same_events():

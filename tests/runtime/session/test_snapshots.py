@@ -142,7 +142,8 @@ def test_a_type_that_was_not_given_is_refused(snapshot: Snapshot):
     with pytest.raises(SnapshotFormatError) as caught:
         Snapshot.from_json(snapshot.to_json(), [Plan])
     assert str(caught.value) == f"Slice type is not among those given: '{HERE}:Step'"
-    assert isinstance(caught.value, WinkError) and isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, WinkError)
+    assert isinstance(caught.value, ValueError)
 
 
 def test_a_type_that_has_moved_is_found_by_its_old_name(snapshot: Snapshot):

@@ -113,7 +113,7 @@ def everything_said(telemetry: Telemetry, *, record_content: bool) -> None:
         with tool_span("t", arguments={"text": "secret argument"}) as span:
             error = ToolValidationError("secret value")
             record_result(span, "secret result", success=False, error=error)
-        with pytest.raises(OSError), filesystem_span("commit"):
+        with pytest.raises(OSError, match="secret path"), filesystem_span("commit"):
             raise OSError("secret path")
 
 
