@@ -25,13 +25,13 @@ PATCH = "*** Begin Patch\n*** Update File: {}\n-old\n+new\n*** End Patch\n"
 
 class Bench:
     def __init__(self, files: BaseFilesystem, dialect: DialectName, *policies: Policy) -> None:
-        self.speech = create_dialect(dialect)
+        self.dialect = create_dialect(dialect)
         context = ToolContext(None, None, None, Session(), filesystem=files)
         self.executor = ToolExecutor(filesystem_tools(dialect), context=context, policies=policies)
 
     def ask(self, request: object) -> str | None:
         """Return what went wrong; None if nothing did."""
-        said = self.speech.arguments(request)
+        said = self.dialect.arguments(request)
         assert said is not None
         outcome = self.executor.execute(ToolCall(*said))
         return None if outcome.result.success else outcome.text

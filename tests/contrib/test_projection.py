@@ -43,7 +43,7 @@ class Bench:
         return {str(file.path): file.version for file in self.known.files}
 
 
-def bench_on(files: BaseFilesystem, root_path: str = "") -> Bench:
+def make_context(files: BaseFilesystem, root_path: str = "") -> Bench:
     session, clock = Session(), ManualClock(BEGINNING)
     return Bench(
         session, files, clock, ProjectionUpdater(session, files, root_path=root_path, clock=clock)
@@ -53,11 +53,11 @@ def bench_on(files: BaseFilesystem, root_path: str = "") -> Bench:
 @pytest.fixture(params=["memory", "host"])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     if request.param == "memory":
-        yield bench_on(InMemoryFilesystem())
+        yield make_context(InMemoryFilesystem())
         return
     (tmp_path / "root").mkdir()
     with HostFilesystem(tmp_path / "root", git_dir=tmp_path / "store") as files:
-        yield bench_on(files, files.root)
+        yield make_context(files, files.root)
 
 
 def in_transaction(bench: Bench) -> Any:
@@ -178,7 +178,7 @@ def test_what_was_there_first_is_compared_after_a_restore_too(bench: Bench):
 
 def test_what_a_shell_changed_is_known_when_its_call_is_over(tmp_path: Path):
     with HostFilesystem(tmp_path) as files:
-        bench = bench_on(files, files.root)
+        bench = make_context(files, files.root)
         files.write("a", "1")
         files.write("b", "1")
         with transaction(bench.session, files, bypasses_filesystem=True):
@@ -196,7 +196,7 @@ def test_the_first_look_finds_everything_whatever_its_name(tmp_path: Path):
     (tmp_path / "link").symlink_to("nowhere")
     (tmp_path / "empty").mkdir()
     with HostFilesystem(tmp_path) as files:
-        known = bench_on(files, files.root).known
+        known = make_context(files, files.root).known
     assert known.root_path == str(tmp_path)
     assert {str(file.path): file.encoding for file in known.files} == {
         "däta/x.bin": "binary",
@@ -249,7 +249,7 @@ NAMES = st.sampled_from(["a", "b", "a/b", "a/c", "d/e/f", "d"])
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.sampled_from(["write", "delete", "move", "restore"]), NAMES, NAMES)))
 def test_it_always_lists_exactly_the_files_that_are_there(steps: list[tuple[str, str, str]]):
-    bench = bench_on(InMemoryFilesystem())
+    bench = make_context(InMemoryFilesystem())
     files = bench.files
     assert isinstance(files, InMemoryFilesystem)
     kept = files.snapshot()

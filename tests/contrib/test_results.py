@@ -75,26 +75,26 @@ def fs() -> InMemoryFilesystem:
     return fs
 
 
-def perform(fs: InMemoryFilesystem, request: Any) -> Any:
+def handle(fs: InMemoryFilesystem, request: Any) -> Any:
     context = ToolContext(None, None, None, Session(), filesystem=fs)
-    return HandlerContext(context, fs, ToolSettings(), performers=HANDLERS).perform(request)
+    return HandlerContext(context, fs, ToolSettings(), handlers=HANDLERS).handle(request)
 
 
 @pytest.mark.parametrize(("request_", "text"), SHOWN)
 def test_a_result_value_shows_what_was_done(fs: InMemoryFilesystem, request_: Any, text: str):
-    assert perform(fs, request_).value.render() == text
+    assert handle(fs, request_).value.render() == text
 
 
 @pytest.mark.parametrize("request_", CHANGES)
 def test_a_changed_file_is_shown_with_its_difference(fs: InMemoryFilesystem, request_: Any):
-    value = perform(fs, request_).value
+    value = handle(fs, request_).value
     assert value.render().endswith(value.diff)
     assert f"modified {value.changes[0].path}" in value.render()
     assert value.render().startswith("not applied:") != value.applied
 
 
 def test_several_files_are_shown_one_after_the_other(fs: InMemoryFilesystem):
-    text = perform(fs, ReadManyParams(("b.txt", "zz"))).value.render()
+    text = handle(fs, ReadManyParams(("b.txt", "zz"))).value.render()
     assert text.startswith("b.txt (1 to 1 of 1)\nhello two\n")
     assert "No such file" in text
 
@@ -108,7 +108,7 @@ def test_every_public_result_can_be_shown():
 
 @pytest.mark.parametrize("request_", [*(each for each, _ in SHOWN), *CHANGES])
 def test_the_model_is_told_the_message_and_not_the_value_too(fs: InMemoryFilesystem, request_: Any):
-    result = perform(fs, request_)
+    result = handle(fs, request_)
     assert result.render() == result.message
 
 

@@ -456,7 +456,7 @@ def test_the_tools_of_a_dialect_run_commands_only_where_a_sandbox_is(
 ):
     assert name not in {each.name for each in filesystem_tools(dialect)}
     more = shell_handlers(bench.sandbox)
-    (tool,) = [each for each in filesystem_tools(dialect, more=more) if each.name == name]
+    (tool,) = [each for each in filesystem_tools(dialect, extra_handlers=more) if each.name == name]
     assert tool.bypasses_filesystem
     key = {"wink": {"command": ["echo", "hello"]}}.get(dialect, {"command": "echo hello"})
     context = ToolContext(None, None, None, bench.session, filesystem=bench.fs)
@@ -466,7 +466,7 @@ def test_the_tools_of_a_dialect_run_commands_only_where_a_sandbox_is(
 
 def test_a_section_with_a_sandbox_tells_the_model_of_its_shell(bench: Bench):
     section = HostWorkspaceSection(
-        filesystem=bench.fs, dialect="claude", more=shell_handlers(bench.sandbox)
+        filesystem=bench.fs, dialect="claude", extra_handlers=shell_handlers(bench.sandbox)
     )
     assert "Bash" in {each.name for each in section.tools}
     assert "`Bash`" in section.render_text(None)

@@ -168,7 +168,7 @@ def test_the_editor_and_bash_are_sent_as_the_api_knows_them(tmp_path: Path, nati
         serving(*answers) as server,
         adapter_at(server, native_tools=native) as adapter,
     ):
-        tools = filesystem_tools("anthropic-editor", more=shell_handlers(sandbox))
+        tools = filesystem_tools("anthropic-editor", extra_handlers=shell_handlers(sandbox))
         response = adapter.evaluate(
             prompt(fs, tools=tools), session=Session(), options=RunOptions(max_steps=9)
         )

@@ -28,7 +28,7 @@ class Replay:
 
     def __init__(self, dialect: DialectName, files: Filesystem) -> None:
         self.files = files
-        self.speech = create_dialect(dialect)
+        self.dialect = create_dialect(dialect)
         self.session = Session()
         context = ToolContext(None, None, None, self.session, filesystem=files)
         self.executor = ToolExecutor(filesystem_tools(dialect), context=context)
@@ -43,7 +43,7 @@ class Replay:
 
     def say(self, request: object) -> ToolOutcome:
         """Make the call that says a request."""
-        said = self.speech.arguments(request)
+        said = self.dialect.arguments(request)
         assert said is not None, request
         name, arguments = said
         return self.call(name, arguments)
@@ -55,7 +55,7 @@ class Replay:
         return outcome
 
     def _sayable(self, request: Any) -> Iterator[object]:
-        if self.speech.arguments(request) is not None:
+        if self.dialect.arguments(request) is not None:
             yield request
         elif isinstance(request, MoveParams):
             yield WriteFileParams(request.destination, self._text(request.source))
@@ -66,9 +66,9 @@ class Replay:
 
     def _rewriting(self, path: str, old: str, new: str) -> Iterator[object]:
         whole = WriteFileParams(path, new, "overwrite")
-        if self.speech.arguments(whole) is not None:
+        if self.dialect.arguments(whole) is not None:
             yield whole
-        elif self.speech.name(ApplyPatchParams) is not None:
+        elif self.dialect.name(ApplyPatchParams) is not None:
             yield ApplyPatchParams(unified(path, old, new))
         else:
             yield RmParams(path)

@@ -32,7 +32,7 @@ from weakincentives.contrib.tools.suite import create_dialect, filesystem_tools
 from weakincentives.filesystem import InMemoryFilesystem
 
 NAMES: tuple[DialectName, ...] = get_args(DialectName)
-ALL_TOOLS = {phrase.name for phrases in DIALECTS.values() for phrase in phrases}
+ALL_TOOLS = {spec.name for specs in DIALECTS.values() for spec in specs}
 # words that are also plain English count only where they are meant as a name
 DISTINCT = {name for name in ALL_TOOLS if "_" in name}
 PARAMETERS = re.compile(
@@ -176,7 +176,7 @@ def workspace() -> InMemoryFilesystem:
 def test_results_and_errors_mention_only_what_is_there(dialect: DialectName):
     schemas = parameters(dialect)
     replay = Replay(dialect, workspace())
-    said = [each for each in tour() if replay.speech.arguments(each) is not None]
+    said = [each for each in tour() if replay.dialect.arguments(each) is not None]
     assert len(said) >= 12
     for request in said:
         text = replay.say(request).text

@@ -51,10 +51,10 @@ def speech(dialect: DialectName) -> Dialect:
 
 @cache
 def tools(dialect: DialectName) -> dict[str, Tool[Any, Any]]:
-    def performer(request: object, bench: HandlerContext) -> ToolResult[object]:
+    def handler(request: object, bench: HandlerContext) -> ToolResult[object]:
         return ToolResult(repr(request), request)
 
-    made = filesystem_tools(dialect, more=dict.fromkeys(FILE_REQUESTS, performer))
+    made = filesystem_tools(dialect, extra_handlers=dict.fromkeys(FILE_REQUESTS, handler))
     return {tool.name: tool for tool in made}
 
 
@@ -69,8 +69,8 @@ def bench() -> HandlerContext:
 
 def understood(dialect: DialectName, name: str, arguments: Any) -> Any:
     """Return the request that a call means."""
-    (phrase,) = [each for each in DIALECTS[dialect] if each.name == name]
-    return phrase.understand(tools(dialect)[name].parse(arguments), bench())
+    (spec,) = [each for each in DIALECTS[dialect] if each.name == name]
+    return spec.decode(tools(dialect)[name].parse(arguments), bench())
 
 
 # --- names and schemas ---
@@ -122,7 +122,7 @@ def test_where_a_shell_is_there_are_no_tools_for_what_models_do_with_it(
 ):
     performed = (*FILE_REQUESTS, BashParams, ShellExecuteParams)
     said = dialect_of(DIALECTS[dialect], performed)
-    assert [phrase.name for phrase in said.phrases] == names.split()
+    assert [spec.name for spec in said.specs] == names.split()
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ NAMES: dict[type[Any], str] = {
 CHANGING = tuple(kind for kind in NAMES if kind not in {LsParams, ReadFileParams})
 
 
-def spelled(request: Any) -> dict[str, object]:
+def encode(request: Any) -> dict[str, object]:
     """Return the fields of a request that are not as they are anyway."""
     given = asdict(request)
     return {
@@ -55,36 +55,36 @@ def spelled(request: Any) -> dict[str, object]:
     }
 
 
-def phrase(kind: type[Any]) -> ToolSpec[Any]:
+def spec(kind: type[Any]) -> ToolSpec[Any]:
     return ToolSpec(
         name=NAMES[kind],
         description=f"Does what {NAMES[kind]} does.",
         params=kind,
-        says=(kind,),
-        understand=lambda params, _: params,
-        spell=spelled,
+        requests=(kind,),
+        decode=lambda params, _: params,
+        encode=encode,
     )
 
 
-SPEECH = Dialect(tuple(map(phrase, NAMES)))
+DIALECT = Dialect(tuple(map(spec, NAMES)))
 
 
-def bench_on(
-    fs: Filesystem, *, settings: ToolSettings = DEFAULT_SETTINGS, speech: Dialect = SPEECH
+def make_context(
+    fs: Filesystem, *, settings: ToolSettings = DEFAULT_SETTINGS, dialect: Dialect = DIALECT
 ) -> HandlerContext:
     context = ToolContext(None, None, None, Session(), filesystem=fs)
-    return HandlerContext(context, fs, settings, speech, HANDLERS)
+    return HandlerContext(context, fs, settings, dialect, HANDLERS)
 
 
 @dataclass(frozen=True)
 class _Handler:
     settings: ToolSettings
-    speech: Dialect
+    dialect: Dialect
 
     def __call__(self, params: Any, *, context: ToolContext) -> ToolResult[Any]:
         assert context.filesystem is not None
-        bench = HandlerContext(context, context.filesystem, self.settings, self.speech, HANDLERS)
-        return bench.perform(params)
+        fs = context.filesystem
+        return HandlerContext(context, fs, self.settings, self.dialect, HANDLERS).handle(params)
 
 
 class Workspace:
@@ -95,10 +95,10 @@ class Workspace:
         fs: BaseFilesystem,
         *,
         settings: ToolSettings = DEFAULT_SETTINGS,
-        speech: Dialect = SPEECH,
+        dialect: Dialect = DIALECT,
     ) -> None:
         self.fs = fs
-        handler = _Handler(settings, speech)
+        handler = _Handler(settings, dialect)
         tools = [
             Tool[Any, Any](NAMES[kind], "Changes files.", handler, params_type=kind)
             for kind in CHANGING
@@ -107,7 +107,7 @@ class Workspace:
         self._executor = ToolExecutor(tools, context=context)
 
     def call(self, request: Any) -> ToolOutcome:
-        return self._executor.execute(ToolCall(NAMES[type(request)], spelled(request)))
+        return self._executor.execute(ToolCall(NAMES[type(request)], encode(request)))
 
     def done(self, request: Any) -> str:
         """Return what a model is told of a call that succeeds."""

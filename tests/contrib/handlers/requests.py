@@ -30,8 +30,8 @@ from weakincentives.runtime.session import Session
 ROOMY = Limits(max_write_length=2**40)
 
 
-def _phrase(name: str, kind: type[Any]) -> ToolSpec[Any]:
-    def spell(request: Any) -> dict[str, object]:
+def _spec(name: str, kind: type[Any]) -> ToolSpec[Any]:
+    def encode(request: Any) -> dict[str, object]:
         return {
             each.name: getattr(request, each.name)
             for each in fields(request)
@@ -42,19 +42,19 @@ def _phrase(name: str, kind: type[Any]) -> ToolSpec[Any]:
         name=name,
         description=name,
         params=kind,
-        says=(kind,),
-        understand=lambda params, bench: params,
-        spell=spell,
+        requests=(kind,),
+        decode=lambda params, context: params,
+        encode=encode,
         read_only=True,
     )
 
 
 PLAIN = Dialect(
     (
-        _phrase("ls", LsParams),
-        _phrase("read_file", ReadFileParams),
-        _phrase("glob", GlobParams),
-        _phrase("grep", GrepParams),
+        _spec("ls", LsParams),
+        _spec("read_file", ReadFileParams),
+        _spec("glob", GlobParams),
+        _spec("grep", GrepParams),
     )
 )
 
@@ -65,11 +65,11 @@ WORKSPACES: dict[str, Callable[[Path], Filesystem]] = {
 }
 
 
-def bench_of(
-    fs: Filesystem, *, speech: Dialect = PLAIN, settings: ToolSettings | None = None, **more: Any
+def make_context(
+    fs: Filesystem, *, dialect: Dialect = PLAIN, settings: ToolSettings | None = None, **more: Any
 ) -> HandlerContext:
     context = ToolContext(None, None, None, Session(), filesystem=fs)
-    return HandlerContext(context, fs, settings or ToolSettings(**more), speech, HANDLERS)
+    return HandlerContext(context, fs, settings or ToolSettings(**more), dialect, HANDLERS)
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,10 @@ class Answer:
 
 
 def ask(fs: Filesystem, request: object, **settings: Any) -> Answer:
-    bench = bench_of(fs, **settings)
-    result = bench.perform(request)
+    context = make_context(fs, **settings)
+    result = context.handle(request)
     assert result.exclude_value_from_context
-    assert 0 < len(result.message) <= bench.settings.budget
+    assert 0 < len(result.message) <= context.settings.budget
     return Answer(result.message, result.value, result.success)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.contrib.handlers.requests import ask, bench_of, refusal
+from tests.contrib.handlers.requests import ask, make_context, refusal
 from weakincentives.contrib.tools.requests import ReadFileParams
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import Filesystem, InMemoryFilesystem
@@ -93,13 +93,13 @@ def test_what_is_not_text_can_be_asked_for_as_text(fs: Filesystem):
 def test_pages_of_bytes_put_together_are_the_file(data: bytes, budget: int, view: str):
     fs = InMemoryFilesystem()
     fs.write_bytes("a", data)
-    bench = bench_of(fs, max_characters=budget)
+    context = make_context(fs, max_characters=budget)
     offset: int | None = 0
     seen = 0
     encoded = ""
     while offset is not None:
         request = ReadFileParams("a", offset=offset, view=view)  # pyright: ignore[reportArgumentType]
-        result = bench.perform(request)
+        result = context.handle(request)
         assert len(result.message) <= budget
         assert result.value is not None
         seen += result.value.shown

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.contrib.handlers.calls import Workspace, bench_on, make, tree_of
+from tests.contrib.handlers.calls import Workspace, make, make_context, tree_of
 from weakincentives.contrib.tools.context import ToolSettings
 from weakincentives.contrib.tools.editing import MatchLevel
 from weakincentives.contrib.tools.handlers.edit import edit_file
@@ -104,9 +104,9 @@ def test_a_dry_run_works_where_nothing_may_be_written():
     writable.write("a", "one\n")
     frozen = writable.view(writable.snapshot())
     edit = EditFileParams("a", "one", "two", dry_run=True)
-    assert edit_file(edit, bench_on(frozen)).message.startswith("Dry run")
+    assert edit_file(edit, make_context(frozen)).message.startswith("Dry run")
     with pytest.raises(PermissionError, match="read-only"):
-        edit_file(EditFileParams("a", "one", "two"), bench_on(frozen))
+        edit_file(EditFileParams("a", "one", "two"), make_context(frozen))
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_read():
     found = fs.backend.stat("huge")
     fs.respond("stat", type(found)("huge", True, False, size_bytes=10**9))
     with pytest.raises(ValueError, match="only files of up to"):
-        edit_file(EditFileParams("huge", "x", "y"), bench_on(fs))
+        edit_file(EditFileParams("huge", "x", "y"), make_context(fs))
     assert fs.calls_of("read_bytes") == ()
 
 
@@ -261,7 +261,7 @@ def test_half_a_character_does_not_become_a_byte():
     fs = InMemoryFilesystem()
     fs.write("a", "one")
     with pytest.raises(ValueError, match="lone surrogate"):
-        edit_file(EditFileParams("a", "one", "\udcff"), bench_on(fs))
+        edit_file(EditFileParams("a", "one", "\udcff"), make_context(fs))
     assert fs.read("a").content == "one"
 
 
@@ -296,10 +296,10 @@ def test_long_lines_of_a_difference_are_cut(workspace: Workspace):
 
 def test_edits_of_one_file_by_several_threads_are_all_kept(workspace: Workspace):
     workspace.fs.write("a", "".join(f"line {number}.\n" for number in range(40)))
-    bench = bench_on(workspace.fs)
+    context = make_context(workspace.fs)
 
     def edit(number: int) -> None:
-        edit_file(EditFileParams("a", f"line {number}.", f"LINE {number}."), bench)
+        edit_file(EditFileParams("a", f"line {number}.", f"LINE {number}."), context)
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(edit, range(40)))
@@ -310,7 +310,7 @@ def test_any_filesystem_of_the_protocol_can_be_edited():
     fs = MockFilesystem()
     fs.backend.write("a", "x" * MAX_WRITE_LENGTH)
     fs.backend.write("a", "one", mode="append")
-    assert edit_file(EditFileParams("a", "one", "two"), bench_on(fs)).value is not None
+    assert edit_file(EditFileParams("a", "one", "two"), make_context(fs)).value is not None
     assert fs.backend.read("a").content.endswith("xtwo")
 
 
@@ -329,7 +329,7 @@ def test_an_edit_that_fails_halfway_is_taken_back_on_any_filesystem():
 
     fs.backend.write_bytes = failing
     with pytest.raises(OSError, match="broken"):
-        edit_file(EditFileParams("a", "one", "two"), bench_on(fs))
+        edit_file(EditFileParams("a", "one", "two"), make_context(fs))
     assert tree_of(fs.backend) == before
 
 

@@ -138,7 +138,7 @@ def test_what_may_have_been_meant_is_said(
 
 
 def test_without_a_tool_to_name_the_pattern_is_said(files: Filesystem):
-    said = ask(files, GlobParams("view.py"), speech=Dialect()).message
+    said = ask(files, GlobParams("view.py"), dialect=Dialect()).message
     assert said.endswith("did you mean '**/view.py'? It finds 'src/web/view.py'")
 
 

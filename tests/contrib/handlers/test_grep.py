@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.contrib.handlers.requests import ask, bench_of, make_link, refusal
+from tests.contrib.handlers.requests import ask, make_context, make_link, refusal
 from weakincentives.contrib.tools.handlers.filters import FILE_TYPES
 from weakincentives.contrib.tools.requests import GrepMode, GrepParams
 from weakincentives.contrib.tools.results import GrepCount
@@ -112,10 +112,10 @@ def test_lines_around_in_files_with_crlf_and_other_encodings(fs: Filesystem):
 
 def test_context_in_a_large_file_holds_only_what_is_shown(own: BaseFilesystem):
     own.write("big.log", "filler filler filler\n" * 500_000 + "needle\n" + "x" * 3_000_000 + "\n")
-    bench = bench_of(own)
+    context = make_context(own)
     tracemalloc.start()
     try:
-        text = bench.perform(GrepParams("needle", context=1)).message
+        text = context.handle(GrepParams("needle", context=1)).message
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -339,7 +339,7 @@ def test_matches_in_ignored_files_are_told(files: Filesystem):
         "; there are matches in files that ignore files leave out:"
         " use grep with pattern='foo', include_ignored=true"
     )
-    plain = ask(files, GrepParams("foo"), speech=Dialect()).message
+    plain = ask(files, GrepParams("foo"), dialect=Dialect()).message
     assert plain.endswith("; there are matches in files that ignore files leave out")
 
 

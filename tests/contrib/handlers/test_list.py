@@ -54,7 +54,7 @@ def test_a_file_is_said_to_be_one(fs: Filesystem):
     assert refusal(fs, LsParams("a.py"), NotADirectoryError) == (
         "'a.py' is a file, not a directory; to read it: read_file with file_path='a.py'"
     )
-    plain = refusal(fs, LsParams("a.py"), NotADirectoryError, speech=Dialect())
+    plain = refusal(fs, LsParams("a.py"), NotADirectoryError, dialect=Dialect())
     assert plain == "'a.py' is a file, not a directory"
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.contrib.handlers.calls import Workspace, bench_on, tree_of
+from tests.contrib.handlers.calls import Workspace, make_context, tree_of
 from tests.contrib.handlers.requests import make_link
 from weakincentives.contrib.tools.handlers.move import mkdir, move
 from weakincentives.contrib.tools.requests import MkdirParams, MoveParams
@@ -75,11 +75,11 @@ def test_a_file_is_moved_on_any_filesystem_of_the_protocol():
     fs = MockFilesystem()
     fs.backend.write("a", "x" * MAX_WRITE_LENGTH)
     fs.backend.write("a", "more", mode="append")
-    bench = bench_on(fs)
-    move(MoveParams("a", "dir/b"), bench)
+    context = make_context(fs)
+    move(MoveParams("a", "dir/b"), context)
     assert fs.backend.read("dir/b").content.endswith("xmore")
     assert not fs.backend.exists("a")
-    assert mkdir(MkdirParams("new"), bench).value == MkdirResult("new", True)
+    assert mkdir(MkdirParams("new"), context).value == MkdirResult("new", True)
 
 
 def test_a_directory_is_moved_on_any_filesystem_of_the_protocol():
@@ -87,8 +87,8 @@ def test_a_directory_is_moved_on_any_filesystem_of_the_protocol():
     for path in ("dir/a", "dir/deep/er/b"):
         fs.backend.write(path, path)
     fs.backend.mkdir("dir/empty")
-    bench = bench_on(fs)
-    assert move(MoveParams("dir", "to/other"), bench).message == "Moved dir/ to to/other/"
+    context = make_context(fs)
+    assert move(MoveParams("dir", "to/other"), context).message == "Moved dir/ to to/other/"
     assert sorted(tree_of(fs.backend)) == [
         "to",
         "to/other",
@@ -99,7 +99,7 @@ def test_a_directory_is_moved_on_any_filesystem_of_the_protocol():
         "to/other/empty",
     ]
     with pytest.raises(ValueError, match="into itself"):
-        move(MoveParams("to", "to/other/to"), bench)
+        move(MoveParams("to", "to/other/to"), context)
 
 
 def test_links_are_not_moved_where_they_cannot_be_made():
@@ -108,7 +108,7 @@ def test_links_are_not_moved_where_they_cannot_be_made():
     make_link(fs.backend, "dir/link", "nowhere")
     before = tree_of(fs.backend)
     with pytest.raises(ValueError, match="Links cannot be moved in this workspace: 'dir/link'"):
-        move(MoveParams("dir", "other"), bench_on(fs))
+        move(MoveParams("dir", "other"), make_context(fs))
     assert tree_of(fs.backend) == before
 
 
@@ -129,5 +129,5 @@ def test_a_move_that_fails_halfway_is_taken_back_on_any_filesystem(step: int):
 
         setattr(fs.backend, name, failing)
     with pytest.raises(OSError, match="broken"):
-        move(MoveParams("a", "dir/b"), bench_on(fs))
+        move(MoveParams("a", "dir/b"), make_context(fs))
     assert tree_of(fs.backend) == before

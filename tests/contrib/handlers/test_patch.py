@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.contrib.handlers.calls import Workspace, bench_on, make, tree_of
+from tests.contrib.handlers.calls import Workspace, make, make_context, tree_of
 from weakincentives.contrib.tools.editing import MatchLevel
 from weakincentives.contrib.tools.handlers.patch import apply_patch
 from weakincentives.contrib.tools.requests import ApplyPatchParams
@@ -246,7 +246,7 @@ def test_a_fault_at_any_step_leaves_all_or_nothing(tmp_path: Path, error: BaseEx
             planted(fs)
             fault = Fault(step, error)
             with suppress(OSError, KeyboardInterrupt), fault_hook(fault):
-                apply_patch(ApplyPatchParams(PATCH), bench_on(fs))  # without the executor
+                apply_patch(ApplyPatchParams(PATCH), make_context(fs))  # without the executor
             finished = len(fault.passed) <= step
             assert contents(fs) in (contents_of(before), contents_of(after)), fault.passed[-1:]
         step += 1
@@ -278,7 +278,7 @@ def test_a_fault_at_any_write_is_taken_back_on_any_filesystem(step: int):
 
         setattr(fs.backend, name, failing)
     try:
-        apply_patch(ApplyPatchParams(PATCH), bench_on(fs))
+        apply_patch(ApplyPatchParams(PATCH), make_context(fs))
     except OSError:
         assert contents(fs.backend) == before
     else:

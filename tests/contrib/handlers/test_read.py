@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.contrib.handlers.requests import PLAIN, ask, bench_of, make_link, refusal
+from tests.contrib.handlers.requests import PLAIN, ask, make_context, make_link, refusal
 from weakincentives.contrib.tools.context import ToolSettings
 from weakincentives.contrib.tools.editing import Edit, apply_edits
 from weakincentives.contrib.tools.requests import GrepParams, ReadFileParams, ReadManyParams
@@ -54,7 +54,7 @@ def test_a_page_says_how_to_go_on(fs: Filesystem):
 
 def test_a_page_without_a_tool_to_go_on_only_says_that_there_is_more(fs: Filesystem):
     fs.write("a.txt", "1\n2\n")
-    text = ask(fs, ReadFileParams("a.txt", limit=1), speech=Dialect()).message
+    text = ask(fs, ReadFileParams("a.txt", limit=1), dialect=Dialect()).message
     assert text.endswith("     1\t1\n[truncated]")
 
 
@@ -181,10 +181,10 @@ def test_long_lines_are_counted(fs: Filesystem):
 
 def test_a_minified_file_of_5_mb_costs_little_memory(own: BaseFilesystem):
     own.write("app.min.js", "function(){return 1};" * 250_000 + "\nend\n")
-    bench = bench_of(own)
+    context = make_context(own)
     tracemalloc.start()
     try:
-        result = bench.perform(ReadFileParams("app.min.js"))
+        result = context.handle(ReadFileParams("app.min.js"))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -196,10 +196,10 @@ def test_a_minified_file_of_5_mb_costs_little_memory(own: BaseFilesystem):
 def test_a_page_of_a_large_file_is_read_without_holding_it(own: BaseFilesystem):
     line = "x" * 99 + "\n"
     own.write("big.log", line * 200_000 + "last\n")
-    bench = bench_of(own)
+    context = make_context(own)
     tracemalloc.start()
     try:
-        result = bench.perform(ReadFileParams("big.log", start_line=200_001))
+        result = context.handle(ReadFileParams("big.log", start_line=200_001))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -305,10 +305,10 @@ _TEXTS = st.text(st.sampled_from("ab\n\r é\t\f\ufeff\u2028"), max_size=300)
 
 
 def pages(fs: Filesystem, limit: int | None, budget: int) -> Iterator[ReadFileResult]:
-    bench = bench_of(fs, speech=PLAIN, max_characters=budget)
+    context = make_context(fs, dialect=PLAIN, max_characters=budget)
     offset: int | None = 0
     while offset is not None:
-        result = bench.perform(ReadFileParams("a", offset=offset, limit=limit, view="text"))
+        result = context.handle(ReadFileParams("a", offset=offset, limit=limit, view="text"))
         assert len(result.message) <= budget
         assert result.value is not None
         check_numbers(result.message, result.value)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contrib.handlers.calls import Workspace, bench_on, make, tree_of
+from tests.contrib.handlers.calls import Workspace, make, make_context, tree_of
 from weakincentives.contrib.tools.handlers.move import rm
 from weakincentives.contrib.tools.requests import RmParams
 from weakincentives.contrib.tools.results import RmResult
@@ -74,11 +74,11 @@ def test_nothing_is_removed_where_nothing_may_be_written():
     fs.write("a", "")
     frozen = fs.view(fs.snapshot())
     with pytest.raises(PermissionError, match="read-only"):
-        rm(RmParams("a"), bench_on(frozen))
+        rm(RmParams("a"), make_context(frozen))
 
 
 def test_any_filesystem_of_the_protocol_can_be_cleaned():
     fs = MockFilesystem()
     fs.backend.write("dir/a", "")
-    assert rm(RmParams("dir"), bench_on(fs)).value == RmResult("dir", "directory", 1)
+    assert rm(RmParams("dir"), make_context(fs)).value == RmResult("dir", "directory", 1)
     assert tree_of(fs.backend) == {}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.contrib.handlers.requests import ask, bench_of, make_link, refusal
+from tests.contrib.handlers.requests import ask, make_context, make_link, refusal
 from weakincentives.contrib.tools.handlers.errors import similar_paths
 from weakincentives.contrib.tools.requests import LsParams, ReadFileParams, StatParams
 from weakincentives.contrib.tools.spec import Dialect
@@ -38,19 +38,19 @@ FILES = (
 def test_the_nearest_path_comes_first(fs: Filesystem, given: str, meant: str):
     for path in FILES:
         fs.write(path, "")
-    assert similar_paths(bench_of(fs), given)[0] == meant
+    assert similar_paths(make_context(fs), given)[0] == meant
 
 
 def test_files_that_are_ignored_are_not_meant(fs: Filesystem):
     fs.write("vendor/secret.py", "")
     fs.write(".gitignore", "vendor/\n")
-    assert similar_paths(bench_of(fs), "src/secret.py") == ()
+    assert similar_paths(make_context(fs), "src/secret.py") == ()
 
 
 def test_there_are_three_at_most(fs: Filesystem):
     for number in range(9):
         fs.write(f"file{number}.py", "")
-    assert len(similar_paths(bench_of(fs), "file.py")) == 3
+    assert len(similar_paths(make_context(fs), "file.py")) == 3
 
 
 def test_a_missing_file_is_told_with_what_may_have_been_meant(fs: Filesystem):
@@ -65,7 +65,7 @@ def test_if_nothing_is_near_the_place_to_look_is_said(fs: Filesystem):
     fs.write("src/a.py", "")
     said = refusal(fs, ReadFileParams("src/xyzzy/q/plugh"), FileNotFoundError)
     assert said == "No such file: 'src/xyzzy/q/plugh'; to see what is there: ls with path='src'"
-    plain = refusal(fs, ReadFileParams("src/xyzzy"), FileNotFoundError, speech=Dialect())
+    plain = refusal(fs, ReadFileParams("src/xyzzy"), FileNotFoundError, dialect=Dialect())
     assert plain == "No such file: 'src/xyzzy'"
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contrib.handlers.calls import Workspace, bench_on, make, phrase, tree_of
+from tests.contrib.handlers.calls import Workspace, make, make_context, spec, tree_of
 from weakincentives.contrib.tools.context import ToolSettings
 from weakincentives.contrib.tools.handlers.write import write_file
 from weakincentives.contrib.tools.requests import ReadFileParams, WriteFileParams
@@ -43,7 +43,7 @@ def test_a_file_that_exists_is_not_replaced_by_default(workspace: Workspace):
 def test_hints_name_only_tools_that_are_there():
     fs = InMemoryFilesystem()
     fs.write("a.py", "old")
-    silent = bench_on(fs, speech=Dialect())
+    silent = make_context(fs, dialect=Dialect())
     with pytest.raises(FileExistsError) as refusal:
         write_file(WriteFileParams("a.py", "new"), silent)
     assert str(refusal.value) == "File exists already, and was not changed: 'a.py'"
@@ -220,7 +220,7 @@ def test_a_full_workspace_says_how_to_make_room(tmp_path: Path):
 
 def test_a_workspace_that_is_read_only_says_so():
     with pytest.raises(ReadOnlyError) as refusal:
-        write_file(WriteFileParams("a", ""), bench_on(InMemoryFilesystem(read_only=True)))
+        write_file(WriteFileParams("a", ""), make_context(InMemoryFilesystem(read_only=True)))
     assert str(refusal.value) == "Workspace is read-only, so nothing was changed: 'a'"
 
 
@@ -238,15 +238,15 @@ def test_links_are_not_written_through(tmp_path: Path):
 def test_half_a_character_is_refused():
     fs = InMemoryFilesystem()
     with pytest.raises(ValueError, match="lone surrogate"):
-        write_file(WriteFileParams("a", "x\udc80"), bench_on(fs))
+        write_file(WriteFileParams("a", "x\udc80"), make_context(fs))
     assert tree_of(fs) == {}
 
 
 def test_any_filesystem_of_the_protocol_can_be_written():
     fs = MockFilesystem()
-    bench = bench_on(fs, speech=Dialect((phrase(ReadFileParams),)))
-    assert write_file(WriteFileParams("a/b", "text"), bench).message == (
+    context = make_context(fs, dialect=Dialect((spec(ReadFileParams),)))
+    assert write_file(WriteFileParams("a/b", "text"), context).message == (
         "Created a/b: 1 line, 4 bytes"
     )
     with pytest.raises(FileExistsError):
-        write_file(WriteFileParams("a/b", "text"), bench)
+        write_file(WriteFileParams("a/b", "text"), context)

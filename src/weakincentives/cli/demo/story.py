@@ -187,7 +187,9 @@ class Story:
 
     def _workspace(self) -> FilesystemSection:
         return FilesystemSection(
-            filesystem=self._files, session=self._session, more=shell_handlers(self._sandbox)
+            filesystem=self._files,
+            session=self._session,
+            extra_handlers=shell_handlers(self._sandbox),
         )
 
     def _take_back(self, answer: str, before: Snapshot, untouched: str) -> Step:

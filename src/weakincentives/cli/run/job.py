@@ -123,14 +123,17 @@ class Job:
             return self._dumped(outcome, filesystem)
 
     def _section(self, filesystem: HostFilesystem, closing: ExitStack) -> FilesystemSection:
-        more = None
+        extra_handlers = None
         if self._plan.has_shell:
             sandbox = closing.enter_context(LocalSandbox(filesystem, env=_ENVIRONMENT))
             # a command that runs for long is not waited for
             closing.callback(self._cancellation.subscribe(sandbox.close))
-            more = shell_handlers(sandbox)
+            extra_handlers = shell_handlers(sandbox)
         return FilesystemSection(
-            filesystem=filesystem, session=self._session, dialect=self._plan.dialect, more=more
+            filesystem=filesystem,
+            session=self._session,
+            dialect=self._plan.dialect,
+            extra_handlers=extra_handlers,
         )
 
     def _prompt(self, section: FilesystemSection) -> Prompt[None]:

@@ -67,22 +67,22 @@ DEFAULT_SETTINGS = ToolSettings()
 class HandlerContext:
     """What a request is carried out with."""
 
-    context: ToolContext
+    tool_context: ToolContext
     filesystem: Filesystem
     settings: ToolSettings = DEFAULT_SETTINGS
-    speech: Dialect = field(default_factory=Dialect)
-    performers: "Mapping[type[Any], Handler]" = field(default_factory=dict[Any, Any])
+    dialect: Dialect = field(default_factory=Dialect)
+    handlers: "Mapping[type[Any], Handler]" = field(default_factory=dict[Any, Any])
 
-    def perform(self, request: object) -> ToolResult[Any]:
+    def handle(self, request: object) -> ToolResult[Any]:
         """Carry out a request.
 
         Raises:
             ToolValidationError: Nobody here can.
         """
-        performer = self.performers.get(type(request))
-        if performer is None:
+        handler = self.handlers.get(type(request))
+        if handler is None:
             raise ToolValidationError(f"Not available here: {type(request).__name__}")
-        result = performer(request, self)
+        result = handler(request, self)
         if type(request) in _REPEATABLE:
             for _ in range(_TRIES):
                 tokens = self.settings.tokens(result.message)
@@ -91,7 +91,7 @@ class HandlerContext:
                 # the writing takes more tokens than was thought: less of it is shown
                 room = len(result.message) * self.settings.max_tokens // tokens
                 less = replace(self.settings, max_characters=max(room, 1))
-                result = performer(request, replace(self, settings=less))
+                result = handler(request, replace(self, settings=less))
         return result
 
     def path(self, given: str) -> str:
@@ -149,19 +149,19 @@ Handler: TypeAlias = Callable[[Any, HandlerContext], ToolResult[Any]]
 
 
 def handler_context(
-    context: ToolContext,
+    tool_context: ToolContext,
     settings: ToolSettings,
-    speech: Dialect,
-    performers: Mapping[type[Any], Handler],
+    dialect: Dialect,
+    handlers: Mapping[type[Any], Handler],
 ) -> HandlerContext:
     """Return what a call is carried out with.
 
     Raises:
         ToolValidationError: There is no workspace.
     """
-    if context.filesystem is None:
+    if tool_context.filesystem is None:
         raise ToolValidationError(
             "There is no workspace: the prompt has no section that brings one,"
             " or the context was made without a filesystem"
         )
-    return HandlerContext(context, context.filesystem, settings, speech, performers)
+    return HandlerContext(tool_context, tool_context.filesystem, settings, dialect, handlers)

@@ -23,41 +23,43 @@ class ToolSpec(Generic[P]):
     """One tool of a dialect: which requests it says, and how.
 
     Args:
-        name: What the tool is called.
-        description: What a model is told about it. `$GrepParams` stands for the tool that
-            says this request; a line that mentions a request that nobody says is left out.
+        name: The tool's name.
+        description: Its description for the model. `$GrepParams` stands for the name of the
+            tool that sends this request; a line that mentions a request no tool sends is left
+            out.
         params: The dataclass of its parameters.
-        says: The requests that it can stand for.
-        understand: Returns the request that parameters mean; it may look at the workspace.
-        spell: Returns the parameters that say a request; None if it cannot be said.
-        aliases: Other names of parameters that models send.
+        requests: The requests that it can send.
+        decode: Returns the request for given parameters; it may look at the workspace.
+        encode: Returns the parameters for a request; None if they cannot express it.
+        aliases: Other parameter names that models use.
         selector: The parameter that tells its requests apart, if it has several.
-        show: Returns the result as this dialect shows it; it is given the request too.
+        render: Returns the result in this dialect's form, from the request, the result and
+            the context.
         read_only: It changes nothing.
-        outside: It changes files past the workspace's methods.
-        unless: Requests that make it needless where they are carried out.
-        other_names: Names that models also call it by; they are not offered.
-        other_params: A dataclass that its parameters may be instead; it is not offered.
+        bypasses_filesystem: It changes files without the workspace's methods.
+        superseded_by: Requests that make it unnecessary where they are available.
+        other_names: Further names that models call it by; they are not offered.
+        other_params: An alternative dataclass of parameters; it is not offered.
     """
 
     name: str
     description: str
     params: type[P]
-    says: tuple[type[Any], ...]
-    understand: Callable[[P, Any], Any]
-    spell: Callable[[Any], P | None]
+    requests: tuple[type[Any], ...]
+    decode: Callable[[P, Any], Any]
+    encode: Callable[[Any], P | None]
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
     selector: str | None = None
-    show: Callable[[Any, Any, Any], Any] | None = None
+    render: Callable[[Any, Any, Any], Any] | None = None
     read_only: bool = False
     bypasses_filesystem: bool = False
-    unless: tuple[type[Any], ...] = ()
+    superseded_by: tuple[type[Any], ...] = ()
     other_names: tuple[str, ...] = ()
     other_params: type[Any] | None = None
 
     def arguments(self, request: Any) -> Mapping[str, object] | None:
         """Return the arguments that say a request; None if it cannot be said."""
-        params = self.spell(request) if type(request) in self.says else None
+        params = self.encode(request) if type(request) in self.requests else None
         return None if params is None else cast("Mapping[str, object]", _as_json(params))
 
 
@@ -65,15 +67,15 @@ class ToolSpec(Generic[P]):
 class Dialect:
     """The tools that are there, and what they are called."""
 
-    phrases: tuple[ToolSpec[Any], ...] = ()
+    specs: tuple[ToolSpec[Any], ...] = ()
 
     def name(self, request: type[Any]) -> str | None:
         """Return the name of the tool that says a kind of request; None if there is none."""
-        return next((each.name for each in self.phrases if request in each.says), None)
+        return next((each.name for each in self.specs if request in each.requests), None)
 
     def arguments(self, request: Any) -> tuple[str, Mapping[str, object]] | None:
         """Return the tool and the arguments that say a request; None if nobody says it."""
-        return next(((phrase.name, said) for phrase, said in self._said(request)), None)
+        return next(((spec.name, said) for spec, said in self._said(request)), None)
 
     def call(self, request: Any, *only: str) -> str | None:
         """Return how a request is said, for a sentence: "read_file with offset=2000".
@@ -83,10 +85,10 @@ class Dialect:
             only: The fields of the request to mention; all if none is given. What a dialect
                 calls them, and in how many parameters it says them, is its own affair.
         """
-        for phrase, said in self._said(request):
-            keys = [each for each in said if not only or each in _saying(phrase, request, only)]
+        for spec, said in self._said(request):
+            keys = [each for each in said if not only or each in _saying(spec, request, only)]
             shown = ", ".join(f"{key}={_shown(said[key])}" for key in keys)
-            return f"{phrase.name} with {shown}" if shown else phrase.name
+            return f"{spec.name} with {shown}" if shown else spec.name
         return None
 
     def fill(self, text: str) -> str:
@@ -95,13 +97,13 @@ class Dialect:
         return "\n".join(line for line in lines if line is not None)
 
     def _said(self, request: Any) -> Iterator[tuple[ToolSpec[Any], Mapping[str, object]]]:
-        for phrase in self.phrases:
-            said = phrase.arguments(request)
+        for spec in self.specs:
+            said = spec.arguments(request)
             if said is not None:
-                yield phrase, said
+                yield spec, said
 
     def _filled(self, line: str) -> str | None:
-        kinds = {kind.__name__: kind for each in self.phrases for kind in each.says}
+        kinds = {kind.__name__: kind for each in self.specs for kind in each.requests}
         names = {name: self.name(kind) or name for name, kind in kinds.items()}
         mentioned = _MENTION.findall(line)
         if any(each.endswith("Params") and each not in names for each in mentioned):
@@ -109,25 +111,25 @@ class Dialect:
         return _MENTION.sub(lambda found: names.get(found[1], found[0]), line)
 
 
-def dialect_of(phrases: Iterable[ToolSpec[Any]], performed: Iterable[type[Any]]) -> Dialect:
+def dialect_of(specs: Iterable[ToolSpec[Any]], handled: Iterable[type[Any]]) -> Dialect:
     """Return what can be said where only some requests are carried out."""
-    known = frozenset(performed)
+    known = frozenset(handled)
     return Dialect(
         tuple(
             each
-            for each in phrases
-            if known.issuperset(each.says) and known.isdisjoint(each.unless)
+            for each in specs
+            if known.issuperset(each.requests) and known.isdisjoint(each.superseded_by)
         )
     )
 
 
-def _saying(phrase: ToolSpec[Any], request: Any, only: tuple[str, ...]) -> set[str]:
+def _saying(spec: ToolSpec[Any], request: Any, only: tuple[str, ...]) -> set[str]:
     """Return the arguments that would be others if these fields of the request were."""
-    said = phrase.arguments(request) or {}
-    found = {*only, *([phrase.selector] if phrase.selector else ())}
+    said = spec.arguments(request) or {}
+    found = {*only, *([spec.selector] if spec.selector else ())}
     for each in fields(request):
         if each.name in only:
-            other = phrase.arguments(replace(request, **{each.name: _other(each, request)})) or {}
+            other = spec.arguments(replace(request, **{each.name: _other(each, request)})) or {}
             found |= {key for key in said if said[key] != other.get(key)}
     return found
 

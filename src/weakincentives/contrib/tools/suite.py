@@ -92,30 +92,30 @@ Binding: TypeAlias = Callable[[ToolContext], ToolContext]
 class _Handler:
     """Runs one tool: understands the call, carries it out, shows the result."""
 
-    phrase: ToolSpec[Any]
+    spec: ToolSpec[Any]
     settings: ToolSettings
-    speech: Dialect
-    performers: Mapping[type[Any], Handler] = field(repr=False)
+    dialect: Dialect
+    handlers: Mapping[type[Any], Handler] = field(repr=False)
     binding: Binding | None = None
 
     def access(self, params: Any, context: ToolContext) -> ToolAccess:
         """Return which files a call is about."""
         if context.filesystem is None:
             return ToolAccess()
-        bench = handler_context(context, self.settings, self.speech, self.performers)
-        return access_of(self.phrase.understand(params, bench), bench.path)
+        ours = handler_context(context, self.settings, self.dialect, self.handlers)
+        return access_of(self.spec.decode(params, ours), ours.path)
 
     def __call__(self, params: Any, *, context: ToolContext) -> ToolResult[Any]:
         if self.binding is not None:
             context = self.binding(context)
-        bench = handler_context(context, self.settings, self.speech, self.performers)
-        request = self.phrase.understand(params, bench)
-        result = bench.perform(request)
-        return result if self.phrase.show is None else self.phrase.show(request, result, bench)
+        ours = handler_context(context, self.settings, self.dialect, self.handlers)
+        request = self.spec.decode(params, ours)
+        result = ours.handle(request)
+        return result if self.spec.render is None else self.spec.render(request, result, ours)
 
 
 def create_dialect(
-    dialect: DialectName = "wink", *, performers: Mapping[type[Any], Handler] = HANDLERS
+    dialect: DialectName = "wink", *, handlers: Mapping[type[Any], Handler] = HANDLERS
 ) -> Dialect:
     """Return how requests are said in a dialect.
 
@@ -124,7 +124,7 @@ def create_dialect(
     """
     if dialect not in DIALECTS:
         raise PromptError(f"Dialect must be one of {', '.join(DIALECTS)}: {dialect!r}")
-    return dialect_of(DIALECTS[dialect], performers)
+    return dialect_of(DIALECTS[dialect], handlers)
 
 
 def filesystem_tools(
@@ -132,7 +132,7 @@ def filesystem_tools(
     *,
     settings: ToolSettings = DEFAULT_SETTINGS,
     binding: Binding | None = None,
-    more: Mapping[type[Any], Handler] | None = None,
+    extra_handlers: Mapping[type[Any], Handler] | None = None,
 ) -> tuple[Tool[Any, Any], ...]:
     """Return the tools of a workspace as a dialect names them.
 
@@ -140,32 +140,31 @@ def filesystem_tools(
         dialect: Whose names and parameters the tools have.
         settings: What they allow and show.
         binding: Asked for the context of each call.
-        more: What carries out other requests that the dialect can say; a shell, for example.
+        extra_handlers: Handlers for further requests that the dialect knows; a shell, for example.
 
     Raises:
         PromptError: There is no such dialect.
     """
-    performers = {**HANDLERS, **(more or {})}
-    speech = create_dialect(dialect, performers=performers)
-    handlers = [
-        _Handler(phrase, settings, speech, performers, binding) for phrase in speech.phrases
-    ]
-    return tuple(_tool(handler) for handler in handlers)
+    handlers = {**HANDLERS, **(extra_handlers or {})}
+    offered = create_dialect(dialect, handlers=handlers)
+    return tuple(
+        _tool(_Handler(spec, settings, offered, handlers, binding)) for spec in offered.specs
+    )
 
 
 def _tool(handler: _Handler) -> Tool[Any, Any]:
-    phrase = handler.phrase
+    spec = handler.spec
     return Tool[Any, Any](
-        phrase.name,
-        handler.speech.fill(phrase.description),
+        spec.name,
+        handler.dialect.fill(spec.description),
         handler,
-        params_type=phrase.params,
-        read_only=phrase.read_only,
-        bypasses_filesystem=phrase.bypasses_filesystem,
-        aliases=phrase.aliases,
+        params_type=spec.params,
+        read_only=spec.read_only,
+        bypasses_filesystem=spec.bypasses_filesystem,
+        aliases=spec.aliases,
         access=handler.access,
-        other_names=phrase.other_names,
-        other_params=phrase.other_params,
+        other_names=spec.other_names,
+        other_params=spec.other_params,
     )
 
 

@@ -77,9 +77,9 @@ space and quotation marks are forgiven where the place is clear, and told.
 View a file before you change it. A change is answered with its diff."""
 
 
-def _view(params: EditorCall, bench: HandlerContext) -> ReadFileParams | LsParams:
+def _view(params: EditorCall, context: HandlerContext) -> ReadFileParams | LsParams:
     first, last = _range(params)
-    if _is_directory(bench, params.path):
+    if _is_directory(context, params.path):
         return LsParams(params.path, offset=lines_before(first))
     return page(params.path, first, last)
 
@@ -95,22 +95,22 @@ def _range(params: EditorCall) -> tuple[int | None, int | None]:
     return first, None if last == -1 else last
 
 
-def _is_directory(bench: HandlerContext, path: str) -> bool:
+def _is_directory(context: HandlerContext, path: str) -> bool:
     try:
-        return bench.filesystem.stat(bench.path(path)).is_directory
+        return context.filesystem.stat(context.path(path)).is_directory
     except (OSError, ValueError):
         return False  # the tool that reads says what is wrong with it
 
 
-def _create(params: EditorCall, bench: HandlerContext) -> WriteFileParams:
+def _create(params: EditorCall, context: HandlerContext) -> WriteFileParams:
     return WriteFileParams(params.path, _needed(params, "file_text"))
 
 
-def _replace(params: EditorCall, bench: HandlerContext) -> EditFileParams:
+def _replace(params: EditorCall, context: HandlerContext) -> EditFileParams:
     return EditFileParams(params.path, _needed(params, "old_str"), params.new_str or "")
 
 
-def _insert(params: EditorCall, bench: HandlerContext) -> InsertTextParams:
+def _insert(params: EditorCall, context: HandlerContext) -> InsertTextParams:
     if params.insert_line is None:
         raise ToolValidationError("insert needs 'insert_line', the line after which the text goes")
     # earlier versions of the tool called the text new_str, and models remember
@@ -120,11 +120,11 @@ def _insert(params: EditorCall, bench: HandlerContext) -> InsertTextParams:
     return InsertTextParams(params.path, params.insert_line, text)
 
 
-def _delete(params: EditorCall, bench: HandlerContext) -> RmParams:
+def _delete(params: EditorCall, context: HandlerContext) -> RmParams:
     return RmParams(params.path)
 
 
-def _rename(params: EditorCall, bench: HandlerContext) -> MoveParams:
+def _rename(params: EditorCall, context: HandlerContext) -> MoveParams:
     return MoveParams(params.path, _needed(params, "new_path"))
 
 
@@ -138,8 +138,8 @@ _COMMANDS: Mapping[Command, Callable[[EditorCall, HandlerContext], object]] = {
 }
 
 
-def _understood(params: EditorCall, bench: HandlerContext) -> object:
-    return _COMMANDS[params.command](params, bench)
+def _understood(params: EditorCall, context: HandlerContext) -> object:
+    return _COMMANDS[params.command](params, context)
 
 
 def _needed(params: EditorCall, name: str) -> str:
@@ -194,7 +194,7 @@ ANTHROPIC_EDITOR: tuple[ToolSpec[Any], ...] = (
         name="str_replace_based_edit_tool",
         description=_EDITOR,
         params=EditorCall,
-        says=(
+        requests=(
             ReadFileParams,
             LsParams,
             WriteFileParams,
@@ -203,8 +203,8 @@ ANTHROPIC_EDITOR: tuple[ToolSpec[Any], ...] = (
             RmParams,
             MoveParams,
         ),
-        understand=_understood,
-        spell=_spelled,
+        decode=_understood,
+        encode=_spelled,
         aliases={
             "file_path": "path",
             "old_path": "path",

@@ -146,9 +146,9 @@ class DirectorySummary(dict[str, object]):
         return encode(dict(self)).decode()
 
 
-def read(params: ReadFile, bench: HandlerContext) -> ReadFileParams:
+def read(params: ReadFile, context: HandlerContext) -> ReadFileParams:
     """Return the request for a page of text, or for bytes as base64."""
-    view = "base64" if _is_binary(bench, str(params.path)) else "auto"
+    view = "base64" if _is_binary(context, str(params.path)) else "auto"
     return ReadFileParams(str(params.path), params.offset, params.limit, view=view)
 
 
@@ -167,7 +167,7 @@ def say_list(request: LsParams) -> ListDirectory | None:
     return ListDirectory(None if request.path == "." else request.path, request.offset)
 
 
-def write(params: WriteFileCall, bench: object) -> WriteFileParams:
+def write(params: WriteFileCall, context: object) -> WriteFileParams:
     """Return the request to write a text, or bytes."""
     encoding = "base64" if params.encoding == "binary" else "utf-8"
     return WriteFileParams(str(params.path), params.content, params.mode, encoding)
@@ -195,7 +195,7 @@ def is_strict(path: str) -> bool:
     return True
 
 
-def show_list(request: LsParams, result: ToolResult[LsResult], bench: object) -> ToolResult[Any]:
+def show_list(request: LsParams, result: ToolResult[LsResult], context: object) -> ToolResult[Any]:
     """Return a listing with a summary that JSON can hold."""
     if result.value is None:
         return result
@@ -210,27 +210,27 @@ def show_list(request: LsParams, result: ToolResult[LsResult], bench: object) ->
 
 
 def show_read(
-    request: ReadFileParams, result: ToolResult[ReadFileResult], bench: HandlerContext
+    request: ReadFileParams, result: ToolResult[ReadFileResult], context: HandlerContext
 ) -> ToolResult[Any]:
     """Return a page with what is known about its file."""
     if result.value is None:
         return result
-    path = bench.path(request.file_path)
-    file = _file(path, result.value, bench)
-    content = _bytes(request, result.value, bench)
+    path = context.path(request.file_path)
+    file = _file(path, result.value, context)
+    content = _bytes(request, result.value, context)
     note = f"\n[{file.encoding}, {file.size_bytes} bytes, version {file.version}]"
-    fits = len(result.message) + len(note) <= bench.settings.budget
+    fits = len(result.message) + len(note) <= context.settings.budget
     message = result.message + note if fits else result.message
     return replace(result, message=message, value=FileReadResult(file, content))
 
 
 def show_write(
-    request: WriteFileParams, result: ToolResult[WriteFileResult], bench: HandlerContext
+    request: WriteFileParams, result: ToolResult[WriteFileResult], context: HandlerContext
 ) -> ToolResult[Any]:
     """Return what was written."""
     if result.value is None:
         return result
-    path = VfsPath.parse(bench.path(request.file_path))
+    path = VfsPath.parse(context.path(request.file_path))
     if request.encoding == "base64":
         value = WriteFile(path, _decoded(request.content), request.mode, "binary")
     else:
@@ -239,10 +239,10 @@ def show_write(
 
 
 def show_delete(
-    request: RmParams, result: ToolResult[Any], bench: HandlerContext
+    request: RmParams, result: ToolResult[Any], context: HandlerContext
 ) -> ToolResult[Any]:
     """Return what was removed."""
-    return replace(result, value=DeleteFile(bench.path(request.path)))
+    return replace(result, value=DeleteFile(context.path(request.path)))
 
 
 def _strict(path: VfsPath | str) -> VfsPath:
@@ -253,20 +253,20 @@ def _strict(path: VfsPath | str) -> VfsPath:
     return VfsPath(tuple(each for each in path.split("/") if each not in ("", ".")))
 
 
-def _is_binary(bench: HandlerContext, path: str) -> bool:
+def _is_binary(context: HandlerContext, path: str) -> bool:
     try:
-        return is_binary(bench.filesystem.read_bytes(path, limit=_SNIFFED).content)
+        return is_binary(context.filesystem.read_bytes(path, limit=_SNIFFED).content)
     except (OSError, ValueError):
         return False  # the tool that reads says what is wrong with it
 
 
-def _file(path: str, found: ReadFileResult, bench: HandlerContext) -> VfsFile:
+def _file(path: str, found: ReadFileResult, context: HandlerContext) -> VfsFile:
     """Return what the session knows about a file, or else what the filesystem does."""
-    known = bench.context.session[VirtualFileSystem].latest()
+    known = context.tool_context.session[VirtualFileSystem].latest()
     file = None if known is None else known.file(path)
     if file is not None:
         return file
-    stat = bench.filesystem.stat(path)
+    stat = context.filesystem.stat(path)
     made = stat.created_at or stat.modified_at or datetime.now(UTC)
     encoding = "binary" if found.encoding == "binary" else "utf-8"
     return VfsFile(
@@ -279,10 +279,10 @@ def _file(path: str, found: ReadFileResult, bench: HandlerContext) -> VfsFile:
     )
 
 
-def _bytes(request: ReadFileParams, found: ReadFileResult, bench: HandlerContext) -> bytes:
+def _bytes(request: ReadFileParams, found: ReadFileResult, context: HandlerContext) -> bytes:
     if found.offset == 0 and found.next_offset is None:
         with suppress(LimitExceededError):  # then what is shown must do
-            return bench.filesystem.read_bytes(bench.path(request.file_path)).content
+            return context.filesystem.read_bytes(context.path(request.file_path)).content
     if request.view == "base64":
         return _decoded(found.content)
     return found.content.encode("utf-8", "surrogateescape")
@@ -315,44 +315,44 @@ CLASSIC: tuple[ToolSpec[Any], ...] = (
         name="list_directory",
         description=_LIST,
         params=ListDirectory,
-        says=(LsParams,),
-        understand=lambda params, bench: LsParams(
+        requests=(LsParams,),
+        decode=lambda params, context: LsParams(
             str(params.path or "") or ".", offset=params.offset
         ),
-        spell=say_list,
+        encode=say_list,
         aliases={"dir_path": "path"},
-        show=show_list,
+        render=show_list,
         read_only=True,
     ),
     ToolSpec(
         name="read_file",
         description=_READ,
         params=ReadFile,
-        says=(ReadFileParams,),
-        understand=read,
-        spell=say_read,
+        requests=(ReadFileParams,),
+        decode=read,
+        encode=say_read,
         aliases=_PATH,
-        show=show_read,
+        render=show_read,
         read_only=True,
     ),
     ToolSpec(
         name="write_file",
         description=_WRITE,
         params=WriteFileCall,
-        says=(WriteFileParams,),
-        understand=write,
-        spell=say_write,
+        requests=(WriteFileParams,),
+        decode=write,
+        encode=say_write,
         aliases=_PATH,
-        show=show_write,
+        render=show_write,
     ),
     ToolSpec(
         name="delete_file",
         description=_DELETE,
         params=DeleteFile,
-        says=(RmParams,),
-        understand=lambda params, bench: RmParams(str(params.path)),
-        spell=say_delete,
+        requests=(RmParams,),
+        decode=lambda params, context: RmParams(str(params.path)),
+        encode=say_delete,
         aliases=_PATH,
-        show=show_delete,
+        render=show_delete,
     ),
 )

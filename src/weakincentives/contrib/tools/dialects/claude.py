@@ -108,7 +108,7 @@ class Glob:
     path: str | None = None
 
 
-def glob(params: Glob, bench: object) -> GlobParams:
+def glob(params: Glob, context: object) -> GlobParams:
     """Return the request for files by name."""
     return GlobParams(params.pattern, params.path or ".")
 
@@ -158,7 +158,7 @@ class Delete:
     file_path: str
 
 
-def read(params: Read, bench: object) -> ReadFileParams:
+def read(params: Read, context: object) -> ReadFileParams:
     """Return the request for a page of a file."""
     return ReadFileParams(params.file_path, lines_before(params.offset), params.limit)
 
@@ -170,7 +170,7 @@ def say_read(request: ReadFileParams) -> Read | None:
     return Read(request.file_path, first_line(request), request.limit)
 
 
-def write(params: Write, bench: object) -> WriteFileParams:
+def write(params: Write, context: object) -> WriteFileParams:
     """Return the request to write a file, whether it exists or not."""
     return WriteFileParams(params.file_path, params.content, "overwrite")
 
@@ -180,7 +180,7 @@ def say_write(request: WriteFileParams) -> Write | None:
     return Write(request.file_path, request.content) if is_whole_text(request) else None
 
 
-def edit(params: Edit | MultiEdit, bench: object) -> EditFileParams:
+def edit(params: Edit | MultiEdit, context: object) -> EditFileParams:
     """Return the request for one replacement, or for several."""
     return EditFileParams(
         params.file_path,
@@ -208,7 +208,7 @@ def say_glob(request: GlobParams | LsParams) -> Glob | None:
     return Glob(request.pattern, _directory(request.path))
 
 
-def grep(params: Grep, bench: object) -> GrepParams:
+def grep(params: Grep, context: object) -> GrepParams:
     """Return the request for lines or files."""
     if params.multiline:
         raise ToolValidationError(
@@ -292,9 +292,9 @@ CLAUDE: tuple[ToolSpec[Any], ...] = (
         name="Read",
         description=_READ,
         params=Read,
-        says=(ReadFileParams,),
-        understand=read,
-        spell=say_read,
+        requests=(ReadFileParams,),
+        decode=read,
+        encode=say_read,
         aliases=_FILE_PATH,
         read_only=True,
     ),
@@ -302,18 +302,18 @@ CLAUDE: tuple[ToolSpec[Any], ...] = (
         name="Write",
         description=_WRITE,
         params=Write,
-        says=(WriteFileParams,),
-        understand=write,
-        spell=say_write,
+        requests=(WriteFileParams,),
+        decode=write,
+        encode=say_write,
         aliases=_FILE_PATH,
     ),
     ToolSpec(
         name="Edit",
         description=_EDIT,
         params=Edit,
-        says=(EditFileParams,),
-        understand=edit,
-        spell=say_edit,
+        requests=(EditFileParams,),
+        decode=edit,
+        encode=say_edit,
         aliases={**_FILE_PATH, **EDIT_ALIASES},
         other_names=("MultiEdit",),
         other_params=MultiEdit,
@@ -322,37 +322,37 @@ CLAUDE: tuple[ToolSpec[Any], ...] = (
         name="Glob",
         description=_GLOB,
         params=Glob,
-        says=(GlobParams, LsParams),
-        understand=glob,
-        spell=say_glob,
+        requests=(GlobParams, LsParams),
+        decode=glob,
+        encode=say_glob,
         read_only=True,
     ),
     ToolSpec(
         name="Grep",
         description=_GREP,
         params=Grep,
-        says=(GrepParams,),
-        understand=grep,
-        spell=say_grep,
+        requests=(GrepParams,),
+        decode=grep,
+        encode=say_grep,
         read_only=True,
     ),
     ToolSpec(
         name="Delete",
         description=_DELETE,
         params=Delete,
-        says=(RmParams,),
-        understand=lambda params, bench: RmParams(params.file_path),
-        spell=lambda request: Delete(request.path),
+        requests=(RmParams,),
+        decode=lambda params, context: RmParams(params.file_path),
+        encode=lambda request: Delete(request.path),
         aliases=_FILE_PATH,
-        unless=(BashParams,),
+        superseded_by=(BashParams,),
     ),
     ToolSpec(
         name="Move",
         description=_MOVE,
         params=MoveParams,
-        says=(MoveParams,),
-        understand=identity,
-        spell=fields_as_they_are,
-        unless=(BashParams,),
+        requests=(MoveParams,),
+        decode=identity,
+        encode=fields_as_they_are,
+        superseded_by=(BashParams,),
     ),
 )

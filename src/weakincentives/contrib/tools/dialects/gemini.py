@@ -190,7 +190,7 @@ def say_write(request: WriteFileParams) -> WriteCall | None:
 
 
 def replace(
-    params: ReplaceCall | CountedReplaceCall, bench: object
+    params: ReplaceCall | CountedReplaceCall, context: object
 ) -> EditFileParams | CountedEditParams:
     """Return the request for one replacement."""
     if isinstance(params, CountedReplaceCall):
@@ -215,7 +215,7 @@ def say_replace(request: EditFileParams) -> ReplaceCall | None:
     )
 
 
-def glob(params: GlobCall, bench: object) -> GlobParams:
+def glob(params: GlobCall, context: object) -> GlobParams:
     """Return the request for files by name."""
     return GlobParams(
         params.pattern, params.dir_path or ".", include_ignored=not params.respect_git_ignore
@@ -229,7 +229,7 @@ def say_glob(request: GlobParams) -> GlobCall | None:
     return GlobCall(request.pattern, _directory(request.path), not request.include_ignored)
 
 
-def grep(params: GrepCall, bench: object) -> GrepParams:
+def grep(params: GrepCall, context: object) -> GrepParams:
     """Return the request for lines or files."""
     return GrepParams(
         params.pattern,
@@ -314,9 +314,9 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
         name="list_directory",
         description=_LIST,
         params=ListCall,
-        says=(LsParams,),
-        understand=lambda params, bench: LsParams(params.dir_path, params.ignore),
-        spell=say_list,
+        requests=(LsParams,),
+        decode=lambda params, context: LsParams(params.dir_path, params.ignore),
+        encode=say_list,
         aliases=_DIR_PATH,
         read_only=True,
     ),
@@ -324,9 +324,9 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
         name="read_file",
         description=_READ,
         params=ReadCall,
-        says=(ReadFileParams,),
-        understand=lambda params, bench: page(params.file_path, params.start_line, params.end_line),
-        spell=say_read,
+        requests=(ReadFileParams,),
+        decode=lambda params, context: page(params.file_path, params.start_line, params.end_line),
+        encode=say_read,
         aliases=_FILE_PATH,
         read_only=True,
     ),
@@ -334,20 +334,20 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
         name="write_file",
         description=_WRITE,
         params=WriteCall,
-        says=(WriteFileParams,),
-        understand=lambda params, bench: WriteFileParams(
+        requests=(WriteFileParams,),
+        decode=lambda params, context: WriteFileParams(
             params.file_path, params.content, "overwrite"
         ),
-        spell=say_write,
+        encode=say_write,
         aliases=_FILE_PATH,
     ),
     ToolSpec(
         name="replace",
         description=_REPLACE,
         params=ReplaceCall,
-        says=(EditFileParams,),
-        understand=replace,
-        spell=say_replace,
+        requests=(EditFileParams,),
+        decode=replace,
+        encode=say_replace,
         aliases={**_FILE_PATH, **EDIT_ALIASES, "replace_all": "allow_multiple"},
         other_params=CountedReplaceCall,
     ),
@@ -355,9 +355,9 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
         name="glob",
         description=_GLOB,
         params=GlobCall,
-        says=(GlobParams,),
-        understand=glob,
-        spell=say_glob,
+        requests=(GlobParams,),
+        decode=glob,
+        encode=say_glob,
         aliases=_DIR_PATH,
         read_only=True,
     ),
@@ -365,9 +365,9 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
         name="grep_search",
         description=_GREP,
         params=GrepCall,
-        says=(GrepParams,),
-        understand=grep,
-        spell=say_grep,
+        requests=(GrepParams,),
+        decode=grep,
+        encode=say_grep,
         aliases={**_DIR_PATH, "include": "include_pattern"},
         read_only=True,
         other_names=("search_file_content",),
@@ -376,19 +376,19 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
         name="delete_file",
         description=_DELETE,
         params=DeleteCall,
-        says=(RmParams,),
-        understand=lambda params, bench: RmParams(params.file_path),
-        spell=lambda request: DeleteCall(request.path),
+        requests=(RmParams,),
+        decode=lambda params, context: RmParams(params.file_path),
+        encode=lambda request: DeleteCall(request.path),
         aliases=_FILE_PATH,
-        unless=(BashParams,),
+        superseded_by=(BashParams,),
     ),
     ToolSpec(
         name="move_file",
         description=_MOVE,
         params=MoveParams,
-        says=(MoveParams,),
-        understand=identity,
-        spell=fields_as_they_are,
-        unless=(BashParams,),
+        requests=(MoveParams,),
+        decode=identity,
+        encode=fields_as_they_are,
+        superseded_by=(BashParams,),
     ),
 )

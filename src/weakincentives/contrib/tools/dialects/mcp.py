@@ -146,7 +146,7 @@ class SearchCall:
     exclude: tuple[str, ...] = field(default=(), metadata={"name": "excludePatterns"})
 
 
-def read_text(params: ReadTextCall, bench: HandlerContext) -> ReadFileParams:
+def read_text(params: ReadTextCall, context: HandlerContext) -> ReadFileParams:
     """Return the request for a file, its first lines, its last, or what follows a line.
 
     Raises:
@@ -156,7 +156,7 @@ def read_text(params: ReadTextCall, bench: HandlerContext) -> ReadFileParams:
         return ReadFileParams(params.path, lines_before(params.start_line), params.head)
     if params.head is not None or params.start_line is not None:
         raise ToolValidationError("tail cannot be given together with head or start_line")
-    return ReadFileParams(params.path, max(_lines(bench, params.path) - params.tail, 0))
+    return ReadFileParams(params.path, max(_lines(context, params.path) - params.tail, 0))
 
 
 def say_read_text(request: ReadFileParams) -> ReadTextCall | None:
@@ -166,7 +166,7 @@ def say_read_text(request: ReadFileParams) -> ReadTextCall | None:
     return ReadTextCall(request.file_path, request.limit, start_line=first_line(request))
 
 
-def read_media(params: PathCall, bench: object) -> ReadFileParams:
+def read_media(params: PathCall, context: object) -> ReadFileParams:
     """Return the request for a picture, or for the bytes of anything else as base64."""
     return ReadFileParams(params.path, view="auto" if _is_picture(params.path) else "base64")
 
@@ -177,7 +177,7 @@ def say_read_media(request: ReadFileParams) -> PathCall | None:
     return PathCall(request.file_path) if whole and not _is_picture(request.file_path) else None
 
 
-def write(params: WriteCall, bench: object) -> WriteFileParams:
+def write(params: WriteCall, context: object) -> WriteFileParams:
     """Return the request to write a file, whether it exists or not."""
     return WriteFileParams(params.path, params.content, "overwrite")
 
@@ -187,7 +187,7 @@ def say_write(request: WriteFileParams) -> WriteCall | None:
     return WriteCall(request.file_path, request.content) if is_whole_text(request) else None
 
 
-def edit(params: EditCall, bench: object) -> EditFileParams:
+def edit(params: EditCall, context: object) -> EditFileParams:
     """Return the request for several replacements."""
     edits = tuple(TextEdit(each.old_string, each.new_string) for each in params.edits)
     return EditFileParams(params.path, edits=edits, dry_run=params.dry_run)
@@ -204,7 +204,7 @@ def say_edit(request: EditFileParams) -> EditCall | None:
     return EditCall(request.file_path, said, request.dry_run)
 
 
-def search(params: SearchCall, bench: object) -> GlobParams:
+def search(params: SearchCall, context: object) -> GlobParams:
     """Return the request for files by name; as the reference server, it knows no ignore files."""
     return GlobParams(params.pattern, params.path, include_ignored=True, exclude=params.exclude)
 
@@ -227,12 +227,12 @@ def _is_picture(path: str) -> bool:
     return PurePosixPath(path).suffix.lower() in _PICTURES
 
 
-def _lines(bench: HandlerContext, path: str) -> int:
+def _lines(context: HandlerContext, path: str) -> int:
     """Return how many lines a file has; 0 if it cannot be read."""
-    key = bench.path(path)
+    key = context.path(path)
     try:
-        size = bench.filesystem.stat(key or ".").size_bytes
-        place = line_start(bench.filesystem, key or ".", 0, size)
+        size = context.filesystem.stat(key or ".").size_bytes
+        place = line_start(context.filesystem, key or ".", 0, size)
     except TimeLimitError:
         raise
     except (OSError, ValueError):
@@ -294,9 +294,9 @@ _READING: tuple[ToolSpec[Any], ...] = (
         name="read_text_file",
         description=_READ,
         params=ReadTextCall,
-        says=(ReadFileParams,),
-        understand=read_text,
-        spell=say_read_text,
+        requests=(ReadFileParams,),
+        decode=read_text,
+        encode=say_read_text,
         aliases=_PATH,
         read_only=True,
     ),
@@ -304,9 +304,9 @@ _READING: tuple[ToolSpec[Any], ...] = (
         name="read_media_file",
         description=_MEDIA,
         params=PathCall,
-        says=(ReadFileParams,),
-        understand=read_media,
-        spell=say_read_media,
+        requests=(ReadFileParams,),
+        decode=read_media,
+        encode=say_read_media,
         aliases=_PATH,
         read_only=True,
     ),
@@ -314,9 +314,9 @@ _READING: tuple[ToolSpec[Any], ...] = (
         name="read_multiple_files",
         description=_MANY,
         params=PathsCall,
-        says=(ReadManyParams,),
-        understand=lambda params, bench: ReadManyParams(params.paths),
-        spell=lambda request: PathsCall(request.file_paths),
+        requests=(ReadManyParams,),
+        decode=lambda params, context: ReadManyParams(params.paths),
+        encode=lambda request: PathsCall(request.file_paths),
         read_only=True,
     ),
 )
@@ -325,43 +325,43 @@ _WRITING: tuple[ToolSpec[Any], ...] = (
         name="write_file",
         description=_WRITE,
         params=WriteCall,
-        says=(WriteFileParams,),
-        understand=write,
-        spell=say_write,
+        requests=(WriteFileParams,),
+        decode=write,
+        encode=say_write,
         aliases=_PATH,
     ),
     ToolSpec(
         name="edit_file",
         description=_EDIT,
         params=EditCall,
-        says=(EditFileParams,),
-        understand=edit,
-        spell=say_edit,
+        requests=(EditFileParams,),
+        decode=edit,
+        encode=say_edit,
         aliases={**_PATH, **_TEXTS},
     ),
     ToolSpec(
         name="create_directory",
         description=_MKDIR,
         params=PathCall,
-        says=(MkdirParams,),
-        understand=lambda params, bench: MkdirParams(params.path),
-        spell=lambda request: PathCall(request.path),
+        requests=(MkdirParams,),
+        decode=lambda params, context: MkdirParams(params.path),
+        encode=lambda request: PathCall(request.path),
     ),
     ToolSpec(
         name="move_file",
         description=_MOVE,
         params=MoveParams,
-        says=(MoveParams,),
-        understand=identity,
-        spell=fields_as_they_are,
+        requests=(MoveParams,),
+        decode=identity,
+        encode=fields_as_they_are,
     ),
     ToolSpec(
         name="delete_file",
         description=_DELETE,
         params=PathCall,
-        says=(RmParams,),
-        understand=lambda params, bench: RmParams(params.path),
-        spell=lambda request: PathCall(request.path),
+        requests=(RmParams,),
+        decode=lambda params, context: RmParams(params.path),
+        encode=lambda request: PathCall(request.path),
         aliases=_PATH,
     ),
 )
@@ -370,54 +370,54 @@ _FINDING: tuple[ToolSpec[Any], ...] = (
         name="list_directory",
         description=_LIST,
         params=PathCall,
-        says=(LsParams,),
-        understand=lambda params, bench: LsParams(params.path),
-        spell=lambda request: PathCall(request.path) if says_only(request, "path") else None,
+        requests=(LsParams,),
+        decode=lambda params, context: LsParams(params.path),
+        encode=lambda request: PathCall(request.path) if says_only(request, "path") else None,
         read_only=True,
     ),
     ToolSpec(
         name="list_directory_with_sizes",
         description=_SIZES,
         params=PathCall,
-        says=(LsParams,),
-        understand=lambda params, bench: LsParams(params.path),
-        spell=lambda request: PathCall(request.path) if says_only(request, "path") else None,
+        requests=(LsParams,),
+        decode=lambda params, context: LsParams(params.path),
+        encode=lambda request: PathCall(request.path) if says_only(request, "path") else None,
         read_only=True,
     ),
     ToolSpec(
         name="directory_tree",
         description=_TREE,
         params=TreeCall,
-        says=(TreeParams,),
-        understand=lambda params, bench: TreeParams(params.path, params.exclude),
-        spell=say_tree,
+        requests=(TreeParams,),
+        decode=lambda params, context: TreeParams(params.path, params.exclude),
+        encode=say_tree,
         read_only=True,
     ),
     ToolSpec(
         name="search_files",
         description=_SEARCH,
         params=SearchCall,
-        says=(GlobParams,),
-        understand=search,
-        spell=say_search,
+        requests=(GlobParams,),
+        decode=search,
+        encode=say_search,
         read_only=True,
     ),
     ToolSpec(
         name="get_file_info",
         description=_INFO,
         params=PathCall,
-        says=(StatParams,),
-        understand=lambda params, bench: StatParams(params.path),
-        spell=lambda request: PathCall(request.path),
+        requests=(StatParams,),
+        decode=lambda params, context: StatParams(params.path),
+        encode=lambda request: PathCall(request.path),
         read_only=True,
     ),
     ToolSpec(
         name="list_allowed_directories",
         description=_ALLOWED,
         params=WorkspaceParams,
-        says=(WorkspaceParams,),
-        understand=identity,
-        spell=fields_as_they_are,
+        requests=(WorkspaceParams,),
+        decode=identity,
+        encode=fields_as_they_are,
         read_only=True,
     ),
 )

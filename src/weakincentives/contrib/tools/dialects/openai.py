@@ -153,7 +153,7 @@ def _patch(*lines: str) -> PatchCall:
     return PatchCall("\n".join(("*** Begin Patch", *lines, "*** End Patch", "")))
 
 
-def _reads(params: ReadCall, bench: object) -> ReadFileParams:
+def _reads(params: ReadCall, context: object) -> ReadFileParams:
     return ReadFileParams(params.file_path, lines_before(params.offset), params.limit)
 
 
@@ -163,7 +163,7 @@ def _read(request: ReadFileParams) -> ReadCall | None:
     return ReadCall(request.file_path, first_line(request) or 1, request.limit)
 
 
-def _lists(params: ListCall, bench: object) -> LsParams | TreeParams:
+def _lists(params: ListCall, context: object) -> LsParams | TreeParams:
     before = lines_before(params.offset)
     if params.depth == 1 and params.limit is None:
         return LsParams(params.dir_path, offset=before)
@@ -180,7 +180,7 @@ def _list(request: LsParams | TreeParams) -> ListCall | None:
     return ListCall(request.path, request.offset + 1, request.limit, request.depth)
 
 
-def _greps(params: GrepFilesCall, bench: object) -> GrepParams:
+def _greps(params: GrepFilesCall, context: object) -> GrepParams:
     return GrepParams(
         params.pattern,
         params.path or ".",
@@ -203,42 +203,42 @@ OPENAI: tuple[ToolSpec[Any], ...] = (
         name="apply_patch",
         description=_PATCH,
         params=PatchCall,
-        says=(ApplyPatchParams, EditFileParams, WriteFileParams, RmParams, MoveParams),
-        understand=lambda params, bench: ApplyPatchParams(params.input),
-        spell=_patched,
+        requests=(ApplyPatchParams, EditFileParams, WriteFileParams, RmParams, MoveParams),
+        decode=lambda params, context: ApplyPatchParams(params.input),
+        encode=_patched,
         aliases={"patch": "input", "diff": "input"},
     ),
     ToolSpec(
         name="read_file",
         description=_READ,
         params=ReadCall,
-        says=(ReadFileParams,),
-        understand=_reads,
-        spell=_read,
+        requests=(ReadFileParams,),
+        decode=_reads,
+        encode=_read,
         aliases={"path": "file_path"},
         read_only=True,
-        unless=(BashParams,),
+        superseded_by=(BashParams,),
     ),
     ToolSpec(
         name="list_dir",
         description=_LIST,
         params=ListCall,
-        says=(LsParams, TreeParams),
-        understand=_lists,
-        spell=_list,
+        requests=(LsParams, TreeParams),
+        decode=_lists,
+        encode=_list,
         aliases={"path": "dir_path"},
         read_only=True,
-        unless=(BashParams,),
+        superseded_by=(BashParams,),
     ),
     ToolSpec(
         name="grep_files",
         description=_GREP,
         params=GrepFilesCall,
-        says=(GrepParams,),
-        understand=_greps,
-        spell=_grep,
+        requests=(GrepParams,),
+        decode=_greps,
+        encode=_grep,
         aliases={"glob": "include"},
         read_only=True,
-        unless=(BashParams,),
+        superseded_by=(BashParams,),
     ),
 )

@@ -25,7 +25,7 @@ EDIT_ALIASES = {
 """What models call the two texts of a replacement."""
 
 
-def identity(params: T, bench: object) -> T:
+def identity(params: T, context: object) -> T:
     """Return the request that parameters mean which are one."""
     return params
 

@@ -99,7 +99,7 @@ until the next.
 {_FACTS}"""
 
 
-def _understand_bash(params: BashCall, bench: object) -> BashParams:
+def _understand_bash(params: BashCall, context: object) -> BashParams:
     _refuse_background(params.run_in_background)
     return BashParams(params.command, params.timeout)
 
@@ -110,7 +110,7 @@ def _say_bash(request: BashParams) -> BashCall | None:
     return BashCall(request.command, request.timeout)
 
 
-def _understand_anthropic(params: AnthropicBashCall, bench: object) -> BashParams:
+def _understand_anthropic(params: AnthropicBashCall, context: object) -> BashParams:
     if params.command is None and not params.restart:
         raise ToolValidationError("A command is needed: 'command'")
     return BashParams(params.command or ":")
@@ -122,7 +122,7 @@ def _say_anthropic(request: BashParams) -> AnthropicBashCall | None:
     return AnthropicBashCall(request.command)
 
 
-def _understand_exec(params: ExecCommandCall, bench: object) -> BashParams:
+def _understand_exec(params: ExecCommandCall, context: object) -> BashParams:
     tokens = params.max_output_tokens
     size = None if tokens is None else tokens * _BYTES_PER_TOKEN
     return BashParams(params.cmd, None, params.workdir, size)
@@ -134,7 +134,7 @@ def _say_exec(request: BashParams) -> ExecCommandCall:
     return ExecCommandCall(request.command, request.cwd, tokens)
 
 
-def _understand_gemini(params: RunShellCommandCall, bench: object) -> BashParams:
+def _understand_gemini(params: RunShellCommandCall, context: object) -> BashParams:
     _refuse_background(params.is_background)
     return BashParams(params.command, None, params.dir_path)
 
@@ -157,9 +157,9 @@ _SHELL_EXECUTE: ToolSpec[Any] = ToolSpec(
     name="shell_execute",
     description=_EXECUTE,
     params=ShellExecuteParams,
-    says=(ShellExecuteParams,),
-    understand=lambda params, bench: params,
-    spell=lambda request: request,
+    requests=(ShellExecuteParams,),
+    decode=lambda params, context: params,
+    encode=lambda request: request,
     aliases={"commands": "command", "argv": "command", "timeout": "timeout_seconds"},
     bypasses_filesystem=True,
 )
@@ -172,9 +172,9 @@ SHELL_TOOL_SPECS: Mapping[str, tuple[ToolSpec[Any], ...]] = {
             name="Bash",
             description=f"{_LINE}\nIt is stopped after timeout milliseconds, 120000 at most.",
             params=BashCall,
-            says=(BashParams,),
-            understand=_understand_bash,
-            spell=_say_bash,
+            requests=(BashParams,),
+            decode=_understand_bash,
+            encode=_say_bash,
             bypasses_filesystem=True,
         ),
     ),
@@ -183,9 +183,9 @@ SHELL_TOOL_SPECS: Mapping[str, tuple[ToolSpec[Any], ...]] = {
             name="bash",
             description=_LINE,
             params=AnthropicBashCall,
-            says=(BashParams,),
-            understand=_understand_anthropic,
-            spell=_say_anthropic,
+            requests=(BashParams,),
+            decode=_understand_anthropic,
+            encode=_say_anthropic,
             bypasses_filesystem=True,
         ),
     ),
@@ -194,9 +194,9 @@ SHELL_TOOL_SPECS: Mapping[str, tuple[ToolSpec[Any], ...]] = {
             name="exec_command",
             description=_LINE,
             params=ExecCommandCall,
-            says=(BashParams,),
-            understand=_understand_exec,
-            spell=_say_exec,
+            requests=(BashParams,),
+            decode=_understand_exec,
+            encode=_say_exec,
             aliases={"command": "cmd", "cwd": "workdir"},
             bypasses_filesystem=True,
         ),
@@ -206,9 +206,9 @@ SHELL_TOOL_SPECS: Mapping[str, tuple[ToolSpec[Any], ...]] = {
             name="run_shell_command",
             description=_LINE,
             params=RunShellCommandCall,
-            says=(BashParams,),
-            understand=_understand_gemini,
-            spell=_say_gemini,
+            requests=(BashParams,),
+            decode=_understand_gemini,
+            encode=_say_gemini,
             aliases={"directory": "dir_path"},
             bypasses_filesystem=True,
         ),

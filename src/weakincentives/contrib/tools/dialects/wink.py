@@ -62,28 +62,28 @@ _FILE_PATH = {"path": "file_path", "filename": "file_path", "filePath": "file_pa
 _DIRECTORY = {"file_path": "path", "dir_path": "path", "directory": "path"}
 
 
-def _phrase(name: str, request: type[Any], description: str, **more: Any) -> ToolSpec[Any]:
+def _spec(name: str, request: type[Any], description: str, **more: Any) -> ToolSpec[Any]:
     return ToolSpec(
         name=name,
         description=description,
         params=request,
-        says=(request,),
-        understand=identity,
-        spell=fields_as_they_are,
+        requests=(request,),
+        decode=identity,
+        encode=fields_as_they_are,
         **more,
     )
 
 
 WINK: tuple[ToolSpec[Any], ...] = (
-    _phrase("ls", LsParams, _LS, aliases={**_DIRECTORY, "ignore": "exclude"}, read_only=True),
-    _phrase("read_file", ReadFileParams, _READ_FILE, aliases=_FILE_PATH, read_only=True),
-    _phrase(
+    _spec("ls", LsParams, _LS, aliases={**_DIRECTORY, "ignore": "exclude"}, read_only=True),
+    _spec("read_file", ReadFileParams, _READ_FILE, aliases=_FILE_PATH, read_only=True),
+    _spec(
         "write_file",
         WriteFileParams,
         _WRITE_FILE,
         aliases={**_FILE_PATH, "file_text": "content", "text": "content", "contents": "content"},
     ),
-    _phrase(
+    _spec(
         "edit_file",
         EditFileParams,
         _EDIT_FILE,
@@ -96,8 +96,8 @@ WINK: tuple[ToolSpec[Any], ...] = (
             "dryRun": "dry_run",
         },
     ),
-    _phrase("glob", GlobParams, _GLOB, aliases=_DIRECTORY, read_only=True),
-    _phrase(
+    _spec("glob", GlobParams, _GLOB, aliases=_DIRECTORY, read_only=True),
+    _spec(
         "grep",
         GrepParams,
         _GREP,
@@ -112,5 +112,5 @@ WINK: tuple[ToolSpec[Any], ...] = (
         },
         read_only=True,
     ),
-    _phrase("rm", RmParams, _RM, aliases=_DIRECTORY),
+    _spec("rm", RmParams, _RM, aliases=_DIRECTORY),
 )

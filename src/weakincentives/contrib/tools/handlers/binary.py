@@ -90,16 +90,16 @@ def picture_of(head: bytes) -> Picture | None:
 
 
 def show_picture(
-    file: FileSource, picture: Picture, bench: HandlerContext
+    file: FileSource, picture: Picture, context: HandlerContext
 ) -> ToolResult[ReadFileResult]:
     """Return an image as something to look at, and a sentence about it."""
-    most = bench.settings.max_media_bytes
+    most = context.settings.max_media_bytes
     fits = file.size <= most and picture.width is not None
-    media = Media(picture.media_type, file.content(bench).read(0, file.size)) if fits else None
+    media = Media(picture.media_type, file.content(context).read(0, file.size)) if fits else None
     parts = [f"{file.name}: {picture}, {size_text(file.size)}"]
     if file.size > most:
         parts.append(f"[too large to be looked at: the limit is {size_text(most)}]")
-    call = bench.speech.call(ReadFileParams(file.path, view="base64"))
+    call = context.dialect.call(ReadFileParams(file.path, view="base64"))
     if call is not None:
         parts.append("[" + hint("its bytes:", call) + "]")
     value = ReadFileResult(
@@ -113,7 +113,7 @@ def show_picture(
         encoding="binary",
         media=media,
     )
-    text = fit(parts, "", bench.settings.budget)
+    text = fit(parts, "", context.settings.budget)
     return ToolResult(text, value, True, True, () if media is None else (media,))
 
 
@@ -158,36 +158,40 @@ _HEX_PAGE = 4_096
 _MARGIN = 500  # characters for what is said around the bytes
 
 
-def show_head(file: FileSource, part: Part, bench: HandlerContext) -> ToolResult[ReadFileResult]:
+def show_head(file: FileSource, part: Part, context: HandlerContext) -> ToolResult[ReadFileResult]:
     """Return the beginning of a binary file, and what it seems to be."""
     kind = kind_of_bytes(file.head)
-    return _show_hex(file, part, bench, page=_HEAD, what=f"binary file, {kind}")
+    return _show_hex(file, part, context, page=_HEAD, what=f"binary file, {kind}")
 
 
-def show_hex(file: FileSource, part: Part, bench: HandlerContext) -> ToolResult[ReadFileResult]:
+def show_hex(file: FileSource, part: Part, context: HandlerContext) -> ToolResult[ReadFileResult]:
     """Return a page of bytes as a hex dump."""
-    return _show_hex(file, part, bench, page=_HEX_PAGE, what="hex dump")
+    return _show_hex(file, part, context, page=_HEX_PAGE, what="hex dump")
 
 
-def show_base64(file: FileSource, part: Part, bench: HandlerContext) -> ToolResult[ReadFileResult]:
+def show_base64(
+    file: FileSource, part: Part, context: HandlerContext
+) -> ToolResult[ReadFileResult]:
     """Return a page of bytes as base64; pages can be put together."""
-    room = max(bench.settings.budget - _margin(file, bench), 4)
-    data = _bytes(file, part, bench, most=room // 4 * 3)
+    room = max(context.settings.budget - _margin(file, context), 4)
+    data = _bytes(file, part, context, most=room // 4 * 3)
     after = part.first + len(data)
     if after < file.size and 2 < len(data) != part.count:  # whole groups: pages can be joined
         data = data[: len(data) // 3 * 3]
-    return _Dump(file, part, bench, data).result(
+    return _Dump(file, part, context, data).result(
         base64.b64encode(data).decode(), "base64", ReadFileParams(file.path, view="base64")
     )
 
 
 def _show_hex(
-    file: FileSource, part: Part, bench: HandlerContext, *, page: int, what: str
+    file: FileSource, part: Part, context: HandlerContext, *, page: int, what: str
 ) -> ToolResult[ReadFileResult]:
-    room = max((bench.settings.budget - _margin(file, bench)) // _ROW_CHARACTERS, 1) * _ROW
-    data = _bytes(file, part, bench, most=min(room, part.capped(max(page, part.count or 0))))
+    room = max((context.settings.budget - _margin(file, context)) // _ROW_CHARACTERS, 1) * _ROW
+    data = _bytes(file, part, context, most=min(room, part.capped(max(page, part.count or 0))))
     dump = "\n".join(_hex_rows(data, part.first))
-    return _Dump(file, part, bench, data).result(dump, what, ReadFileParams(file.path, view="hex"))
+    return _Dump(file, part, context, data).result(
+        dump, what, ReadFileParams(file.path, view="hex")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +200,7 @@ class _Dump:
 
     file: FileSource
     part: Part
-    bench: HandlerContext
+    context: HandlerContext
     data: bytes
 
     def result(self, dump: str, what: str, request: ReadFileParams) -> ToolResult[ReadFileResult]:
@@ -215,20 +219,20 @@ class _Dump:
             encoding="binary",
         )
         foot = self._foot(after, request)
-        return ToolResult(fit([head, dump], foot, self.bench.settings.budget), value, True, True)
+        return ToolResult(fit([head, dump], foot, self.context.settings.budget), value, True, True)
 
     def _foot(self, after: int, request: ReadFileParams) -> str:
         if after >= self.file.size:
             return ""
         following = ReadFileParams(request.file_path, offset=after, view=request.view)
         rest = size_text(self.file.size - after)
-        speech = self.bench.speech
+        dialect = self.context.dialect
         # a dialect without views shows what is not text so anyway
-        call = speech.call(following) or speech.call(replace(following, view="auto"))
+        call = dialect.call(following) or dialect.call(replace(following, view="auto"))
         return f"[truncated, {rest} more" + hint("; continue with", call) + "]"
 
 
-def _bytes(file: FileSource, part: Part, bench: HandlerContext, *, most: int) -> bytes:
+def _bytes(file: FileSource, part: Part, context: HandlerContext, *, most: int) -> bytes:
     """Return the bytes of a page.
 
     Raises:
@@ -236,13 +240,13 @@ def _bytes(file: FileSource, part: Part, bench: HandlerContext, *, most: int) ->
     """
     if part.first >= file.size > 0:
         last = ReadFileParams(file.path, offset=max(file.size - _HEAD, 0), view="hex")
-        raise past_the_end(file, bench, part, file.size, "byte", last)
+        raise past_the_end(file, context, part, file.size, "byte", last)
     count = part.capped(most)
-    return file.content(bench).read(part.first, count)
+    return file.content(context).read(part.first, count)
 
 
-def _margin(file: FileSource, bench: HandlerContext) -> int:
-    return min(_MARGIN + 2 * len(file.name), bench.settings.budget // 2)
+def _margin(file: FileSource, context: HandlerContext) -> int:
+    return min(_MARGIN + 2 * len(file.name), context.settings.budget // 2)
 
 
 def _hex_rows(data: bytes, start: int) -> Iterator[str]:

@@ -44,12 +44,12 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _NOT_UTF8 = "The file is not UTF-8; what was put in is UTF-8, and all other bytes are as they were"
 
 
-def edit_file(request: EditFileParams, bench: HandlerContext) -> ToolResult[EditFileResult]:
+def edit_file(request: EditFileParams, context: HandlerContext) -> ToolResult[EditFileResult]:
     """Replace text in a file; replacing nothing in a file that is missing makes it."""
-    return _edited(request.file_path, _edits(request), bench, dry_run=request.dry_run)
+    return _edited(request.file_path, _edits(request), context, dry_run=request.dry_run)
 
 
-def edit_counted(request: CountedEditParams, bench: HandlerContext) -> ToolResult[EditFileResult]:
+def edit_counted(request: CountedEditParams, context: HandlerContext) -> ToolResult[EditFileResult]:
     """Replace text in all of the places that are expected, or nothing if there are others."""
     if request.expected < 1:
         raise ToolValidationError(
@@ -59,18 +59,18 @@ def edit_counted(request: CountedEditParams, bench: HandlerContext) -> ToolResul
     edit = Edit(
         request.old_string, request.new_string, is_several, request.expected if is_several else None
     )
-    return _edited(request.file_path, (edit,), bench)
+    return _edited(request.file_path, (edit,), context)
 
 
 def _edited(
-    file_path: str, edits: Sequence[Edit], bench: HandlerContext, *, dry_run: bool = False
+    file_path: str, edits: Sequence[Edit], context: HandlerContext, *, dry_run: bool = False
 ) -> ToolResult[EditFileResult]:
-    path = bench.path(file_path)
+    path = context.path(file_path)
     for edit in edits:
         ensure_storable(edit.new)
-    ensure_short_enough(bench, path, sum(len(edit.new) for edit in edits))
+    ensure_short_enough(context, path, sum(len(edit.new) for edit in edits))
     return changed_text(
-        bench,
+        context,
         path,
         # no longer than what can be changed in part again
         lambda text: apply_edits(text, edits, room=max(MAX_TEXT - len(text), 0)),
@@ -80,7 +80,7 @@ def _edited(
 
 
 def changed_text(
-    bench: HandlerContext,
+    context: HandlerContext,
     path: str,
     change: Callable[[str], EditOutcome],
     *,
@@ -91,7 +91,7 @@ def changed_text(
     """Change the text of a file, and say what was changed.
 
     Args:
-        bench: What it is done with.
+        context: What it is done with.
         path: The file.
         change: Returns the new text for the old one.
         may_create: A file that is missing is made, as if it were empty.
@@ -99,9 +99,9 @@ def changed_text(
         noun: What a change is called.
     """
     if not dry_run:
-        ensure_not_read_only(bench, path)
-    with explain_errors(bench, path), all_or_none(bench.filesystem) as changes:
-        old = _present(bench, path, may_create=may_create)
+        ensure_not_read_only(context, path)
+    with explain_errors(context, path), all_or_none(context.filesystem) as changes:
+        old = _present(context, path, may_create=may_create)
         text = decode_text(old or b"")
         outcome = _noted(text, change(text))
         if not dry_run and old is None:
@@ -110,19 +110,19 @@ def changed_text(
             changes.replace(path, encode_text(outcome.content))
     value = _value(path, old, outcome, applied=not dry_run)
     head = [_headline(value, noun), match_note(value.grade), *value.notes]
-    text = message(bench, head, value.diff, rest=rest_hint(bench, path, applied=not dry_run))
+    text = message(context, head, value.diff, rest=rest_hint(context, path, applied=not dry_run))
     return ToolResult(text, value, exclude_value_from_context=True)
 
 
-def _present(bench: HandlerContext, path: str, *, may_create: bool) -> bytes | None:
+def _present(context: HandlerContext, path: str, *, may_create: bool) -> bytes | None:
     """Return the bytes of a text that is to be changed; None if it is to be made."""
-    old = file_bytes(bench, path)
+    old = file_bytes(context, path)
     if old is not None:
-        ensure_text(bench, path, old)
+        ensure_text(context, path, old)
     elif may_create:
-        ensure_creatable(bench, path)
+        ensure_creatable(context, path)
     else:
-        raise missing_path_error(bench, path, what="file")
+        raise missing_path_error(context, path, what="file")
     return old
 
 
@@ -187,15 +187,15 @@ def _headline(value: EditFileResult, noun: str) -> str:
     return f"{'Created' if made else 'Edited'} {name}: {lines}"
 
 
-def insert_text(request: InsertTextParams, bench: HandlerContext) -> ToolResult[EditFileResult]:
+def insert_text(request: InsertTextParams, context: HandlerContext) -> ToolResult[EditFileResult]:
     """Put text after a line; its lines end as those around them do."""
-    path = bench.path(request.file_path)
+    path = context.path(request.file_path)
     if not request.text:
         raise ToolValidationError("The text to insert is empty; send at least one line")
     ensure_storable(request.text)
-    ensure_short_enough(bench, path, len(request.text))
+    ensure_short_enough(context, path, len(request.text))
     return changed_text(
-        bench,
+        context,
         path,
         lambda text: insert_lines(text, request.line, request.text),
         noun="insertion",

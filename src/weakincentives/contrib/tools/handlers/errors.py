@@ -42,44 +42,44 @@ _ALIKE = 0.6
 _MAGIC = re.compile(r"[*?\[\]{}\\!,]")
 
 
-def similar_paths(bench: HandlerContext, path: str) -> tuple[str, ...]:
+def similar_paths(context: HandlerContext, path: str) -> tuple[str, ...]:
     """Return paths that exist and are close to one that does not, the closest first."""
     found: dict[str, None] = {}
     with suppress(OSError, ValueError), time_limit(_SECONDS):
-        found.update(dict.fromkeys(_alike(bench, path)))
+        found.update(dict.fromkeys(_alike(context, path)))
         if len(found) < _MOST:
-            found.update(dict.fromkeys(_elsewhere(bench, path)))
+            found.update(dict.fromkeys(_elsewhere(context, path)))
     return tuple(found)[:_MOST]
 
 
 def missing_path_error(
-    bench: HandlerContext, path: str, *, what: str = "file or directory"
+    context: HandlerContext, path: str, *, what: str = "file or directory"
 ) -> FileNotFoundError:
     """Return the error for a path at which nothing is: it says what may have been meant."""
-    near = similar_paths(bench, path)
+    near = similar_paths(context, path)
     text = f"No such {what}: {format_path(path)!r}"
     if near:
         return FileNotFoundError(
             f"{text}; did you mean {join_words(repr(format_path(each)) for each in near)}?"
         )
-    place = _nearest_directory(bench, path)
-    call = bench.speech.call(LsParams(place or "."))
+    place = _nearest_directory(context, path)
+    call = context.dialect.call(LsParams(place or "."))
     return FileNotFoundError(text + hint("; to see what is there:", call))
 
 
-def present(bench: HandlerContext, path: str, *, what: str = "file or directory") -> FileStat:
+def present(context: HandlerContext, path: str, *, what: str = "file or directory") -> FileStat:
     """Return what is at a path.
 
     Raises:
         FileNotFoundError: Nothing is; it says what may have been meant.
     """
     try:
-        return bench.filesystem.stat(path or ".")
+        return context.filesystem.stat(path or ".")
     except (FileNotFoundError, NotADirectoryError):
-        raise missing_path_error(bench, path, what=what) from None
+        raise missing_path_error(context, path, what=what) from None
 
 
-def link_error(bench: HandlerContext, path: str, target: str) -> PermissionError:
+def link_error(context: HandlerContext, path: str, target: str) -> PermissionError:
     """Return the error for a link: it names the target, and how to read that."""
     text = (
         f"{format_path(path)!r} is a symbolic link to {format_path(target)!r}; links are"
@@ -87,38 +87,38 @@ def link_error(bench: HandlerContext, path: str, target: str) -> PermissionError
     )
     call = None
     with suppress(OSError, ValueError):
-        inside = _target_inside(bench, path, target)
-        found = bench.filesystem.stat(inside or ".")
+        inside = _target_inside(context, path, target)
+        found = context.filesystem.stat(inside or ".")
         request = ReadFileParams(inside) if found.is_file else LsParams(inside)
-        call = bench.speech.call(request)
+        call = context.dialect.call(request)
     return PermissionError(text + hint("; instead:", call))
 
 
-def _target_inside(bench: HandlerContext, path: str, target: str) -> str:
+def _target_inside(context: HandlerContext, path: str, target: str) -> str:
     """Return where in the workspace a link leads.
 
     Raises:
         PathEscapeError: It leads out.
     """
     if target.startswith("/"):
-        root = bench.filesystem.root.rstrip("/")
+        root = context.filesystem.root.rstrip("/")
         if root and not target.startswith(root + "/"):
             raise PathEscapeError(f"Link leads out of the workspace: {target!r}")
-        return bench.path(target)
+        return context.path(target)
     return normalize_path(posixpath.join(parent_of(path), target))
 
 
-def _alike(bench: HandlerContext, path: str) -> Iterator[str]:
+def _alike(context: HandlerContext, path: str) -> Iterator[str]:
     """Yield paths in which the first segment that does not exist is another one."""
-    directory = _nearest_directory(bench, path)
+    directory = _nearest_directory(context, path)
     rest = path[len(directory) :].lstrip("/")
     wrong, _, below = rest.partition("/")
-    entries = bench.filesystem.list(directory or ".")[:_MAX_COMPARED]
+    entries = context.filesystem.list(directory or ".")[:_MAX_COMPARED]
     for name in _close(wrong, [each.name for each in entries]):
         candidate = join(directory, name)
         if below:
             candidate = f"{candidate}/{below}"
-        if not below or bench.filesystem.exists(candidate):
+        if not below or context.filesystem.exists(candidate):
             yield candidate
 
 
@@ -135,24 +135,24 @@ def _form(name: str) -> str:
     return unicodedata.normalize("NFC", name).casefold()
 
 
-def _nearest_directory(bench: HandlerContext, path: str) -> str:
+def _nearest_directory(context: HandlerContext, path: str) -> str:
     """Return the innermost directory on the way to `path` that exists."""
     directory = parent_of(path)
     while directory:
         with suppress(OSError):
-            if bench.filesystem.stat(directory).is_directory:
+            if context.filesystem.stat(directory).is_directory:
                 return directory
         directory = parent_of(directory)
     return ""
 
 
-def _elsewhere(bench: HandlerContext, path: str) -> list[str]:
+def _elsewhere(context: HandlerContext, path: str) -> list[str]:
     """Return files of the same name, in any case, in other directories."""
     name = path.rpartition("/")[2]
     if not name or len(name) > _MAX_NAME:
         return []
     pattern = "**/" + in_any_case(_MAGIC.sub(r"\\\g<0>", name))
-    matches = find_files(bench.filesystem, pattern, path="", ignore=True)
+    matches = find_files(context.filesystem, pattern, path="", ignore=True)
     paths = [each.path for each in matches if each.path != path]
     return sorted(paths, key=lambda each: -_shared_end(each, path))[:_MOST]
 
@@ -174,20 +174,20 @@ def _both_cases(character: str) -> str:
     return character if alone else f"[{lower}{upper}]"
 
 
-def directory_in_the_way(bench: HandlerContext, path: str) -> IsADirectoryError:
+def directory_in_the_way(context: HandlerContext, path: str) -> IsADirectoryError:
     """Return the error for a directory where a file is needed."""
     text = f"Is a directory, not a file: {format_path(path)!r}"
-    how = bench.speech.call(LsParams(path or "."))
+    how = context.dialect.call(LsParams(path or "."))
     return IsADirectoryError(text + hint("; see what is in it:", how))
 
 
-def ensure_not_read_only(bench: HandlerContext, path: str) -> None:
+def ensure_not_read_only(context: HandlerContext, path: str) -> None:
     """Return if the workspace may be changed.
 
     Raises:
         ReadOnlyError: It may not.
     """
-    if bench.filesystem.read_only:
+    if context.filesystem.read_only:
         raise ReadOnlyError(
             f"Workspace is read-only, so nothing was changed: {format_path(path)!r}"
         )
@@ -208,11 +208,11 @@ def ensure_storable(text: str) -> None:
         ) from None
 
 
-def ensure_creatable(bench: HandlerContext, path: str, *, gone: Collection[str] = ()) -> None:
+def ensure_creatable(context: HandlerContext, path: str, *, gone: Collection[str] = ()) -> None:
     """Return if something may be created at a path, so that a dry run is as strict as a real one.
 
     Args:
-        bench: What it is done with.
+        context: What it is done with.
         path: The path.
         gone: Paths that will be gone by then.
 
@@ -222,8 +222,8 @@ def ensure_creatable(bench: HandlerContext, path: str, *, gone: Collection[str] 
         LimitExceededError: It is too deep, or a name too long.
         NotADirectoryError: A file is where a directory has to be.
     """
-    bench.new_path(path)
-    fs = bench.filesystem
+    context.new_path(path)
+    fs = context.filesystem
     if fs.exists(path):
         return
     missing = [each for each in parents_of(path) if each in gone or not fs.exists(each)]
@@ -231,66 +231,66 @@ def ensure_creatable(bench: HandlerContext, path: str, *, gone: Collection[str] 
     check_new(path, len(missing) + 1, limits)
     for parent in parents_of(path):
         if parent not in missing and fs.stat(parent).is_file:
-            raise _file_in_the_way(bench, path)
+            raise _file_in_the_way(context, path)
 
 
-def write_limit(bench: HandlerContext) -> int:
+def write_limit(context: HandlerContext) -> int:
     """Return how many characters one call may bring."""
-    filesystem = bench.filesystem
+    filesystem = context.filesystem
     if isinstance(filesystem, ReadableFilesystem):
         return filesystem.limits.max_write_length
     return MAX_WRITE_LENGTH
 
 
-def ensure_short_enough(bench: HandlerContext, path: str, length: int) -> None:
+def ensure_short_enough(context: HandlerContext, path: str, length: int) -> None:
     """Return if one call may bring so many characters.
 
     Raises:
         LimitExceededError: It may not; how to do it in parts is said.
     """
-    limit = write_limit(bench)
+    limit = write_limit(context)
     if length <= limit:
         return
     text = (
         f"Content exceeds the {limit} characters that one call may write: {length}"
         f" for {format_path(path)!r}; nothing was written."
     )
-    appending = explain(bench, WriteFileParams(path, "", "append"), "mode")
+    appending = explain(context, WriteFileParams(path, "", "append"), "mode")
     if appending is not None:
         text += f" Write the first part, then add each further part: {appending}"
-    elif editing_tool(bench) is not None:
-        text += f" Write the first part, then add each further part with {editing_tool(bench)}"
+    elif editing_tool(context) is not None:
+        text += f" Write the first part, then add each further part with {editing_tool(context)}"
     raise LimitExceededError(text)
 
 
-def editing_tool(bench: HandlerContext) -> str | None:
+def editing_tool(context: HandlerContext) -> str | None:
     """Return the tool that changes a part of a file; if it has commands, with the right one."""
-    speech = bench.speech
-    told = speech.call(EditFileParams("", "old", "new"), "dry_run")
-    return told or speech.name(EditFileParams) or speech.name(ApplyPatchParams)
+    dialect = context.dialect
+    told = dialect.call(EditFileParams("", "old", "new"), "dry_run")
+    return told or dialect.name(EditFileParams) or dialect.name(ApplyPatchParams)
 
 
-def explain(bench: HandlerContext, request: Any, *only: str) -> str | None:
+def explain(context: HandlerContext, request: Any, *only: str) -> str | None:
     """Return how a request is said with these parameters; None if it cannot be."""
-    spoken = bench.speech.arguments(request)
+    spoken = context.dialect.arguments(request)
     if spoken is None or any(key not in spoken[1] for key in only):
         return None
-    return bench.speech.call(request, *only)
+    return context.dialect.call(request, *only)
 
 
 @contextmanager
-def explain_errors(bench: HandlerContext, path: str) -> Generator[None, None, None]:
+def explain_errors(context: HandlerContext, path: str) -> Generator[None, None, None]:
     """Say what to do about errors of changing what is at a path."""
     try:
         yield
     except FileExistsError:
-        raise _exists(bench, path) from None
+        raise _exists(context, path) from None
     except IsADirectoryError:
-        raise directory_in_the_way(bench, path) from None
+        raise directory_in_the_way(context, path) from None
     except NotADirectoryError:
-        raise _file_in_the_way(bench, path) from None
+        raise _file_in_the_way(context, path) from None
     except LimitExceededError as error:
-        remover = bench.speech.name(RmParams)
+        remover = context.dialect.name(RmParams)
         if "quota" not in str(error) or remover is None:
             raise
         raise LimitExceededError(
@@ -298,26 +298,26 @@ def explain_errors(bench: HandlerContext, path: str) -> Generator[None, None, No
         ) from None
 
 
-def _exists(bench: HandlerContext, path: str) -> FileExistsError:
-    found = bench.filesystem.stat(path)
+def _exists(context: HandlerContext, path: str) -> FileExistsError:
+    found = context.filesystem.stat(path)
     name = format_path(path)
     if found.is_symlink:
         target = format_path(found.link_target or "")
         text = f"A symbolic link to {target!r} is there, and links are not followed: {name!r}"
-        return FileExistsError(text + hint("; remove it:", explain(bench, RmParams(path))))
+        return FileExistsError(text + hint("; remove it:", explain(context, RmParams(path))))
     hints: list[str] = []
-    if editing_tool(bench) is not None:
-        hints.append(f"change a part of it with {editing_tool(bench)}")
-    replacing = explain(bench, WriteFileParams(path, "", "overwrite"), "mode")
+    if editing_tool(context) is not None:
+        hints.append(f"change a part of it with {editing_tool(context)}")
+    replacing = explain(context, WriteFileParams(path, "", "overwrite"), "mode")
     if replacing is not None:
         hints.append(f"replace all of it: {replacing}")
     text = f"File exists already, and was not changed: {name!r}"
     return FileExistsError("; ".join([text, ", or ".join(hints)]) if hints else text)
 
 
-def _file_in_the_way(bench: HandlerContext, path: str) -> NotADirectoryError:
+def _file_in_the_way(context: HandlerContext, path: str) -> NotADirectoryError:
     for parent in parents_of(path):
-        if bench.filesystem.exists(parent) and bench.filesystem.stat(parent).is_file:
+        if context.filesystem.exists(parent) and context.filesystem.stat(parent).is_file:
             return NotADirectoryError(
                 f"Is a file, so nothing can be below it: {format_path(parent)!r};"
                 " use another path, or move the file away first"

@@ -32,13 +32,13 @@ def leaving_out(patterns: Iterable[str]) -> Predicate | None:
     )
 
 
-def below(bench: HandlerContext, pattern: str, path: str) -> str:
+def below(context: HandlerContext, pattern: str, path: str) -> str:
     """Return a pattern as it counts from `path`; it may have been given from the root.
 
     Raises:
         ToolValidationError: It begins at the root and leads elsewhere.
     """
-    root = bench.filesystem.root.rstrip("/")
+    root = context.filesystem.root.rstrip("/")
     if root and f"{pattern}/".startswith(f"{root}/"):
         pattern = pattern[len(root) :] or "/"
     if not pattern.startswith("/"):

@@ -31,22 +31,22 @@ _HINT_SECONDS = 1.0
 _PLACES = 5
 
 
-def glob(request: GlobParams, bench: HandlerContext) -> ToolResult[GlobResult]:
+def glob(request: GlobParams, context: HandlerContext) -> ToolResult[GlobResult]:
     """Return the paths that match, sorted; if there are none, say why.
 
     Raises:
         OSError: The directory is none; the text says what it is, or what may have been meant.
         ValueError: The pattern cannot be.
     """
-    most = head_limit(request.head_limit, bench.settings.max_entries)
-    request = _relative(request, bench)
-    found = _matches(request, bench)
-    budget = bench.settings.budget
+    most = head_limit(request.head_limit, context.settings.max_entries)
+    request = _relative(request, context)
+    found = _matches(request, context)
+    budget = context.settings.budget
     if not found:
         value = GlobResult(
             request.pattern, request.path, (), 0, found.truncated, found.reason, found.coverage
         )
-        text = _nothing(request, bench, found)
+        text = _nothing(request, context, found)
         return ToolResult(fit([text], _late(found), budget), value, True, True)
     noun = ("directory", "directories") if request.pattern.endswith("/") else ("file", "files")
     more = "more than " if found.truncated else ""
@@ -80,19 +80,19 @@ def head_limit(given: int | None, most: int) -> int:
     return min(given, most) if given else most
 
 
-def _relative(request: GlobParams, bench: HandlerContext) -> GlobParams:
+def _relative(request: GlobParams, context: HandlerContext) -> GlobParams:
     """Return the request with a pattern below its path, however the two were given."""
-    path = bench.path(request.path)
-    pattern = below(bench, request.pattern, path)
+    path = context.path(request.path)
+    pattern = below(context, request.pattern, path)
     return replace(request, path=path or ".", pattern=pattern)
 
 
-def _matches(request: GlobParams, bench: HandlerContext) -> Results[GlobMatch]:
+def _matches(request: GlobParams, context: HandlerContext) -> Results[GlobMatch]:
     path = "" if request.path == "." else request.path
     wanted = leaving_out(request.exclude)
     try:
         found = find_files(
-            bench.filesystem, request.pattern, path=path, ignore=not request.include_ignored
+            context.filesystem, request.pattern, path=path, ignore=not request.include_ignored
         )
         if wanted is None:
             return found
@@ -104,7 +104,7 @@ def _matches(request: GlobParams, bench: HandlerContext) -> Results[GlobMatch]:
     except TimeLimitError as error:
         raise TimeLimitError(f"{error}; look in a smaller directory") from None
     except OSError as error:
-        raise no_directory(bench, path, error) from None
+        raise no_directory(context, path, error) from None
 
 
 def _late(found: Results[GlobMatch]) -> str:
@@ -128,46 +128,46 @@ def _foot(request: GlobParams, found: Sequence[GlobMatch], count: int) -> str:
     return text + (f"; the others are in {join_words(most, 'and')}" if most else "") + "]"
 
 
-def _nothing(request: GlobParams, bench: HandlerContext, found: Results[GlobMatch]) -> str:
+def _nothing(request: GlobParams, context: HandlerContext, found: Results[GlobMatch]) -> str:
     """Say that nothing matched and, if it is cheap to know, why."""
     where = "" if request.path == "." else f" in {format_path(request.path)}"
     text = f"No files match {request.pattern[:_MARGIN]!r}{where}"
     if found.reason == "time limit":
         return f"{text}, as far as it was searched"
     with suppress(OSError, ValueError), time_limit(_HINT_SECONDS):
-        return text + next(_reasons(request, bench), "")
+        return text + next(_reasons(request, context), "")
     return text
 
 
-def _reasons(request: GlobParams, bench: HandlerContext) -> Iterator[str]:
+def _reasons(request: GlobParams, context: HandlerContext) -> Iterator[str]:
     for other in _elsewhere(request):
-        found = _matches(other, bench)
+        found = _matches(other, context)
         if found:
-            yield _meant(found, bench.speech.call(other) or repr(other.pattern))
+            yield _meant(found, context.dialect.call(other) or repr(other.pattern))
     if "[" not in request.pattern:
-        found = _matches(replace(request, pattern=in_any_case(request.pattern)), bench)
+        found = _matches(replace(request, pattern=in_any_case(request.pattern)), context)
         if found:
             yield f"; case matters: there is {display_path(found[0].path)!r}"
-    yield from _left_out(request, bench)
+    yield from _left_out(request, context)
     if not request.pattern.endswith("/"):
-        found = _matches(replace(request, pattern=request.pattern + "/"), bench)
+        found = _matches(replace(request, pattern=request.pattern + "/"), context)
         if found:
             inside = replace(request, pattern=request.pattern + "/**")
-            call = hint("; for the files in it:", bench.speech.call(inside))
+            call = hint("; for the files in it:", context.dialect.call(inside))
             yield f"; {display_path(found[0].path)!r} is a directory{call}"
 
 
-def _left_out(request: GlobParams, bench: HandlerContext) -> Iterator[str]:
+def _left_out(request: GlobParams, context: HandlerContext) -> Iterator[str]:
     """Yield what is said if there are matches that were to be left out."""
     if not request.include_ignored:
         other = replace(request, include_ignored=True)
-        found = _matches(other, bench)
+        found = _matches(other, context)
         if found:
             are = "file is" if len(found) == 1 else "files are"
-            call = hint("; to see them:", bench.speech.call(other))
+            call = hint("; to see them:", context.dialect.call(other))
             yield f"; {len(found):,} {are} left out by ignore files{call}"
     if request.exclude:
-        found = _matches(replace(request, exclude=()), bench)
+        found = _matches(replace(request, exclude=()), context)
         if found:
             yield f"; what matches is left out: {display_path(found[0].path)!r}, for example"
 

@@ -267,7 +267,7 @@ _WINDOW = 500  # characters shown of a line that is too long, around the match
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class LineContext:
     """How many lines to show before and after a match."""
 
     before: int = 0
@@ -286,32 +286,32 @@ class ExcerptLine:
     match: GrepMatch | None = None
 
 
-def excerpt(found: FileHits, context: Context, bench: HandlerContext) -> Iterator[ExcerptLine]:
+def excerpt(found: FileHits, around: LineContext, context: HandlerContext) -> Iterator[ExcerptLine]:
     """Yield the matches of a file under its name; matches have `:`, lines around them `-`."""
     yield ExcerptLine(display_path(found.path))
-    width = bench.settings.max_line_characters
-    if not context:
+    width = context.settings.max_line_characters
+    if not around:
         for match in found.matches:
             yield _matched(match, width)
         return
     by_line = {match.line_number: match for match in found.matches}
-    for number, (first, last) in enumerate(_groups(found.matches, context)):
+    for number, (first, last) in enumerate(_groups(found.matches, around)):
         if number:
             yield ExcerptLine("--")
-        around = _around(found.path, first, last, bench)
+        lines = _lines_between(found.path, first, last, context)
         for line in range(first, last + 1):
             if line in by_line:
                 yield _matched(by_line[line], width)
-            elif line in around:
-                yield ExcerptLine(f"{line}-{around[line]}")
+            elif line in lines:
+                yield ExcerptLine(f"{line}-{lines[line]}")
 
 
-def _groups(matches: Iterable[GrepMatch], context: Context) -> list[tuple[int, int]]:
+def _groups(matches: Iterable[GrepMatch], around: LineContext) -> list[tuple[int, int]]:
     """Return first and last lines of the groups; those that touch are one."""
     groups: list[tuple[int, int]] = []
     for match in matches:
-        first = max(match.line_number - context.before, 1)
-        last = match.line_number + context.after
+        first = max(match.line_number - around.before, 1)
+        last = match.line_number + around.after
         if groups and first <= groups[-1][1] + 1:
             groups[-1] = (groups[-1][0], max(last, groups[-1][1]))
         else:
@@ -319,21 +319,21 @@ def _groups(matches: Iterable[GrepMatch], context: Context) -> list[tuple[int, i
     return groups
 
 
-def _around(path: str, first: int, last: int, bench: HandlerContext) -> dict[int, str]:
+def _lines_between(path: str, first: int, last: int, context: HandlerContext) -> dict[int, str]:
     """Return the lines of a part of a file by number; none if it cannot be read any more."""
-    width = bench.settings.max_line_characters
+    width = context.settings.max_line_characters
     with suppress(OSError):
-        file = open_file(bench, path)
-        start = _start(file, first - 1, bench)
-        raw = islice(lines_from(file.content(bench), start, 4 * width + 4), last - first + 1)
+        file = open_file(context, path)
+        start = _start(file, first - 1, context)
+        raw = islice(lines_from(file.content(context), start, 4 * width + 4), last - first + 1)
         return {number: _text(line, width) for number, line in enumerate(raw, first)}
     return {}
 
 
-def _start(file: FileSource, line: int, bench: HandlerContext) -> int:
+def _start(file: FileSource, line: int, context: HandlerContext) -> int:
     if file.whole:
         return _after_lines(file.head, line)
-    return line_start(bench.filesystem, file.path, line, file.size).offset
+    return line_start(context.filesystem, file.path, line, file.size).offset
 
 
 def _after_lines(data: bytes, count: int) -> int:
@@ -381,7 +381,7 @@ _SPECIAL = re.compile(r"[\\^$.|?*+()\[\]{}]")
 def no_matches(
     request: GrepParams,
     search: Search,
-    bench: HandlerContext,
+    context: HandlerContext,
     meaning: Callable[[GrepParams], Search],
 ) -> str:
     """Return the sentence for a search that found nothing; it says why if that is known.
@@ -389,31 +389,31 @@ def no_matches(
     Args:
         request: What was asked for.
         search: What that meant.
-        bench: What it was carried out with.
+        context: What it was carried out with.
         meaning: Returns the search that another request means.
     """
     where = f" in {format_path(search.path)}" if search.path else ""
     text = f"No matches for {request.pattern[:200]!r}{where}"
     with suppress(OSError, ValueError, re.error), time_limit(_DIAGNOSIS_SECONDS):
-        return text + next(_reasons(request, search, bench, meaning), "")
+        return text + next(_reasons(request, search, context, meaning), "")
     return text
 
 
 def _reasons(
     request: GrepParams,
     search: Search,
-    bench: HandlerContext,
+    context: HandlerContext,
     meaning: Callable[[GrepParams], Search],
 ) -> Iterator[str]:
     if _LINE_END.search(request.pattern):
         yield "; lines are searched one at a time, so a line end is never matched"
-    if (search.glob or search.sieve) and not _any_file(search, bench):
+    if (search.glob or search.sieve) and not _any_file(search, context):
         yield "; the filters leave no file to search"
     alike = replace(search, pattern=_alike(search.pattern, request.pattern))
-    others = _others(request) if _found(alike, bench) else ()
+    others = _others(request) if _found(alike, context) else ()
     for other, fact in (*others, *_ignored(request)):
-        if _found(meaning(other), bench):
-            yield f"; {fact}" + hint(": use", bench.speech.call(other))
+        if _found(meaning(other), context):
+            yield f"; {fact}" + hint(": use", context.dialect.call(other))
 
 
 def _alike(pattern: str, text: str) -> str:
@@ -423,8 +423,8 @@ def _alike(pattern: str, text: str) -> str:
     return f"(?i){pattern[:start]}(?:{pattern[start:]})|{re.escape(text)}"
 
 
-def _found(search: Search, bench: HandlerContext) -> bool:
-    return next(iter(Hits(search, Wanted(0, 1, 1), bench.filesystem)), None) is not None
+def _found(search: Search, context: HandlerContext) -> bool:
+    return next(iter(Hits(search, Wanted(0, 1, 1), context.filesystem)), None) is not None
 
 
 def _others(request: GrepParams) -> Iterator[tuple[GrepParams, str]]:
@@ -441,11 +441,11 @@ def _ignored(request: GrepParams) -> Iterator[tuple[GrepParams, str]]:
         yield other, "there are matches in files that ignore files leave out"
 
 
-def _any_file(search: Search, bench: HandlerContext) -> bool:
+def _any_file(search: Search, context: HandlerContext) -> bool:
     """Whether the filters let any file through."""
     fits = None if search.glob is None else compile_filter(search.glob)
     with suppress(NotADirectoryError):
-        found = find_files(bench.filesystem, "**", path=search.path, ignore=search.ignore)
+        found = find_files(context.filesystem, "**", path=search.path, ignore=search.ignore)
         for match in found:
             below = search.below(match.path)
             if search.takes(match.path) and (fits is None or fits(below)):
@@ -460,41 +460,41 @@ _CONTEXT_SECONDS = 3.0
 _MAX_CONTEXT = 100
 
 
-def grep(request: GrepParams, bench: HandlerContext) -> ToolResult[GrepResult]:
+def grep(request: GrepParams, context: HandlerContext) -> ToolResult[GrepResult]:
     """Return what matches, in the mode that was asked for; if nothing does, say why.
 
     Raises:
         OSError: The path cannot be searched; the text says what may have been meant.
         ValueError: The pattern, or a filter, cannot be.
     """
-    search = search_for(request, bench)
+    search = search_for(request, context)
     mode = _MODES[request.output_mode]
-    settings = bench.settings
+    settings = context.settings
     most = head_limit(
         request.head_limit,
         settings.max_matches if request.output_mode == "content" else settings.max_entries,
     )
-    found = _gathered(search, mode.wanted(request, most), mode.enough(most), bench)
+    found = _gathered(search, mode.wanted(request, most), mode.enough(most), context)
     if not found.files:
-        return _nothing(request, search, found, bench)
-    return mode.shown(_Found(request, search, found, most), bench)
+        return _nothing(request, search, found, context)
+    return mode.shown(_Found(request, search, found, most), context)
 
 
 def _nothing(
-    request: GrepParams, search: Search, found: "_Gathered", bench: HandlerContext
+    request: GrepParams, search: Search, found: "_Gathered", context: HandlerContext
 ) -> ToolResult[GrepResult]:
     """Return that nothing was found, and why if that is known."""
-    path, budget = search.path or ".", bench.settings.budget
+    path, budget = search.path or ".", context.settings.budget
     value = GrepResult(request.pattern, path, request.output_mode, (), (), coverage=found.coverage)
     if not found.stopped:
-        text = no_matches(request, search, bench, lambda other: search_for(other, bench))
+        text = no_matches(request, search, context, lambda other: search_for(other, context))
         return ToolResult(fit([text], "", budget), value, True, True)
     value = replace(value, truncated=True, reason="time limit")
     text = f"No matches for {request.pattern[:200]!r} in what was searched"
     return ToolResult(fit([text], _out_of_time(found.coverage), budget), value, True, True)
 
 
-def search_for(request: GrepParams, bench: HandlerContext) -> Search:
+def search_for(request: GrepParams, context: HandlerContext) -> Search:
     """Return the search that a request means.
 
     Raises:
@@ -502,8 +502,8 @@ def search_for(request: GrepParams, bench: HandlerContext) -> Search:
     """
     pattern = re.escape(request.pattern) if request.fixed_string else request.pattern
     compile_regex(pattern, DEFAULT_LIMITS)  # errors speak of the pattern as it was written
-    path, exclude = bench.path(request.path), request.exclude
-    glob = None if request.glob is None else _filter(request.glob, path, bench)
+    path, exclude = context.path(request.path), request.exclude
+    glob = None if request.glob is None else _filter(request.glob, path, context)
     unwanted = [exclude or ""]
     if glob is not None and glob.startswith("!"):
         unwanted.append(glob[1:])
@@ -525,11 +525,11 @@ def search_for(request: GrepParams, bench: HandlerContext) -> Search:
     )
 
 
-def _filter(glob: str, path: str, bench: HandlerContext) -> str:
+def _filter(glob: str, path: str, context: HandlerContext) -> str:
     """Return a filter as the filesystem takes it; a directory means the files in it."""
     if glob.startswith("/"):
         slash = "" if path or glob.endswith("/") else "/"  # "/a" is "a" at the top only
-        glob = slash + below(bench, glob, path)
+        glob = slash + below(context, glob, path)
     return f"{glob}**" if glob.endswith("/") else glob
 
 
@@ -543,11 +543,11 @@ class _Gathered:
 
 
 def _gathered(
-    search: Search, wanted: Wanted, enough: Callable[[FileHits], bool], bench: HandlerContext
+    search: Search, wanted: Wanted, enough: Callable[[FileHits], bool], context: HandlerContext
 ) -> _Gathered:
     """Return the files with matches, as many as are wanted or as there is time for."""
     files: list[FileHits] = []
-    found = Hits(search, wanted, bench.filesystem)
+    found = Hits(search, wanted, context.filesystem)
     try:
         with early_time_limit(_SECONDS):
             for each in found:
@@ -559,7 +559,7 @@ def _gathered(
             raise TimeLimitError(f"{error}; search a smaller directory, or fewer files") from None
         return _Gathered(files, stopped=True, coverage=found.coverage)
     except OSError as error:
-        raise _explained(bench, search.path, error) from None
+        raise _explained(context, search.path, error) from None
     except re.error as error:  # a filesystem of somebody else's that searches with `re`
         raise InvalidRegexError(f"Invalid regex: {error}: {search.pattern[:200]!r}") from None
     return _Gathered(files, found.out_of_time, found.coverage)
@@ -574,9 +574,9 @@ def _out_of_time(coverage: Coverage) -> str:
     )
 
 
-def _explained(bench: HandlerContext, path: str, error: OSError) -> OSError:
-    target = getattr(present(bench, path), "link_target", None)
-    return error if target is None else link_error(bench, path, target)
+def _explained(context: HandlerContext, path: str, error: OSError) -> OSError:
+    target = getattr(present(context, path), "link_target", None)
+    return error if target is None else link_error(context, path, target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -602,7 +602,7 @@ class _Found:
 
     def result(
         self,
-        bench: HandlerContext,
+        context: HandlerContext,
         head: str,
         lines: Sequence[str],
         value: GrepResult,
@@ -612,7 +612,7 @@ class _Found:
         feet = [] if advice is None else [f"[truncated; {advice}]"]
         if self.stopped:
             feet.append(_out_of_time(self.gathered.coverage))
-        text = fit([head, *lines], "\n".join(feet), bench.settings.budget)
+        text = fit([head, *lines], "\n".join(feet), context.settings.budget)
         return ToolResult(text, value, True, True)
 
     def value(
@@ -664,14 +664,14 @@ class _Content:
 
         return counting
 
-    def shown(self, found: _Found, bench: HandlerContext) -> ToolResult[GrepResult]:
+    def shown(self, found: _Found, context: HandlerContext) -> ToolResult[GrepResult]:
         files = list(_first(found.files, found.most))
         total = sum(len(each.matches) for each in files)
         cut = sum(len(each.matches) for each in found.files) > total
-        context = _context(found.request)
-        room = room_in(bench.settings.budget, _MARGIN)
+        around = _context(found.request)
+        room = room_in(context.settings.budget, _MARGIN)
         with early_time_limit(_CONTEXT_SECONDS):  # later matches have no lines around them
-            lines, whole = fit_excerpts(_excerpts(files, context, bench), room)
+            lines, whole = fit_excerpts(_excerpts(files, around, context), room)
         reason: TruncationReason | None = "match limit" if cut else None
         reason = reason if whole else "size limit"
         value = found.value(files, lines, truncated=reason)
@@ -680,8 +680,8 @@ class _Content:
         capped = [display_path(each.path) for each in files if each.more]
         notes = [f"[more matches in {', '.join(capped[:5])}]"] if capped else []
         texts = [line.text for line in lines]
-        advice = None if reason is None else _narrower(found.request, bench)
-        return found.result(bench, head, [*texts, *notes], value, advice)
+        advice = None if reason is None else _narrower(found.request, context)
+        return found.result(context, head, [*texts, *notes], value, advice)
 
 
 class _Files:
@@ -700,10 +700,10 @@ class _Files:
 
         return counting
 
-    def shown(self, found: _Found, bench: HandlerContext) -> ToolResult[GrepResult]:
+    def shown(self, found: _Found, context: HandlerContext) -> ToolResult[GrepResult]:
         lines = take_lines(
             (display_path(each.path) for each in found.files[: found.most]),
-            room_in(bench.settings.budget, _MARGIN),
+            room_in(context.settings.budget, _MARGIN),
         )
         cut = found.cut(len(lines))
         value = found.value(found.files[: len(lines)], (), truncated=cut)
@@ -711,7 +711,7 @@ class _Files:
         verb = "has" if len(lines) == 1 else "have"
         head = f"{more}{count_text(len(lines), 'file')} {verb} matches for {found.pattern}"
         advice = None if cut is None else "take a narrower pattern, path or filter"
-        return found.result(bench, head, lines, value, advice)
+        return found.result(context, head, lines, value, advice)
 
 
 class _Counts:
@@ -723,10 +723,10 @@ class _Counts:
     def enough(self, most: int) -> Callable[[FileHits], bool]:
         return lambda found: False  # the sum is of all files
 
-    def shown(self, found: _Found, bench: HandlerContext) -> ToolResult[GrepResult]:
+    def shown(self, found: _Found, context: HandlerContext) -> ToolResult[GrepResult]:
         lines = take_lines(
             (f"{display_path(each.path)}:{each.count}" for each in found.files[: found.most]),
-            room_in(bench.settings.budget, _MARGIN),
+            room_in(context.settings.budget, _MARGIN),
         )
         total = sum(each.count for each in found.files)
         more = "at least " if found.stopped else ""
@@ -735,7 +735,7 @@ class _Counts:
         cut = found.cut(len(lines))
         value = found.value(found.files[: len(lines)], (), truncated=cut)
         advice = None if cut is None else "take a narrower path or filter"
-        return found.result(bench, f"{head} {found.pattern}", lines, value, advice)
+        return found.result(context, f"{head} {found.pattern}", lines, value, advice)
 
 
 _MODES: dict[str, _Content | _Files | _Counts] = {
@@ -745,7 +745,7 @@ _MODES: dict[str, _Content | _Files | _Counts] = {
 }
 
 
-def _context(request: GrepParams) -> Context:
+def _context(request: GrepParams) -> LineContext:
     """Return how many lines to show around matches.
 
     Raises:
@@ -758,7 +758,7 @@ def _context(request: GrepParams) -> Context:
         raise ToolValidationError(
             f"Lines to show around a match must not be negative: {min(before, after)}"
         )
-    return Context(min(before, _MAX_CONTEXT), min(after, _MAX_CONTEXT))
+    return LineContext(min(before, _MAX_CONTEXT), min(after, _MAX_CONTEXT))
 
 
 def _first(files: Sequence[FileHits], most: int) -> Iterator[FileHits]:
@@ -772,12 +772,12 @@ def _first(files: Sequence[FileHits], most: int) -> Iterator[FileHits]:
 
 
 def _excerpts(
-    files: Sequence[FileHits], context: Context, bench: HandlerContext
+    files: Sequence[FileHits], around: LineContext, context: HandlerContext
 ) -> Iterator[ExcerptLine]:
     for number, each in enumerate(files):
         if number:
             yield ExcerptLine("")
-        yield from excerpt(each, context, bench)
+        yield from excerpt(each, around, context)
 
 
 def _counts(value: GrepResult) -> tuple[GrepCount, ...]:
@@ -794,12 +794,12 @@ def _head(value: GrepResult, pattern: str, *, more: bool) -> str:
     return f"{matches} in {files} for {pattern}" + (", and more" if more else "")
 
 
-def _narrower(request: GrepParams, bench: HandlerContext) -> str:
+def _narrower(request: GrepParams, context: HandlerContext) -> str:
     other = replace(
         request, output_mode="files_with_matches", head_limit=None, context=None, before=None,
         after=None, max_per_file=None,
     )  # fmt: skip
-    call = bench.speech.call(other)
+    call = context.dialect.call(other)
     return "there are more matches: take a narrower pattern, path or filter" + hint(
         "; to see which files have them:", call
     )

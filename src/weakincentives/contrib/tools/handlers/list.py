@@ -35,14 +35,14 @@ from weakincentives.prompt import ToolResult
 _MARGIN = 300  # characters for what is said around the entries
 
 
-def ls(request: LsParams, bench: HandlerContext) -> ToolResult[LsResult]:
+def ls(request: LsParams, context: HandlerContext) -> ToolResult[LsResult]:
     """Return the entries of a directory: directories first, files with sizes, links with targets.
 
     Raises:
         OSError: It is no directory; the text says what it is, or what may have been meant.
     """
-    path = bench.path(request.path)
-    found, more = directory_entries(bench, path)
+    path = context.path(request.path)
+    found, more = directory_entries(context, path)
     wanted = leaving_out(request.exclude)
     entries = found if wanted is None else [each for each in found if wanted(each.name)]
     nothing = _nothing(request, path, found, entries)
@@ -50,25 +50,27 @@ def ls(request: LsParams, bench: HandlerContext) -> ToolResult[LsResult]:
         return ToolResult(nothing, LsResult(path or ".", ()), True, True)
     ordered = sorted(entries, key=lambda entry: (not entry.is_directory, entry.name))
     head = f"{format_path(path)}: {summary(entries)}" + (", and more" if more else "")
-    budget = bench.settings.budget
-    page = ordered[request.offset : request.offset + bench.settings.max_entries]
-    lines = (entry_line(bench, entry) for entry in page)
+    budget = context.settings.budget
+    page = ordered[request.offset : request.offset + context.settings.max_entries]
+    lines = (entry_line(context, entry) for entry in page)
     kept = take_lines(lines, room_in(budget, len(head) + _MARGIN + 2 * len(format_path(path))))
     end = request.offset + len(kept)
     truncated = more or end < len(ordered)
-    foot = _foot(bench, replace(request, offset=end), len(kept), len(ordered)) if truncated else ""
+    foot = (
+        _foot(context, replace(request, offset=end), len(kept), len(ordered)) if truncated else ""
+    )
     value = LsResult(path or ".", tuple(page[: len(kept)]), truncated)
     return ToolResult(fit([head, *kept], foot, budget), value, True, True)
 
 
-def stat(request: StatParams, bench: HandlerContext) -> ToolResult[StatResult]:
+def stat(request: StatParams, context: HandlerContext) -> ToolResult[StatResult]:
     """Return what is at a path.
 
     Raises:
         FileNotFoundError: Nothing is; the text says what may have been meant.
     """
-    path = bench.path(request.path)
-    found = present(bench, path)
+    path = context.path(request.path)
+    found = present(context, path)
     lines = [f"{format_path(path)}: {_kind_text(found)}"]
     if found.is_file:
         lines.append(f"size: {found.size_bytes:,} bytes")
@@ -77,48 +79,48 @@ def stat(request: StatParams, bench: HandlerContext) -> ToolResult[StatResult]:
     permissions = getattr(found, "permissions", None)
     if permissions is not None and not getattr(found, "is_symlink", False):
         lines.append(f"permissions: {permissions:o}")
-    return ToolResult(fit(lines, "", bench.settings.budget), found, True, True)
+    return ToolResult(fit(lines, "", context.settings.budget), found, True, True)
 
 
-def workspace(request: WorkspaceParams, bench: HandlerContext) -> ToolResult[str]:
+def workspace(request: WorkspaceParams, context: HandlerContext) -> ToolResult[str]:
     """Return where the workspace is, and how paths in it are written."""
-    root = bench.filesystem.root
+    root = context.filesystem.root
     lines = [
         f"{root}",
         "Only what is below it can be reached. Paths are relative to it, '.' is its top;"
         " a path that begins with it means the same.",
     ]
-    if bench.filesystem.read_only:
+    if context.filesystem.read_only:
         lines.append("It can be read and not changed.")
-    return ToolResult(fit(lines, "", bench.settings.budget), root, True, True)
+    return ToolResult(fit(lines, "", context.settings.budget), root, True, True)
 
 
-def directory_entries(bench: HandlerContext, path: str) -> tuple[Sequence[FileEntry], bool]:
+def directory_entries(context: HandlerContext, path: str) -> tuple[Sequence[FileEntry], bool]:
     """Return the entries of a directory, and whether there are more.
 
     Raises:
         OSError: It is no directory; the text says what it is, or what may have been meant.
     """
     try:
-        entries = bench.filesystem.list(path or ".")
+        entries = context.filesystem.list(path or ".")
     except OSError as error:
-        raise no_directory(bench, path, error) from None
+        raise no_directory(context, path, error) from None
     return entries, bool(getattr(entries, "truncated", False))
 
 
-def no_directory(bench: HandlerContext, path: str, error: OSError) -> OSError:
+def no_directory(context: HandlerContext, path: str, error: OSError) -> OSError:
     """Return why something is not a directory, in words that say what to do."""
     try:
-        found = bench.filesystem.stat(path or ".")
+        found = context.filesystem.stat(path or ".")
     except (FileNotFoundError, NotADirectoryError):
-        return missing_path_error(bench, path, what="directory")
+        return missing_path_error(context, path, what="directory")
     except OSError:
         return error
     target = getattr(found, "link_target", None)
     if target is not None:
-        return link_error(bench, path, target)
+        return link_error(context, path, target)
     if found.is_file:
-        call = bench.speech.call(ReadFileParams(path))
+        call = context.dialect.call(ReadFileParams(path))
         text = f"{format_path(path)!r} is a file, not a directory"
         return NotADirectoryError(text + hint("; to read it:", call))
     return error
@@ -142,7 +144,7 @@ def summary(entries: Iterable[FileEntry]) -> str:
     return ", ".join(count_text(number, *noun) for number, *noun in counts if number)
 
 
-def entry_line(bench: HandlerContext, entry: FileEntry) -> str:
+def entry_line(context: HandlerContext, entry: FileEntry) -> str:
     """Return an entry as a line of a listing."""
     name = display_path(entry.name)
     if entry.is_directory:
@@ -151,13 +153,13 @@ def entry_line(bench: HandlerContext, entry: FileEntry) -> str:
         size = getattr(entry, "size_bytes", None)
         return name if size is None else f"{name} ({size_text(size)})"
     if getattr(entry, "is_symlink", False):
-        return f"{name} -> {_target(bench, entry.path)}"
+        return f"{name} -> {_target(context, entry.path)}"
     return f"{name} (special file)"
 
 
-def _target(bench: HandlerContext, path: str) -> str:
+def _target(context: HandlerContext, path: str) -> str:
     try:
-        return format_path(bench.filesystem.stat(path).link_target or "?")
+        return format_path(context.filesystem.stat(path).link_target or "?")
     except OSError:
         return "?"  # it went away meanwhile
 
@@ -190,10 +192,10 @@ def _nothing(
     return "" if entries else f"{format_path(path)} is an empty directory"
 
 
-def _foot(bench: HandlerContext, rest: LsParams, count: int, total: int) -> str:
+def _foot(context: HandlerContext, rest: LsParams, count: int, total: int) -> str:
     text = f"[truncated: {count:,} of {total:,} entries are shown"
-    text += hint("; continue with", bench.speech.call(rest) if rest.offset < total else None)
-    call = bench.speech.call(GlobParams("a*", rest.path))
+    text += hint("; continue with", context.dialect.call(rest) if rest.offset < total else None)
+    call = context.dialect.call(GlobParams("a*", rest.path))
     return text + hint("; find others by name, for example", call) + "]"
 
 
@@ -201,16 +203,16 @@ _CLOSED = frozenset({".git"})  # never opened: nobody wants to read it as a tree
 _TREE_MARGIN = 200
 
 
-def tree(request: TreeParams, bench: HandlerContext) -> ToolResult[TreeResult]:
+def tree(request: TreeParams, context: HandlerContext) -> ToolResult[TreeResult]:
     """Return a directory and what is below it, as indented lines.
 
     Raises:
         OSError: It is no directory; the text says what it is, or what may have been meant.
     """
-    path = bench.path(request.path)
+    path = context.path(request.path)
     if request.depth is not None:
-        return _levels(request, bench, path)
-    grown = _Grown(bench, _wanted(request, path))
+        return _levels(request, context, path)
+    grown = _Grown(context, _wanted(request, path))
     top = grown.open(path)
     if not top:
         return ToolResult(
@@ -218,7 +220,7 @@ def tree(request: TreeParams, bench: HandlerContext) -> ToolResult[TreeResult]:
         )
     grown.grow(top)
     lines = list(grown.lines(path, 0))
-    budget = bench.settings.budget
+    budget = context.settings.budget
     head = f"{format_path(path)}: {summary(top)}"
     shown = take_lines(lines, room_in(budget, len(head) + _TREE_MARGIN))
     truncated = len(shown) < len(lines) or bool(grown.closed)
@@ -233,15 +235,15 @@ def _wanted(request: TreeParams, path: str) -> Callable[[FileEntry], bool]:
     return lambda entry: kept is None or kept(entry.path[skip:])
 
 
-def _levels(request: TreeParams, bench: HandlerContext, path: str) -> ToolResult[TreeResult]:
+def _levels(request: TreeParams, context: HandlerContext, path: str) -> ToolResult[TreeResult]:
     """Return a page of the entries of a directory and of some levels below it.
 
     Each directory is followed by what is in it, so that pages go on where the last one ended.
     """
     _check_page(request)
-    shown = _Levels(bench, _wanted(request, path), request.depth or 1)
+    shown = _Levels(context, _wanted(request, path), request.depth or 1)
     top, more = shown.entries(path)
-    room = min(request.limit or bench.settings.max_entries, bench.settings.max_entries)
+    room = min(request.limit or context.settings.max_entries, context.settings.max_entries)
     lines = list(islice(shown.lines(top, 0), request.offset + room + 1))
     if request.offset and request.offset >= len(lines):
         raise ToolValidationError(
@@ -254,12 +256,12 @@ def _levels(request: TreeParams, bench: HandlerContext, path: str) -> ToolResult
         return ToolResult(f"{format_path(path)} is an empty directory", value, True, True)
     head = f"{format_path(path)}: {summary(top)}" + (", and more" if more else "")
     page = lines[request.offset : request.offset + room]
-    budget = bench.settings.budget
+    budget = context.settings.budget
     kept = take_lines(page, room_in(budget, len(head) + _TREE_MARGIN + 2 * len(format_path(path))))
     end = request.offset + len(kept)
     truncated = more or end < len(lines)
     rest = replace(request, offset=end) if end < len(lines) else None
-    foot = _page_foot(bench, rest, len(kept)) if truncated else ""
+    foot = _page_foot(context, rest, len(kept)) if truncated else ""
     value = TreeResult(path or ".", tuple(kept), truncated)
     return ToolResult(fit([head, *kept], foot, budget), value, True, True)
 
@@ -274,29 +276,29 @@ def _check_page(request: TreeParams) -> None:
             raise ToolValidationError(f"{name} must be at least {least}: {value}")
 
 
-def _page_foot(bench: HandlerContext, rest: TreeParams | None, count: int) -> str:
+def _page_foot(context: HandlerContext, rest: TreeParams | None, count: int) -> str:
     text = f"[truncated: {count_text(count, 'entry is', 'entries are')} shown, and there are more"
-    return text + hint("; continue with", rest and bench.speech.call(rest)) + "]"
+    return text + hint("; continue with", rest and context.dialect.call(rest)) + "]"
 
 
 @dataclass(frozen=True, slots=True)
 class _Levels:
     """The entries of directories down to some depth, as lines, one directory after the other."""
 
-    bench: HandlerContext
+    context: HandlerContext
     is_wanted: Callable[[FileEntry], bool]
     depth: int
 
     def entries(self, path: str) -> tuple[Sequence[FileEntry], bool]:
         """Return what is in a directory, directories first, and whether there is more."""
-        found, more = directory_entries(self.bench, path)
+        found, more = directory_entries(self.context, path)
         wanted = filter(self.is_wanted, found)
         return sorted(wanted, key=lambda entry: (not entry.is_directory, entry.name)), more
 
     def lines(self, entries: Sequence[FileEntry], level: int) -> Iterator[str]:
         """Yield entries as lines, each directory followed by what is in it."""
         for entry in entries:
-            line = "  " * level + entry_line(self.bench, entry)
+            line = "  " * level + entry_line(self.context, entry)
             below, more = self._below(entry, level)
             yield f"{line} ..." if more else line
             yield from self.lines(below, level + 1)
@@ -313,7 +315,7 @@ class _Levels:
 class _Grown:
     """Directories that were opened, and those that were not."""
 
-    bench: HandlerContext
+    context: HandlerContext
     is_wanted: Callable[[FileEntry], bool]
     opened: dict[str, Sequence[FileEntry]] = field(default_factory=dict[str, Sequence[FileEntry]])
     closed: set[str] = field(default_factory=set[str])
@@ -321,10 +323,10 @@ class _Grown:
 
     def open(self, path: str) -> Sequence[FileEntry]:
         """Return what is in a directory, directories first."""
-        entries, more = directory_entries(self.bench, path)
+        entries, more = directory_entries(self.context, path)
         wanted = [entry for entry in entries if self.is_wanted(entry)]
         wanted.sort(key=lambda entry: (not entry.is_directory, entry.name))
-        room = self.bench.settings.max_entries - self.count
+        room = self.context.settings.max_entries - self.count
         if more or len(wanted) > room:
             self.closed.add(path)
         self.opened[path] = wanted[:room]
@@ -336,7 +338,7 @@ class _Grown:
         waiting = deque(entry for entry in top if entry.is_directory)
         while waiting:
             entry = waiting.popleft()
-            if entry.name in _CLOSED or self.count >= self.bench.settings.max_entries:
+            if entry.name in _CLOSED or self.count >= self.context.settings.max_entries:
                 self.closed.add(entry.path)
                 continue
             with suppress(OSError):  # it may be gone, or not to be read
@@ -345,7 +347,7 @@ class _Grown:
     def lines(self, path: str, depth: int) -> Iterator[str]:
         """Yield the lines of a directory that was opened."""
         for entry in self.opened[path]:
-            line = "  " * depth + entry_line(self.bench, entry)
+            line = "  " * depth + entry_line(self.context, entry)
             yield f"{line} ..." if entry.path in self.closed else line
             if entry.path in self.opened:
                 yield from self.lines(entry.path, depth + 1)

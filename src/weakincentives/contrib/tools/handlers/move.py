@@ -19,33 +19,33 @@ from weakincentives.filesystem import FileStat, Filesystem
 from weakincentives.prompt import ToolResult
 
 
-def move(request: MoveParams, bench: HandlerContext) -> ToolResult[MoveResult]:
+def move(request: MoveParams, context: HandlerContext) -> ToolResult[MoveResult]:
     """Give a file, link or directory another path, where nothing is."""
-    source, destination = bench.path(request.source), bench.new_path(request.destination)
+    source, destination = context.path(request.source), context.new_path(request.destination)
     if not source:
         raise ToolValidationError("The workspace itself cannot be moved; name what is in it")
-    ensure_not_read_only(bench, source)
-    found = present(bench, source)
-    if bench.filesystem.exists(destination):
-        raise _taken(bench, destination)
-    with explain_errors(bench, destination), all_or_none(bench.filesystem) as changes:
+    ensure_not_read_only(context, source)
+    found = present(context, source)
+    if context.filesystem.exists(destination):
+        raise _taken(context, destination)
+    with explain_errors(context, destination), all_or_none(context.filesystem) as changes:
         changes.move(source, destination)
     slash = "/" if found.is_directory else ""
     text = f"Moved {format_path(source)}{slash} to {format_path(destination)}{slash}"
     return ToolResult(text, MoveResult(source, destination), exclude_value_from_context=True)
 
 
-def mkdir(request: MkdirParams, bench: HandlerContext) -> ToolResult[MkdirResult]:
+def mkdir(request: MkdirParams, context: HandlerContext) -> ToolResult[MkdirResult]:
     """Make a directory, and those on the way to it."""
-    path = bench.new_path(request.path)
-    ensure_not_read_only(bench, path)
-    fs = bench.filesystem
+    path = context.new_path(request.path)
+    ensure_not_read_only(context, path)
+    fs = context.filesystem
     created = not fs.exists(path)
     if not created and not fs.stat(path or ".").is_directory:
         raise FileExistsError(
             f"A file is there already, so no directory was made: {format_path(path)!r}"
         )
-    with explain_errors(bench, path):
+    with explain_errors(context, path):
         fs.mkdir(path)
     text = f"Made the directory {format_path(path)}/"
     if not created:
@@ -53,13 +53,13 @@ def mkdir(request: MkdirParams, bench: HandlerContext) -> ToolResult[MkdirResult
     return ToolResult(text, MkdirResult(path or ".", created), exclude_value_from_context=True)
 
 
-def _taken(bench: HandlerContext, path: str) -> FileExistsError:
+def _taken(context: HandlerContext, path: str) -> FileExistsError:
     text = f"Something is there already, so nothing was moved: {format_path(path)!r}"
     inside = ""
-    if bench.filesystem.stat(path or ".").is_directory:
+    if context.filesystem.stat(path or ".").is_directory:
         inside = "; to move into a directory, name the path that it is to have there"
     return FileExistsError(
-        text + (inside or hint("; remove it first:", explain(bench, RmParams(path))))
+        text + (inside or hint("; remove it first:", explain(context, RmParams(path))))
     )
 
 
@@ -77,17 +77,17 @@ class _Contents:
         return f"more than {text}" if self.more else text
 
 
-def rm(request: RmParams, bench: HandlerContext) -> ToolResult[RmResult]:
+def rm(request: RmParams, context: HandlerContext) -> ToolResult[RmResult]:
     """Remove what is at a path, with everything in it."""
-    path = bench.path(request.path)
+    path = context.path(request.path)
     if not path:
         raise ToolValidationError(
             f"The workspace itself cannot be removed: {request.path!r}; name what is in it"
         )
-    ensure_not_read_only(bench, path)
-    found = present(bench, path)
-    contents = _contents(bench.filesystem, found)
-    bench.filesystem.delete(path, recursive=True)
+    ensure_not_read_only(context, path)
+    found = present(context, path)
+    contents = _contents(context.filesystem, found)
+    context.filesystem.delete(path, recursive=True)
     value = RmResult(path, found.kind, contents.files)
     return ToolResult(_told(found, contents), value, exclude_value_from_context=True)
 

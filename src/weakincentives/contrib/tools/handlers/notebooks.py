@@ -56,16 +56,16 @@ def notebook_of(data: bytes) -> Notebook | None:
 
 
 def show_notebook(
-    file: FileSource, notebook: Notebook, part: Part, bench: HandlerContext
+    file: FileSource, notebook: Notebook, part: Part, context: HandlerContext
 ) -> ToolResult[ReadFileResult]:
     """Return a page of cells."""
     total = len(notebook.cells)
     if total and part.first >= total:
-        raise past_the_end(file, bench, part, total, "cell", ReadFileParams(file.path))
-    budget = bench.settings.budget
+        raise past_the_end(file, context, part, total, "cell", ReadFileParams(file.path))
+    budget = context.settings.budget
     room = max(budget - min(_MARGIN + 2 * len(file.name), budget // 2), 1)
     wanted = notebook.cells[part.first : part.first + part.capped(total)]
-    call = bench.speech.call(ReadFileParams(file.path, view="text"))
+    call = context.dialect.call(ReadFileParams(file.path, view="text"))
     texts = _filling(_texts(wanted, part.first), room, hint("; see", call))
     after = part.first + len(texts)
     content = "\n\n".join(texts)
@@ -79,18 +79,18 @@ def show_notebook(
         size_bytes=file.size,
     )
     which = f"cells {part.first + 1} to {after} of {total}" if texts else "no cells"
-    foot = _foot(file, bench, value)
+    foot = _foot(file, context, value)
     parts = [f"{file.name}: notebook, {which}", content]
     return ToolResult(fit(parts, foot, budget), value, True, True)
 
 
-def _foot(file: FileSource, bench: HandlerContext, page: ReadFileResult) -> str:
+def _foot(file: FileSource, context: HandlerContext, page: ReadFileResult) -> str:
     lines: list[str] = []
-    stored = bench.speech.call(ReadFileParams(file.path, view="text"))
+    stored = context.dialect.call(ReadFileParams(file.path, view="text"))
     if stored is not None:
         lines.append(f"[cells are JSON in the file; before you change one: {stored}]")
     if page.next_offset is not None:
-        call = bench.speech.call(ReadFileParams(file.path, offset=page.next_offset))
+        call = context.dialect.call(ReadFileParams(file.path, offset=page.next_offset))
         lines.append("[truncated" + hint("; continue with", call) + "]")
     return "\n".join(lines)
 

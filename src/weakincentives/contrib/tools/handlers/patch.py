@@ -66,53 +66,55 @@ class _Step:
         return _ORDER.index(self.planned.kind)
 
 
-def apply_patch(request: ApplyPatchParams, bench: HandlerContext) -> ToolResult[EditFileResult]:
+def apply_patch(request: ApplyPatchParams, context: HandlerContext) -> ToolResult[EditFileResult]:
     """Change several files by one patch; if a part of it fails, nothing is changed."""
     ensure_storable(request.patch)
     if not request.dry_run:
-        ensure_not_read_only(bench, "")
-    with all_or_none(bench.filesystem) as changes:
-        steps = _steps(request.patch, bench)
+        ensure_not_read_only(context, "")
+    with all_or_none(context.filesystem) as changes:
+        steps = _steps(request.patch, context)
         for step in sorted(steps, key=attrgetter("order")):
             if not request.dry_run:
-                with explain_errors(bench, step.path):
+                with explain_errors(context, step.path):
                     _apply(step, changes)
-    return _result(steps, bench, applied=not request.dry_run)
+    return _result(steps, context, applied=not request.dry_run)
 
 
-def _steps(patch: str, bench: HandlerContext) -> list[_Step]:
+def _steps(patch: str, context: HandlerContext) -> list[_Step]:
     """Return what a patch does; nothing is changed yet."""
     read: dict[str, bytes | None] = {}
 
     def reader(path: str) -> str | None:
-        data = read[path] = file_bytes(bench, path)
+        data = read[path] = file_bytes(context, path)
         return None if data is None else decode_text(data)
 
     try:
-        planned = plan_patch(patch, reader, resolve=bench.path)
+        planned = plan_patch(patch, reader, resolve=context.path)
     except PatchError as error:
-        raise _with_near_names(error, bench) from None
+        raise _with_near_names(error, context) from None
     gone = {each.path for each in planned if each.kind in {"delete", "move"}}
-    return [_step(each, bench, read[each.path], gone) for each in planned]
+    return [_step(each, context, read[each.path], gone) for each in planned]
 
 
 def _step(
-    planned: PlannedChange, bench: HandlerContext, old: bytes | None, gone: Collection[str]
+    planned: PlannedChange, context: HandlerContext, old: bytes | None, gone: Collection[str]
 ) -> _Step:
     new_path = planned.new_path or planned.path
     if planned.kind == "delete":
         return _Step(planned, new_path, old, None)
     text = planned.content or ""
     new = encode_text(text)
-    ensure_creatable(bench, new_path, gone=gone)
-    ensure_short_enough(bench, new_path, len(text) - (0 if old is None else len(decode_text(old))))
+    ensure_creatable(context, new_path, gone=gone)
+    ensure_short_enough(
+        context, new_path, len(text) - (0 if old is None else len(decode_text(old)))
+    )
     if old is not None and old != new:
-        ensure_text(bench, planned.path, old)
+        ensure_text(context, planned.path, old)
     return _Step(planned, new_path, old, new)
 
 
-def _with_near_names(error: PatchError, bench: HandlerContext) -> PatchError:
-    near = () if error.missing is None else similar_paths(bench, error.missing)
+def _with_near_names(error: PatchError, context: HandlerContext) -> PatchError:
+    near = () if error.missing is None else similar_paths(context, error.missing)
     if not near:
         return error
     meant = join_words(repr(format_path(each)) for each in near)
@@ -132,7 +134,7 @@ def _apply(step: _Step, changes: Changes) -> None:
 
 
 def _result(
-    steps: Sequence[_Step], bench: HandlerContext, *, applied: bool
+    steps: Sequence[_Step], context: HandlerContext, *, applied: bool
 ) -> ToolResult[EditFileResult]:
     compared = [difference(step.path, step.old, step.new, source=step.source) for step in steps]
     value = EditFileResult(
@@ -145,8 +147,8 @@ def _result(
         applied=applied,
     )
     left = [each.path for each in value.changes if each.kind != "removed"]
-    rest = rest_hint(bench, left[0], applied=applied) if left else None
-    text = message(bench, _head(value), value.diff, rest=rest)
+    rest = rest_hint(context, left[0], applied=applied) if left else None
+    text = message(context, _head(value), value.diff, rest=rest)
     return ToolResult(text, value, exclude_value_from_context=True)
 
 

@@ -102,29 +102,29 @@ def decoded_file(file: FileSource, data: bytes, encoding: Encoding) -> TextFile:
     return TextFile(file, BytesContent(text.encode()), replace(encoding, exact=exact))
 
 
-def show_text(source: TextFile, part: Part, bench: HandlerContext) -> ToolResult[ReadFileResult]:
+def show_text(source: TextFile, part: Part, context: HandlerContext) -> ToolResult[ReadFileResult]:
     """Return a page of a text file."""
     file = source.file
     if not file.size:
         return ToolResult(
             f"{file.name} is empty (0 bytes)", _value(source, part, 0, "", 0), True, True
         )
-    plain = _plain_page(source, part, bench)
+    plain = _plain_page(source, part, context)
     if plain is not None:
         return plain
-    place = _place(source, part.first, bench)
+    place = _place(source, part.first, context)
     if part.first >= place.total_lines:
         last = ReadFileParams(file.path, offset=max(place.total_lines - DEFAULT_READ_LIMIT, 0))
-        raise past_the_end(file, bench, part, place.total_lines, "line", last)
-    settings = bench.settings
+        raise past_the_end(file, context, part, place.total_lines, "line", last)
+    settings = context.settings
     rows = _rows(source.content, place.offset, part.first, settings.max_line_characters)
     wanted = islice(rows, part.capped(DEFAULT_READ_LIMIT))
-    page = _Page(source, part, place.total_lines, bench, place.total_is_exact)
+    page = _Page(source, part, place.total_lines, context, place.total_is_exact)
     return page.result(_filling(wanted, settings.budget))
 
 
 def _plain_page(
-    source: TextFile, part: Part, bench: HandlerContext
+    source: TextFile, part: Part, context: HandlerContext
 ) -> ToolResult[ReadFileResult] | None:
     """Return the page if there is nothing to say about its lines: most pages, in one go."""
     data = source.file.head
@@ -137,12 +137,12 @@ def _plain_page(
     total = len(lines) - 1
     last = min(part.first + part.capped(DEFAULT_READ_LIMIT), total)
     shown = lines[part.first : last]
-    settings = bench.settings
+    settings = context.settings
     if not shown or len(max(shown, key=len)) > settings.max_line_characters:
         return None
     numbered = [f"{number:>6}\t{line}" for number, line in enumerate(shown, part.first + 1)]
     head = f"{source.file.name}: lines {part.first + 1} to {last} of {total}"
-    more = _Page(source, part, total, bench).more(last) if last < total else ()
+    more = _Page(source, part, total, context).more(last) if last < total else ()
     message = "\n".join([head, *numbered, *more])
     if len(message) > settings.budget:
         return None
@@ -150,7 +150,7 @@ def _plain_page(
     return ToolResult(message, value, True, True)
 
 
-def _place(source: TextFile, line: int, bench: HandlerContext) -> LineStart:
+def _place(source: TextFile, line: int, context: HandlerContext) -> LineStart:
     """Return the byte at which a line begins, and how many lines there are.
 
     Raises:
@@ -159,28 +159,28 @@ def _place(source: TextFile, line: int, bench: HandlerContext) -> LineStart:
     if source.file.whole or source.decoded:
         return find_line(source.content, line)
     try:
-        return line_start(bench.filesystem, source.file.path, line, source.file.size)
+        return line_start(context.filesystem, source.file.path, line, source.file.size)
     except TimeLimitError:
-        raise _not_found_in_time(source.file, line, bench) from None
+        raise _not_found_in_time(source.file, line, context) from None
 
 
-def _not_found_in_time(file: FileSource, line: int, bench: HandlerContext) -> TimeLimitError:
+def _not_found_in_time(file: FileSource, line: int, context: HandlerContext) -> TimeLimitError:
     """Return the error for a page that was not found, with what the tools at hand can do."""
     middle = ReadFileParams(file.path, offset=file.size // 2, view="base64")
     return TimeLimitError(
         f"Read stopped: the time limit has passed before line {line + 1:,} was found in"
         f" {file.name!r}, which has {file.size:,} bytes; begin at an earlier line"
-        + _search_hint(bench)
-        + hint("; bytes are found at once, those in the middle with", bench.speech.call(middle))
+        + _search_hint(context)
+        + hint("; bytes are found at once, those in the middle with", context.dialect.call(middle))
     )
 
 
-def _search_hint(bench: HandlerContext) -> str:
+def _search_hint(context: HandlerContext) -> str:
     """Return which tool shows lines by what is in them, if there is one."""
-    speech = bench.speech
-    if speech.arguments(GrepParams("x")) is None:
+    dialect = context.dialect
+    if dialect.arguments(GrepParams("x")) is None:
         return ""
-    return f"; {speech.name(GrepParams)} shows what is around a match"
+    return f"; {dialect.name(GrepParams)} shows what is around a match"
 
 
 def _rows(content: Content, start: int, first: int, width: int) -> Iterator[_Row]:
@@ -227,12 +227,12 @@ class _Page:
     source: TextFile
     part: Part
     total: int
-    bench: HandlerContext
+    context: HandlerContext
     exact: bool = True
 
     def result(self, rows: list[_Row]) -> ToolResult[ReadFileResult]:
         """Return the page: as many of the rows as the budget has room for."""
-        budget = self.bench.settings.budget
+        budget = self.context.settings.budget
         message = self._message(rows)
         while len(message) > budget and len(rows) > 1:
             over = len(message) - budget
@@ -264,7 +264,7 @@ class _Page:
         if last >= self.total and self.exact:
             return []
         path, view = self.source.file.path, self.source.view
-        call = self.bench.speech.call(
+        call = self.context.dialect.call(
             ReadFileParams(path, offset=last, limit=self.part.count, view=view)
         )
         uncounted = "" if self.exact else "; the file is too large to count all of its lines"
@@ -297,8 +297,8 @@ class _Page:
         if not self.source.decoded:
             at = first.start + len(first.text.encode())
             rest = ReadFileParams(self.source.file.path, offset=at, view="base64")
-            note += hint("; the bytes that follow:", self.bench.speech.call(rest))
-        return f"{note}{_search_hint(self.bench)}]"
+            note += hint("; the bytes that follow:", self.context.dialect.call(rest))
+        return f"{note}{_search_hint(self.context)}]"
 
 
 def _shortened(row: _Row, over: int) -> _Row:
@@ -329,7 +329,7 @@ _MAX_DECODED = 4 * 1024 * 1024  # bytes of a file that has to be decoded as a wh
 _MOST_FILES = 50
 
 
-def read_file(request: ReadFileParams, bench: HandlerContext) -> ToolResult[ReadFileResult]:
+def read_file(request: ReadFileParams, context: HandlerContext) -> ToolResult[ReadFileResult]:
     """Return a page of a file.
 
     Raises:
@@ -337,17 +337,17 @@ def read_file(request: ReadFileParams, bench: HandlerContext) -> ToolResult[Read
         ToolValidationError: The page cannot be.
     """
     part = part_of(request)
-    file = open_file(bench, bench.path(request.file_path))
+    file = open_file(context, context.path(request.file_path))
     if request.view == "hex" and file.size:
-        return show_hex(file, part, bench)
+        return show_hex(file, part, context)
     if request.view == "base64" and file.size:
-        return show_base64(file, part, bench)
+        return show_base64(file, part, context)
     if request.view == "text" or not file.size:
-        return _show_as_text(file, part, bench)
-    return _show(file, part, bench)
+        return _show_as_text(file, part, context)
+    return _show(file, part, context)
 
 
-def read_many(request: ReadManyParams, bench: HandlerContext) -> ToolResult[ReadManyResult]:
+def read_many(request: ReadManyParams, context: HandlerContext) -> ToolResult[ReadManyResult]:
     """Return the first pages of several files; those that cannot be read have an error.
 
     Raises:
@@ -356,9 +356,9 @@ def read_many(request: ReadManyParams, bench: HandlerContext) -> ToolResult[Read
     paths = request.file_paths
     if not 0 < len(paths) <= _MOST_FILES:
         raise ToolValidationError(f"file_paths must name 1 to {_MOST_FILES} files: {len(paths)}")
-    budget = bench.settings.budget
+    budget = context.settings.budget
     share = (budget - sum(len(format_path(path)) + 20 for path in paths)) // len(paths)
-    small = replace(bench, settings=replace(bench.settings, max_characters=max(share, 1)))
+    small = replace(context, settings=replace(context.settings, max_characters=max(share, 1)))
     files: list[ReadFileResult] = []
     errors: list[str] = []
     texts: list[str] = []
@@ -375,36 +375,36 @@ def read_many(request: ReadManyParams, bench: HandlerContext) -> ToolResult[Read
     return ToolResult(message, ReadManyResult(tuple(files), tuple(errors)), bool(files), True)
 
 
-def _show(file: FileSource, part: Part, bench: HandlerContext) -> ToolResult[ReadFileResult]:
+def _show(file: FileSource, part: Part, context: HandlerContext) -> ToolResult[ReadFileResult]:
     """Return what suits the bytes of a file best."""
     picture = picture_of(file.head)
     if picture is not None:
-        return show_picture(file, picture, bench)
+        return show_picture(file, picture, context)
     if file.path.endswith(".ipynb") and file.size <= MAX_NOTEBOOK:
-        notebook = notebook_of(file.content(bench).read(0, file.size))
+        notebook = notebook_of(file.content(context).read(0, file.size))
         if notebook is not None:
-            return show_notebook(file, notebook, part, bench)
+            return show_notebook(file, notebook, part, context)
     encoding = encoding_of(file.head, whole=file.whole)
     if encoding.name is None or (encoding.wide and file.size > _MAX_DECODED):
-        return show_head(file, part, bench)
-    return _show_encoded(file, encoding, part, bench)
+        return show_head(file, part, context)
+    return _show_encoded(file, encoding, part, context)
 
 
 def _show_as_text(
-    file: FileSource, part: Part, bench: HandlerContext
+    file: FileSource, part: Part, context: HandlerContext
 ) -> ToolResult[ReadFileResult]:
     """Return text as it was asked for, even if it is none."""
     encoding = encoding_of(file.head, whole=file.whole)
     if encoding.name is None or (encoding.wide and file.size > _MAX_DECODED):
-        source = TextFile(file, file.content(bench), UNKNOWN, view="text")
-        return show_text(source, part, bench)
-    return _show_encoded(file, encoding, part, bench)
+        source = TextFile(file, file.content(context), UNKNOWN, view="text")
+        return show_text(source, part, context)
+    return _show_encoded(file, encoding, part, context)
 
 
 def _show_encoded(
-    file: FileSource, encoding: Encoding, part: Part, bench: HandlerContext
+    file: FileSource, encoding: Encoding, part: Part, context: HandlerContext
 ) -> ToolResult[ReadFileResult]:
     if encoding.wide:
-        data = file.content(bench).read(0, file.size)
-        return show_text(decoded_file(file, data, encoding), part, bench)
-    return show_text(TextFile(file, file.content(bench), encoding), part, bench)
+        data = file.content(context).read(0, file.size)
+        return show_text(decoded_file(file, data, encoding), part, context)
+    return show_text(TextFile(file, file.content(context), encoding), part, context)

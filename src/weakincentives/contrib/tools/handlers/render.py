@@ -263,7 +263,7 @@ def _decoded(data: bytes) -> str:
 
 
 def message(
-    bench: HandlerContext,
+    context: HandlerContext,
     head: Sequence[str],
     diff: str,
     *,
@@ -273,28 +273,28 @@ def message(
     """Return what a model is told: lines, and a difference cut to what may be shown.
 
     Args:
-        bench: Has the budget.
+        context: Has the budget.
         head: The lines that come first.
         diff: The difference.
         rest: How to see what is not shown.
         limit: Characters of the difference at most.
     """
-    text = _fitting("\n".join(line for line in head if line), bench.settings.budget)
-    room = min(limit, bench.settings.budget - len(text) - _NOTE)
+    text = _fitting("\n".join(line for line in head if line), context.settings.budget)
+    room = min(limit, context.settings.budget - len(text) - _NOTE)
     if not diff:
         return text
-    kept, left = _cut(diff, room, bench.settings.max_line_characters)
+    kept, left = _cut(diff, room, context.settings.max_line_characters)
     if left:
         how = "" if rest is None else f"; {rest}"
         kept += f"[{left} more lines of the difference are not shown{how}]"
-    return _fitting(f"{text}\n{kept}".rstrip("\n"), bench.settings.budget)
+    return _fitting(f"{text}\n{kept}".rstrip("\n"), context.settings.budget)
 
 
-def rest_hint(bench: HandlerContext, path: str, *, applied: bool) -> str | None:
+def rest_hint(context: HandlerContext, path: str, *, applied: bool) -> str | None:
     """Return how to see what is not shown of a change."""
     if not applied:
         return "to see all of it, ask for less at once"
-    how = bench.speech.call(ReadFileParams(path))
+    how = context.dialect.call(ReadFileParams(path))
     return None if how is None else f"to see how {format_path(path)} is now: {how}"
 
 

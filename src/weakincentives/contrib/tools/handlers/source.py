@@ -110,11 +110,11 @@ class FileSource:
         """Its path as it is shown."""
         return format_path(self.path)
 
-    def content(self, bench: HandlerContext) -> Content:
+    def content(self, context: HandlerContext) -> Content:
         """Return its bytes; those of a large file are read as they are asked for."""
         if self.whole:
             return BytesContent(self.head)
-        return WorkspaceContent(bench.filesystem, self.path, self.size)
+        return WorkspaceContent(context.filesystem, self.path, self.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +129,16 @@ class Part:
         return most if self.count is None else min(self.count, most)
 
 
-def open_file(bench: HandlerContext, path: str) -> FileSource:
+def open_file(context: HandlerContext, path: str) -> FileSource:
     """Open a file.
 
     Raises:
         OSError: It cannot be read; the text says what to do instead.
     """
     try:
-        page = bench.filesystem.read_bytes(path or ".", limit=CHUNK)
+        page = context.filesystem.read_bytes(path or ".", limit=CHUNK)
     except OSError as error:
-        raise _explained(bench, path, error) from None
+        raise _explained(context, path, error) from None
     return FileSource(path, page.content, page.size_bytes)
 
 
@@ -167,7 +167,7 @@ def part_of(request: ReadFileParams) -> Part:
 
 def past_the_end(
     file: FileSource,
-    bench: HandlerContext,
+    context: HandlerContext,
     part: Part,
     total: int,
     noun: str,
@@ -176,17 +176,17 @@ def past_the_end(
     """Return the error for a page that begins after the last line."""
     wanted = part.first if noun == "byte" else part.first + 1  # as they are shown
     text = f"There is no {noun} {wanted:,}: {file.name!r} has {count_text(total, noun)}"
-    return ToolValidationError(text + hint("; use", bench.speech.call(request)))
+    return ToolValidationError(text + hint("; use", context.dialect.call(request)))
 
 
-def _explained(bench: HandlerContext, path: str, error: OSError) -> OSError:
+def _explained(context: HandlerContext, path: str, error: OSError) -> OSError:
     """Return why a file cannot be read, in words that say what to do."""
-    found = present(bench, path, what="file")
+    found = present(context, path, what="file")
     target = getattr(found, "link_target", None)
     if target is not None:
-        return link_error(bench, path, target)
+        return link_error(context, path, target)
     if found.is_directory:
-        call = bench.speech.call(LsParams(path or "."))
+        call = context.dialect.call(LsParams(path or "."))
         return IsADirectoryError(
             f"{format_path(path)!r} is a directory" + hint("; to list it:", call)
         )

@@ -47,7 +47,7 @@ def encode_text(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def file_bytes(bench: HandlerContext, path: str) -> bytes | None:
+def file_bytes(context: HandlerContext, path: str) -> bytes | None:
     """Return the bytes of a file that is to be changed; None if nothing is there.
 
     Raises:
@@ -56,22 +56,22 @@ def file_bytes(bench: HandlerContext, path: str) -> bytes | None:
         LimitExceededError: It is too large.
     """
     try:
-        found = bench.filesystem.stat(path or ".")
+        found = context.filesystem.stat(path or ".")
     except (FileNotFoundError, NotADirectoryError):
         return None
     if found.is_directory:
-        raise directory_in_the_way(bench, path)
+        raise directory_in_the_way(context, path)
     if found.link_target is not None:
-        raise link_error(bench, path, found.link_target)
+        raise link_error(context, path, found.link_target)
     if found.size_bytes > MAX_TEXT:
         raise LimitExceededError(
             f"File has {found.size_bytes} bytes, and only files of up to {MAX_TEXT} bytes"
             f" can be changed in part: {format_path(path)!r}"
         )
-    return bench.filesystem.read_bytes(path).content
+    return context.filesystem.read_bytes(path).content
 
 
-def ensure_text(bench: HandlerContext, path: str, data: bytes) -> None:
+def ensure_text(context: HandlerContext, path: str, data: bytes) -> None:
     """Return if bytes are a text.
 
     Raises:
@@ -82,7 +82,7 @@ def ensure_text(bench: HandlerContext, path: str, data: bytes) -> None:
     what = "UTF-16 text" if data.startswith(_UTF16_MARKS) else "binary"
     size = count_text(len(data), "byte")
     text = f"File is {what} ({size}) and cannot be changed in part: {format_path(path)!r}"
-    how = explain(bench, WriteFileParams(path, "", "overwrite", "base64"), "mode", "encoding")
+    how = explain(context, WriteFileParams(path, "", "overwrite", "base64"), "mode", "encoding")
     raise ToolValidationError(text + hint("; write all of it:", how))
 
 
@@ -99,19 +99,19 @@ class _Before:
     ends_within_a_line: bool
 
 
-def write_file(request: WriteFileParams, bench: HandlerContext) -> ToolResult[WriteFileResult]:
+def write_file(request: WriteFileParams, context: HandlerContext) -> ToolResult[WriteFileResult]:
     """Write a whole file, or add to its end."""
-    fs, path = bench.filesystem, bench.new_path(request.file_path)
-    ensure_not_read_only(bench, path)
+    fs, path = context.filesystem, context.new_path(request.file_path)
+    ensure_not_read_only(context, path)
     if not path:
-        raise directory_in_the_way(bench, path)
+        raise directory_in_the_way(context, path)
     as_bytes = request.encoding == "base64"
     data = _bytes(request)
-    ensure_short_enough(bench, path, len(data) if as_bytes else len(request.content))
-    with explain_errors(bench, path):
+    ensure_short_enough(context, path, len(data) if as_bytes else len(request.content))
+    with explain_errors(context, path):
         before = _before(fs, path, request.mode)
         if before is not None and request.mode == "overwrite" and not as_bytes:
-            _refuse_placeholders(bench, request.content, path)
+            _refuse_placeholders(context, request.content, path)
         if as_bytes:
             fs.write_bytes(path, data, mode=request.mode)
         else:
@@ -121,7 +121,7 @@ def write_file(request: WriteFileParams, bench: HandlerContext) -> ToolResult[Wr
     length = count_text(len(data), "byte")
     if not as_bytes:
         length = f"{count_text(line_count(data), 'line')}, {length}"
-    text = _message(value, length, data, before, bench)
+    text = _message(value, length, data, before, context)
     return ToolResult(text, value, exclude_value_from_context=True)
 
 
@@ -135,18 +135,18 @@ def _bytes(request: WriteFileParams) -> bytes:
         raise ToolValidationError(f"Content is not base64: {error}; nothing was written") from None
 
 
-def _refuse_placeholders(bench: HandlerContext, content: str, path: str) -> None:
+def _refuse_placeholders(context: HandlerContext, content: str, path: str) -> None:
     """Refuse content that leaves out what the file has, and says so in a line of its own."""
     lines = content.split("\n")
     if not any(map(is_placeholder, lines)):
         return  # no need to read what may be a large file
-    old = decode_text(bench.filesystem.read_bytes(path).content)
+    old = decode_text(context.filesystem.read_bytes(path).content)
     line = find_placeholder(old.split("\n"), lines)
     if line is not None:
         raise ToolValidationError(
             f"Content has a placeholder instead of text: {excerpt(line.strip())}; the file"
             " was not replaced. Send the whole content"
-            + hint(", or change a part of it with", editing_tool(bench))
+            + hint(", or change a part of it with", editing_tool(context))
         )
 
 
@@ -164,7 +164,11 @@ def _before(fs: Filesystem, path: str, mode: WriteMode) -> _Before | None:
 
 
 def _message(
-    value: WriteFileResult, length: str, data: bytes, before: _Before | None, bench: HandlerContext
+    value: WriteFileResult,
+    length: str,
+    data: bytes,
+    before: _Before | None,
+    context: HandlerContext,
 ) -> str:
     name = format_path(value.path)
     if before is None:
@@ -178,5 +182,5 @@ def _message(
         return f"Replaced {name}: {length}, the same as before"
     text = f"Replaced {name}: {length} instead of {count_text(before.size, 'byte')}"
     diff = "" if before.data is None else difference(value.path, before.data, data).text
-    rest = rest_hint(bench, value.path, applied=True)
-    return message(bench, [text], diff, rest=rest, limit=_MAX_DIFF)
+    rest = rest_hint(context, value.path, applied=True)
+    return message(context, [text], diff, rest=rest, limit=_MAX_DIFF)

@@ -51,18 +51,18 @@ _ALWAYS = """\
 - Keep binary files small and few, and do not copy large repositories or assets here."""
 
 
-def tool_guidance(speech: Dialect, reports: Sequence[MountReport], *, is_new: bool) -> str:
+def tool_guidance(dialect: Dialect, reports: Sequence[MountReport], *, is_new: bool) -> str:
     """Return the text for a workspace with tools.
 
     Args:
-        speech: The tools that are there.
+        dialect: The tools that are there.
         reports: What was mounted.
         is_new: Whether nothing was there before.
     """
     paragraphs = [
         "You have a workspace for files. Paths are relative to its top; `/` separates names.",
         _beginning(reports, is_new),
-        speech.fill(_TOOLS) + "\n" + _ALWAYS,
+        dialect.fill(_TOOLS) + "\n" + _ALWAYS,
         describe_mounts(reports),
     ]
     return "\n\n".join(each for each in paragraphs if each)
@@ -120,7 +120,7 @@ class FilesystemSection(MarkdownSection[None]):
         dialect: DialectName = "wink",
         settings: ToolSettings = DEFAULT_SETTINGS,
         ascii_paths: bool | None = None,
-        more: Mapping[type[Any], Handler] | None = None,
+        extra_handlers: Mapping[type[Any], Handler] | None = None,
         snapshot_dir: Path | None = None,
         template: str | None = None,
         tools: Sequence[Tool[Any, Any]] | None = None,
@@ -140,7 +140,8 @@ class FilesystemSection(MarkdownSection[None]):
             dialect: Whose names and parameters the tools have.
             settings: What the tools allow and show.
             ascii_paths: Instead of the one in `settings`: new names must be ASCII.
-            more: What carries out other requests that the dialect can say, a shell for example.
+            extra_handlers: Handlers for further requests that the dialect knows, a shell for
+                example.
             snapshot_dir: Where the archives of `snapshots` go.
             template: The text, instead of our own.
             tools: The tools, instead of those of the dialect.
@@ -161,7 +162,7 @@ class FilesystemSection(MarkdownSection[None]):
         check_argument(owner, "filesystem", filesystem, Filesystem, or_none=True)
         check_argument(owner, "settings", settings, ToolSettings)
         check_argument(owner, "ascii_paths", ascii_paths, bool, or_none=True)
-        check_argument(owner, "more", more, Mapping, or_none=True)
+        check_argument(owner, "extra_handlers", extra_handlers, Mapping, or_none=True)
         check_argument(owner, "snapshot_dir", snapshot_dir, (str, os.PathLike), or_none=True)
         check_argument(owner, "template", template, str, or_none=True)
         check_argument(owner, "dialect", dialect, str)
@@ -174,7 +175,7 @@ class FilesystemSection(MarkdownSection[None]):
         self._roots = allowed_host_roots
         self._dialect: DialectName = dialect
         self._settings = settings
-        self._more = dict(more or {})
+        self._extra_handlers = dict(extra_handlers or {})
         self._snapshot_dir = snapshot_dir
         self._template, self._tools = template, tools
         self._backend: Filesystem | None = None
@@ -290,12 +291,15 @@ class FilesystemSection(MarkdownSection[None]):
 
     def _make_tools(self) -> tuple[Tool[Any, Any], ...]:
         return filesystem_tools(
-            self._dialect, settings=self._settings, binding=self._bound, more=self._more
+            self._dialect,
+            settings=self._settings,
+            binding=self._bound,
+            extra_handlers=self._extra_handlers,
         )
 
     def _text(self) -> str:
-        speech = create_dialect(self._dialect, performers={**HANDLERS, **self._more})
-        text = tool_guidance(speech, self._reports, is_new=self._starts_new)
+        dialect = create_dialect(self._dialect, handlers={**HANDLERS, **self._extra_handlers})
+        text = tool_guidance(dialect, self._reports, is_new=self._starts_new)
         return text.replace("$", "$$")
 
     def _made_with(self) -> dict[str, Any]:
@@ -308,7 +312,7 @@ class FilesystemSection(MarkdownSection[None]):
             "allowed_host_roots": self._roots,
             "dialect": self._dialect,
             "settings": self._settings,
-            "more": self._more,
+            "extra_handlers": self._extra_handlers,
             "snapshot_dir": self._snapshot_dir,
             "template": self._template,
             "tools": self._tools,

@@ -153,7 +153,9 @@ class Shell:
     sandbox: Sandbox
     limits: ShellLimits
 
-    def execute(self, request: ShellExecuteParams, bench: HandlerContext) -> ToolResult[ExecResult]:
+    def execute(
+        self, request: ShellExecuteParams, context: HandlerContext
+    ) -> ToolResult[ExecResult]:
         """Run a program."""
         self._check_command(request.command)
         if not 1 <= request.timeout_seconds <= MAX_SHELL_SECONDS:
@@ -162,7 +164,7 @@ class Shell:
                 f" {request.timeout_seconds!r}"
             )
         result = self._run(
-            bench,
+            context,
             request.command,
             cwd=request.cwd,
             env=request.env,
@@ -170,12 +172,12 @@ class Shell:
             seconds=request.timeout_seconds,
             max_output=self.limits.max_output if request.capture_output else 0,
         )
-        told = message(result, bench.settings.budget, captured=request.capture_output)
+        told = message(result, context.settings.budget, captured=request.capture_output)
         longer = replace(request, timeout_seconds=MAX_SHELL_SECONDS)
-        advice = _advice(result, bench, None if longer == request else longer, "timeout_seconds")
+        advice = _advice(result, context, None if longer == request else longer, "timeout_seconds")
         return _answer(told + advice + _line_hint(result), result)
 
-    def run_line(self, request: BashParams, bench: HandlerContext) -> ToolResult[ExecResult]:
+    def run_line(self, request: BashParams, context: HandlerContext) -> ToolResult[ExecResult]:
         """Run a line in a shell."""
         limits = self.limits
         if len(request.command) > limits.max_script_length:
@@ -189,19 +191,19 @@ class Shell:
             raise ToolValidationError(f"timeout must be positive: {request.timeout!r}")
         wanted = limits.max_output if request.max_output is None else request.max_output
         result = self._run(
-            bench,
+            context,
             ("sh", "-c", _FIND_SHELL, "sh", request.command),
             cwd=request.cwd,
             seconds=allowed / 1000,
             max_output=max(0, min(wanted, limits.max_output)),
         )
         longer = None if allowed == most else replace(request, timeout=most)
-        told = message(result, bench.settings.budget)
-        return _answer(told + _advice(result, bench, longer, "timeout"), result)
+        told = message(result, context.settings.budget)
+        return _answer(told + _advice(result, context, longer, "timeout"), result)
 
     def _run(
         self,
-        bench: HandlerContext,
+        context: HandlerContext,
         argv: tuple[str, ...],
         *,
         cwd: str | None,
@@ -210,24 +212,24 @@ class Shell:
         env: Mapping[str, str] | None = None,
         stdin: str | None = None,
     ) -> ExecResult:
-        self._check_same(bench)
-        deadline = bench.context.deadline
+        self._check_same(context)
+        deadline = context.tool_context.deadline
         if deadline is not None:
             deadline.check("Command")
             seconds = min(seconds, deadline.remaining().total_seconds())
         return self.sandbox.exec(
             argv,
-            cwd=bench.path(cwd or "."),
+            cwd=context.path(cwd or "."),
             env=env,
             stdin=stdin,
             timeout=max(seconds, 0.001),
             max_output=max_output,
         )
 
-    def _check_same(self, bench: HandlerContext) -> None:
+    def _check_same(self, context: HandlerContext) -> None:
         """Refuse to run where what is changed could not be undone."""
         mine = self.sandbox.filesystem
-        if mine is not bench.filesystem and mine.root != bench.filesystem.root:
+        if mine is not context.filesystem and mine.root != context.filesystem.root:
             raise ToolValidationError(
                 f"The sandbox works on other files than the other tools: {mine.root!r}"
             )
@@ -250,11 +252,11 @@ def _answer(told: str, result: ExecResult) -> ToolResult[ExecResult]:
     return ToolResult(told, result, exclude_value_from_context=True)
 
 
-def _advice(result: ExecResult, bench: HandlerContext, longer: object, field: str) -> str:
+def _advice(result: ExecResult, context: HandlerContext, longer: object, field: str) -> str:
     """Return what to do about a command that ran out of time; `longer` is None at the limit."""
     if not result.timed_out:
         return ""
-    said = None if longer is None else bench.speech.call(longer, field)
+    said = None if longer is None else context.dialect.call(longer, field)
     if said is None or "=" not in said:
         return "\nRun it in parts that take less time."
     return f"\nUse {said}, or run it in parts."
@@ -289,32 +291,32 @@ def shell_tools(
     """
     if dialect not in SHELL_TOOL_SPECS:
         raise PromptError(f"Dialect must be one of {', '.join(SHELL_TOOL_SPECS)}: {dialect!r}")
-    speech = Dialect(SHELL_TOOL_SPECS[dialect])
-    performers = shell_handlers(sandbox, limits=limits)
-    return tuple(_tool(_Handler(each, settings, speech, performers)) for each in speech.phrases)
+    tools = Dialect(SHELL_TOOL_SPECS[dialect])
+    handlers = shell_handlers(sandbox, limits=limits)
+    return tuple(_tool(_Handler(each, settings, tools, handlers)) for each in tools.specs)
 
 
 @dataclass(frozen=True, slots=True)
 class _Handler:
     """Runs one tool: understands the call, and carries it out."""
 
-    phrase: ToolSpec[Any]
+    spec: ToolSpec[Any]
     settings: ToolSettings
-    speech: Dialect
-    performers: Mapping[type[Any], Handler] = field(repr=False)
+    dialect: Dialect
+    handlers: Mapping[type[Any], Handler] = field(repr=False)
 
     def __call__(self, params: Any, *, context: ToolContext) -> ToolResult[Any]:
-        bench = handler_context(context, self.settings, self.speech, self.performers)
-        return bench.perform(self.phrase.understand(params, bench))
+        ours = handler_context(context, self.settings, self.dialect, self.handlers)
+        return ours.handle(self.spec.decode(params, ours))
 
 
 def _tool(handler: _Handler) -> Tool[Any, Any]:
-    phrase = handler.phrase
+    spec = handler.spec
     return Tool[Any, Any](
-        phrase.name,
-        handler.speech.fill(phrase.description),
+        spec.name,
+        handler.dialect.fill(spec.description),
         handler,
-        params_type=phrase.params,
-        bypasses_filesystem=phrase.bypasses_filesystem,
-        aliases=phrase.aliases,
+        params_type=spec.params,
+        bypasses_filesystem=spec.bypasses_filesystem,
+        aliases=spec.aliases,
     )
