@@ -13,7 +13,7 @@ from weakincentives.contrib.review import (
     WorkingCopy,
     open_copy,
 )
-from weakincentives.contrib.review.apply import original_of
+from weakincentives.contrib.review.recovery import original_of
 
 
 def both_modified(copy: Path, original: Path) -> None:

@@ -20,7 +20,7 @@ from weakincentives.contrib.review import (
     recover,
     working_copy,
 )
-from weakincentives.contrib.review.original import OriginalSide
+from weakincentives.contrib.review.views import OriginalSide
 from weakincentives.filesystem import FileStat, HostFilesystem
 from weakincentives.posix import atomic as staging
 from weakincentives.posix.faults import fault_hook

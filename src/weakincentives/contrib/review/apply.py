@@ -6,12 +6,11 @@ nothing is replaced that has not been compared. What was replaced is kept until 
 """
 
 import errno
-import fcntl
 import logging
 import os
 import stat
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -36,9 +35,7 @@ from weakincentives.contrib.review.entries import (
     set_attributes,
     write_sparse,
 )
-from weakincentives.contrib.review.records import CopyError
-from weakincentives.contrib.review.rollback import Rollback
-from weakincentives.contrib.review.transaction import (
+from weakincentives.contrib.review.records import (
     Kind,
     Ledger,
     Mode,
@@ -46,8 +43,9 @@ from weakincentives.contrib.review.transaction import (
     Record,
     hidden_path,
     new_maker,
-    pending_in,
 )
+from weakincentives.contrib.review.recovery import finish, roll_back
+from weakincentives.contrib.review.rollback import Rollback
 from weakincentives.contrib.review.views import OriginalFilesystem
 from weakincentives.filesystem.diff import Side
 from weakincentives.filesystem.host.files import Identity, identity_of
@@ -60,49 +58,6 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN = 0o700
 _SMALL = 64 * 1024  # a file up to this size is always read again
-
-
-@contextmanager
-def original_of(path: Path, *, looking: bool = False) -> Generator[OriginalFilesystem, None, None]:
-    """Open the original to look at it, or to change it; opening changes nothing.
-
-    Several may be `looking` at the same time.
-
-    Raises:
-        CopyError: Somebody else is changing it in the same way.
-    """
-    descriptor = os.open(path, _DIRECTORY)
-    try:
-        is_locked = _lock(descriptor, path, looking)
-        with OriginalFilesystem(path) as original:
-            if not is_locked:
-                _refuse_while_alive(original, path)
-            yield original
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, path: Path, looking: bool) -> bool:
-    """Lock the original; return False where the file system has no locks."""
-    try:
-        fcntl.flock(descriptor, (fcntl.LOCK_SH if looking else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise _busy(path) from None
-    except OSError as error:
-        _log.info("No locks on the file system of %r: %s", str(path), error)
-        return False
-    return True
-
-
-def _refuse_while_alive(original: OriginalFilesystem, path: Path) -> None:
-    if any(each.is_alive for each in pending_in(Tree(original.directory))):
-        raise _busy(path)
-
-
-def _busy(path: Path) -> CopyError:
-    return CopyError(
-        f"Somebody else is applying changes to {str(path)!r}; try again when that has ended"
-    )
 
 
 class Transaction:
@@ -476,40 +431,6 @@ class _Plan:
         found = self._stat(path)
         is_there = found is not None and stat.S_ISDIR(found.st_mode)
         return stat.S_IMODE(found.st_mode) if found is not None and is_there else -1
-
-
-def roll_back(tree: Tree, ledger: Ledger, settle: Callable[[bool], None]) -> Rollback:
-    """Take back what a record says; the record goes if nothing is left to do."""
-    rollback = Rollback(tree, ledger.record, ledger.name)
-    rollback.run(ledger.phase)
-    if not rollback.failures:
-        try:
-            with suppress(OSError) if not rollback.kept else nullcontext():
-                settle(False)  # `undo` passes over what was never applied
-            ledger.remove()
-        except OSError as error:
-            rollback.failures.append(error)
-    return rollback
-
-
-def finish(
-    tree: Tree,
-    ledger: Ledger,
-    settle: Callable[[bool], None],
-    compared: Mapping[str, Identity] = MappingProxyType({}),
-) -> Rollback:
-    """Remove what was replaced, and the record; what cannot be done now is done later."""
-    rollback = Rollback(tree, ledger.record, ledger.name)
-    rollback.run("done", compared)
-    try:
-        settle(True)
-        if not rollback.failures:
-            ledger.remove()
-    except OSError as error:
-        rollback.failures.append(error)
-    for failure in rollback.failures:
-        _log.warning("Could not remove all that was replaced: %s", failure)
-    return rollback
 
 
 def lost_attributes(

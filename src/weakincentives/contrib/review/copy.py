@@ -3,10 +3,9 @@
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from weakincentives.contrib.review.apply import original_of
 from weakincentives.contrib.review.records import (
     CopyError,
     CopyRecord,
@@ -17,9 +16,8 @@ from weakincentives.contrib.review.records import (
     workspace_in,
     write_record,
 )
-from weakincentives.contrib.review.recovery import refuse_interrupted
-from weakincentives.contrib.review.views import PreservingFilesystem
-from weakincentives.contrib.review.withheld import GIT, is_git_directory, places_on_the_way
+from weakincentives.contrib.review.recovery import original_of, refuse_interrupted
+from weakincentives.contrib.review.views import GIT, PreservingFilesystem
 from weakincentives.filesystem import (
     FileStat,
     HostFilesystem,
@@ -31,6 +29,8 @@ from weakincentives.filesystem.base import is_skippable
 from weakincentives.filesystem.mounts import ProgressMeter
 from weakincentives.filesystem.state import State
 from weakincentives.posix import parent_of, remove
+
+_MAX_STEPS = 1_000
 
 MAX_FILES = 200_000
 MAX_BYTES = 4 * 1024**3
@@ -256,3 +256,30 @@ def _made(place: str | os.PathLike[str] | None, source: Path) -> Path:
     if any(wanted.iterdir()):
         raise CopyError(f"Place for the working copy is not empty: {str(wanted)!r}")
     return wanted
+
+
+def is_git_directory(names: Collection[str]) -> bool:
+    """Return whether a directory with these names is what git takes for a repository's data."""
+    return "HEAD" in names and ({"objects", "refs"} <= set(names) or "commondir" in names)
+
+
+def places_on_the_way(root: Path, directory: str, target: str) -> set[str]:
+    """Return where a pointer in a `directory` of `root` leads, and the links on the way.
+
+    Only what is below the root counts, in its terms; a pointer may be absolute.
+    """
+    here, found = Path(os.sep), set[Path]()
+    pending = list(reversed((root / directory / target).parts[1:]))
+    for _ in range(_MAX_STEPS):
+        if not pending:
+            found.add(here)
+            break
+        name = pending.pop()
+        here = here.parent if name == ".." else here / name
+        if os.path.islink(here):  # noqa: PTH114 # a name that is too long is none
+            found.add(here)
+            leads = here.readlink()
+            pending += [each for each in reversed(leads.parts) if each != os.sep]
+            here = Path(os.sep) if leads.is_absolute() else here.parent
+    inside = (each.relative_to(root) for each in found if each.is_relative_to(root))
+    return {each.as_posix() for each in inside if each.parts}

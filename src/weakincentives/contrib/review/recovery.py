@@ -1,17 +1,32 @@
 """Changes to an original that were interrupted: seen by whoever looks, settled when asked to."""
 
+import fcntl
+import logging
 import os
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
-from weakincentives.contrib.review.apply import finish, original_of, roll_back
 from weakincentives.contrib.review.conflicts import Kept
 from weakincentives.contrib.review.entries import Tree
-from weakincentives.contrib.review.records import CopyError, has_record
-from weakincentives.contrib.review.transaction import Kind, Ledger, Record, pending_in
+from weakincentives.contrib.review.records import (
+    CopyError,
+    Kind,
+    Ledger,
+    Record,
+    has_record,
+    pending_in,
+)
+from weakincentives.contrib.review.rollback import Rollback
 from weakincentives.contrib.review.views import OriginalFilesystem
+from weakincentives.filesystem.host.files import Identity
+
+_log = logging.getLogger(__name__)
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
 
 Settle = Callable[[Record, bool], None]
 
@@ -161,3 +176,80 @@ def _same(one: Path, other: Path) -> bool:
 
 def _ignore(_: Record, __: bool) -> None:
     """Settle nothing: the copy is gone."""
+
+
+@contextmanager
+def original_of(path: Path, *, looking: bool = False) -> Generator[OriginalFilesystem, None, None]:
+    """Open the original to look at it, or to change it; opening changes nothing.
+
+    Several may be `looking` at the same time.
+
+    Raises:
+        CopyError: Somebody else is changing it in the same way.
+    """
+    descriptor = os.open(path, _DIRECTORY)
+    try:
+        is_locked = _lock(descriptor, path, looking)
+        with OriginalFilesystem(path) as original:
+            if not is_locked:
+                _refuse_while_alive(original, path)
+            yield original
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, path: Path, looking: bool) -> bool:
+    """Lock the original; return False where the file system has no locks."""
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if looking else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise _busy(path) from None
+    except OSError as error:
+        _log.info("No locks on the file system of %r: %s", str(path), error)
+        return False
+    return True
+
+
+def _refuse_while_alive(original: OriginalFilesystem, path: Path) -> None:
+    if any(each.is_alive for each in pending_in(Tree(original.directory))):
+        raise _busy(path)
+
+
+def _busy(path: Path) -> CopyError:
+    return CopyError(
+        f"Somebody else is applying changes to {str(path)!r}; try again when that has ended"
+    )
+
+
+def roll_back(tree: Tree, ledger: Ledger, settle: Callable[[bool], None]) -> Rollback:
+    """Take back what a record says; the record goes if nothing is left to do."""
+    rollback = Rollback(tree, ledger.record, ledger.name)
+    rollback.run(ledger.phase)
+    if not rollback.failures:
+        try:
+            with suppress(OSError) if not rollback.kept else nullcontext():
+                settle(False)  # `undo` passes over what was never applied
+            ledger.remove()
+        except OSError as error:
+            rollback.failures.append(error)
+    return rollback
+
+
+def finish(
+    tree: Tree,
+    ledger: Ledger,
+    settle: Callable[[bool], None],
+    compared: Mapping[str, Identity] = MappingProxyType({}),
+) -> Rollback:
+    """Remove what was replaced, and the record; what cannot be done now is done later."""
+    rollback = Rollback(tree, ledger.record, ledger.name)
+    rollback.run("done", compared)
+    try:
+        settle(True)
+        if not rollback.failures:
+            ledger.remove()
+    except OSError as error:
+        rollback.failures.append(error)
+    for failure in rollback.failures:
+        _log.warning("Could not remove all that was replaced: %s", failure)
+    return rollback

@@ -13,9 +13,9 @@ from weakincentives.contrib.review.apply import (
     Attributes,
     Transaction,
     lost_attributes,
-    original_of,
 )
 from weakincentives.contrib.review.conflicts import (
+    ChangeSet,
     Conflict,
     ConflictError,
     Kept,
@@ -26,9 +26,10 @@ from weakincentives.contrib.review.conflicts import (
 )
 from weakincentives.contrib.review.copy import remove_place
 from weakincentives.contrib.review.merge import Merge
-from weakincentives.contrib.review.plan import ChangeSet
 from weakincentives.contrib.review.records import (
     Application,
+    Kind,
+    Record,
     WorkingCopy,
     exclusion,
     open_files,
@@ -40,16 +41,16 @@ from weakincentives.contrib.review.recovery import (
     Recovery,
     has_pending,
     interrupted_in,
+    original_of,
     refuse_interrupted,
     settle_all,
 )
-from weakincentives.contrib.review.transaction import Kind, Record
 from weakincentives.contrib.review.views import (
+    Boundary,
     FilteredFilesystem,
     OriginalFilesystem,
     PreservingFilesystem,
 )
-from weakincentives.contrib.review.withheld import Boundary
 from weakincentives.filesystem import (
     Change,
     Diff,
