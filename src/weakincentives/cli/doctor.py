@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 import click
 
 from weakincentives import __version__
-from weakincentives.adapters.http.redaction import redact_url
+from weakincentives.adapters.http import redact_url
 from weakincentives.cli.config import (
     FILE_NAME,
     KEY_VARIABLES,

@@ -1,6 +1,7 @@
 """The operating system: confined opening, atomic replace, permissions. Knows no workspace."""
 
 from weakincentives.posix.atomic import AtomicFile as AtomicFile
+from weakincentives.posix.atomic import exchange as exchange
 from weakincentives.posix.atomic import remove as remove
 from weakincentives.posix.atomic import remove_leftovers as remove_leftovers
 from weakincentives.posix.atomic import remove_tree as remove_tree

@@ -17,12 +17,13 @@ from weakincentives.contrib.review import (
     ConflictError,
     CopyError,
     Review,
+    entries,
     recover,
     working_copy,
 )
 from weakincentives.contrib.review.views import OriginalSide
 from weakincentives.filesystem import FileStat, HostFilesystem
-from weakincentives.posix import atomic as staging
+from weakincentives.posix import atomic
 from weakincentives.posix.faults import fault_hook
 from weakincentives.posix.tempnames import RESERVED_PREFIX
 
@@ -162,7 +163,7 @@ def test_a_save_before_the_exchange_is_a_conflict(
 def test_a_save_between_the_last_look_and_the_exchange_is_put_back(
     project: Project, save: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = staging.exchange
+    real = entries.exchange
     saved: list[bool] = []
 
     def late(first: tuple[int, str], second: tuple[int, str]) -> None:
@@ -171,7 +172,7 @@ def test_a_save_between_the_last_look_and_the_exchange_is_put_back(
             save(project.root / "f1")
         real(first, second)
 
-    monkeypatch.setattr(staging, "exchange", late)
+    monkeypatch.setattr(entries, "exchange", late)
     with pytest.raises(ConflictError, match="f1: modified in the copy, changed at this moment"):
         project.review.apply()
     assert project.texts() == [OLD, MINE, OLD]
@@ -288,7 +289,7 @@ def test_a_save_survives_the_rollback_and_is_named(
 def test_a_save_in_the_middle_of_a_rollback_survives(
     project: Project, save: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = staging.exchange
+    real = entries.exchange
     count = 0
 
     def late(first: tuple[int, str], second: tuple[int, str]) -> None:
@@ -298,7 +299,7 @@ def test_a_save_in_the_middle_of_a_rollback_survives(
             save(project.root / "f0")
         real(first, second)
 
-    monkeypatch.setattr(staging, "exchange", late)
+    monkeypatch.setattr(entries, "exchange", late)
     with at_point("apply.exchanged", fail, 2), pytest.raises(OSError, match="Input/output"):
         project.review.apply()
     assert project.texts() == [MINE, OLD, OLD]
@@ -530,7 +531,7 @@ def without_exchange(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     def refuse(*_: object, **__: object) -> None:
         fail(errno.EPERM)
 
-    monkeypatch.setattr(staging, "_renameat2", lambda *_: errno.EINVAL)
+    monkeypatch.setattr(atomic, "_renameat2", lambda *_: errno.EINVAL)
     if request.param == "no links":
         monkeypatch.setattr(os, "link", refuse)
 

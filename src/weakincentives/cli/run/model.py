@@ -24,7 +24,7 @@ from weakincentives.adapters import (
     ToolCall,
     create_adapter,
 )
-from weakincentives.adapters.recording.format import MAX_RECORDING_BYTES
+from weakincentives.adapters.recording import MAX_RECORDING_BYTES
 from weakincentives.cli.config import AUTO, KEY_VARIABLES, LOCAL_SANDBOX, ConfigError, Settings
 from weakincentives.contrib.tools.dialects import DialectName, dialect_for
 from weakincentives.posix import read_regular

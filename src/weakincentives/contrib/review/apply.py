@@ -48,7 +48,7 @@ from weakincentives.contrib.review.recovery import finish, roll_back
 from weakincentives.contrib.review.rollback import Rollback
 from weakincentives.contrib.review.views import OriginalFilesystem
 from weakincentives.filesystem.diff import Side
-from weakincentives.filesystem.host.files import Identity, identity_of
+from weakincentives.filesystem.host import Identity, identity_of
 from weakincentives.posix import fault_point, parent_of, temporary_name
 
 Attributes: TypeAlias = Mapping[str, Mapping[str, bytes]]

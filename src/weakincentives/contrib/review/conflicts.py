@@ -19,7 +19,6 @@ from weakincentives.errors import WinkError
 from weakincentives.filesystem import Change, FileStat, ReadableFilesystem
 from weakincentives.filesystem.diff import Side, StaleDiffError, same_bytes
 from weakincentives.filesystem.paths import outermost
-from weakincentives.filesystem.state import State
 from weakincentives.posix import check_time, display_path, join, parents_of
 
 _MAX_SHOWN = 10  # conflicts in a message
@@ -101,7 +100,7 @@ class Plan:
         self,
         changes: Sequence[Change],
         original: OriginalSide,
-        sides: tuple[State, State],
+        sides: tuple[Side, Side],
         is_reviewed: Callable[[str], bool],
     ) -> None:
         """Look at the `original` for `changes`, which lead from one of the `sides` to the other.
@@ -255,7 +254,7 @@ def with_other_names(conflicts: Sequence[Conflict], renames: Renames) -> Iterato
             yield Conflict(other, renames.fact(other), fact)
 
 
-def same_state(first: State, left: FileStat | None, second: State, right: FileStat | None) -> bool:
+def same_state(first: Side, left: FileStat | None, second: Side, right: FileStat | None) -> bool:
     """Return whether two states have the same at a path; a file is read if need be."""
     if left is None or right is None:
         return left is right
@@ -278,7 +277,7 @@ def conflict_of(change: Change, in_original: str) -> Conflict:
     return Conflict(change.path, _happened(change.before, change.after), in_original)
 
 
-def _same_content(first: State, left: FileStat, second: State, right: FileStat) -> bool:
+def _same_content(first: Side, left: FileStat, second: Side, right: FileStat) -> bool:
     try:
         with first.open(left.path) as one, second.open(right.path) as other:
             return same_bytes(one, other)

@@ -26,8 +26,8 @@ from weakincentives.filesystem import (
     SkippedEntry,
 )
 from weakincentives.filesystem.base import is_skippable
+from weakincentives.filesystem.diff import Side
 from weakincentives.filesystem.mounts import ProgressMeter
-from weakincentives.filesystem.state import State
 from weakincentives.posix import parent_of, remove
 
 _MAX_STEPS = 1_000
@@ -79,7 +79,7 @@ def working_copy(
     with original_of(source, looking=True) as looked_at:
         refuse_interrupted(looked_at, source)
     with HostFilesystem(source) as files:
-        scan = _Scan(State(files), globs, max_files, max_bytes, source)
+        scan = _Scan(Side(files), globs, max_files, max_bytes, source)
         target = _made(place, source)
         try:
             return _copied(scan, target, ProgressMeter(progress, scan.file_count, scan.total_bytes))
@@ -101,7 +101,7 @@ class _Scan:
     """What there is to copy, found without reading it."""
 
     def __init__(
-        self, source: State, exclude: tuple[str, ...], max_files: int, max_bytes: int, root: Path
+        self, source: Side, exclude: tuple[str, ...], max_files: int, max_bytes: int, root: Path
     ) -> None:
         self.source = source
         self.root = root

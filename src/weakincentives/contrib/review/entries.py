@@ -15,9 +15,15 @@ from typing import TypeAlias
 
 from weakincentives.filesystem import Content, FileStat
 from weakincentives.filesystem.diff import Side
-from weakincentives.filesystem.host.journal.rollback import set_mode
-from weakincentives.posix import RootedDirectory
-from weakincentives.posix import atomic as staging
+from weakincentives.posix import (
+    RootedDirectory,
+    exchange,
+    pin,
+    remove_leftovers,
+    rename,
+    write_all,
+)
+from weakincentives.posix import set_mode as set_mode_of
 
 Place: TypeAlias = tuple[int, str]
 """An open directory and a name in it."""
@@ -88,15 +94,17 @@ class Tree:
 
     def set_mode(self, path: str, mode: int) -> None:
         """Set the permissions of a directory; the root keeps its own."""
-        set_mode(self.place(path), mode)
+        with pin(*self.place(path)) as descriptor:
+            if not stat.S_ISLNK(os.fstat(descriptor).st_mode):
+                set_mode_of(descriptor, mode)
 
     def rename(self, source: str, target: str, *, exclusive: bool = False) -> None:
         """Rename; `exclusive` raises FileExistsError where something is."""
-        staging.rename(self.place(source), self.place(target), exclusive=exclusive)
+        rename(self.place(source), self.place(target), exclusive=exclusive)
 
     def exchange(self, first: str, second: str) -> None:
         """Exchange what is at two paths in one step."""
-        staging.exchange(self.place(first), self.place(second))
+        exchange(self.place(first), self.place(second))
 
     def unlink(self, path: str) -> None:
         """Remove a file or link."""
@@ -125,7 +133,7 @@ class Tree:
         """Remove from a directory the temporary files of processes that are gone."""
         opened = self.root.open_directory(path)
         try:
-            staging.remove_leftovers(opened, [name for name, _ in self.names(path)])
+            remove_leftovers(opened, [name for name, _ in self.names(path)])
         finally:
             os.close(opened)
 
@@ -226,14 +234,14 @@ def write_sparse(descriptor: int, content: Content) -> None:
     for offset in range(0, content.size, _PIECE):
         piece = content.read(offset, _PIECE)
         if _ZEROS not in piece:
-            staging.write_all(descriptor, piece)
+            write_all(descriptor, piece)
             continue
         for start in range(0, len(piece), _BLOCK):
             block = piece[start : start + _BLOCK]
             if block == _ZEROS:
                 os.lseek(descriptor, _BLOCK, os.SEEK_CUR)
             else:
-                staging.write_all(descriptor, block)
+                write_all(descriptor, block)
     os.ftruncate(descriptor, content.size)
 
 

@@ -22,7 +22,7 @@ from weakincentives.contrib.review.records import (
 )
 from weakincentives.contrib.review.rollback import Rollback
 from weakincentives.contrib.review.views import OriginalFilesystem
-from weakincentives.filesystem.host.files import Identity
+from weakincentives.filesystem.host import Identity
 
 _log = logging.getLogger(__name__)
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

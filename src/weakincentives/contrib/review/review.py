@@ -60,7 +60,6 @@ from weakincentives.filesystem import (
     diff,
 )
 from weakincentives.filesystem.diff import Side, moves_over
-from weakincentives.filesystem.state import State
 from weakincentives.posix import store_file, write_all
 
 _MAX_SHOWN = 5
@@ -318,8 +317,8 @@ class Review:
         return self._boundary.offered(self._found)
 
     @cached_property
-    def _base(self) -> State:
-        return State(self._view(self.copy.base))
+    def _base(self) -> Side:
+        return Side(self._view(self.copy.base))
 
     @cached_property
     def _renames(self) -> Renames:

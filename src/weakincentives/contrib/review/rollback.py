@@ -27,7 +27,7 @@ from weakincentives.contrib.review.entries import (
     resembles,
 )
 from weakincentives.contrib.review.records import Mode, Operation, Phase, Record
-from weakincentives.filesystem.host.files import Identity, identity_of
+from weakincentives.filesystem.host import Identity, identity_of
 from weakincentives.posix import fault_point, join, parent_of, parents_of
 
 T = TypeVar("T")

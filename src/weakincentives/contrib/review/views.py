@@ -21,9 +21,8 @@ from weakincentives.filesystem import (
     ReadableFilesystem,
 )
 from weakincentives.filesystem.diff import Side
-from weakincentives.filesystem.host.files import HostFile, Identity, is_stable
+from weakincentives.filesystem.host import HostFile, Identity, is_stable
 from weakincentives.filesystem.mounts import MountFilter
-from weakincentives.filesystem.state import State
 from weakincentives.posix import (
     RootedDirectory,
     grant_owner_access,
@@ -46,7 +45,7 @@ class Boundary:
 
     def __init__(
         self,
-        before: Callable[[], State],
+        before: Callable[[], Side],
         wanted: MountFilter,
         git_dirs: Sequence[str],
         *,
@@ -160,7 +159,7 @@ class FilteredFilesystem(ReadableFilesystem):
         """
         super().__init__(limits=whole.limits)
         self._root = whole.root
-        self._whole = State(whole)
+        self._whole = Side(whole)
         self._hides = hides
         self._shows = shows
 
@@ -215,7 +214,7 @@ _OPEN = 0o700
 class PreservingFilesystem(HostFilesystem):
     """A host directory; names, sizes and permissions of what is put into it are not bound."""
 
-    def put(self, found: FileStat, source: State) -> None:
+    def put(self, found: FileStat, source: Side) -> None:
         """Make a file, link or directory what `found` is in `source`; its parent is there.
 
         A directory is open to its owner until `set_permissions` closes it. Blocks of zeros
@@ -241,7 +240,7 @@ class PreservingFilesystem(HostFilesystem):
         with self._lock:
             self._set_permissions(path, permissions)
 
-    def _put_file(self, found: FileStat, source: State) -> None:
+    def _put_file(self, found: FileStat, source: Side) -> None:
         plain = found.permissions & _PLAIN_BITS
         with source.open(found.path) as content, self._changing(found.path) as (parent, name):
             store_file(
