@@ -507,11 +507,11 @@ def test_a_full_disk_fails_the_change_and_not_the_savepoint(
     assert temporary_names(root) == []
 
 
-# --- turns ---
+# --- the write lock ---
 
 
 def test_who_waits_for_a_savepoint_that_never_ends_is_told_so(fs: Undoable) -> None:
-    fs._lock._patience = 0
+    fs._lock._timeout = 0
     told = pytest.raises(TimeLimitError, match="another thread to end its savepoint")
     with fs.savepoint(), ThreadPoolExecutor(1) as pool, told:
         pool.submit(fs.write, "file", "").result()
@@ -520,13 +520,13 @@ def test_who_waits_for_a_savepoint_that_never_ends_is_told_so(fs: Undoable) -> N
 
 def test_a_backend_without_savepoints_says_so_and_goes_on() -> None:
     class Plain(InMemoryFilesystem):
-        _mark = BaseFilesystem._mark
+        _savepoint_storage = BaseFilesystem._savepoint_storage
 
     fs = Plain()
     with pytest.raises(NotImplementedError, match="Plain has no savepoints"):
         fs.savepoint()
     fs.write("file", "")
-    assert not fs._lock.open
+    assert not fs._lock.savepoints
 
 
 def test_an_interrupt_at_the_beginning_leaves_no_savepoint(host: HostFilesystem) -> None:
@@ -535,16 +535,16 @@ def test_an_interrupt_at_the_beginning_leaves_no_savepoint(host: HostFilesystem)
             pass
 
         def __exit__(self, *_: object) -> None:
-            host._lock.reading = reading
+            host._lock.mutex = mutex
             raise KeyboardInterrupt
 
-    reading = host._lock.reading
-    host._lock.reading = Interrupted()  # pyright: ignore[reportAttributeAccessIssue] # only once
+    mutex = host._lock.mutex
+    host._lock.mutex = Interrupted()  # pyright: ignore[reportAttributeAccessIssue] # only once
     with pytest.raises(KeyboardInterrupt):
         host.savepoint()
-    assert not host._lock.open
+    assert not host._lock.savepoints
     assert not host._journal
-    assert not host._lock._turn._is_owned()  # pyright: ignore[reportAttributeAccessIssue] # not in the stubs
+    assert not host._lock._lock._is_owned()  # pyright: ignore[reportAttributeAccessIssue] # not in the stubs
 
 
 def test_a_lock_is_free_after_an_interrupt() -> None:
@@ -553,10 +553,10 @@ def test_a_lock_is_free_after_an_interrupt() -> None:
             raise KeyboardInterrupt
 
     lock = WriteLock()
-    lock.reading = Interrupted()  # pyright: ignore[reportAttributeAccessIssue] # it only fails
+    lock.mutex = Interrupted()  # pyright: ignore[reportAttributeAccessIssue] # it only fails
     with pytest.raises(KeyboardInterrupt), lock:
         pass
-    assert not lock._turn._is_owned()  # pyright: ignore[reportAttributeAccessIssue] # not in the stubs
+    assert not lock._lock._is_owned()  # pyright: ignore[reportAttributeAccessIssue] # not in the stubs
 
 
 def test_permissions_of_a_directory_are_taken_back_with_what_was_made_in_it(root: Path) -> None:

@@ -214,8 +214,8 @@ def test_a_double_of_a_filesystem_goes_back_without_a_call_on_record(session: Se
 class WithoutSavepoints(InMemoryFilesystem):
     """A backend that keeps snapshots and nothing else."""
 
-    def _mark(self) -> SavepointStorage:
-        return BaseFilesystem._mark(self)
+    def _savepoint_storage(self) -> SavepointStorage:
+        return BaseFilesystem._savepoint_storage(self)
 
 
 def test_a_backend_without_savepoints_goes_back_by_snapshots(session: Session):

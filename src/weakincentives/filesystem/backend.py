@@ -60,7 +60,7 @@ class BaseFilesystem(HydratableFilesystem):
         self._refuse_read_only("")
         with ArchiveFilesystem(Path(path), archive_limits=archive_limits) as state, self._lock:
             rewritten = self._replace_all(state, Path(path).name)
-            self._tell_replaced("import", os.fspath(path), rewritten)
+            self._emit_replaced("import", os.fspath(path), rewritten)
             return state.manifest.file_count
 
     def savepoint(self) -> Savepoint:
@@ -73,7 +73,7 @@ class BaseFilesystem(HydratableFilesystem):
             NotImplementedError: The backend has no savepoints.
             TimeLimitError: Another thread did not end its savepoint in time.
         """
-        return Savepoint(self._lock, self._mark, self._tell_rolled_back)
+        return Savepoint(self._lock, self._savepoint_storage(), self._emit_rollback)
 
     def hold(self) -> Callable[[], None]:
         """Let other threads wait before they change anything; return what ends that.
@@ -84,8 +84,7 @@ class BaseFilesystem(HydratableFilesystem):
         Raises:
             TimeLimitError: Another thread did not end its savepoint in time.
         """
-        self._lock.hold()
-        return self._lock.let_go
+        return self._lock.hold()
 
     def pin(self, snapshot: FilesystemSnapshot) -> Callable[[], None]:
         """Keep a snapshot until the returned function is called, whatever is forgotten.
@@ -97,7 +96,7 @@ class BaseFilesystem(HydratableFilesystem):
 
     def close(self) -> None:
         """Let go of what the filesystem holds open; open savepoints are rolled back."""
-        self._lock.abandon()
+        self._lock.abandon_savepoints()
 
     def __enter__(self) -> Self:
         """Use as a context manager."""
@@ -120,8 +119,8 @@ class BaseFilesystem(HydratableFilesystem):
 
     # --- shared steps that a backend may do better ---
 
-    def _mark(self) -> SavepointStorage:
-        """Return a mark to go back to; it is cheap, and nothing is kept before a change."""
+    def _savepoint_storage(self) -> SavepointStorage:
+        """Return the stack of savepoints that this backend keeps."""
         raise NotImplementedError(f"{type(self).__name__} has no savepoints, take a snapshot")
 
     def _replace_all(self, state: ReadableFilesystem, name: str) -> Iterable[str] | None:
@@ -180,10 +179,10 @@ class BaseFilesystem(HydratableFilesystem):
         groups = self._children(directory)
         return [name for group in groups for name in group if name not in without]
 
-    def _tell_rolled_back(self) -> None:
-        self._tell_replaced("rollback", "savepoint")
+    def _emit_rollback(self) -> None:
+        self._emit_replaced("rollback", "savepoint")
 
-    def _tell_replaced(
+    def _emit_replaced(
         self,
         reason: Literal["restore", "import", "rollback"],
         reference: str,

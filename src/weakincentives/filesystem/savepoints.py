@@ -1,7 +1,7 @@
-"""Savepoints: points to which everything changed since can be taken back.
+"""Nested savepoints and the write lock that isolates them.
 
-They nest like those of a database. While one is open, only its thread changes the
-filesystem: other threads read what is there, and wait before they change anything.
+Savepoints nest as in a database. While one is open, only its thread can change the
+filesystem: other threads can read, but wait before they change anything.
 """
 
 import time
@@ -12,225 +12,239 @@ from typing import Protocol, Self
 from weakincentives.errors import WinkError
 from weakincentives.posix import TimeLimitError, check_time
 
-_PATIENCE = 600.0  # seconds; who waits for a thread that waits for him must not wait for ever
-_LOOK = 0.05  # seconds between two looks at the time limit while waiting
+LOCK_TIMEOUT = 600.0  # seconds; bounds a deadlock between two threads
+POLL_INTERVAL = 0.05  # seconds between two checks of the time limit while waiting
 
 
 class SavepointError(WinkError, RuntimeError):
-    """A savepoint has ended, is another thread's, or could not be rolled back."""
+    """A savepoint has ended, belongs to another thread, or could not be rolled back."""
 
 
 class SavepointStorage(Protocol):
-    """What a backend keeps for a savepoint; ending one ends those that were made after it."""
+    """A backend's stack of savepoints, addressed by depth from 0.
+
+    Ending a savepoint also ends those inside it, which are deeper.
+    """
 
     @property
-    def changed(self) -> bool:
-        """Whether a change was begun since, and not taken back."""
+    def depth(self) -> int:
+        """How many savepoints are open."""
         ...
 
-    @property
-    def is_open(self) -> bool:
-        """Whether it has not ended yet."""
+    def begin(self) -> None:
+        """Open a savepoint inside those that are open; cheap, and copies nothing yet."""
         ...
 
-    def release(self) -> None:
-        """Keep what was changed."""
+    def has_changed(self, depth: int) -> bool:
+        """Return whether there are changes since that savepoint, other than undone ones."""
         ...
 
-    def roll_back(self) -> None:
-        """Take back what was changed."""
+    def release(self, depth: int) -> None:
+        """End that savepoint and keep the changes."""
+        ...
+
+    def rollback(self, depth: int) -> None:
+        """End that savepoint and undo the changes."""
         ...
 
 
 class WriteLock:
-    """Whose turn it is to change a filesystem.
+    """The reentrant write lock of a filesystem, which an open savepoint holds.
 
-    Used as a context manager it is held for one change. A savepoint has the turn for
-    as long as it is open. `reading` is held during each change, and by those who must
-    not see half of one: they need not wait for the end of a savepoint.
+    Use it as a context manager for one change. `mutex` is held during each change;
+    readers that must not see a half-done change take it too. They need not wait for a
+    savepoint to end.
     """
 
-    def __init__(self, *, patience: float = _PATIENCE) -> None:
-        """Wait no longer than `patience` seconds for the savepoint of another thread."""
-        self.reading: RLock = RLock()
-        self.open: list[Savepoint] = []
-        self._turn = RLock()
-        self._held = 0
-        self._patience = patience
+    def __init__(self, *, timeout: float = LOCK_TIMEOUT) -> None:
+        """Wait no longer than `timeout` seconds for another thread's savepoint."""
+        self.mutex: RLock = RLock()
+        self.savepoints: list[Savepoint] = []
+        self._lock = RLock()
+        self._holds = 0
+        self._timeout = timeout
 
     def __enter__(self) -> None:
-        """Wait for the turn.
+        """Acquire the lock and the mutex.
 
         Raises:
-            TimeLimitError: It did not come in time.
+            TimeLimitError: Another thread kept the lock too long.
         """
-        self.take_turn()
+        self.acquire()
         try:
-            self.reading.acquire()
+            self.mutex.acquire()
         except BaseException:
-            self.end_turn()
+            self.release()
             raise
 
     def __exit__(self, *_: object) -> None:
-        """Let others have it."""
-        self.reading.release()
-        self.end_turn()
+        """Release both."""
+        self.mutex.release()
+        self.release()
 
-    def take_turn(self) -> None:
-        """Wait for the turn; every time it is taken it must be ended once."""
-        if not self._turn.acquire(False):
-            self._wait()
-
-    def end_turn(self) -> None:
-        """Let others have it."""
-        self._turn.release()
-
-    def hold(self) -> None:
-        """Have the turn until `let_go`, for changes that no savepoint covers.
+    def acquire(self) -> None:
+        """Acquire the lock; each call needs one `release` in the same thread.
 
         Raises:
-            TimeLimitError: It did not come in time.
+            TimeLimitError: Another thread kept the lock too long.
         """
-        self.take_turn()
-        self._held += 1
+        if not self._lock.acquire(blocking=False):
+            self._wait()
+
+    def release(self) -> None:
+        """Release the lock."""
+        self._lock.release()
+
+    def hold(self) -> Callable[[], None]:
+        """Acquire the lock for changes that no savepoint covers; return its release function.
+
+        Raises:
+            TimeLimitError: Another thread kept the lock too long.
+        """
+        self.acquire()
+        self._holds += 1
+        return self._release_hold
 
     @property
     def is_held(self) -> bool:
-        """Whether somebody has the turn for changes that no savepoint covers."""
-        return self._held > 0
+        """Whether `hold` is in effect."""
+        return self._holds > 0
 
-    def let_go(self) -> None:
-        """End what `hold` began, in the same thread."""
-        self._held -= 1
-        self.end_turn()
+    def abandon_savepoints(self) -> None:
+        """Roll back all open savepoints, from any thread."""
+        for outermost in self.savepoints[:1]:
+            outermost.abandon()
 
-    def abandon(self) -> None:
-        """Roll back what is open, whose ever it is: nobody will end it."""
-        for savepoint in self.open[:1]:
-            savepoint.abandon()
+    def _release_hold(self) -> None:
+        self._holds -= 1
+        self.release()
 
     def _wait(self) -> None:
         started = time.monotonic()
-        while not self._turn.acquire(timeout=_LOOK):
+        while not self._lock.acquire(timeout=POLL_INTERVAL):
             check_time("Waiting for another thread")
-            if (self.open or self._held) and time.monotonic() - started > self._patience:
+            if (self.savepoints or self._holds) and time.monotonic() - started > self._timeout:
                 raise TimeLimitError(
-                    f"Waited {self._patience:g} seconds for another thread to end its savepoint"
+                    f"Waited {self._timeout:g} seconds for another thread to end its savepoint"
                 )
 
 
 class Savepoint:
-    """A point to go back to: `release` keeps what was changed since, `rollback` takes it back.
+    """A point to go back to: `release` keeps the changes made since, `rollback` undoes them.
 
-    As a context manager it is released at the end, and rolled back if an exception
-    leaves the block. What was done in an inner savepoint belongs to the outer one
-    when it is released; ending the outer one ends all that are inside it.
+    As a context manager it is released at the end of the block, and rolled back if an
+    exception leaves it. Changes of a released inner savepoint belong to the outer one;
+    ending the outer one ends all that are inside it.
     """
 
-    __slots__ = ("_lock", "_mark", "_thread", "_told")
+    __slots__ = ("_depth", "_is_open", "_lock", "_on_rollback", "_storage", "_thread")
 
     def __init__(
-        self, lock: WriteLock, begin: Callable[[], SavepointStorage], told: Callable[[], None]
+        self, lock: WriteLock, storage: SavepointStorage, on_rollback: Callable[[], None]
     ) -> None:
-        """Begin one; `told` is called after a rollback that has taken something back."""
+        """Open a savepoint; `on_rollback` is called after a rollback that undid something."""
         self._lock = lock
-        self._told = told
+        self._storage = storage
+        self._on_rollback = on_rollback
         self._thread = get_ident()
-        self._mark: SavepointStorage | None = None
-        lock.take_turn()
+        self._is_open = False
+        lock.acquire()
+        self._depth = len(lock.savepoints)
+        lock.savepoints.append(self)
         try:
-            with lock.reading:
-                lock.open.append(self)
-                self._mark = begin()
+            with lock.mutex:
+                storage.begin()
+                self._is_open = True
         except BaseException:
-            if self._mark is None:
+            if storage.depth > self._depth:  # an interrupt arrived after it was opened
+                self._undo()
+            else:
                 self._end()
-            else:  # an interruption came after the beginning
-                self.abandon()
             raise
 
     @property
     def is_open(self) -> bool:
         """Whether it has neither been released nor rolled back."""
-        return self._mark is not None
+        return self._is_open
 
     @property
     def changed(self) -> bool:
-        """Whether anything was changed since through the filesystem, and not taken back.
+        """Whether the filesystem object has made changes since that are not undone.
 
         Raises:
             SavepointError: The savepoint has ended.
         """
-        return self._checked().changed
+        self._check_usable()
+        return self._storage.has_changed(self._depth)
 
     def release(self) -> None:
-        """End the savepoint and keep what was changed.
+        """End the savepoint and keep the changes.
 
         Raises:
-            SavepointError: The savepoint has ended, or is another thread's.
+            SavepointError: The savepoint has ended, or belongs to another thread.
             OSError: The disk failed; the savepoint is still open.
         """
-        mark = self._checked()
-        with self._lock.reading:
+        self._check_usable()
+        with self._lock.mutex:
             try:
-                mark.release()
+                self._storage.release(self._depth)
             finally:
-                if not mark.is_open:  # an interruption came too late to stop it
+                if self._storage.depth <= self._depth:  # also if an interrupt came too late
                     self._end()
 
     def rollback(self) -> None:
-        """End the savepoint and take back what was changed.
+        """End the savepoint and undo the changes.
 
         Raises:
-            SavepointError: The savepoint has ended, is another thread's, or the disk
-                failed. In this case the next change goes on with it, or the next instance.
+            SavepointError: The savepoint has ended, belongs to another thread, or the disk
+                failed. After a disk failure the next change, or the next instance on the
+                directory, continues the rollback.
             BackendUnavailableError: The workspace has been removed; nothing can be undone.
         """
-        self._roll_back(self._checked())
+        self._check_usable()
+        self._undo()
 
     def abandon(self) -> None:
-        """Roll back, whose ever it is, unless it has ended."""
-        if self._mark is not None:
-            self._roll_back(self._mark)
+        """Roll back from any thread, unless the savepoint has ended."""
+        if self._is_open:
+            self._undo()
 
     def __enter__(self) -> Self:
         """Use as a context manager."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Release, or roll back after an exception; one that has ended is left alone."""
+        """Release, or roll back after an exception; do nothing if it has ended."""
         if kind is not None:
             self.abandon()
-        elif self._mark is not None:
+        elif self._is_open:
             try:
                 self.release()
             except BaseException:
                 self.abandon()
                 raise
 
-    def _checked(self) -> SavepointStorage:
-        if self._mark is None:
+    def _check_usable(self) -> None:
+        if not self._is_open:
             raise SavepointError("Savepoint has ended: it, or one that it was inside of")
         if self._thread != get_ident():
-            raise SavepointError("Savepoint is another thread's")
-        return self._mark
+            raise SavepointError("Savepoint belongs to another thread")
 
-    def _roll_back(self, mark: SavepointStorage) -> None:
-        with self._lock.reading:
-            changed = mark.changed
+    def _undo(self) -> None:
+        with self._lock.mutex:
+            changed = self._storage.has_changed(self._depth)
             try:
-                mark.roll_back()
+                self._storage.rollback(self._depth)
             finally:
                 if changed:
-                    self._told()
+                    self._on_rollback()
                 self._end()
 
     def _end(self) -> None:
-        """End this one and those inside it."""
-        ours = self._thread == get_ident()
-        ended: Savepoint | None = None
-        while ended is not self:
-            ended = self._lock.open.pop()
-            ended._mark = None
-            if ours:
-                self._lock.end_turn()
+        """End this savepoint and those inside it."""
+        is_owner = self._thread == get_ident()
+        while len(self._lock.savepoints) > self._depth:
+            ended = self._lock.savepoints.pop()
+            ended._is_open = False
+            if is_owner:  # only the owner can release an RLock
+                self._lock.release()

@@ -316,14 +316,14 @@ class _Turns:
             lock, users = self._waiting.setdefault(key, (WriteLock(), []))
             users.append(filesystem)
         try:
-            lock.take_turn()
+            lock.acquire()
         except BaseException:
             self._leave(key)
             raise
 
     def end(self, filesystem: Filesystem) -> None:
         key = id(original_of(filesystem))
-        self._waiting[key][0].end_turn()
+        self._waiting[key][0].release()
         self._leave(key)
 
     def _leave(self, key: int) -> None:

@@ -221,7 +221,7 @@ def test_that_of_a_living_process_is_left_alone(root: Path) -> None:
         fs = change(root)
         os.write(ready[1], b"1")
         os.read(wait[0], 1)
-        fs._lock.open[0].release()
+        fs._lock.savepoints[0].release()
 
     child = in_a_child(work)
     os.read(ready[0], 1)

@@ -61,7 +61,7 @@ class Unpacks(Memory):
         for name, content in _unpacked(path):
             self._install_plain(name, content)
             count += 1
-        self._tell_replaced("import", str(path))
+        self._emit_replaced("import", str(path))
         return count
 
     def _install_plain(self, name: str, content: bytes) -> None:

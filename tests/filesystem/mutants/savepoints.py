@@ -10,47 +10,48 @@ from weakincentives.filesystem.memory.nodes import DirectoryNode, FileNode, Link
 from weakincentives.filesystem.savepoints import SavepointStorage, WriteLock
 
 
-class OwnMark:
-    """A mark that asks its filesystem what to do."""
+class OwnStorage:
+    """Savepoints that ask their filesystem what to do."""
 
-    def __init__(self, fs: "Marking", sound: SavepointStorage) -> None:
+    def __init__(self, fs: "Hooked", sound: SavepointStorage) -> None:
         self.fs = fs
         self.sound = sound
-        self.root = fs._root_node
-        self.is_open = True
 
     @property
-    def changed(self) -> bool:
-        return self.fs.has_changed(self)
+    def depth(self) -> int:
+        return self.sound.depth
 
-    def release(self) -> None:
-        self.fs.keep(self)
-        self.is_open = False
+    def begin(self) -> None:
+        self.sound.begin()
 
-    def roll_back(self) -> None:
-        self.fs.take_back(self)
+    def has_changed(self, depth: int) -> bool:
+        return self.fs.has_changed(depth)
+
+    def release(self, depth: int) -> None:
+        self.fs.keep(depth)
+
+    def rollback(self, depth: int) -> None:
+        self.fs.undo(depth)
 
 
-class Marking(Memory):
+class Hooked(Memory):
     """A sound backend, in steps that can be replaced."""
 
-    def __init__(self, *, read_only: bool = False, limits: Limits = MEMORY_LIMITS) -> None:
-        super().__init__(read_only=read_only, limits=limits)
-        self.marks: list[OwnMark] = []
+    @property
+    def sound(self) -> SavepointStorage:
+        return super()._savepoint_storage()
 
-    def _mark(self) -> SavepointStorage:
-        self.marks.append(OwnMark(self, super()._mark()))
-        return self.marks[-1]
+    def _savepoint_storage(self) -> SavepointStorage:
+        return OwnStorage(self, self.sound)
 
-    def has_changed(self, mark: OwnMark) -> bool:
-        return mark.sound.changed
+    def has_changed(self, depth: int) -> bool:
+        return self.sound.has_changed(depth)
 
-    def keep(self, mark: OwnMark) -> None:
-        del self.marks[self.marks.index(mark) :]
+    def keep(self, depth: int) -> None:
+        self.sound.release(depth)
 
-    def take_back(self, mark: OwnMark) -> None:
-        del self.marks[self.marks.index(mark) :]
-        mark.sound.roll_back()
+    def undo(self, depth: int) -> None:
+        self.sound.rollback(depth)
 
     def nodes(self) -> Iterator[tuple[DirectoryNode, str, object]]:
         pending = [self._root_node]
@@ -62,144 +63,140 @@ class Marking(Memory):
                     pending.append(node)
 
 
-class NeverRollsBack(Marking):
+class NeverRollsBack(Hooked):
     """Leaves everything as it is."""
 
-    def take_back(self, mark: OwnMark) -> None:
-        pass
+    def undo(self, depth: int) -> None:
+        self.keep(depth)
 
 
-class RollsBackAlways(Marking):
+class RollsBackAlways(Hooked):
     """Takes back what was released."""
 
-    def keep(self, mark: OwnMark) -> None:
-        self.take_back(mark)
+    def keep(self, depth: int) -> None:
+        self.undo(depth)
 
 
 class SharesTheTree(Memory):
     """Keeps the tree itself, which goes on changing."""
 
-    def _mark(self) -> SavepointStorage:
-        mark = super()._mark()
+    def savepoint(self) -> Savepoint:
+        begun = super().savepoint()
         self._edition -= 1
-        return mark
+        return begun
 
 
-class GoesOnWithTheKeptTree(Marking):
+class GoesOnWithTheKeptTree(Hooked):
     """Changes what an outer savepoint needs."""
 
-    def take_back(self, mark: OwnMark) -> None:
-        super().take_back(mark)
+    def undo(self, depth: int) -> None:
+        super().undo(depth)
         self._root_node.edition = self._edition
 
 
-class ForgetsModes(Marking):
+class ForgetsModes(Hooked):
     """Brings files back with other permissions."""
 
-    def take_back(self, mark: OwnMark) -> None:
-        super().take_back(mark)
+    def undo(self, depth: int) -> None:
+        super().undo(depth)
         for _, _, node in self.nodes():
             if type(node) is FileNode:
                 node.permissions = 0o644
 
 
-class LosesLinks(Marking):
+class LosesLinks(Hooked):
     """Brings links back as files."""
 
-    def take_back(self, mark: OwnMark) -> None:
-        super().take_back(mark)
+    def undo(self, depth: int) -> None:
+        super().undo(depth)
         for directory, name, node in list(self.nodes()):
             if type(node) is LinkNode:
                 directory.children[name] = FileNode(b"", 0o777, 0, 0)
 
 
-class SkipsNames(Marking):
+class SkipsNames(Hooked):
     """Brings back what it could print."""
 
-    def take_back(self, mark: OwnMark) -> None:
-        super().take_back(mark)
+    def undo(self, depth: int) -> None:
+        super().undo(depth)
         for directory, name, _ in list(self.nodes()):
             if not name.isprintable():
                 del directory.children[name]
 
 
-class EndsWithARollback(Marking):
+class EndsWithARollback(Hooked):
     """Cannot be changed any more."""
 
-    def take_back(self, mark: OwnMark) -> None:
-        super().take_back(mark)
+    def undo(self, depth: int) -> None:
+        super().undo(depth)
         self._read_only = True
 
 
-class GoesBackToTheFirst(Marking):
+class GoesBackToTheFirst(Hooked):
     """Knows one savepoint at a time."""
 
-    def take_back(self, mark: OwnMark) -> None:
-        first = self.marks[0]
-        super().take_back(mark)
-        self._root_node = first.root
+    def undo(self, depth: int) -> None:
+        first = self._savepoint_roots[0]
+        super().undo(depth)
+        self._root_node = first
 
 
-class KeepsWhatWasReleased(Marking):
+class KeepsWhatWasReleased(Hooked):
     """An outer savepoint goes back to where an inner one was released."""
 
-    def keep(self, mark: OwnMark) -> None:
-        super().keep(mark)
-        for outer in self.marks:
-            outer.root = self._root_node
-
-    def take_back(self, mark: OwnMark) -> None:
-        super().take_back(mark)
-        self._root_node = mark.root
+    def keep(self, depth: int) -> None:
+        super().keep(depth)
+        for outer in range(depth):
+            self._savepoint_roots[outer] = self._root_node
 
 
-class AlwaysChanged(Marking):
+class AlwaysChanged(Hooked):
     """Says that something has changed."""
 
-    def has_changed(self, mark: OwnMark) -> bool:
+    def has_changed(self, depth: int) -> bool:
         return True
 
 
-class NeverChanged(Marking):
+class NeverChanged(Hooked):
     """Says that nothing has changed."""
 
-    def has_changed(self, mark: OwnMark) -> bool:
+    def has_changed(self, depth: int) -> bool:
         return False
 
 
-class CountsWhatWasTakenBack(Marking):
+class CountsWhatWasTakenBack(Hooked):
     """Says that something has changed when it was taken back."""
 
     begun = False
 
-    def take_back(self, mark: OwnMark) -> None:
-        super().take_back(mark)
+    def undo(self, depth: int) -> None:
+        super().undo(depth)
         self.begun = True
 
-    def has_changed(self, mark: OwnMark) -> bool:
-        return self.begun or super().has_changed(mark)
+    def has_changed(self, depth: int) -> bool:
+        return self.begun or super().has_changed(depth)
 
 
-class TellsEveryRelease(Marking):
+class TellsEveryRelease(Hooked):
     """Tells of a rollback when there was none."""
 
-    def keep(self, mark: OwnMark) -> None:
-        super().keep(mark)
-        self._tell_rolled_back()
+    def keep(self, depth: int) -> None:
+        super().keep(depth)
+        self._emit_rollback()
 
 
-class TellsTooEarly(Marking):
+class TellsTooEarly(Hooked):
     """Tells of a rollback before it is done."""
 
-    def take_back(self, mark: OwnMark) -> None:
-        self._tell_rolled_back()
-        super().take_back(mark)
+    def undo(self, depth: int) -> None:
+        self._emit_rollback()
+        super().undo(depth)
 
 
 class NeverCountsAgain(Memory):
     """Goes on with the quota of what was taken back."""
 
-    def _tell_rolled_back(self) -> None:
+    def _emit_rollback(self) -> None:
         self._listeners.tell(StateReplaced("rollback", "savepoint"))
 
 
@@ -216,7 +213,7 @@ class NeverFindsRoom(Memory):
         return self.most, super()._usage()[1]
 
 
-class RemembersPages(Marking):
+class RemembersPages(Hooked):
     """Shows what it has shown before, until somebody writes."""
 
     def __init__(self, *, read_only: bool = False, limits: Limits = MEMORY_LIMITS) -> None:
@@ -240,7 +237,7 @@ class Handing(Memory):
     kind: type[Savepoint] = Savepoint
 
     def savepoint(self) -> Savepoint:
-        return self.kind(self._lock, self._mark, self._tell_rolled_back)
+        return self.kind(self._lock, self._savepoint_storage(), self._emit_rollback)
 
 
 class _Swallowing(Savepoint):
@@ -269,7 +266,7 @@ class KeepsWhatWasInterrupted(Handing):
 
 class _Strict(Savepoint):
     def __exit__(self, kind: type[BaseException] | None, *given: object) -> None:
-        self._checked()
+        self._check_usable()
         super().__exit__(kind, *given)
 
 
@@ -279,24 +276,17 @@ class ComplainsAtTheEnd(Handing):
     kind = _Strict
 
 
-class _Nothing:
-    changed = False
-    is_open = True
+class _Lenient(Savepoint):
+    def _check_usable(self) -> None:
+        pass
 
     def release(self) -> None:
-        pass
+        if self.is_open:
+            super().release()
 
-    def roll_back(self) -> None:
-        pass
-
-
-class _Lenient(Savepoint):
-    def _checked(self) -> SavepointStorage:
-        return self._mark or _Nothing()
-
-    def _end(self) -> None:
-        if self in self._lock.open:
-            super()._end()
+    def _undo(self) -> None:
+        if self.is_open:
+            super()._undo()
 
 
 class EndsTwice(Handing):
@@ -309,10 +299,10 @@ class EndsTwice(Handing):
 
 
 class _FreeForAll(WriteLock):
-    def take_turn(self) -> None:
+    def acquire(self) -> None:
         pass
 
-    def end_turn(self) -> None:
+    def release(self) -> None:
         pass
 
 
@@ -326,14 +316,14 @@ class WaitsForNobody(Memory):
 
 class _Closed(Savepoint):
     def __init__(
-        self, lock: WriteLock, begin: Callable[[], SavepointStorage], told: Callable[[], None]
+        self, lock: WriteLock, storage: SavepointStorage, on_rollback: Callable[[], None]
     ) -> None:
-        super().__init__(lock, begin, told)
-        lock.reading.acquire()
+        super().__init__(lock, storage, on_rollback)
+        lock.mutex.acquire()
 
     def _end(self) -> None:
         super()._end()
-        self._lock.reading.release()
+        self._lock.mutex.release()
 
 
 class LetsNobodyRead(Handing):

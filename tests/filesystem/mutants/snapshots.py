@@ -397,7 +397,7 @@ class TellsTooEarly(Memory):
 class NeverCountsAgain(Memory):
     """Goes on with the estimate of the state before."""
 
-    def _tell_replaced(
+    def _emit_replaced(
         self, reason: Any, reference: str, rewritten: Any = None, *, reversible: bool = True
     ) -> None:
         self._listeners.tell(StateReplaced(reason, reference, reversible=reversible))

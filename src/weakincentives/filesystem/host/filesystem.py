@@ -390,9 +390,8 @@ class DirectoryFilesystem(BaseFilesystem):
                 self._journal.retract(path)
             raise self._directory.failure(error, path) from None
 
-    def _mark(self) -> SavepointStorage:
-        self._directory.check()
-        return self._journal.mark()
+    def _savepoint_storage(self) -> SavepointStorage:
+        return self._journal
 
     def _will_change(self, path: str) -> None:
         """Take note that what is at `path` is about to change; nobody does here."""
@@ -554,7 +553,7 @@ class HostFilesystem(DirectoryFilesystem):
             SnapshotError: Something could not be read or stored; nothing was kept.
         """
         with self._lock:
-            self._journal.settle()
+            self._journal.finish_rollback()
             return self._history.take(tag)
 
     def pin(self, snapshot: FilesystemSnapshot) -> Callable[[], None]:
@@ -581,11 +580,11 @@ class HostFilesystem(DirectoryFilesystem):
         """
         self._refuse_read_only("")
         with self._lock:
-            self._journal.settle()
+            self._journal.finish_rollback()
             done = self._history.restore(
                 snapshot, paths=paths, force=force, check=self._check_restored
             )
-            self._tell_replaced(
+            self._emit_replaced(
                 "restore", snapshot.commit_ref, done.written, reversible=done.reversible
             )
 
@@ -612,7 +611,7 @@ class HostFilesystem(DirectoryFilesystem):
     def cleanup(self) -> None:
         """Remove the snapshots of this directory, unless another instance uses them."""
         with self._lock:
-            if self._lock.open:
+            if self._lock.savepoints:
                 raise SavepointError("Cannot remove snapshots while a savepoint is open")
             if self._lock.is_held:
                 raise SavepointError("Cannot remove snapshots while a transaction is open")
@@ -626,7 +625,7 @@ class HostFilesystem(DirectoryFilesystem):
             self._history.close()
 
     def _replace_all(self, state: ReadableFilesystem, name: str) -> Sequence[str]:
-        self._journal.settle()
+        self._journal.finish_rollback()
         self._check_quota_for(State(state))
         return self._history.replace(state, name)
 

@@ -78,6 +78,7 @@ class InMemoryFilesystem(BaseFilesystem):
         self._taken = 0
         self._history = MemoryHistory(max_snapshots)
         self._root_node = DirectoryNode(CopyOnWriteDict(), self._edition, clock())
+        self._savepoint_roots: list[DirectoryNode] = []
 
     @property
     def root(self) -> str:
@@ -133,7 +134,7 @@ class InMemoryFilesystem(BaseFilesystem):
     def _store(
         self, path: str, data: bytes, *, permissions: int | None = None, exclusive: bool = False
     ) -> None:
-        with self._lock.reading:
+        with self._lock.mutex:
             chain, name = self._owned(path)
             old = chain[-1].children.get(name)
             if exclusive and old is not None:
@@ -223,16 +224,16 @@ class InMemoryFilesystem(BaseFilesystem):
             self._quota.check(restored.size, restored.count - 1)
             self._root_node = restored
             self._edition += 1
-            self._tell_replaced("restore", snapshot.commit_ref)
+            self._emit_replaced("restore", snapshot.commit_ref)
 
     def preview(self, snapshot: FilesystemSnapshot, *, paths: Sequence[str] | None = None) -> Diff:
         """Return what `restore` with the same arguments would change."""
-        with self._lock.reading:
+        with self._lock.mutex:
             return diff(self, self._view_of(self._restored(snapshot, paths)))
 
     def view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem:
         """Return the state that a snapshot keeps, to read and compare."""
-        with self._lock.reading:
+        with self._lock.mutex:
             return self._view_of(self._kept_root(snapshot))
 
     def _restored(self, snapshot: FilesystemSnapshot, paths: Sequence[str] | None) -> DirectoryNode:
@@ -273,11 +274,11 @@ class InMemoryFilesystem(BaseFilesystem):
     # --- the tree ---
 
     def _find(self, path: str) -> Node | None:
-        with self._lock.reading:
+        with self._lock.mutex:
             return find(self._root_node, path)
 
     def _directory(self, path: str) -> list[tuple[str, Node]]:
-        with self._lock.reading:
+        with self._lock.mutex:
             node = self._find(path)
             if type(node) is not DirectoryNode:
                 raise os_error(errno.ENOTDIR, path)
@@ -285,7 +286,7 @@ class InMemoryFilesystem(BaseFilesystem):
 
     def _place_node(self, path: str, node: Node | None, now: int) -> None:
         """Put `node` at `path` (None: take away what is there); the parent exists."""
-        with self._lock.reading:
+        with self._lock.mutex:
             chain, name = self._owned(path)
             put_node(chain, name, node, now)
 
@@ -310,13 +311,12 @@ class InMemoryFilesystem(BaseFilesystem):
 
     def _stable(self) -> SearchableFilesystem:
         """Return the present state as a filesystem of its own that nobody changes."""
-        with self._lock.reading:
+        with self._lock.mutex:
             self._edition += 1
             return self._view_of(self._root_node)
 
-    def _mark(self) -> SavepointStorage:
-        self._edition += 1  # what is there now may not change any more
-        return _TreeMark(self, self._root_node)
+    def _savepoint_storage(self) -> SavepointStorage:
+        return _TreeStack(self)
 
     def _view_of(self, root: DirectoryNode) -> "InMemoryFilesystem":
         view = InMemoryFilesystem(limits=self._limits, read_only=True)
@@ -324,25 +324,32 @@ class InMemoryFilesystem(BaseFilesystem):
         return view
 
 
-class _TreeMark:
-    """The tree at the time of a savepoint; a change makes another root, and never the same."""
+class _TreeStack:
+    """The root of the tree at each open savepoint; any change makes another root."""
 
-    __slots__ = ("_fs", "_root", "is_open")
+    __slots__ = ("_fs", "_roots")
 
-    def __init__(self, fs: InMemoryFilesystem, root: DirectoryNode) -> None:
+    def __init__(self, fs: InMemoryFilesystem) -> None:
         self._fs = fs
-        self._root = root
-        self.is_open = True
+        self._roots = fs._savepoint_roots  # pyright: ignore[reportPrivateUsage] # a part of it
 
     @property
-    def changed(self) -> bool:
-        return self._fs._root_node is not self._root  # pyright: ignore[reportPrivateUsage] # a part of it
+    def depth(self) -> int:
+        return len(self._roots)
 
-    def release(self) -> None:
-        self.is_open = False
+    def begin(self) -> None:
+        self._fs._edition += 1  # pyright: ignore[reportPrivateUsage] # freezes the present tree
+        self._roots.append(self._fs._root_node)  # pyright: ignore[reportPrivateUsage] # a part of it
 
-    def roll_back(self) -> None:
-        self._fs._root_node = self._root  # pyright: ignore[reportPrivateUsage] # a part of it
+    def has_changed(self, depth: int) -> bool:
+        return self._fs._root_node is not self._roots[depth]  # pyright: ignore[reportPrivateUsage] # a part of it
+
+    def release(self, depth: int) -> None:
+        del self._roots[depth:]
+
+    def rollback(self, depth: int) -> None:
+        self._fs._root_node = self._roots[depth]  # pyright: ignore[reportPrivateUsage] # a part of it
+        del self._roots[depth:]
 
 
 def _emptied(like: Node | None, edition: int, now: int) -> DirectoryNode:

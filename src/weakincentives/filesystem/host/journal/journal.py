@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import count
 from threading import Lock
-from typing import Protocol
 
 from weakincentives.errors import SnapshotError
 from weakincentives.filesystem.host.journal.records import JournalDirectory, Place, Record
 from weakincentives.filesystem.host.journal.rollback import Rollback, copy_entry, set_mode
-from weakincentives.filesystem.savepoints import SavepointError, SavepointStorage
+from weakincentives.filesystem.savepoints import SavepointError
 from weakincentives.posix import (
     RESERVED_PREFIX,
     RootedDirectory,
@@ -25,60 +24,21 @@ from weakincentives.posix import (
 )
 
 
-class ScopeOwner(Protocol):
-    """What ends levels: the journal."""
-
-    def has_changed_since(self, level: "SavepointScope") -> bool:
-        """Return whether anything was kept since `level` began."""
-        ...
-
-    def release(self, level: "SavepointScope") -> None:
-        """End a level and those above it, and keep what was changed."""
-        ...
-
-    def roll_back(self, level: "SavepointScope") -> None:
-        """End a level and those above it, and undo what was changed."""
-        ...
-
-    def has(self, level: "SavepointScope") -> bool:
-        """Return whether a level has not ended yet."""
-        ...
-
-
 class SavepointScope:
-    """A savepoint in a journal, which has `start` records from before it.
+    """What one savepoint covers; the journal has `start` records from before it.
 
     A path is *covered* if undoing the records since brings back its whole former self,
     whatever is done to it and below it. What was moved there from elsewhere is not: it
     is still needed, to be moved back.
     """
 
-    __slots__ = ("_brought", "_covered", "_journal", "start")
+    __slots__ = ("_brought", "_covered", "start")
 
-    def __init__(self, journal: ScopeOwner, start: int) -> None:
+    def __init__(self, start: int) -> None:
         """Begin with nothing covered."""
-        self._journal = journal
         self._covered: set[str] = set()
         self._brought: set[str] = set()  # what was moved there from elsewhere; there are few
         self.start: int = start
-
-    @property
-    def changed(self) -> bool:
-        """Whether anything was kept since."""
-        return self._journal.has_changed_since(self)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it has not ended yet."""
-        return self._journal.has(self)
-
-    def release(self) -> None:
-        """Keep what was changed."""
-        self._journal.release(self)
-
-    def roll_back(self) -> None:
-        """Undo what was changed."""
-        self._journal.roll_back(self)
 
     def covers(self, path: str) -> bool:
         """Return whether the file or link at `path` may change without being kept."""
@@ -145,69 +105,70 @@ class Journal:
         self._sight = sight
         self._undo = undo
         self._durable = durable
-        self._levels: list[SavepointScope] = []
-        self._place: JournalDirectory | None = None
+        self._scopes: list[SavepointScope] = []
+        self._directory: JournalDirectory | None = None
         self._numbers = count()
         self._undoing: int | None = None  # how many records stay; the others are to be undone
 
     def __bool__(self) -> bool:
         """Whether a change must be told before it is made."""
-        return bool(self._levels) or self._undoing is not None
+        return bool(self._scopes) or self._undoing is not None
 
     # --- savepoints ---
 
-    def mark(self) -> SavepointStorage:
-        """Begin a savepoint."""
-        self.settle()
-        level = SavepointScope(self, 0 if self._place is None else len(self._place.records))
-        self._levels.append(level)
-        return level
+    @property
+    def depth(self) -> int:
+        """How many savepoints are open."""
+        return len(self._scopes)
 
-    def has_changed_since(self, level: SavepointScope) -> bool:
-        """Return whether anything was kept since `level` began."""
-        return self._place is not None and len(self._place.records) > level.start
+    def begin(self) -> None:
+        """Open a savepoint."""
+        self._root.check()
+        self.finish_rollback()
+        start = 0 if self._directory is None else len(self._directory.records)
+        self._scopes.append(SavepointScope(start))
 
-    def release(self, level: SavepointScope) -> None:
-        """End a savepoint and those inside it; what was kept belongs to the one around it."""
-        if self._place is None and self._levels[-1] is level:
-            self._levels.pop()  # nothing was changed: the usual case, and a cheap one
+    def has_changed(self, depth: int) -> bool:
+        """Return whether anything was recorded since that savepoint."""
+        directory = self._directory
+        return directory is not None and len(directory.records) > self._scopes[depth].start
+
+    def release(self, depth: int) -> None:
+        """End a savepoint and those inside it; the one around it takes over the records."""
+        if self._directory is None and depth == len(self._scopes) - 1:
+            self._scopes.pop()  # nothing was changed: the usual case, and a cheap one
             return
-        self.settle()
-        index = self._levels.index(level)
+        self.finish_rollback()
         try:
-            if index == 0:
+            if depth == 0:
                 self._finish()
         finally:
-            if index or self._place is None:  # else it has failed before the step that counts
-                for inner in self._levels[index:] if index else ():
-                    self._levels[index - 1].absorb(inner)
-                del self._levels[index:]
+            if depth or self._directory is None:  # else it failed before the commit point
+                for inner in self._scopes[depth:] if depth else ():
+                    self._scopes[depth - 1].absorb(inner)
+                del self._scopes[depth:]
 
-    def has(self, level: SavepointScope) -> bool:
-        """Return whether `level` has not ended yet."""
-        return level in self._levels
+    def rollback(self, depth: int) -> None:
+        """End a savepoint and those inside it, and undo the changes made since."""
+        if self._directory is not None:
+            self._undoing = self._scopes[depth].start
+        del self._scopes[depth:]
+        self.finish_rollback()
 
-    def roll_back(self, level: SavepointScope) -> None:
-        """End a savepoint and those inside it, and undo what was done since."""
-        if self._place is not None:
-            self._undoing = level.start
-        del self._levels[self._levels.index(level) :]
-        self.settle()
-
-    def settle(self) -> None:
+    def finish_rollback(self) -> None:
         """Finish a rollback that was begun.
 
         Raises:
             SavepointError: Not all could be undone; whatever comes next goes on with it.
             BackendUnavailableError: The directory has been removed, with all that was kept.
         """
-        if self._undoing is None or self._place is None:
+        if self._undoing is None or self._directory is None:
             return
         self._root.check()  # else nothing kept would look like everything undone
         for attempt in range(_ATTEMPTS):
             try:
-                self._undo.run(self._place, self._undoing)
-                if not self._levels:
+                self._undo.run(self._directory, self._undoing)
+                if not self._scopes:
                     self._finish()
                 break
             except (OSError, SnapshotError) as error:
@@ -219,11 +180,11 @@ class Journal:
 
     def _finish(self) -> None:
         """Forget everything; removing the records is the step that counts."""
-        place = self._place
+        place = self._directory
         if place is None:
             return
         place.end()
-        self._place = self._undoing = None
+        self._directory = self._undoing = None
         with self._sight:
             pass  # who was listing a directory that goes now has seen all of it
         place.clear()
@@ -243,10 +204,10 @@ class Journal:
 
     def retract(self, path: str) -> None:
         """Take back that nothing was at `path`: somebody else has just put something there."""
-        kept = self._place
-        if self._levels and kept is not None and kept.records[-1:] == [Record("absent", path)]:
+        kept = self._directory
+        if self._scopes and kept is not None and kept.records[-1:] == [Record("absent", path)]:
             kept.cut()
-            self._levels[-1].uncover(path)
+            self._scopes[-1].uncover(path)
 
     def take(self, path: str, place: Place) -> bool:
         """Move what is at `path` aside; return False if it may be deleted instead."""
@@ -295,15 +256,15 @@ class Journal:
 
     def _level(self) -> SavepointScope | None:
         """Return the innermost savepoint, with nothing left to undo."""
-        self.settle()
-        return self._levels[-1] if self._levels else None
+        self.finish_rollback()
+        return self._scopes[-1] if self._scopes else None
 
     def _opened(self) -> JournalDirectory:
-        if self._place is None:
-            self._place = JournalDirectory.create(self._root.descriptor, durable=self._durable)
-        elif not self._place.is_ours:
+        if self._directory is None:
+            self._directory = JournalDirectory.create(self._root.descriptor, durable=self._durable)
+        elif not self._directory.is_ours:
             raise SavepointError("Savepoint was opened by the process that this one comes from")
-        return self._place
+        return self._directory
 
     def _kept(self, path: str, place: Place) -> bool:
         """Keep the file, link or nothing at `path`; return False if it is a directory."""
