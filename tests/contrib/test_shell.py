@@ -248,14 +248,14 @@ def test_the_names_of_the_specification_and_of_others_are_taken():
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"command": []}, "names no program"),
+        ({"command": []}, "has no program name"),
         ({"command": ["x" * 4_097]}, "more than 4096 characters"),
         ({"command": ["echo", "é"]}, "must be ASCII"),
         ({"command": ["true"], "timeout_seconds": 0.5}, "from 1 to 120"),
         ({"command": ["true"], "timeout_seconds": 121}, "from 1 to 120"),
         ({"command": ["true"], "cwd": "../.."}, "escapes"),
         ({"command": ["true"], "cwd": "missing"}, "No such file or directory: missing"),
-        ({"command": ["true"], "env": {"A=B": ""}}, "variable"),
+        ({"command": ["true"], "env": {"A=B": ""}}, "Variable"),
         ({"command": ["a\0"]}, "NUL"),
         ({}, "command"),
     ],

@@ -1,4 +1,4 @@
-"""Commands that start processes which do not want to end, and how to find these again."""
+"""Shell scripts that start processes which resist termination, and a way to find these."""
 
 import os
 import select
@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 
 _numbers = count(1)
-_PATIENCE = 60  # seconds that a killed process has to end, on a machine that is busy
+_KILL_TIMEOUT = 60  # seconds; a killed process may take long on a busy machine
 
 NESTED = """
 mkdir up
@@ -22,14 +22,14 @@ do sleep 0.01; done
 echo ready; : > ready; echo ready
 exec sleep {mark}
 """
-"""A child, one in a session of its own, one without a parent, one that cannot be asked to end,
-and one that is stopped; the last line is printed when all are there and `ready` says so."""
+"""A child, one in another session, one orphan, one that ignores SIGTERM, and one that is
+stopped; the last line is printed when all have started and `ready` exists."""
 
 FLEEING = """
 if [ $1 -eq 0 ]; then exec sleep {mark}; fi
 setsid sh flee.sh $(($1 - 1)) &
 """
-"""A process that starts the next one in another session and ends, again and again."""
+"""A process that starts the next one in another session and exits, again and again."""
 
 BOMB = """
 bomb() {{
@@ -39,12 +39,12 @@ bomb() {{
 : > ready; echo ready
 bomb 6
 """
-"""As many processes as there can be in seven generations of two."""
+"""A fork bomb: seven generations of two processes each."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A number of seconds that nobody else sleeps, to know processes by."""
+    """A unique number of seconds to sleep, by which processes are found."""
 
     seconds: str = field(default_factory=lambda: f"86{next(_numbers):03}.{os.getpid()}")
 
@@ -53,18 +53,18 @@ class Mark:
         return ["sh", "-c", text.format(mark=self.seconds)]
 
     def processes(self) -> list[str]:
-        """Return the command lines of the processes that can be known by it."""
-        return list(self._found().values())
+        """Return the command lines of the processes with this mark."""
+        return list(self._find().values())
 
     def wait_for_killed(self) -> None:
-        """Wait for the end of processes that were killed; one that was not stays for long."""
-        for pid in self._found():
+        """Wait until killed processes are gone; one that was not killed stays for a day."""
+        for pid in self._find():
             with suppress(ProcessLookupError):
                 descriptor = os.pidfd_open(pid)
-                select.select([descriptor], [], [], _PATIENCE)
+                select.select([descriptor], [], [], _KILL_TIMEOUT)
                 os.close(descriptor)
 
-    def _found(self) -> dict[int, str]:
+    def _find(self) -> dict[int, str]:
         numbers = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
         lines = {number: _command_line(number) for number in numbers}
         return {number: line for number, line in lines.items() if self.seconds in line}
@@ -72,7 +72,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class TimeIsUpWith:
-    """A clock that stands still until a file is there, and then is far ahead."""
+    """A clock that stands still until a file exists, and then is far ahead."""
 
     path: Path
 

@@ -1,4 +1,4 @@
-"""What is kept of a stream."""
+"""Bounded capture of a stream."""
 
 import tracemalloc
 
@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weakincentives.sandbox import Output
-from weakincentives.sandbox.output import Capture
+from weakincentives.sandbox.output import OutputBuffer
 
 
-def captured(chunks: list[bytes], limit: int) -> Output:
-    capture = Capture(limit)
+def capture(chunks: list[bytes], limit: int) -> Output:
+    buffer = OutputBuffer(limit)
     for chunk in chunks:
-        capture.feed(chunk)
-    return capture.output()
+        buffer.feed(chunk)
+    return buffer.output()
 
 
 @given(st.lists(st.binary(max_size=40)), st.integers(0, 60))
@@ -21,7 +21,7 @@ def test_the_beginning_and_the_end_are_kept_and_the_rest_is_counted(
     chunks: list[bytes], limit: int
 ):
     whole = b"".join(chunks)
-    kept = captured(chunks, limit)
+    kept = capture(chunks, limit)
     assert len(kept.data) + kept.dropped == len(whole)
     assert len(kept.data) <= limit
     assert whole.startswith(kept.head)
@@ -35,16 +35,16 @@ def test_the_beginning_and_the_end_are_kept_and_the_rest_is_counted(
 
 @given(st.text(), st.integers(0, 40))
 def test_no_character_is_cut_in_two(text: str, limit: int):
-    kept = captured([text.encode(errors="replace")], limit)
+    kept = capture([text.encode(errors="replace")], limit)
     assert text.encode(errors="replace").decode().startswith(kept.head.decode())
     assert text.encode(errors="replace").decode().endswith(kept.tail.decode())
 
 
 def test_the_text_says_how_much_was_left_out():
-    assert captured([b"a" * 8, b"b" * 1_000_000, b"c" * 8], 16).text == (
+    assert capture([b"a" * 8, b"b" * 1_000_000, b"c" * 8], 16).text == (
         "aaaaaaaa\n[... 1,000,000 bytes left out ...]\ncccccccc"
     )
-    assert captured([b"line\n" * 100], 10).text == "line\n[... 490 bytes left out ...]\nline\n"
+    assert capture([b"line\n" * 100], 10).text == "line\n[... 490 bytes left out ...]\nline\n"
 
 
 def test_bytes_that_are_no_text_are_shown_as_what_they_are():
@@ -52,14 +52,14 @@ def test_bytes_that_are_no_text_are_shown_as_what_they_are():
 
 
 def test_a_long_stream_takes_no_more_memory_than_its_limit():
-    capture = Capture(100_000)
+    buffer = OutputBuffer(100_000)
     chunk = b"x" * 65_536
     tracemalloc.start()
     try:
         for _ in range(5_000):
-            capture.feed(chunk)
+            buffer.feed(chunk)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert peak < 500_000
-    assert capture.output().dropped == 5_000 * 65_536 - 100_000
+    assert buffer.output().dropped == 5_000 * 65_536 - 100_000

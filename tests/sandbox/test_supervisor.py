@@ -1,4 +1,4 @@
-"""However a command ends, nothing that it has started is left."""
+"""However a command ends, no process that it started is left."""
 
 import os
 import re
@@ -16,21 +16,12 @@ import pytest
 from scripts.steps import ROOT
 from tests.descriptors import open_descriptors
 from tests.sandbox.process_trees import BOMB, FLEEING, NESTED, Mark, TimeIsUpWith
-from weakincentives.sandbox import (
-    LocalSandbox,
-    SandboxUnavailableError,
-    supervisor,
-)
-from weakincentives.sandbox import (
-    process as running,
-)
+from weakincentives.sandbox import LocalSandbox, SandboxUnavailableError, process, supervisor
 
-PATIENCE = 60.0
-"""Seconds for what happens at once, unless the machine is busy; nobody waits for all of them."""
+LONG = 60.0
+"""Seconds for what takes no time unless the machine is busy; a passing test never waits so long."""
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="only Linux hands orphans to whom one wants"
-)
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="subreapers exist on Linux only")
 
 
 @pytest.fixture
@@ -41,17 +32,17 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give the kernel a minute to end what was killed: the machine may be busy."""
-    monkeypatch.setattr(supervisor, "FORCE", PATIENCE)
-    use_supervisor_with(tmp_path, monkeypatch, FORCE=PATIENCE)
+def kill_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give killed processes a minute to exit: the machine may be busy."""
+    monkeypatch.setattr(supervisor, "KILL_TIMEOUT", LONG)
+    use_supervisor_with(tmp_path, monkeypatch, KILL_TIMEOUT=LONG)
 
 
 @pytest.fixture
 def sandbox(root: Path) -> Iterator[LocalSandbox]:
-    """Its commands run out of time as soon as they make a file called `ready`.
+    """A sandbox whose commands time out as soon as they create a file called `ready`.
 
-    The grace is short because most of them do not end when asked, and so use all of it up.
+    The grace is short because most of them ignore SIGTERM and so use all of it.
     """
     with LocalSandbox(root, grace=0.1, clock=TimeIsUpWith(root / "ready")) as made:
         yield made
@@ -61,21 +52,21 @@ def sandbox(root: Path) -> Iterator[LocalSandbox]:
 def patient_sandbox(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[LocalSandbox]:
-    """The same, for commands that end by themselves: they have all the time that they need."""
-    use_supervisor_with(tmp_path, monkeypatch, FORCE=PATIENCE, LINGER=PATIENCE)
-    with LocalSandbox(root, grace=PATIENCE, clock=TimeIsUpWith(root / "ready")) as made:
+    """The same for commands that exit by themselves, with as much time as they need."""
+    use_supervisor_with(tmp_path, monkeypatch, KILL_TIMEOUT=LONG, LINGER=LONG)
+    with LocalSandbox(root, grace=LONG, clock=TimeIsUpWith(root / "ready")) as made:
         yield made
 
 
 def use_supervisor_with(folder: Path, monkeypatch: pytest.MonkeyPatch, **constants: float) -> None:
-    """Start supervisors, which are programs of their own, with other constants."""
+    """Run supervisors, which are separate programs, with other constants."""
     source = Path(supervisor.__file__).read_text()
     for name, value in constants.items():
         source, replaced = re.subn(rf"^{name} = .*$", f"{name} = {value}", source, flags=re.M)
         assert replaced == 1
     script = folder / "supervisor.py"
     script.write_text(source)
-    monkeypatch.setattr(running, "_SCRIPT", str(script))
+    monkeypatch.setattr(process, "_SCRIPT", str(script))
 
 
 @pytest.fixture
@@ -98,7 +89,7 @@ def test_a_command_that_runs_out_of_time_is_ended_with_all_that_it_started(
 def test_a_command_that_ends_when_asked_has_still_run_out_of_time(
     patient_sandbox: LocalSandbox, mark: Mark
 ):
-    # without a child: one that is asked between fork and exec may miss it
+    # without a child: SIGTERM between fork and exec would be lost
     script = "trap 'echo bye; exit 0' TERM; : > ready; echo; while :; do :; done"
     done = patient_sandbox.exec(mark.script(script))
     assert (done.timed_out, done.exit_code, done.signal) == (True, 124, None)
@@ -145,12 +136,12 @@ def test_an_interrupt_ends_the_command(sandbox: LocalSandbox, mark: Mark):
 
 
 def test_closing_ends_what_runs_in_other_threads(root: Path, mark: Mark):
-    os.mkfifo(root / "told")
+    os.mkfifo(root / "fifo")
     with ThreadPoolExecutor(1) as pool:
         sandbox = LocalSandbox(root, grace=0.1)
-        script = NESTED.replace("exec sleep {mark}\n", "echo > told; exec sleep {mark}\n")
+        script = NESTED.replace("exec sleep {mark}\n", "echo > fifo; exec sleep {mark}\n")
         runs = pool.submit(sandbox.exec, mark.script(script), timeout=float("inf"))
-        (root / "told").read_text()
+        (root / "fifo").read_text()
         sandbox.close()
         assert mark.processes() == []
         assert isinstance(runs.exception(), SandboxUnavailableError)
@@ -168,20 +159,20 @@ def test_a_handler_of_signals_may_close_what_its_thread_waits_for(
 
 
 def test_a_host_that_is_killed_takes_its_commands_with_it(root: Path, mark: Mark):
-    os.mkfifo(root / "told")
+    os.mkfifo(root / "fifo")
     program = (
         "import sys; from weakincentives.sandbox import LocalSandbox;"
         "LocalSandbox(sys.argv[1], grace=0.1).exec(sys.argv[2:], timeout=600)"
     )
-    # all of them inherit the pipe, so its end is theirs
-    script = mark.script("exec 9> told; " + NESTED.replace(": > ready", "echo ready >&9"))
+    # every process inherits the pipe, so it reaches its end when all are gone
+    script = mark.script("exec 9> fifo; " + NESTED.replace(": > ready", "echo ready >&9"))
     environment = {"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]}
     host = subprocess.Popen([sys.executable, "-c", program, root, *script], env=environment)
-    with (root / "told").open() as told:
-        assert told.readline() == "ready\n"
+    with (root / "fifo").open() as fifo:
+        assert fifo.readline() == "ready\n"
         host.kill()
         host.wait()
-        assert told.read() == ""
+        assert fifo.read() == ""
     assert mark.processes() == []
 
 
@@ -194,12 +185,12 @@ def test_a_supervisor_that_was_killed_is_no_result(sandbox: LocalSandbox, mark: 
 def test_a_supervisor_that_does_not_answer_is_no_result(
     sandbox: LocalSandbox, mark: Mark, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(supervisor, "FORCE", 0.0)
-    monkeypatch.setattr(running, "_ANSWERS", 0.0)
+    monkeypatch.setattr(supervisor, "KILL_TIMEOUT", 0.0)
+    monkeypatch.setattr(process, "_RESPONSE_TIMEOUT", 0.0)
     script = "setsid sleep {mark} & kill -STOP $PPID; : > ready; echo; exec sleep {mark}"
-    with pytest.raises(SandboxUnavailableError, match="did not answer"):
+    with pytest.raises(SandboxUnavailableError, match="did not respond"):
         sandbox.exec(mark.script(script))
-    mark.wait_for_killed()  # whose parent is stopped, or gone
+    mark.wait_for_killed()  # their parent is stopped or gone
     assert mark.processes() == []
 
 
@@ -211,7 +202,7 @@ def test_a_supervisor_is_not_meant_by_those_who_end_pythons(sandbox: LocalSandbo
 def test_no_descriptor_process_or_thread_is_left_behind(sandbox: LocalSandbox, mark: Mark):
     def held() -> tuple[int, set[int], int]:
         descriptors = open_descriptors()
-        return descriptors, supervisor.below(os.getpid()), threading.active_count()
+        return descriptors, supervisor.descendants(os.getpid()), threading.active_count()
 
     sandbox.exec(["true"])
     before = held()

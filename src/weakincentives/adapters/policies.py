@@ -11,8 +11,8 @@ from weakref import WeakSet
 
 from weakincentives.adapters.messages import CheckedCall
 from weakincentives.filesystem import Diff, Filesystem, glob_match
+from weakincentives.runtime import current_transaction
 from weakincentives.runtime.session import Session, Slice, upsert_by
-from weakincentives.runtime.transactions import current_transaction
 
 
 class Policy:

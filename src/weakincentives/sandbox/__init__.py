@@ -1,11 +1,11 @@
-"""Running commands on the files of a workspace."""
+"""Run commands on the files of a workspace, with a timeout and bounded output."""
 
 from weakincentives.sandbox.local import LocalSandbox
+from weakincentives.sandbox.output import Output
 from weakincentives.sandbox.protocol import (
     DEFAULT_MAX_OUTPUT,
     DEFAULT_TIMEOUT,
     ExecResult,
-    Output,
     Sandbox,
     SandboxUnavailableError,
 )

@@ -1,4 +1,4 @@
-"""A command as it is passed on: checked, and with everything that it is given."""
+"""Validation and serialization of a command: arguments, environment, input and limits."""
 
 import marshal
 import math
@@ -8,72 +8,73 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to run."""
+    """A validated command, ready to be sent to its supervisor."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
     stdin: bytes
     grace: float
 
-    def message(self) -> bytes:
-        """Return it as a supervisor reads it."""
-        # both sides are the same Python, and importing json would take longer than all the rest
+    def encode(self) -> bytes:
+        """Serialize it for the supervisor: ten digits of length, then the payload."""
+        # both sides run the same Python, and importing json would take longer than everything else
         data = marshal.dumps((self.argv, dict(self.env), self.grace))
         return b"%010d" % len(data) + data
 
 
-def checked_argv(argv: Sequence[str]) -> tuple[str, ...]:
-    """Return `argv` if it can be passed on.
+def validate_argv(argv: Sequence[str]) -> tuple[str, ...]:
+    """Return `argv` as a tuple.
 
     Raises:
         TypeError: It is not a sequence of strings.
-        ValueError: It is empty, or holds what no argument can.
+        ValueError: It is empty, or an argument contains NUL or a lone surrogate.
     """
     if isinstance(argv, str | bytes):
-        raise TypeError(f"Command must be a sequence of strings, not one: {argv!r}")
-    found = tuple(argv)
-    if not found or not found[0]:
-        raise ValueError(f"Command names no program: {found!r}")
-    for each in found:
-        _check_passable(each, "Argument")
-    return found
+        raise TypeError(f"Command must be a sequence of strings, not a single string: {argv!r}")
+    args = tuple(argv)
+    if not args or not args[0]:
+        raise ValueError(f"Command has no program name: {args!r}")
+    for arg in args:
+        _check_text(arg, "Argument")
+    return args
 
 
-def checked_env(env: Mapping[str, str] | None) -> dict[str, str]:
-    """Return variables that can be set.
+def validate_env(env: Mapping[str, str] | None) -> dict[str, str]:
+    """Return `env` as a new dictionary.
 
     Raises:
         TypeError: A name or value is not a string.
-        ValueError: It holds what no variable can.
+        ValueError: A name is empty or contains `=`, or a name or value contains NUL or a
+            lone surrogate.
     """
-    found = dict(env or {})
-    for name, value in found.items():
-        _check_passable(name, "Name of a variable")
+    variables = dict(env or {})
+    for name, value in variables.items():
+        _check_text(name, "Variable name")
         if not name or "=" in name:
-            raise ValueError(f"Name of a variable is empty or holds '=': {name!r}")
-        _check_passable(value, f"Variable {name!r}")
-    return found
+            raise ValueError(f"Variable name is empty or contains '=': {name!r}")
+        _check_text(value, f"Variable {name!r}")
+    return variables
 
 
-def checked_stdin(stdin: str | bytes | None) -> bytes:
-    """Return what a command is to read, as bytes.
+def encode_stdin(stdin: str | bytes | None) -> bytes:
+    """Return the standard input of a command as bytes.
 
     Raises:
-        ValueError: It is text that is no UTF-8.
+        ValueError: The text cannot be encoded as UTF-8.
     """
     if not isinstance(stdin, str):
         return stdin or b""
     try:
         return stdin.encode()
     except UnicodeEncodeError:
-        raise ValueError("Input holds half a character, and cannot be UTF-8") from None
+        raise ValueError("Input contains a lone surrogate and cannot be UTF-8") from None
 
 
 def check_limits(timeout: float, max_output: int) -> None:
-    """Return if these are limits.
+    """Check the limits of one command.
 
     Raises:
-        ValueError: They are not.
+        ValueError: The timeout is not positive, or the output limit is negative.
     """
     if math.isnan(timeout) or timeout <= 0:
         raise ValueError(f"timeout must be positive: {timeout!r}")
@@ -81,12 +82,12 @@ def check_limits(timeout: float, max_output: int) -> None:
         raise ValueError(f"max_output must be non-negative: {max_output!r}")
 
 
-def _check_passable(text: object, what: str) -> None:
+def _check_text(text: object, what: str) -> None:
     if not isinstance(text, str):
         raise TypeError(f"{what} must be a string: {text!r}")
     if "\0" in text:
-        raise ValueError(f"{what} holds a NUL character: {text!r}")
+        raise ValueError(f"{what} contains a NUL character: {text!r}")
     try:
         text.encode(errors="surrogateescape")
     except UnicodeEncodeError:
-        raise ValueError(f"{what} holds half a character: {text!r}") from None
+        raise ValueError(f"{what} contains a lone surrogate: {text!r}") from None

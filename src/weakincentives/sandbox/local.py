@@ -1,4 +1,7 @@
-"""The home of commands: a directory of their own, and an environment without secrets."""
+"""The local sandbox: runs commands on the host, without isolation.
+
+Each sandbox has a temporary home directory and a minimal environment without secrets.
+"""
 
 import errno
 import os
@@ -18,10 +21,11 @@ from weakincentives.posix import check_time, os_error, remaining_time, remove_tr
 from weakincentives.sandbox.command import (
     Command,
     check_limits,
-    checked_argv,
-    checked_env,
-    checked_stdin,
+    encode_stdin,
+    validate_argv,
+    validate_env,
 )
+from weakincentives.sandbox.output import Output
 from weakincentives.sandbox.process import CommandProcess, SupervisorReport
 from weakincentives.sandbox.protocol import (
     DEFAULT_MAX_OUTPUT,
@@ -30,39 +34,36 @@ from weakincentives.sandbox.protocol import (
     NOT_FOUND,
     TIMED_OUT,
     ExecResult,
-    Output,
     SandboxUnavailableError,
 )
 
 
 class CommandEnvironment:
-    """A temporary directory with a home and a place for temporary files in it."""
+    """Temporary directories for `HOME` and `TMPDIR`, and the variables every command gets."""
 
     def __init__(self) -> None:
-        """Make it; it is removed by `remove`, or when nobody uses it any more."""
-        self._place = Path(tempfile.mkdtemp(prefix="wink-sandbox-"))
-        self.remove: Callable[[], object] = weakref.finalize(
-            self, _remove, self._place, os.getpid()
-        )
+        """Create the directories; `remove` or garbage collection deletes them."""
+        self._path = Path(tempfile.mkdtemp(prefix="wink-sandbox-"))
+        self.remove: Callable[[], object] = weakref.finalize(self, _remove, self._path, os.getpid())
         for name in ("home", "tmp"):
-            (self._place / name).mkdir(mode=0o700)
+            (self._path / name).mkdir(mode=0o700)
 
-    def environment(self) -> dict[str, str]:
-        """Return the variables that every command has."""
+    def variables(self) -> dict[str, str]:
+        """Return the environment variables."""
         return {
             "PATH": os.pathsep.join(os.get_exec_path()),
-            "HOME": str(self._place / "home"),
-            "TMPDIR": str(self._place / "tmp"),
+            "HOME": str(self._path / "home"),
+            "TMPDIR": str(self._path / "tmp"),
             "LANG": "C.UTF-8",
             "TERM": "dumb",
         }
 
 
-def _remove(place: Path, maker: int) -> None:
-    if os.getpid() != maker:
-        return  # a fork of the process that it belongs to
+def _remove(path: Path, owner: int) -> None:
+    if os.getpid() != owner:
+        return  # this process is a fork of the owner
     with suppress(OSError):
-        descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             with os.scandir(descriptor) as entries:
                 names = [entry.name for entry in entries]
@@ -70,7 +71,7 @@ def _remove(place: Path, maker: int) -> None:
                 _remove_entry(descriptor, name)
         finally:
             os.close(descriptor)
-        place.rmdir()
+        path.rmdir()
 
 
 def _remove_entry(directory: int, name: str) -> None:
@@ -80,16 +81,16 @@ def _remove_entry(directory: int, name: str) -> None:
         remove_tree(directory, name)
 
 
-_MAX_TOLD = 2_000  # characters of what a failed supervisor has printed
+_MAX_EXCERPT = 2_000  # characters of a failed supervisor's output in the error
 
 
 class LocalSandbox:
-    """Runs commands on the host, as the user that this process is. It isolates nothing.
+    """Runs commands on the host as the current user. It isolates nothing.
 
-    A command can read and change whatever this user can, inside the workspace and out, and
-    reach the network. Use it for code that you would run yourself. What it does give:
-    a time limit, bounded output, an environment without secrets, and the end of
-    everything that a command has started when the command ends.
+    A command can read and change whatever this user can, inside the workspace and outside,
+    and reach the network. Use it for code that you would run yourself. What it does provide:
+    a timeout, bounded output, an environment without secrets, and cleanup of every
+    process that a command started.
     """
 
     def __init__(
@@ -103,29 +104,29 @@ class LocalSandbox:
         """Run commands on the files of `filesystem`.
 
         Args:
-            filesystem: The workspace, or the directory that is to be one.
-            env: Variables for every command, beside `PATH` (that of this process), `HOME` and
-                `TMPDIR` (in a directory that `close` removes), `LANG` and `TERM`.
-            grace: How many seconds processes have between the request to end and the end.
-            clock: Gives the seconds that time limits are measured in.
+            filesystem: The workspace, or the path of its directory.
+            env: Variables for every command, in addition to `PATH` (copied from this process),
+                `HOME` and `TMPDIR` (in a directory that `close` removes), `LANG` and `TERM`.
+            grace: Seconds between `SIGTERM` and `SIGKILL` when processes are stopped.
+            clock: Returns the current time in seconds; timeouts are measured with it.
 
         Raises:
-            SandboxUnavailableError: The filesystem is read-only, which commands would not be.
+            SandboxUnavailableError: The filesystem is read-only, which commands would ignore.
         """
-        given = checked_env(env)
-        self._is_owner = not isinstance(filesystem, HostFilesystem)
-        self._filesystem = _workspace(filesystem)
+        variables = validate_env(env)
+        self._owns_filesystem = not isinstance(filesystem, HostFilesystem)
+        self._filesystem = _open_workspace(filesystem)
         self._grace = grace
         self._clock = clock
-        self._home = CommandEnvironment()
-        self._env = {**self._home.environment(), **given}
-        self._changed = Condition()
-        self._running: dict[CommandProcess, int] = {}
+        self._environment = CommandEnvironment()
+        self._env = {**self._environment.variables(), **variables}
+        self._idle = Condition()
+        self._processes: dict[CommandProcess, int] = {}
         self._is_closed = False
 
     @property
     def filesystem(self) -> HostFilesystem:
-        """The workspace that commands work on."""
+        """The workspace in which commands run."""
         return self._filesystem
 
     def exec(
@@ -138,35 +139,35 @@ class LocalSandbox:
         timeout: float = DEFAULT_TIMEOUT,
         max_output: int = DEFAULT_MAX_OUTPUT,
     ) -> ExecResult:
-        """Run a command to its end, and everything that it starts; see `Sandbox.exec`.
+        """Run a command and wait for it and every process it starts; see `Sandbox.exec`.
 
-        The time limit is `timeout`, or what is left of the `time_limit` around the call.
+        If an enclosing `time_limit` leaves less time than `timeout`, that is the limit.
         """
         check_limits(timeout, max_output)
         check_time("Command")
-        given = {**self._env, **checked_env(env)}
-        command = Command(checked_argv(argv), given, checked_stdin(stdin), self._grace)
+        variables = {**self._env, **validate_env(env)}
+        command = Command(validate_argv(argv), variables, encode_stdin(stdin), self._grace)
         left = remaining_time()
         until = self._clock() + (timeout if left is None else min(timeout, left))
-        with self._started(command, cwd, max_output) as running:
-            is_late = not running.serve(until, self._clock) and running.told.status is None
+        with self._start(command, cwd, max_output) as process:
+            timed_out = not process.serve(until, self._clock) and process.report.status is None
         if self._is_closed:
             raise SandboxUnavailableError(f"Sandbox was closed while a command ran: {argv!r}")
-        if running.told.fault < 0:
-            raise os_error(-running.told.fault, cwd)
-        return _result(command, running, timed_out=is_late)
+        if process.report.error_number < 0:
+            raise os_error(-process.report.error_number, cwd)
+        return _create_result(command, process, timed_out=timed_out)
 
     def close(self) -> None:
-        """Stop what is running, and remove the home of the commands; twice is harmless."""
+        """Stop all running commands and remove their temporary home; idempotent."""
         me = get_ident()
-        with self._changed:
+        with self._idle:
             self._is_closed = True
-            for running in self._running:
-                running.stop()
-            # a handler of signals may be what calls, and then its own thread waits for it
-            self._changed.wait_for(lambda: all(each == me for each in self._running.values()))
-        self._home.remove()
-        if self._is_owner:
+            for process in self._processes:
+                process.stop()
+            # a signal handler may call this on the thread that runs a command: don't wait for that
+            self._idle.wait_for(lambda: all(thread == me for thread in self._processes.values()))
+        self._environment.remove()
+        if self._owns_filesystem:
             self._filesystem.close()
 
     def __enter__(self) -> Self:
@@ -183,95 +184,95 @@ class LocalSandbox:
         self.close()
 
     @contextmanager
-    def _started(
+    def _start(
         self, command: Command, cwd: str, max_output: int
     ) -> Generator[CommandProcess, None, None]:
-        """Start a command; whatever happens, nothing of it is left at the end."""
+        """Start a command; on exit, stop it and everything it started."""
         self._check_open()
         directory = self._filesystem.open_directory(cwd)
         try:
-            running = CommandProcess(command, directory, max_output)
+            process = CommandProcess(command, directory, max_output)
         except OSError as error:
-            raise SandboxUnavailableError(f"No process could be started: {error}") from error
+            raise SandboxUnavailableError(f"Cannot start a process: {error}") from error
         finally:
             os.close(directory)
         try:
-            self._enter(running)
-            yield running
+            self._add(process)
+            yield process
         finally:
             try:
-                running.finish()
+                process.finish()
             finally:
                 self._filesystem.invalidate()
-                self._leave(running)
+                self._remove(process)
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise SandboxUnavailableError("Sandbox is closed")
 
-    def _enter(self, running: CommandProcess) -> None:
-        with self._changed:
+    def _add(self, process: CommandProcess) -> None:
+        with self._idle:
             self._check_open()
-            self._running[running] = get_ident()
+            self._processes[process] = get_ident()
 
-    def _leave(self, running: CommandProcess) -> None:
-        with self._changed:
-            self._running.pop(running, None)
-            self._changed.notify_all()
+    def _remove(self, process: CommandProcess) -> None:
+        with self._idle:
+            self._processes.pop(process, None)
+            self._idle.notify_all()
 
 
-def _workspace(filesystem: HostFilesystem | str | os.PathLike[str]) -> HostFilesystem:
+def _open_workspace(filesystem: HostFilesystem | str | os.PathLike[str]) -> HostFilesystem:
     if isinstance(filesystem, str | os.PathLike):
         return HostFilesystem(filesystem)
     if not isinstance(filesystem, HostFilesystem):  # pyright: ignore[reportUnnecessaryIsInstance] # callers may be untyped
-        raise TypeError(f"Commands on the host need a HostFilesystem, not {filesystem!r}")
+        raise TypeError(f"LocalSandbox needs a HostFilesystem or a path, not {filesystem!r}")
     if filesystem.read_only:
         raise SandboxUnavailableError(
-            "Commands on the host cannot be kept from changing a read-only filesystem:"
+            "LocalSandbox cannot stop commands from changing a read-only filesystem:"
             f" {filesystem.root!r}"
         )
     return filesystem
 
 
-def _result(command: Command, running: CommandProcess, *, timed_out: bool) -> ExecResult:
-    told = running.told
-    if told.fault:
-        code, sentence = _fault(told.fault, command.argv[0])
-        return ExecResult(command.argv, code, err=Output(sentence.encode() + b"\n"))
-    if not told.is_done or told.status is None:
-        raise SandboxUnavailableError(_failure(told, running.err.output()))
-    code = os.waitstatus_to_exitcode(told.status)
+def _create_result(command: Command, process: CommandProcess, *, timed_out: bool) -> ExecResult:
+    report = process.report
+    if report.error_number:
+        code, message = _describe_exec_error(report.error_number, command.argv[0])
+        return ExecResult(command.argv, code, err=Output(message.encode() + b"\n"))
+    if not report.is_done or report.status is None:
+        raise SandboxUnavailableError(_describe_failure(report, process.err.output()))
+    code = os.waitstatus_to_exitcode(report.status)
     return ExecResult(
         command.argv,
         TIMED_OUT if timed_out else code if code >= 0 else 128 - code,
-        running.out.output(),
-        running.err.output(),
-        duration_ms=(told.ended - told.started) * 1000,
+        process.out.output(),
+        process.err.output(),
+        duration_ms=(report.ended - report.started) * 1000,
         timed_out=timed_out,
         signal=_signal_name(-code) if code < 0 else None,
-        stopped_processes=told.left_running,
+        stopped_processes=report.left_running,
     )
 
 
-def _fault(code: int, program: str) -> tuple[int, str]:
-    """Return the exit code and the sentence for a program that did not start."""
+def _describe_exec_error(code: int, program: str) -> tuple[int, str]:
+    """Return the exit code and the message for a program that could not be started."""
     if code in {errno.ENOENT, errno.ENOTDIR}:
         if "/" in program:
-            return NOT_FOUND, f"No such program, or no interpreter for it: {program!r}"
+            return NOT_FOUND, f"No such program, or its interpreter is missing: {program!r}"
         return NOT_FOUND, f"No such program on PATH: {program!r}"
     if code == errno.EACCES:
         return NOT_EXECUTABLE, f"Not an executable file: {program!r}"
     if code == errno.ENOEXEC:
-        return NOT_EXECUTABLE, f"Not a program, and its first line names no other: {program!r}"
+        return NOT_EXECUTABLE, f"Not a program, and its first line is not a #! line: {program!r}"
     return NOT_EXECUTABLE, f"{os.strerror(code)}: {program!r}"
 
 
-def _failure(told: SupervisorReport, err: Output) -> str:
-    if told.leader is None:
-        return f"Supervisor of the command did not start: {err.text[-_MAX_TOLD:]!r}"
-    if told.status is None:
-        return "Supervisor of the command was killed, or did not answer"
-    return "Processes that the command had started could not be stopped"
+def _describe_failure(report: SupervisorReport, err: Output) -> str:
+    if report.leader is None:
+        return f"The command's supervisor did not start: {err.text[-_MAX_EXCERPT:]!r}"
+    if report.status is None:
+        return "The command's supervisor was killed or did not respond"
+    return "Some processes that the command started could not be stopped"
 
 
 def _signal_name(number: int) -> str:

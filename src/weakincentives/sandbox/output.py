@@ -1,15 +1,63 @@
-"""The beginning and the end of a stream, in memory that does not grow with it."""
+"""Bounded capture of a process's output, and the non-blocking pipes it flows through.
+
+An `OutputBuffer` keeps the head and the tail of a stream in constant memory.
+"""
 
 import os
 import select
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
-from weakincentives.sandbox.protocol import Output
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Captured output of a stream: all of it, or its head and its tail.
+
+    Args:
+        head: The first bytes.
+        tail: The last bytes; empty if nothing was dropped.
+        dropped: How many bytes between head and tail were dropped.
+    """
+
+    head: bytes = b""
+    tail: bytes = b""
+    dropped: int = 0
+
+    @property
+    def truncated(self) -> bool:
+        """Whether bytes were dropped."""
+        return self.dropped > 0
+
+    @property
+    def data(self) -> bytes:
+        """The bytes that were kept."""
+        return self.head + self.tail
+
+    @property
+    def text(self) -> str:
+        r"""The captured output as text; a line marks how many bytes were dropped.
+
+        Bytes that are not valid UTF-8 are shown as `\xff`.
+        """
+        head = self.head.decode(errors="backslashreplace")
+        if not self.dropped:
+            return head + self.tail.decode(errors="backslashreplace")
+        start = "" if not head or head.endswith("\n") else "\n"
+        note = f"{start}[... {self.dropped:,} bytes left out ...]\n"
+        return head + note + self.tail.decode(errors="backslashreplace")
+
+    def shorten(self, limit: int) -> "Output":
+        """Return at most `limit` bytes of it, from its head and its tail."""
+        if len(self.data) <= limit:
+            return self
+        buffer = OutputBuffer(limit)
+        buffer.feed(self.data)
+        cut = buffer.output()
+        return Output(cut.head, cut.tail, cut.dropped + self.dropped)
 
 
-class Capture:
-    """Takes a stream in and keeps no more than `limit` bytes of it."""
+class OutputBuffer:
+    """Keeps at most `limit` bytes of a stream: its head and its tail."""
 
     def __init__(self, limit: int) -> None:
         """Keep up to `limit` bytes: half from the beginning, half from the end."""
@@ -20,7 +68,7 @@ class Capture:
         self._total = 0
 
     def feed(self, data: bytes) -> None:
-        """Take in the next bytes."""
+        """Add the next bytes of the stream."""
         self._total += len(data)
         room = self._head_size - len(self._head)
         if room > 0:
@@ -29,20 +77,21 @@ class Capture:
         if not self._tail_size:
             return
         self._tail += data[-self._tail_size :]
-        # cutting off twice as much half as often costs nothing per byte
+        # trim only once the tail has doubled: amortized constant time per byte
         if len(self._tail) > 2 * self._tail_size:
             del self._tail[: -self._tail_size]
 
     def output(self) -> Output:
-        """Return what was kept; no character is cut in two."""
+        """Return the bytes kept so far; no UTF-8 character is split."""
         head, tail = bytes(self._head), bytes(self._tail[-self._tail_size :])
         if len(head) + len(tail) == self._total:
             return Output(head + tail)
-        head, tail = _without_half_at_end(head), _without_half_at_start(tail)
+        head, tail = _trim_partial_end(head), _trim_partial_start(tail)
         return Output(head, tail, self._total - len(head) - len(tail))
 
 
-def _without_half_at_end(data: bytes) -> bytes:
+def _trim_partial_end(data: bytes) -> bytes:
+    """Remove an incomplete UTF-8 character from the end."""
     for back in range(1, min(3, len(data)) + 1):
         byte = data[-back]
         if byte >= 0xC0:  # begins a character of two, three or four bytes
@@ -53,7 +102,8 @@ def _without_half_at_end(data: bytes) -> bytes:
     return data
 
 
-def _without_half_at_start(data: bytes) -> bytes:
+def _trim_partial_start(data: bytes) -> bytes:
+    """Remove an incomplete UTF-8 character from the start."""
     start = 0
     while start < min(3, len(data)) and 0x80 <= data[start] < 0xC0:
         start += 1
@@ -61,100 +111,103 @@ def _without_half_at_start(data: bytes) -> bytes:
 
 
 _CHUNK = 64 * 1024
-_MAX_DRAINED = 2 * 1024 * 1024  # more than a pipe holds
+_MAX_DRAIN = 2 * 1024 * 1024  # more than the capacity of a pipe
 
 
 class Stream(Protocol):
-    """Something to wait for, and what to do when it is ready."""
+    """A pollable file descriptor and its handler."""
 
     events: int
 
     def fileno(self) -> int:
-        """Return the descriptor to wait for."""
+        """Return the descriptor to poll."""
         ...
 
     def serve(self) -> bool:
-        """Do what can be done at once; return whether there will be more."""
+        """Read or write without blocking; return False at the end of the stream."""
         ...
 
     def close(self) -> None:
-        """Close this end; twice is harmless."""
+        """Close this end; idempotent."""
         ...
 
 
 class Pipe:
-    """A pipe: one end is served here, the other is for a process."""
+    """A pipe to a child process: `local` is our non-blocking end, `remote` the child's."""
 
     events: int = select.POLLIN
 
     def __init__(self, *, writes: bool = False) -> None:
-        """Make it; `writes` says which end is ours."""
-        reading, writing = os.pipe()
-        self._ours, self.theirs = (writing, reading) if writes else (reading, writing)
-        os.set_blocking(self._ours, False)
+        """Create the pipe; if `writes`, the local end is the write end."""
+        reader, writer = os.pipe()
+        self._local, self.remote = (writer, reader) if writes else (reader, writer)
+        os.set_blocking(self._local, False)
 
     def fileno(self) -> int:
-        """Return the descriptor to wait for."""
-        return self._ours
+        """Return the descriptor to poll."""
+        return self._local
 
-    def hand_over(self) -> None:
-        """Close the end that a process has by now."""
-        if self.theirs >= 0:
-            os.close(self.theirs)
-            self.theirs: int = -1
+    def close_remote(self) -> None:
+        """Close our copy of the child's end, once the child has its own."""
+        if self.remote >= 0:
+            os.close(self.remote)
+            self.remote: int = -1
 
     def close(self) -> None:
-        """Close both ends; twice is harmless."""
-        self.hand_over()
-        if self._ours >= 0:
-            os.close(self._ours)
-            self._ours = -1
+        """Close both ends; idempotent."""
+        self.close_remote()
+        if self._local >= 0:
+            os.close(self._local)
+            self._local = -1
 
 
 class Reader(Pipe):
-    """What a process prints."""
+    """Standard output or standard error of a process."""
 
     def __init__(self, limit: int) -> None:
-        """Keep up to `limit` bytes of it."""
+        """Keep up to `limit` bytes."""
         super().__init__()
-        self._capture = Capture(limit)
-        self.output: Callable[[], Output] = self._capture.output
+        self._buffer = OutputBuffer(limit)
+
+    def output(self) -> Output:
+        """Return what has been read so far."""
+        return self._buffer.output()
 
     def serve(self) -> bool:
-        """Read what is there; return False at the end."""
+        """Read one chunk; return False at the end of the stream."""
         try:
-            data = os.read(self._ours, _CHUNK)
+            data = os.read(self._local, _CHUNK)
         except BlockingIOError:
             return True
-        self._capture.feed(data)
+        self._buffer.feed(data)
         return bool(data)
 
     def drain(self) -> None:
-        """Read what is left, without waiting for more: who writes now is none of ours."""
-        for _ in range(_MAX_DRAINED // _CHUNK):
+        """Read what the pipe still holds, without waiting: any remaining writer is not ours."""
+        for _ in range(_MAX_DRAIN // _CHUNK):
             try:
-                data = os.read(self._ours, _CHUNK)
+                data = os.read(self._local, _CHUNK)
             except BlockingIOError:
                 return
             if not data:
                 return
-            self._capture.feed(data)
+            self._buffer.feed(data)
 
 
 class Writer(Pipe):
-    """What a process is given to read."""
+    """Standard input of a process."""
 
     events: int = select.POLLOUT
 
     def __init__(self, data: bytes) -> None:
-        """Write `data` as it is asked for, then end."""
+        """Write `data` as fast as the process reads it, then close."""
         super().__init__(writes=True)
         self._left = memoryview(data)
 
     def serve(self) -> bool:
-        """Write what fits; return False when all is written, or nobody reads any more."""
+        """Write what fits; return False once all is written or the reader is gone."""
         try:
-            self._left = self._left[os.write(self._ours, self._left) :]
+            self._left = self._left[os.write(self._local, self._left) :]
         except BlockingIOError:
             return True
         except OSError:

@@ -1,8 +1,7 @@
-"""A command that runs: its supervisor, its streams, and one loop that serves them all.
+"""A running command: its supervisor process, its pipes, and one poll loop that serves them.
 
-There are no threads. The streams are read as long as anybody can write to them, so that no
-command waits for ever for a reader, and what is read beyond the limit is counted and
-forgotten.
+There are no threads. Output is read for as long as any process can write it, so that no
+command blocks on a full pipe; bytes beyond the limit are counted and discarded.
 """
 
 import fcntl
@@ -21,18 +20,18 @@ from weakincentives.sandbox.command import Command
 from weakincentives.sandbox.output import Reader, Stream, Writer
 
 _SCRIPT = str(Path(supervisor.__file__))
-_FAR = 1e6  # seconds that are as good as no limit
-_ANSWERS = 5.0  # seconds for a supervisor to answer beyond those for its work
+_MAX_POLL = 1e6  # seconds; beyond it, poll without a timeout
+_RESPONSE_TIMEOUT = 5.0  # seconds for a supervisor to respond, in addition to its own work
 
 
 class CommandProcess:
-    """A command on its way, from its start until nothing of it is left."""
+    """A command with its supervisor, from start until every process is gone."""
 
     def __init__(self, command: Command, directory: int, max_output: int) -> None:
-        """Start it in an open directory.
+        """Start it in the directory with this open descriptor.
 
         Raises:
-            OSError: No process could be made.
+            OSError: The supervisor process could not be created.
         """
         self._control = _Control()
         self.out: Reader = Reader(max_output)
@@ -41,54 +40,55 @@ class CommandProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._grace = command.grace
         self._poll = select.poll()
-        self._serving: dict[int, Stream] = {}
+        self._streams: dict[int, Stream] = {}
         try:
             self._start(directory)
-            self._control.send(command.message())
+            self._control.send(command.encode())
         except BaseException:
             self.close()
             raise
 
     @property
-    def told(self) -> "SupervisorReport":
-        """What the supervisor has told so far."""
-        return self._control.told
+    def report(self) -> "SupervisorReport":
+        """What the supervisor has reported so far."""
+        return self._control.report
 
     def serve(self, until: float, clock: Callable[[], float] = time.monotonic) -> bool:
-        """Read and write until nothing is left; return False if the time is up before."""
-        while self._control.fileno() in self._serving:
+        """Serve all streams until the supervisor exits; return False on timeout."""
+        while self._control.fileno() in self._streams:
             left = until - clock()
             if left <= 0:
                 return False
-            for descriptor, _ in self._poll.poll(None if left > _FAR else left * 1000 + 1):
-                if not self._serving[descriptor].serve():
+            for descriptor, _ in self._poll.poll(None if left > _MAX_POLL else left * 1000 + 1):
+                if not self._streams[descriptor].serve():
                     self._poll.unregister(descriptor)
-                    del self._serving[descriptor]
+                    del self._streams[descriptor]
         self.out.drain()
         self.err.drain()
         return True
 
     def stop(self) -> None:
-        """Have everything ended; may be called from another thread, and twice."""
-        self._control.end()
+        """Ask the supervisor to stop everything; thread-safe and idempotent."""
+        self._control.shutdown()
 
     def finish(self) -> None:
-        """End what still runs, and let go of everything."""
+        """Stop what still runs, then close."""
         try:
             self.stop()
-            self.serve(time.monotonic() + self._grace + supervisor.FORCE + _ANSWERS)
+            limit = self._grace + supervisor.KILL_TIMEOUT + _RESPONSE_TIMEOUT
+            self.serve(time.monotonic() + limit)
         finally:
             self.close()
 
     def close(self) -> None:
-        """Let go of everything; what still runs is ended by force."""
+        """Release all resources; kill what still runs."""
         process = self._process
-        if process is not None and not self.told.is_done:
-            supervisor.kill_below(process.pid)
+        if process is not None and not self.report.is_done:
+            supervisor.kill_descendants(process.pid)
             process.kill()
-            if self.told.leader:
-                # it may be the supervisor that was killed, and they have another parent now
-                supervisor.kill_session(self.told.leader)
+            if self.report.leader:
+                # if the supervisor itself was killed, its descendants have another parent by now
+                supervisor.kill_session(self.report.leader)
         for each in (self._control, self.out, self.err, self._stdin):
             if each is not None:
                 each.close()
@@ -96,52 +96,56 @@ class CommandProcess:
             process.wait()
 
     def _start(self, directory: int) -> None:
-        # the lowest numbers are those of streams: what has one would be lost on the way
-        handed = [
+        # descriptors 0 to 2 become the standard streams: move ours above them
+        inherited = [
             fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, 3)
-            for each in (self._control.theirs.fileno(), directory)
+            for each in (self._control.remote.fileno(), directory)
         ]
-        stdin = subprocess.DEVNULL if self._stdin is None else self._stdin.theirs
+        stdin = subprocess.DEVNULL if self._stdin is None else self._stdin.remote
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", _SCRIPT, *map(str, handed)],
+                [sys.executable, "-I", "-S", _SCRIPT, *map(str, inherited)],
                 stdin=stdin,
-                stdout=self.out.theirs,
-                stderr=self.err.theirs,
-                pass_fds=handed,
+                stdout=self.out.remote,
+                stderr=self.err.remote,
+                pass_fds=inherited,
                 start_new_session=True,
                 env={},
                 cwd="/",
             )
         finally:
-            for each in handed:
+            for each in inherited:
                 os.close(each)
         for each in (self._control, self.out, self.err, self._stdin):
             if each is not None:
-                each.hand_over()
-                self._serving[each.fileno()] = each
+                each.close_remote()
+                self._streams[each.fileno()] = each
                 self._poll.register(each.fileno(), each.events)
 
 
 class SupervisorReport:
-    """What a supervisor has told: how far the command is."""
+    """The state of a command, as reported by its supervisor.
+
+    `leader` is the command's process ID; `error_number` is positive if the program could not
+    be executed, negative if its directory could not be entered.
+    """
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start without any report."""
         self.leader: int | None = None
-        self.fault: int = 0
+        self.error_number: int = 0
         self.status: int | None = None
         self.left_running: int = 0
         self.is_done: bool = False
         self.started: float = time.monotonic()
         self.ended: float = self.started
 
-    def take(self, word: str, value: int) -> None:
-        """Take in a message."""
+    def update(self, word: str, value: int) -> None:
+        """Apply one message of the supervisor."""
         if word == "started":
             self.leader, self.started = value, time.monotonic()
         elif word == "fault":
-            self.fault, self.is_done = value, True
+            self.error_number, self.is_done = value, True
         elif word == "exit":
             self.status, self.ended = value, time.monotonic()
         elif word == "done":
@@ -149,40 +153,40 @@ class SupervisorReport:
 
 
 class _Control:
-    """The socket between here and a supervisor."""
+    """The control socket between this process and a supervisor."""
 
     events = select.POLLIN
 
     def __init__(self) -> None:
-        self._ours, self.theirs = socket.socketpair()
-        self.told = SupervisorReport()
+        self._local, self.remote = socket.socketpair()
+        self.report = SupervisorReport()
         self._unread = b""
 
     def fileno(self) -> int:
-        return self._ours.fileno()
+        return self._local.fileno()
 
     def send(self, message: bytes) -> None:
-        with suppress(BrokenPipeError):  # it has ended, which `serve` will notice
-            self._ours.sendall(message)
+        with suppress(BrokenPipeError):  # the supervisor is gone, which `serve` will notice
+            self._local.sendall(message)
 
-    def end(self) -> None:
-        with suppress(OSError):  # it is closed
-            self._ours.shutdown(socket.SHUT_WR)
+    def shutdown(self) -> None:
+        with suppress(OSError):  # already closed
+            self._local.shutdown(socket.SHUT_WR)
 
     def serve(self) -> bool:
         try:
-            data = self._ours.recv(4096)
+            data = self._local.recv(4096)
         except ConnectionError:
             data = b""
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
             word, _, value = line.partition(b" ")
-            self.told.take(word.decode(), int(value))
+            self.report.update(word.decode(), int(value))
         return bool(data)
 
-    def hand_over(self) -> None:
-        self.theirs.close()
+    def close_remote(self) -> None:
+        self.remote.close()
 
     def close(self) -> None:
-        self._ours.close()
-        self.theirs.close()
+        self._local.close()
+        self.remote.close()

@@ -1,10 +1,9 @@
-"""Runs one command and sees to it that nothing of it is left: a program of its own.
+"""Process supervisor: runs one command and stops every process that it started.
 
-It is started as a script, so it imports nothing but the standard library. On Linux it
-is a subreaper: whatever the command starts, in whatever session, stays below this process,
-and no child left means that nothing is left. Everything is ended when the command has
-ended, when that is asked for, and when whoever asked is gone: in the last two cases the
-control socket comes to its end.
+It runs as a script in a separate process, so it imports only the standard library. On Linux
+it is a subreaper: orphans of any session become its children, so when it has no child left,
+nothing is left. It stops everything when the command exits, when it is asked to, and when
+the parent process dies; in the last two cases the control socket is closed.
 """
 
 import ctypes
@@ -19,87 +18,88 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 LINGER = 0.5
-"""Seconds that processes have to end by themselves when the command has ended."""
+"""Seconds for remaining processes to exit by themselves after the command has exited."""
 
-FORCE = 5.0
-"""Seconds for killing what does not end; only the kernel can hold it up that long."""
+KILL_TIMEOUT = 5.0
+"""Seconds to wait for killed processes; only the kernel can delay them that long."""
 
 _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 15, 36
 _NAME = b"wink-sandbox"
-_LOOK = 0.02
+_POLL_INTERVAL = 0.02
 _HAS_PROC = os.path.exists("/proc/self/stat")  # noqa: PTH110 # pathlib takes long to import
-_HEADER = 10
+_HEADER_SIZE = 10
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Supervisor:
-    """One command, everything that it has started, and how that is brought to an end."""
+    """Watches one command and its descendants, and stops them."""
 
-    def __init__(self, control: int, waking: int, child: int, grace: float) -> None:
-        """Watch over `child`, a child of this process; `waking` can be read when one has ended."""
+    def __init__(self, control: int, wakeup: int, child: int, grace: float) -> None:
+        """Watch `child`, a child of this process; `wakeup` becomes readable when a child exits."""
         self.status: int | None = None
         self._control = control
         self._child = child
         self._grace = grace
-        self._is_told = False
-        self._is_alone = False
-        self._waking = waking
+        self._stop_requested = False
+        self._has_no_children = False
+        self._wakeup = wakeup
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
-        self._poll.register(self._waking, select.POLLIN)
+        self._poll.register(self._wakeup, select.POLLIN)
 
     def run(self) -> None:
-        """Return when nothing is left."""
+        """Run until no process is left."""
         self._reap()
-        while self.status is None and not (self._is_told or self._is_alone):
+        while self.status is None and not (self._stop_requested or self._has_no_children):
             self._wait(None)
-        is_left = 0
+        remaining = 0
         if self.status is not None:
-            self._tell(f"exit {self.status}")
-            self._wait_until_alone(LINGER)
-            is_left = 0 if self._is_alone else len(list(live_processes(below(os.getpid()))))
-            self._end()
+            self._report(f"exit {self.status}")
+            self._wait_for_children(LINGER)
+            if not self._has_no_children:
+                remaining = len(list(live_processes(descendants(os.getpid()))))
+            self._stop()
         else:
-            self._end()
+            self._stop()
             if self.status is not None:
-                self._tell(f"exit {self.status}")
-        if self._is_alone:
-            self._tell(f"done {is_left}")
+                self._report(f"exit {self.status}")
+        if self._has_no_children:
+            self._report(f"done {remaining}")
 
-    def _end(self) -> None:
-        """Ask everything to end, and then end it."""
+    def _stop(self) -> None:
+        """Terminate all processes, then kill those that remain."""
         if not _HAS_PROC:
-            self._end_group()
-        if self._is_alone:
+            self._stop_group()
+        if self._has_no_children:
             return
-        found = below(os.getpid())
+        found = descendants(os.getpid())
         send(found, signal.SIGTERM)
-        send(found, signal.SIGCONT)  # what is stopped cannot listen
-        self._wait_until_alone(self._grace)
-        until = time.monotonic() + FORCE
-        while not self._is_alone and time.monotonic() < until:
-            kill_below(os.getpid())
-            self._wait(_LOOK)
+        send(found, signal.SIGCONT)  # a stopped process would not handle SIGTERM
+        self._wait_for_children(self._grace)
+        until = time.monotonic() + KILL_TIMEOUT
+        while not self._has_no_children and time.monotonic() < until:
+            kill_descendants(os.getpid())
+            self._wait(_POLL_INTERVAL)
 
-    def _end_group(self) -> None:
-        """Do what can be done without /proc: end the process group of the command."""
+    def _stop_group(self) -> None:
+        """Stop the command's process group, which is all that works without /proc."""
         send([-self._child], signal.SIGTERM)
-        self._wait_until_alone(self._grace)
+        self._wait_for_children(self._grace)
         send([-self._child], signal.SIGKILL)
 
-    def _wait_until_alone(self, seconds: float) -> None:
+    def _wait_for_children(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        while not self._is_alone and (left := until - time.monotonic()) > 0:
+        while not self._has_no_children and (left := until - time.monotonic()) > 0:
             self._wait(left)
 
     def _wait(self, seconds: float | None) -> None:
-        """Wait for a process to end, or to be told to end everything."""
+        """Wait until a child exits or a stop is requested."""
         for descriptor, _ in self._poll.poll(None if seconds is None else seconds * 1000):
             if descriptor == self._control:
-                self._is_told = True
+                self._stop_requested = True
                 self._poll.unregister(self._control)
             else:
-                os.read(self._waking, 4096)
+                os.read(self._wakeup, 4096)
         self._reap()
 
     def _reap(self) -> None:
@@ -107,55 +107,59 @@ class Supervisor:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                self._is_alone = True
+                self._has_no_children = True
                 return
             if pid == 0:
                 return
             if pid == self._child:
                 self.status = status
 
-    def _tell(self, message: str) -> None:
+    def _report(self, message: str) -> None:
         try:  # noqa: SIM105 # contextlib takes long to import
             os.write(self._control, message.encode() + b"\n")
         except OSError:
-            pass  # nobody is there to be told
+            pass  # the parent is gone
 
 
 def main(control: int, directory: int) -> None:
-    """Run the command that the control socket tells of, in an open directory."""
+    """Run the command received on the control socket, in an open directory."""
     for each in (control, directory):
         os.set_inheritable(each, False)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for each in _IGNORED:
         signal.signal(each, signal.SIG_IGN)
-    waking = _wake_on_child()  # before there is one: whoever started this may have ignored them
+    wakeup = _wake_on_child()  # before the fork: the parent may have ignored SIGCHLD
     _become_subreaper()
-    argv, env, grace = marshal.loads(_received(control))
-    faults, failing = os.pipe()
-    waiting, beginning = os.pipe()
+    argv, env, grace = marshal.loads(_read_command(control))
+    error_reader, error_writer = os.pipe()
+    start_reader, start_writer = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(beginning)
-        begin(argv, env, directory, waiting, failing)
-    # it is known before it can do anything, so whatever happens to this process
+        os.close(start_writer)
+        execute(argv, env, directory, start_reader, error_writer)
+    # report the child before it may run, so that it can be killed even if this process dies
     os.write(control, f"started {child}\n".encode())
-    os.write(beginning, b"!")
-    for each in (failing, waiting, beginning, directory):
+    os.write(start_writer, b"!")
+    for each in (error_writer, start_reader, start_writer, directory):
         os.close(each)
-    fault = os.read(faults, 16)
+    fault = os.read(error_reader, 16)
     if fault:
         os.write(control, b"fault " + fault + b"\n")
         return
-    _let_go_of_streams()
-    Supervisor(control, waking, child, grace).run()
+    _detach_streams()
+    Supervisor(control, wakeup, child, grace).run()
 
 
-def begin(
-    argv: tuple[str, ...], env: Mapping[str, str], directory: int, waiting: int, failing: int
+def execute(
+    argv: tuple[str, ...],
+    env: Mapping[str, str],
+    directory: int,
+    start_reader: int,
+    error_writer: int,
 ) -> None:
-    """Become the command, in a session of its own; if that fails, tell the number of the error.
+    """Become the command in a new session; on failure, write the error number.
 
-    It is negative if not the program but the directory cannot be used.
+    The number is negative if the directory, not the program, cannot be used.
     """
     fault, sign = errno.EINVAL, -1
     try:
@@ -165,42 +169,42 @@ def begin(
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         for each in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(each, signal.SIG_DFL)
-        if os.read(waiting, 1):
+        if os.read(start_reader, 1):
             os.execvpe(argv[0], argv, env)
     except OSError as error:
         fault = error.errno or fault
     finally:
-        os.write(failing, str(sign * fault).encode())
+        os.write(error_writer, str(sign * fault).encode())
         os._exit(127)
 
 
-def below(pid: int) -> set[int]:
-    """Return the processes that descend from one."""
+def descendants(pid: int) -> set[int]:
+    """Return the descendants of a process."""
     children: dict[int, list[int]] = {}
     for each, _, parent, _ in processes():
         children.setdefault(parent, []).append(each)
     found: set[int] = set()
     pending = [pid]
     while pending:
-        fresh = [each for each in children.get(pending.pop(), ()) if each not in found]
-        found.update(fresh)
-        pending += fresh
+        new = [each for each in children.get(pending.pop(), ()) if each not in found]
+        found.update(new)
+        pending += new
     return found
 
 
-def members(session: int) -> set[int]:
+def session_members(session: int) -> set[int]:
     """Return the processes of a session."""
-    return {pid for pid, _, _, its in processes() if its == session}
+    return {pid for pid, _, _, other in processes() if other == session}
 
 
-def live_processes(found: Iterable[int]) -> Iterator[int]:
-    """Yield those that have not ended and merely wait for somebody to notice."""
-    wanted = set(found)
+def live_processes(pids: Iterable[int]) -> Iterator[int]:
+    """Yield the processes that are alive, not zombies."""
+    wanted = set(pids)
     return (pid for pid, state, _, _ in processes() if pid in wanted and state not in "ZX")
 
 
 def processes() -> Iterator[tuple[int, str, int, int]]:
-    """Yield the number, state, parent and session of every process that can be seen."""
+    """Yield the ID, state, parent and session of every visible process."""
     try:
         names = os.listdir("/proc")  # noqa: PTH208 # pathlib takes long to import
     except OSError:
@@ -210,36 +214,36 @@ def processes() -> Iterator[tuple[int, str, int, int]]:
             with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 # pathlib takes long to import
                 text = file.read()
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # it has exited meanwhile
         state, parent, _, session = text[text.rindex(b")") + 2 :].split(None, 4)[:4]
         yield int(name), state.decode(), int(parent), int(session)
 
 
-def kill_below(pid: int) -> None:
-    """Kill what descends from a process."""
-    _kill(lambda: below(pid))
+def kill_descendants(pid: int) -> None:
+    """Kill all descendants of a process."""
+    _kill(lambda: descendants(pid))
 
 
 def kill_session(session: int) -> None:
-    """Kill the processes of a session, and wait until they are gone: no child of ours ends."""
-    until = time.monotonic() + FORCE
-    while any(live_processes(members(session))) and time.monotonic() < until:
-        _kill(lambda: members(session))
-        time.sleep(_LOOK)
+    """Kill the processes of a session and poll until they are gone: they are not our children."""
+    until = time.monotonic() + KILL_TIMEOUT
+    while any(live_processes(session_members(session))) and time.monotonic() < until:
+        _kill(lambda: session_members(session))
+        time.sleep(_POLL_INTERVAL)
 
 
 def _kill(find: Callable[[], set[int]]) -> None:
-    """Kill processes; they are stopped first, so that none of them can start another."""
+    """Kill processes; freeze them all first, so that none can fork in the meantime."""
     frozen: set[int] = set()
-    while fresh := find() - frozen:
-        send(fresh, signal.SIGSTOP)
-        frozen |= fresh
+    while new := find() - frozen:
+        send(new, signal.SIGSTOP)
+        frozen |= new
     send(frozen, signal.SIGKILL)
 
 
-def send(found: Iterable[int], number: signal.Signals) -> None:
-    """Send a signal to processes, as far as they are there and it is allowed."""
-    for pid in found:
+def send(pids: Iterable[int], number: signal.Signals) -> None:
+    """Send a signal to processes; ignore those that are gone or not ours."""
+    for pid in pids:
         try:  # noqa: SIM105 # contextlib takes long to import
             os.kill(pid, number)
         except OSError:
@@ -247,47 +251,47 @@ def send(found: Iterable[int], number: signal.Signals) -> None:
 
 
 def _become_subreaper() -> None:
-    """Have orphans handed to this process, where the kernel can do that."""
+    """Adopt orphaned descendants, where the kernel supports it."""
     if sys.platform == "linux":
         prctl = ctypes.CDLL(None).prctl
         prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        prctl(_PR_SET_NAME, _NAME, 0, 0, 0)  # so that `pkill python` means others
+        prctl(_PR_SET_NAME, _NAME, 0, 0, 0)  # so that `pkill python` does not hit it
 
 
-def _received(control: int) -> bytes:
-    size = int(_exactly(control, _HEADER))
-    return _exactly(control, size)
+def _read_command(control: int) -> bytes:
+    size = int(_read_exactly(control, _HEADER_SIZE))
+    return _read_exactly(control, size)
 
 
-def _exactly(control: int, size: int) -> bytes:
+def _read_exactly(control: int, size: int) -> bytes:
     data = b""
     while len(data) < size:
         more = os.read(control, size - len(data))
         if not more:
-            os._exit(1)  # whoever asked is gone
+            os._exit(1)  # the parent is gone
         data += more
     return data
 
 
 def _wake_on_child() -> int:
-    """Return a descriptor that can be read when a child has ended."""
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, _ignore)  # a handler, or nothing is written
-    return reading
+    """Return a descriptor that becomes readable when a child exits."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, _ignore)  # without a handler, nothing is written
+    return reader
 
 
-def _ignore(number: int, frame: object) -> None:
-    """Do nothing: what was written to the descriptor says it all."""
+def _ignore(_number: int, _frame: object) -> None:
+    """Do nothing: the byte written to the wakeup descriptor is enough."""
 
 
-def _let_go_of_streams() -> None:
-    """Close what the command reads and prints to; others wait for their end."""
-    nothing = os.open(os.devnull, os.O_RDWR)
+def _detach_streams() -> None:
+    """Close the command's standard streams here, so that readers see their end."""
+    null = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
-        os.dup2(nothing, stream)
-    os.close(nothing)
+        os.dup2(null, stream)
+    os.close(null)
 
 
 if __name__ == "__main__":

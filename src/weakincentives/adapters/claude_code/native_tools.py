@@ -16,8 +16,7 @@ from weakincentives.adapters.messages import CheckedCall, ToolCall, ToolOutcome
 from weakincentives.adapters.options import RunOptions
 from weakincentives.filesystem import Diff, HostFilesystem, diff, normalize_path
 from weakincentives.prompt import Tool, ToolAccess, ToolContext, ToolResult
-from weakincentives.runtime import ToolInvoked, take_snapshot
-from weakincentives.runtime.transactions import Transaction, transaction
+from weakincentives.runtime import ToolInvoked, Transaction, take_snapshot, transaction
 
 READING = ("Read", "Glob", "Grep")
 """Tools of Claude Code that change no files."""

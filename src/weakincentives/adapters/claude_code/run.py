@@ -43,9 +43,8 @@ from weakincentives.adapters.messages import (
 from weakincentives.adapters.options import RunOptions
 from weakincentives.filesystem import HostFilesystem
 from weakincentives.prompt import Prompt, RenderedPrompt, ToolContext
-from weakincentives.runtime import TokenUsage, prompt_span, record_response
+from weakincentives.runtime import TokenUsage, prompt_span, record_response, transaction
 from weakincentives.runtime.session import Session
-from weakincentives.runtime.transactions import transaction
 from weakincentives.serde import SerdeError
 
 OutputT = TypeVar("OutputT")

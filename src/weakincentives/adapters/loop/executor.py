@@ -33,12 +33,13 @@ from weakincentives.runtime import (
     DeadlineExceededError,
     Span,
     ToolInvoked,
+    Transaction,
     record_result,
     take_snapshot,
     tool_span,
+    transaction,
 )
 from weakincentives.runtime.session import TransactionConflictError
-from weakincentives.runtime.transactions import Transaction, transaction
 from weakincentives.serde import SerdeError, to_builtins
 
 _MAX_ATTEMPTS = 5  # if other calls change what a call has read in the session meanwhile

@@ -28,8 +28,8 @@ from weakincentives.filesystem import (
     VfsPath,
 )
 from weakincentives.filesystem.text import SNIFFED, is_binary
+from weakincentives.runtime import SYSTEM_CLOCK, Clock, Transaction, current_transaction
 from weakincentives.runtime.before_images import read_whole
-from weakincentives.runtime.clock import SYSTEM_CLOCK, Clock
 from weakincentives.runtime.session import (
     Reducer,
     Session,
@@ -37,7 +37,7 @@ from weakincentives.runtime.session import (
     publishing_session,
 )
 from weakincentives.runtime.session.snapshots import loadable
-from weakincentives.runtime.transactions import Transaction, current_transaction, look_at
+from weakincentives.runtime.transactions import look_at
 
 FileEncoding = str
 """How the bytes of a file are to be taken: "utf-8" or "binary"."""

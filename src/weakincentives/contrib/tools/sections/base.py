@@ -26,9 +26,8 @@ from weakincentives.filesystem import (
 from weakincentives.filesystem.mounts import HostRoots
 from weakincentives.prompt import MarkdownSection, PromptError, Section, Tool, ToolContext
 from weakincentives.prompt.validation import check_argument, check_items
-from weakincentives.runtime import EventBus, SessionReset
+from weakincentives.runtime import EventBus, SessionReset, current_transaction
 from weakincentives.runtime.session import Session
-from weakincentives.runtime.transactions import current_transaction
 
 _PREVIEWED = 20
 _TOOLS = f"""\

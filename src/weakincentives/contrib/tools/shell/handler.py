@@ -18,7 +18,6 @@ from weakincentives.contrib.tools.spec import Dialect, ToolSpec
 from weakincentives.errors import ToolValidationError
 from weakincentives.prompt import PromptError, Tool, ToolContext, ToolResult
 from weakincentives.sandbox import ExecResult, Output, Sandbox
-from weakincentives.sandbox.output import Capture
 
 _SHOWN_BINARY = 256  # bytes of what is no text
 _UNSHOWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -65,16 +64,7 @@ def _fitting(result: ExecResult, budget: int) -> tuple[Output, Output]:
     out, err = result.out, result.err
     half = budget // 2
     for_err = min(len(err.data), max(half, budget - len(out.data)))
-    return _shortened(out, budget - for_err), _shortened(err, for_err)
-
-
-def _shortened(output: Output, limit: int) -> Output:
-    if len(output.data) <= limit:
-        return output
-    capture = Capture(limit)
-    capture.feed(output.data)
-    cut = capture.output()
-    return Output(cut.head, cut.tail, cut.dropped + output.dropped)
+    return out.shorten(budget - for_err), err.shorten(for_err)
 
 
 def _text(output: Output) -> str:
