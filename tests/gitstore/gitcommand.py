@@ -39,6 +39,6 @@ def new_repository(path: Path) -> Path:
     return path
 
 
-def hash_object(repository: Path, content: bytes) -> str:
+def git_hash_object(repository: Path, content: bytes) -> str:
     """Let git write a loose blob; return its id."""
     return git(repository, "hash-object", "-w", "--stdin", given=content).strip()

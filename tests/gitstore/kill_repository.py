@@ -22,7 +22,7 @@ MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
 
 def snapshot(repository: Repository, name: str, content: bytes) -> str:
     """Make a snapshot of one file; return its commit."""
-    with repository.locked(), repository.objects.batch() as batch:
+    with repository.lock(), repository.objects.begin_pack() as batch:
         blob = batch.add("blob", content)
         tree = batch.add("tree", encode_tree([TreeEntry("f", FILE, blob)]))
         return repository.commit(

@@ -66,7 +66,7 @@ def test_git_shows_one_clean_line_whatever_the_tag(
 ) -> None:
     repository = new_repository(tmp_path / "r")
     root = "/odd\n\udcff\0"
-    with ObjectStore(repository / "objects").batch() as batch:
+    with ObjectStore(repository / "objects").begin_pack() as batch:
         ref = batch.add("commit", encoded(tag=tag, root=root, tree=batch.add("tree", b"")))
         batch.finish()
     git(repository, "update-ref", "refs/heads/main", ref)
@@ -78,7 +78,7 @@ def test_git_shows_one_clean_line_whatever_the_tag(
 def test_git_accepts_every_date(tmp_path: Path, year: int) -> None:
     repository = new_repository(tmp_path / "r")
     moment = datetime(year, 6, 1, tzinfo=UTC)
-    with ObjectStore(repository / "objects").batch() as batch:
+    with ObjectStore(repository / "objects").begin_pack() as batch:
         ref = batch.add("commit", encoded(created_at=moment, tree=batch.add("tree", b"")))
         batch.finish()
     git(repository, "update-ref", "refs/heads/main", ref)

@@ -94,7 +94,7 @@ def test_what_became_foreign_is_neither_locked_nor_removed(tmp_path: Path) -> No
     assert directory.remove()
     new_repository(directory.path)
     before = state(directory.path)
-    for using in (directory.lock, directory.in_use):
+    for using in (directory.lock, directory.prevent_removal):
         with pytest.raises(SnapshotError, match="was not made by this package"), using():
             pass
     assert not directory.remove()
@@ -222,7 +222,7 @@ def test_who_locks_a_directory_that_is_being_made_waits_until_it_is_whole(tmp_pa
     found: list[bool] = []
 
     def lock() -> None:
-        with earlier.in_use(), earlier.lock():
+        with earlier.prevent_removal(), earlier.lock():
             found.append((path / "config").exists())
 
     waiting = threading.Thread(target=lock)
@@ -250,7 +250,7 @@ def use_often(path: Path) -> bool:
     there = True
     for _ in range(60):
         mine = GitDirectory(path, "/w")
-        with mine.in_use(), mine.lock():
+        with mine.prevent_removal(), mine.lock():
             there = there and (path / "config").exists() and (path / "wink.json").exists()
     return there
 
@@ -271,9 +271,9 @@ def test_nothing_stays_open(tmp_path: Path) -> None:
     directory = GitDirectory(tmp_path / "git", "/w")
     before = open_descriptors()
     for _ in range(3):
-        with directory.in_use(), directory.lock():
+        with directory.prevent_removal(), directory.lock():
             directory.begin_epoch()
-    with directory.in_use():
+    with directory.prevent_removal():
         assert not directory.remove()
     assert open_descriptors() == before
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.gitstore.gitcommand import git, hash_object, new_repository
+from tests.gitstore.gitcommand import git, git_hash_object, new_repository
 from weakincentives.gitstore import objects
 from weakincentives.gitstore.objects import ObjectError, ObjectStore, is_object_id
-from weakincentives.gitstore.pack_writer import id_of
+from weakincentives.gitstore.pack_writer import hash_object
 from weakincentives.posix.faults import fault_hook
 
 POINTS = ["objects.packed", "objects.indexed", "objects.named", "objects.visible"]
@@ -34,7 +34,7 @@ def store(repository: Path) -> ObjectStore:
 
 def put(store: ObjectStore, *blobs: bytes) -> list[str]:
     """Store blobs in one batch; return their ids."""
-    with store.batch() as batch:
+    with store.begin_pack() as batch:
         ids = [batch.add("blob", data) for data in blobs]
         batch.finish()
     return ids
@@ -65,7 +65,7 @@ def test_an_object_is_stored_once(repository: Path, store: ObjectStore) -> None:
 def test_a_batch_with_nothing_new_writes_nothing(repository: Path, store: ObjectStore) -> None:
     put(store, b"a")
     before = files(repository)
-    with store.batch() as batch:
+    with store.begin_pack() as batch:
         batch.add("blob", b"a")
         assert batch.finish() is None
     assert files(repository) == before
@@ -74,7 +74,7 @@ def test_a_batch_with_nothing_new_writes_nothing(repository: Path, store: Object
 def test_nothing_is_visible_before_the_batch_is_finished(
     repository: Path, store: ObjectStore
 ) -> None:
-    with store.batch() as batch:
+    with store.begin_pack() as batch:
         name = batch.add("blob", b"a")
         assert name in batch
         assert name not in store
@@ -111,7 +111,7 @@ def test_objects_are_found_wherever_git_puts_them(
     repository: Path, store: ObjectStore, command: str | None
 ) -> None:
     blobs = [f"{number}\n".encode() * 500 for number in range(30)]
-    ids = [*put(store, *blobs[:15]), *(hash_object(repository, data) for data in blobs[15:])]
+    ids = [*put(store, *blobs[:15]), *(git_hash_object(repository, data) for data in blobs[15:])]
     entries = "".join(f"100644 blob {name}\tf{n}\n" for n, name in enumerate(ids))
     tree = git(repository, "mktree", given=entries.encode()).strip()
     git(repository, "update-ref", "refs/heads/main", git(repository, "commit-tree", tree).strip())
@@ -141,11 +141,11 @@ def parts(size: int) -> Iterator[bytes]:
 def test_a_large_blob_is_stored_and_read_in_chunks(repository: Path, store: ObjectStore) -> None:
     size = 5 * 1024 * 1024 + 3
     content = b"".join(parts(size))
-    with store.batch() as batch:
+    with store.begin_pack() as batch:
         name = batch.add_blob(size, parts(size))
         assert batch.add_blob(size, parts(size)) == name
         batch.finish()
-    assert name == id_of("blob", content)
+    assert name == hash_object("blob", content)
     chunks = list(store.chunks(name))
     assert b"".join(chunks) == content
     assert max(map(len, chunks)) <= 1024 * 1024
@@ -161,7 +161,7 @@ from weakincentives.gitstore.objects import ObjectStore
 store = ObjectStore(Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_AS, (300 << 20, 300 << 20))
 size = 400 << 20
-with store.batch() as batch:
+with store.begin_pack() as batch:
     name = batch.add_blob(size, (bytes([n & 255]) * (1 << 20) for n in range(400)))
     batch.finish()
 assert sum(map(len, store.chunks(name))) == size
@@ -186,7 +186,7 @@ def test_the_size_of_a_blob_does_not_bound_the_memory_needed(repository: Path) -
 def test_a_blob_that_changes_while_it_is_read_is_not_stored(
     store: ObjectStore, length: int
 ) -> None:
-    with store.batch() as batch:
+    with store.begin_pack() as batch:
         with pytest.raises(ValueError, match="another size than 6"):
             batch.add_blob(6, [b"x" * length])
         kept = batch.add("blob", b"kept")
@@ -213,7 +213,7 @@ def test_a_missing_object_is_told(store: ObjectStore) -> None:
 
 
 def test_only_blobs_come_in_chunks(store: ObjectStore) -> None:
-    with store.batch() as batch:
+    with store.begin_pack() as batch:
         name = batch.add("tree", b"")
         batch.finish()
     with pytest.raises(ObjectError, match="no blob but a tree"):
@@ -244,19 +244,19 @@ def test_what_is_damaged_is_stored_again_and_then_found(
             b"".join(store.chunks(name))
     next_one = store if who == "the same" else ObjectStore(repository / "objects")
     next_one.refresh(closely=True)
-    assert not next_one.knows(name)
+    assert not next_one.is_packed(name)
     assert next_one.read(small)[1] == b"small"  # what is undamaged beside it is still there
     assert put(next_one, large, b"small") == [name, small]
     for reader in (store, next_one, ObjectStore(repository / "objects")):
         assert b"".join(reader.chunks(name)) == large
-        assert reader.knows(small)
+        assert reader.is_packed(small)
 
 
 def test_of_two_copies_the_undamaged_one_is_read(repository: Path, store: ObjectStore) -> None:
     large = os.urandom(3_000_000)
     [name] = put(store, large)
     [first] = store.packs()
-    with store.batch(anew=True) as batch:
+    with store.begin_pack(rewrite=True) as batch:
         batch.add("blob", large)
         batch.add("blob", b"another name for the pack")
         batch.finish()
@@ -311,7 +311,7 @@ def test_content_under_another_id_is_damage(repository: Path, store: ObjectStore
     ],
 )
 def test_a_damaged_loose_object_is_told(repository: Path, store: ObjectStore, raw: bytes) -> None:
-    name = id_of("blob", b"a")
+    name = hash_object("blob", b"a")
     path = repository / "objects" / name[:2] / name[2:]
     path.parent.mkdir()
     path.write_bytes(raw)
@@ -325,7 +325,7 @@ def test_a_large_loose_object_is_read_in_chunks_and_measured(
     repository: Path, store: ObjectStore, lie: int
 ) -> None:
     content = os.urandom(3_000_000)
-    name = id_of("blob", content)
+    name = hash_object("blob", content)
     path = repository / "objects" / name[:2] / name[2:]
     path.parent.mkdir()
     path.write_bytes(zlib.compress(b"blob %d\0" % (len(content) + lie) + content, 0))
@@ -342,7 +342,7 @@ def test_a_large_loose_object_is_read_in_chunks_and_measured(
 def test_a_loose_object_that_is_no_file_is_refused(
     repository: Path, store: ObjectStore, kind: str
 ) -> None:
-    name = id_of("blob", b"a")
+    name = hash_object("blob", b"a")
     path = repository / "objects" / name[:2] / name[2:]
     path.parent.mkdir()
     if kind == "directory":
@@ -395,9 +395,9 @@ def test_small_packs_are_merged_and_large_ones_left(
         most = max(most, len(store.packs()))
     assert most <= 66
     assert large_pack in store.packs()
-    ids = [id_of("blob", data) for data in contents]
+    ids = [hash_object("blob", data) for data in contents]
     assert [store.read(each)[1] for each in ids] == contents
-    assert sorted(store.ids()) == sorted([*ids, id_of("blob", large)])
+    assert sorted(store.ids()) == sorted([*ids, hash_object("blob", large)])
     git(repository, "fsck", "--strict")
 
 
@@ -428,7 +428,7 @@ def test_a_pack_that_a_person_wants_to_keep_is_kept(repository: Path, store: Obj
     store.rewrite([name, other], store.packs())
     assert pack in store.packs()
     assert len(store.packs()) == 2
-    store.batch().__exit__()
+    store.begin_pack().__exit__()
     assert pack in store.packs()
 
 
@@ -486,18 +486,18 @@ def test_a_killed_batch_is_there_or_not_and_leaves_nothing(
 ) -> None:
     old = put(store, b"old")
     work = """
-    with store.batch() as batch:
+    with store.begin_pack() as batch:
         batch.add("blob", b"1")
         batch.add("blob", b"2")
         batch.finish()
 """
     die_at(point, repository, work)
-    new = [id_of("blob", data) for data in (b"1", b"2")]
+    new = [hash_object("blob", data) for data in (b"1", b"2")]
     found = set(ObjectStore(repository / "objects").ids())
     assert found == ({*old, *new} if point == "objects.visible" else set(old))
     git(repository, "fsck", "--strict")
     assert put(store, b"1", b"2", b"3")[:2] == new
-    assert set(store.ids()) == {*old, *new, id_of("blob", b"3")}
+    assert set(store.ids()) == {*old, *new, hash_object("blob", b"3")}
     suffixes = sorted(Path(name).suffix for name in files(repository))
     assert suffixes == [".idx"] * (len(suffixes) // 2) + [".pack"] * (len(suffixes) // 2)
 
@@ -506,7 +506,7 @@ def test_a_killed_batch_is_there_or_not_and_leaves_nothing(
 def test_a_killed_rewrite_loses_nothing_and_leaves_nothing(
     repository: Path, store: ObjectStore, point: str
 ) -> None:
-    old = put(store, b"1") + put(store, b"2") + [hash_object(repository, b"3")]
+    old = put(store, b"1") + put(store, b"2") + [git_hash_object(repository, b"3")]
     die_at(point, repository, f"    store.rewrite({old!r}, store.packs())\n")
     git(repository, "fsck", "--strict")
     fresh = ObjectStore(repository / "objects")

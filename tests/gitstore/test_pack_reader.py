@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.descriptors import open_descriptors
-from tests.gitstore.gitcommand import git, hash_object, new_repository
+from tests.gitstore.gitcommand import git, git_hash_object, new_repository
 from weakincentives.gitstore import pack_reader as packs
 from weakincentives.gitstore import pack_writer as packing
-from weakincentives.gitstore.pack_reader import LARGEST, Pack, PackError, apply_delta
-from weakincentives.gitstore.pack_writer import PackWriter, id_of
+from weakincentives.gitstore.pack_reader import MAX_OBJECT_SIZE, Pack, PackError, apply_delta
+from weakincentives.gitstore.pack_writer import PackWriter, hash_object
 
 ALIKE = [
     "".join(f"line {n} {'changed' if n == number else ''}\n" for n in range(200)).encode()
@@ -34,7 +34,7 @@ def write_pack(directory: Path, objects: list[tuple[str, bytes]]) -> Path:
     with path.open("x+b") as file:
         writer = PackWriter(file.fileno)
         for kind, data in objects:
-            writer.add(id_of(kind, data), kind, len(data), zlib.compress(data, 1))
+            writer.add(hash_object(kind, data), kind, len(data), zlib.compress(data, 1))
         index = writer.finish()
     name = f"pack-{index[-40:-20].hex()}"
     path.rename(directory / f"{name}.pack")
@@ -73,7 +73,9 @@ def test_git_reads_what_we_write(tmp_path: Path) -> None:
     git(repository, "verify-pack", "-v", index)
     git(repository, "fsck", "--strict")
     for data in blobs:
-        assert git(repository, "cat-file", "-s", id_of("blob", data)).strip() == str(len(data))
+        assert git(repository, "cat-file", "-s", hash_object("blob", data)).strip() == str(
+            len(data)
+        )
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,7 @@ def test_deltas_of_both_kinds_are_read(
     tmp_path: Path, options: tuple[str, ...], delta: int
 ) -> None:
     repository = new_repository(tmp_path / "r")
-    names = {hash_object(repository, data): ("blob", data) for data in ALIKE}
+    names = {git_hash_object(repository, data): ("blob", data) for data in ALIKE}
     target = repository / "objects" / "pack" / "pack"
     git(repository, "pack-objects", *options, target, given="\n".join(names).encode())
     pack = only_pack(repository)
@@ -94,7 +96,7 @@ def test_deltas_of_both_kinds_are_read(
 @pytest.mark.parametrize("command", ["gc --aggressive", "repack -adf --depth=4095 --window=250"])
 def test_what_git_packed_tightly_is_read(tmp_path: Path, command: str) -> None:
     repository = new_repository(tmp_path / "r")
-    names = [hash_object(repository, data) for data in ALIKE]
+    names = [git_hash_object(repository, data) for data in ALIKE]
     entries = "".join(f"100644 blob {name}\tf{n}\n" for n, name in enumerate(names))
     tree = git(repository, "mktree", given=entries.encode()).strip()
     commit = git(repository, "commit-tree", "-m", "all", tree).strip()
@@ -104,7 +106,7 @@ def test_what_git_packed_tightly_is_read(tmp_path: Path, command: str) -> None:
     found = read_all(only_pack(repository))
     assert {kind for kind, _ in found.values()} == {"blob", "tree", "commit", "tag"}
     assert [found[name][1] for name in names] == ALIKE
-    assert all(id_of(*content) == name for name, content in found.items())
+    assert all(hash_object(*content) == name for name, content in found.items())
 
 
 def test_every_object_is_found_and_no_other(tmp_path: Path) -> None:
@@ -112,7 +114,7 @@ def test_every_object_is_found_and_no_other(tmp_path: Path) -> None:
     pack = Pack(write_pack(tmp_path, objects))
     assert len(pack) == len(objects)
     for number in range(0, 30_000, 101):
-        name = id_of("blob", b"%d" % number)
+        name = hash_object("blob", b"%d" % number)
         offset = pack.offset_of(bytes.fromhex(name))
         assert offset is not None
         assert pack.read(offset) == ("blob", b"%d" % number)
@@ -178,11 +180,11 @@ def test_an_object_whose_parts_fail_is_not_in_the_pack(tmp_path: Path, size: int
 
     with (tmp_path / "p").open("x+b") as file:
         writer = PackWriter(file.fileno)
-        writer.add(id_of("blob", b"1"), "blob", 1, zlib.compress(b"1"))
+        writer.add(hash_object("blob", b"1"), "blob", 1, zlib.compress(b"1"))
         with pytest.raises(OSError, match="Input"):
             writer.add_parts("blob", 4, failing(), lambda: "0" * 40)
         writer.add_parts("blob", 1, [zlib.compress(b"d")], lambda: None)
-        writer.add_parts("blob", 1, [zlib.compress(b"2")], lambda: id_of("blob", b"2"))
+        writer.add_parts("blob", 1, [zlib.compress(b"2")], lambda: hash_object("blob", b"2"))
         index = writer.finish()
     assert len(writer) == 2
     (tmp_path / "p").rename(tmp_path / "x.pack")
@@ -229,7 +231,7 @@ def test_damage_gives_a_pack_error_or_the_right_content_and_nothing_else(
     tmp_path: Path, of: str
 ) -> None:
     repository = new_repository(tmp_path / "r")
-    names = {hash_object(repository, data): ("blob", data) for data in ALIKE[:40]}
+    names = {git_hash_object(repository, data): ("blob", data) for data in ALIKE[:40]}
     target = repository / "objects" / "pack" / "pack"
     git(repository, "pack-objects", "--delta-base-offset", target, given="\n".join(names).encode())
     [index] = (repository / "objects" / "pack").glob("*.idx")
@@ -261,7 +263,7 @@ def readable(pack: Pack, name: str) -> bool:
         found = pack.read(offset)
     except PackError:
         return False
-    return id_of(*found) == name
+    return hash_object(*found) == name
 
 
 def number(value: int) -> bytes:
@@ -293,7 +295,7 @@ def test_a_delta_copies_and_inserts() -> None:
         number(6) + number(1) + b"\x03abc",
         number(6) + number(4) + b"\x91\x03\x04",
         number(6) + number(4) + b"\x91\x03",
-        number(6) + number(LARGEST + 1) + b"\x80",
+        number(6) + number(MAX_OBJECT_SIZE + 1) + b"\x80",
     ],
 )
 def test_a_damaged_delta_is_refused(delta: bytes) -> None:
@@ -310,7 +312,7 @@ def test_no_delta_breaks_anything(base: bytes, delta: bytes, fits: bool) -> None
         made = apply_delta(base, delta)
     except PackError:
         return
-    assert len(made) <= LARGEST
+    assert len(made) <= MAX_OBJECT_SIZE
 
 
 BOMB = """
@@ -397,7 +399,7 @@ def test_the_bases_that_are_kept_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = new_repository(tmp_path / "r")
-    names = {hash_object(repository, data): ("blob", data) for data in ALIKE}
+    names = {git_hash_object(repository, data): ("blob", data) for data in ALIKE}
     target = repository / "objects" / "pack" / "pack"
     git(repository, "pack-objects", target, given="\n".join(names).encode())
     monkeypatch.setattr(packs, "_MAX_BASES", 3 * len(ALIKE[0]))

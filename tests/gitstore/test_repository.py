@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gitstore.gitcommand import git, hash_object
+from tests.gitstore.gitcommand import git, git_hash_object
 from tests.gitstore.kill_repository import MOMENT, ROOT, snapshot
 from weakincentives.errors import SnapshotError
 from weakincentives.gitstore import objects
@@ -199,7 +199,7 @@ def test_gc_keeps_what_a_person_keeps(repository: Repository) -> None:
     git_dir = repository.git_dir
     first = snapshot(repository, "one", b"1")
     snapshot(repository, "two", b"2")
-    loose = hash_object(git_dir, b"by hand")
+    loose = git_hash_object(git_dir, b"by hand")
     tree = git(git_dir, "mktree", given=f"100644 blob {loose}\tx\n".encode()).strip()
     below = git(git_dir, "commit-tree", "-m", "below", "-p", first, tree).strip()
     mine = git(git_dir, "commit-tree", "-m", "mine", "-p", below, tree).strip()
@@ -219,8 +219,8 @@ def test_gc_keeps_what_a_person_keeps(repository: Repository) -> None:
 def test_gc_keeps_whatever_a_ref_of_a_person_is_for(repository: Repository) -> None:
     git_dir = repository.git_dir
     snapshot(repository, "one", b"1")
-    blob = hash_object(git_dir, b"by hand")
-    below = hash_object(git_dir, b"below")
+    blob = git_hash_object(git_dir, b"by hand")
+    below = git_hash_object(git_dir, b"below")
     tree = git(git_dir, "mktree", given=f"100644 blob {below}\tx\n".encode()).strip()
     top = git(git_dir, "mktree", given=f"040000 tree {tree}\td\n".encode()).strip()
     git(git_dir, "update-ref", "refs/tags/blob", blob)
@@ -233,7 +233,7 @@ def test_gc_keeps_whatever_a_ref_of_a_person_is_for(repository: Repository) -> N
 
 def test_a_commit_of_something_else_than_a_tree_stops_gc(repository: Repository) -> None:
     snapshot(repository, "one", b"1")
-    blob = hash_object(repository.git_dir, b"no tree")
+    blob = git_hash_object(repository.git_dir, b"no tree")
     repository.commit(blob, snapshot_id="two", created_at=MOMENT)
     with pytest.raises(SnapshotError, match="no tree but a blob"):
         repository.gc()
@@ -382,7 +382,7 @@ def test_a_damaged_file_of_refs_is_told(repository: Repository, data: bytes) -> 
 
 
 def test_verify_finds_what_is_damaged_and_names_it(repository: Repository) -> None:
-    with repository.locked(), repository.objects.batch() as batch:
+    with repository.lock(), repository.objects.begin_pack() as batch:
         blob = batch.add("blob", os.urandom(5_000))
         below = batch.add("tree", encode_tree([TreeEntry("bad.bin", FILE, blob)]))
         link = batch.add("blob", b"target")
@@ -399,7 +399,7 @@ def test_verify_finds_what_is_damaged_and_names_it(repository: Repository) -> No
 
 
 def test_verify_finds_trees_that_are_not_ours(repository: Repository) -> None:
-    with repository.locked(), repository.objects.batch() as batch:
+    with repository.lock(), repository.objects.begin_pack() as batch:
         blob = batch.add("blob", b"")
         tree = batch.add("tree", b"100644 .git\0" + bytes.fromhex(blob))
         repository.commit(tree, snapshot_id="one", created_at=MOMENT, batch=batch)
@@ -413,7 +413,7 @@ def test_verify_finds_trees_that_are_not_ours(repository: Repository) -> None:
 
 
 def batch_tree(repository: Repository, entries: list[TreeEntry]) -> str:
-    with repository.objects.batch() as batch:
+    with repository.objects.begin_pack() as batch:
         tree = batch.add("tree", encode_tree(entries))
         batch.finish()
     return tree
@@ -604,7 +604,7 @@ def test_a_killed_operation_leaves_the_old_or_the_new_and_the_next_works(
 ) -> None:
     for number in range(4):
         snapshot(repository, f"s{number}", b"%d" % number)
-    hash_object(repository.git_dir, b"by hand")
+    git_hash_object(repository.git_dir, b"by hand")
     copies = killed(operation, repository.git_dir, tmp_path / "copies")
     assert len(copies) > points
     for copy in copies:
@@ -640,7 +640,7 @@ def test_a_killed_removal_is_finished_by_the_next(repository: Repository, tmp_pa
 def test_a_repository_is_removed_when_nobody_uses_it(repository: Repository) -> None:
     snapshot(repository, "one", b"1")
     other = Repository.open(repository.git_dir)
-    with other.in_use():
+    with other.prevent_removal():
         assert not repository.remove()
         assert ids(repository) == ["one"]
     assert repository.remove()
@@ -653,7 +653,7 @@ import sys
 from pathlib import Path
 from weakincentives.gitstore.refs import Refs
 from weakincentives.gitstore.repository import Repository
-with Repository.open(Path(sys.argv[1])).in_use():
+with Repository.open(Path(sys.argv[1])).prevent_removal():
     print("in use", flush=True)
     sys.stdin.read()
 """
@@ -682,7 +682,7 @@ def test_who_made_a_repository_makes_it_again_and_who_opened_it_does_not(
     with pytest.raises(SnapshotError, match="Snapshot store is missing"):
         snapshot(opened, "two", b"2")
     assert not repository.git_dir.exists()
-    with repository.in_use():
+    with repository.prevent_removal():
         assert ids(repository) == []
         new = snapshot(repository, "one", b"1")
     assert repository.read_commit(new).parents == ()

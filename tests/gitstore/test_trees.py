@@ -110,7 +110,7 @@ def repository(tmp_path: Path) -> Path:
 
 def committed(repository: Path, entries: list[TreeEntry]) -> str:
     """Store a tree, with a branch that leads to it; return its id."""
-    with ObjectStore(repository / "objects").batch() as batch:
+    with ObjectStore(repository / "objects").begin_pack() as batch:
         batch.add("blob", b"")
         batch.add("tree", b"")
         tree = batch.add("tree", encode_tree(entries))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from weakincentives.posix import atomic as staging
+from weakincentives.posix import atomic
 from weakincentives.posix.faults import fault_hook
 from weakincentives.posix.tempnames import RESERVED_PREFIX
 
@@ -31,12 +31,12 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     """A kernel or file system that can rename without replacing, or cannot."""
     if request.param != "renameat2":
         code = getattr(errno, request.param)
-        monkeypatch.setattr(staging, "_renameat2", lambda *_: code)
+        monkeypatch.setattr(atomic, "_renameat2", lambda *_: code)
     return request.param
 
 
 def store(directory: int, name: str, data: bytes, **options: object) -> None:
-    staging.store_file(directory, name, lambda target: staging.write_all(target, data), **options)  # pyright: ignore[reportArgumentType] # options are passed on
+    atomic.store_file(directory, name, lambda target: atomic.write_all(target, data), **options)  # pyright: ignore[reportArgumentType] # options are passed on
 
 
 def names(path: Path) -> list[str]:
@@ -54,11 +54,11 @@ def test_two_names_are_exchanged_whatever_they_are(directory: int, tmp_path: Pat
     (tmp_path / "f").write_text("file")
     (tmp_path / "d").mkdir()
     (tmp_path / "d/g").write_text("inner")
-    staging.exchange((directory, "f"), (directory, "d"))
+    atomic.exchange((directory, "f"), (directory, "d"))
     assert (tmp_path / "d").read_text() == "file"
     assert (tmp_path / "f/g").read_text() == "inner"
     with pytest.raises(FileNotFoundError):
-        staging.exchange((directory, "f"), (directory, "missing"))
+        atomic.exchange((directory, "f"), (directory, "missing"))
     assert names(tmp_path) == ["d", "f"]
 
 
@@ -68,7 +68,7 @@ def test_exclusive_refuses_where_there_are_no_hard_links_either(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
-    monkeypatch.setattr(staging, "_renameat2", lambda *_: errno.EINVAL)
+    monkeypatch.setattr(atomic, "_renameat2", lambda *_: errno.EINVAL)
     monkeypatch.setattr(os, "link", refuse)
     store(directory, "f", b"one", exclusive=True)
     with pytest.raises(FileExistsError):
@@ -108,25 +108,25 @@ def test_a_directory_is_renamed_unless_a_full_one_is_there(directory: int, tmp_p
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "kept").write_text("kept")
     with pytest.raises(OSError, match=r".") as caught:
-        staging.rename((directory, "new"), (directory, "there"), exclusive=True)
+        atomic.rename((directory, "new"), (directory, "there"), exclusive=True)
     assert caught.value.errno in {errno.EEXIST, errno.ENOTEMPTY}
     assert isinstance(caught.value, FileExistsError)
     assert (tmp_path / "there" / "kept").read_text() == "kept"
-    staging.rename((directory, "new"), (directory, "free"), exclusive=True)
+    atomic.rename((directory, "new"), (directory, "free"), exclusive=True)
     assert names(tmp_path) == ["free", "there"]
 
 
 @pytest.mark.usefixtures("kernel")
 def test_a_link_is_renamed_as_a_link(directory: int, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("nowhere")
-    staging.rename((directory, "link"), (directory, "moved"), exclusive=True)
+    atomic.rename((directory, "link"), (directory, "moved"), exclusive=True)
     assert str((tmp_path / "moved").readlink()) == "nowhere"
     assert names(tmp_path) == ["moved"]
 
 
 def test_a_missing_source_is_named_by_the_system(directory: int) -> None:
     with pytest.raises(FileNotFoundError):
-        staging.rename((directory, "missing"), (directory, "x"), exclusive=True)
+        atomic.rename((directory, "missing"), (directory, "x"), exclusive=True)
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o755, 0o400, 0o000])
@@ -157,11 +157,11 @@ def test_a_private_file_is_never_readable_by_others_on_its_way(
     seen: list[tuple[int, int]] = []
 
     def fill(target: int) -> None:
-        staging.write_all(target, b"secret")
+        atomic.write_all(target, b"secret")
         found = os.fstat(target)
         seen.append((stat.S_IMODE(found.st_mode), found.st_size))
 
-    staging.store_file(directory, "f", fill)
+    atomic.store_file(directory, "f", fill)
     assert seen == [(0o600, 6)]
 
 
@@ -181,11 +181,11 @@ def test_a_failed_fill_leaves_the_old_file_and_no_other(directory: int, tmp_path
 
     def fail(target: int) -> None:
         targets.append(target)
-        staging.write_all(target, b"half")
+        atomic.write_all(target, b"half")
         raise OSError(errno.ENOSPC, "full")
 
     with pytest.raises(OSError, match="full"):
-        staging.store_file(directory, "f", fail)
+        atomic.store_file(directory, "f", fail)
     assert (tmp_path / "f").read_text() == "old"
     assert names(tmp_path) == ["f"]
     with pytest.raises(OSError, match="Bad file"):
@@ -194,12 +194,12 @@ def test_a_failed_fill_leaves_the_old_file_and_no_other(directory: int, tmp_path
 
 def test_links_are_made_and_put_over_files(directory: int, tmp_path: Path) -> None:
     (tmp_path / "f").write_text("old")
-    staging.make_link(directory, "f", "target")
-    staging.make_link(directory, "g", "../anywhere")
+    atomic.make_link(directory, "f", "target")
+    atomic.make_link(directory, "g", "../anywhere")
     assert str((tmp_path / "f").readlink()) == "target"
     (tmp_path / "d").mkdir()
     with pytest.raises(IsADirectoryError):
-        staging.make_link(directory, "d", "target")
+        atomic.make_link(directory, "d", "target")
     assert names(tmp_path) == ["d", "f", "g"]
 
 
@@ -209,7 +209,7 @@ def test_data_is_written_whole_where_the_system_writes_in_part(
     write = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:3]))
     descriptor = os.open(tmp_path / "f", os.O_WRONLY | os.O_CREAT)
-    staging.write_all(descriptor, b"0123456789")
+    atomic.write_all(descriptor, b"0123456789")
     os.close(descriptor)
     assert (tmp_path / "f").read_bytes() == b"0123456789"
 
@@ -231,7 +231,7 @@ def test_files_are_copied_where_the_kernel_helps_and_where_it_does_not(
     monkeypatch.setattr(os, "copy_file_range", copy)
     source = os.open(tmp_path / "source", os.O_RDONLY)
     target = os.open(tmp_path / "target", os.O_WRONLY | os.O_CREAT)
-    staging.copy_all(source, target)
+    atomic.copy_all(source, target)
     os.close(source)
     os.close(target)
     assert (tmp_path / "target").read_bytes() == data
@@ -244,7 +244,7 @@ def test_files_are_copied_where_python_has_no_such_call(
     (tmp_path / "source").write_bytes(b"content")
     source = os.open(tmp_path / "source", os.O_RDONLY)
     target = os.open(tmp_path / "target", os.O_WRONLY | os.O_CREAT)
-    staging.copy_all(source, target)
+    atomic.copy_all(source, target)
     os.close(source)
     os.close(target)
     assert (tmp_path / "target").read_bytes() == b"content"
@@ -269,7 +269,7 @@ def test_a_deep_tree_is_removed_without_recursion(directory: int, tmp_path: Path
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(len(inspect.stack(0)) + 60)
     try:
-        staging.remove(directory, "t")
+        atomic.remove(directory, "t")
     finally:
         sys.setrecursionlimit(before)
     assert names(tmp_path) == []
@@ -281,7 +281,7 @@ def test_directories_without_permissions_are_removed(directory: int, tmp_path: P
     (inner / "f").write_text("")
     inner.chmod(0)
     inner.parent.chmod(0o500)
-    staging.remove(directory, "t")
+    atomic.remove(directory, "t")
     assert names(tmp_path) == []
 
 
@@ -289,7 +289,7 @@ def test_a_directory_is_out_of_sight_before_it_is_emptied(directory: int, tmp_pa
     (tmp_path / "t" / "deep").mkdir(parents=True)
     seen: list[bool] = []
     with fault_hook(lambda _: seen.append((tmp_path / "t").exists())):
-        staging.remove(directory, "t")
+        atomic.remove(directory, "t")
     assert seen == [False]
     assert names(tmp_path) == []
 
@@ -307,14 +307,14 @@ def test_what_cannot_be_removed_is_out_of_sight_and_told(
 
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
         patch.setattr(os, "rmdir", fail)
-        staging.remove(directory, "t")
+        atomic.remove(directory, "t")
     assert "Could not remove all of 't'" in caplog.text
     assert not (tmp_path / "t").exists()
 
 
 def test_removing_what_is_not_there_says_so(directory: int) -> None:
     with pytest.raises(FileNotFoundError):
-        staging.remove(directory, "missing")
+        atomic.remove(directory, "missing")
 
 
 def test_two_who_remove_the_same_tree_do_not_disturb_each_other(
@@ -328,20 +328,20 @@ def test_two_who_remove_the_same_tree_do_not_disturb_each_other(
     def while_others(descriptor: int) -> object:
         found = scandir(descriptor)
         if others:
-            staging.remove_tree(directory, others.pop())
+            atomic.remove_tree(directory, others.pop())
         return found
 
     monkeypatch.setattr(os, "scandir", while_others)
-    staging.remove_tree(directory, "t")
+    atomic.remove_tree(directory, "t")
     assert names(tmp_path) == []
 
 
 def test_only_an_empty_directory_is_removed_if_empty(directory: int, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "full" / "x").mkdir(parents=True)
-    assert staging.remove_if_empty(directory, "empty")
-    assert not staging.remove_if_empty(directory, "full")
-    assert not staging.remove_if_empty(directory, "missing")
+    assert atomic.remove_if_empty(directory, "empty")
+    assert not atomic.remove_if_empty(directory, "full")
+    assert not atomic.remove_if_empty(directory, "missing")
     assert names(tmp_path) == ["full"]
 
 
@@ -354,7 +354,7 @@ def test_leftovers_of_every_kind_are_removed_and_links_not_followed(
     (tmp_path / f"{LEFT}2" / "deep").mkdir(parents=True)
     (tmp_path / f"{LEFT}4").symlink_to("kept")
     os.mkfifo(tmp_path / f"{LEFT}5")
-    staging.remove_leftovers(directory, [*names(tmp_path)[:-1], ".wink-tmp-gone"])
+    atomic.remove_leftovers(directory, [*names(tmp_path)[:-1], ".wink-tmp-gone"])
     assert names(tmp_path) == ["kept"]
     assert (tmp_path / "kept" / "f").read_text() == "kept"
 
@@ -362,7 +362,7 @@ def test_leftovers_of_every_kind_are_removed_and_links_not_followed(
 def test_no_link_to_libc_means_the_slow_way(
     directory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staging, "_libc", object())
+    monkeypatch.setattr(atomic, "_libc", object())
     store(directory, "f", b"one", exclusive=True)
     with pytest.raises(FileExistsError):
         store(directory, "f", b"two", exclusive=True)

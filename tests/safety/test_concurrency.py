@@ -13,7 +13,8 @@ from tests.safety.places import ROOT, temporary_names, visible
 from tests.safety.worker import content, is_whole, work
 from tests.sizes import size
 from weakincentives.filesystem import BaseFilesystem, HostFilesystem, InMemoryFilesystem
-from weakincentives.posix import atomic as staging
+from weakincentives.filesystem.host import filesystem as host_filesystem
+from weakincentives.posix import atomic
 from weakincentives.posix.faults import fault_hook
 
 ROUNDS = size(3_000, 50_000)
@@ -187,7 +188,7 @@ def test_a_parent_made_by_others_step_by_step_is_theirs(
 ) -> None:
     ours, theirs = pair
     steps = [lambda: theirs.mkdir("a"), lambda: theirs.write("a/b/f", "theirs")]
-    rename = staging.rename
+    rename = atomic.rename
 
     def after_them(
         source: tuple[int, str], target: tuple[int, str], *, exclusive: bool = False
@@ -197,7 +198,8 @@ def test_a_parent_made_by_others_step_by_step_is_theirs(
         rename(source, target, exclusive=exclusive)
 
     monkeypatch.setattr(theirs, "_make_directories", lambda paths: plain_mkdir(theirs, paths))
-    monkeypatch.setattr(staging, "rename", after_them)
+    for module in (atomic, host_filesystem):
+        monkeypatch.setattr(module, "rename", after_them)
     with pytest.raises(FileExistsError):
         ours.write("a/b/f", "ours", mode="create")
     assert visible(theirs)["a/b/f"] == b"theirs"

@@ -13,7 +13,7 @@ import pytest
 
 from tests.safety.changes import CHANGES, prepare
 from weakincentives.filesystem import HostFilesystem
-from weakincentives.posix import atomic as staging
+from weakincentives.posix import atomic
 from weakincentives.posix.tempnames import RESERVED_PREFIX
 
 Inode = int
@@ -25,7 +25,7 @@ class Recorder:
     def __init__(self) -> None:
         self.steps: list[tuple[str, Inode]] = []
         self._write, self._copy, self._fsync = os.write, os.copy_file_range, os.fsync
-        self._rename, self._renameat2 = os.rename, staging._renameat2
+        self._rename, self._renameat2 = os.rename, atomic._renameat2
         self._mkdir, self._unlink = os.mkdir, os.unlink
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
@@ -35,7 +35,7 @@ class Recorder:
         patch.setattr(os, "rename", self.rename)
         patch.setattr(os, "mkdir", self.mkdir)
         patch.setattr(os, "unlink", self.unlink)
-        patch.setattr(staging, "_renameat2", self.renameat2)
+        patch.setattr(atomic, "_renameat2", self.renameat2)
 
     def write(self, descriptor: int, data: memoryview) -> int:
         self._note("write", os.fstat(descriptor))

@@ -21,7 +21,7 @@ import weakincentives
 from tests.safety.changes import CHANGES, Change, prepare
 from tests.safety.places import ROOT, temporary_names, visible
 from weakincentives.filesystem import HostFilesystem
-from weakincentives.posix import atomic as staging
+from weakincentives.posix import atomic
 from weakincentives.posix.faults import fault_hook
 
 SOURCES = Path(weakincentives.__file__).parent.rglob("*.py")
@@ -166,11 +166,11 @@ def nth_call_fails(nth: int, code: int, called: list[str]) -> Iterator[None]:
     def failing_rename(*arguments: object) -> int:
         return code if fails("renameat2") else renameat2(*arguments)
 
-    renameat2: Callable[..., int] = staging._renameat2
+    renameat2: Callable[..., int] = atomic._renameat2
     with pytest.MonkeyPatch.context() as patch:
         for name in CALLS:
             patch.setattr(os, name, failing(name, getattr(os, name)))
-        patch.setattr(staging, "_renameat2", failing_rename)
+        patch.setattr(atomic, "_renameat2", failing_rename)
         yield
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.safety.history import OPERATIONS, Stage
 from weakincentives.filesystem import HostFilesystem
-from weakincentives.posix import atomic as staging
+from weakincentives.filesystem.host.journal import rollback
 from weakincentives.posix.tempnames import RESERVED_PREFIX
 
 INTENT = "wink-intent"
@@ -50,8 +50,8 @@ class Recorder:
         patch.setattr(os, "fsync", self._syncing("sync", os.fsync))
         patch.setattr(os, "write", self._writing(os.write))
         patch.setattr(os, "pwrite", self._writing(os.pwrite))
-        syncing = self._syncing("sync all", staging.sync_filesystem)
-        patch.setattr(staging, "sync_filesystem", syncing)
+        syncing = self._syncing("sync all", rollback.sync_filesystem)
+        patch.setattr(rollback, "sync_filesystem", syncing)
 
     def _naming(self, function: Callable[..., None]) -> Callable[..., None]:
         def call(*arguments: str | int | Path, **options: int) -> None:

@@ -165,7 +165,7 @@ def crafted(
         manifest = json.dumps({"version": "1", "modes": {}, "specials": []}).encode()
     repository = Repository.open(stage.store)
     identity = uuid4()
-    with repository.locked(), repository.objects.batch() as batch:
+    with repository.lock(), repository.objects.begin_pack() as batch:
         entries = raw(b"40000", b"files", files(batch))
         entries += raw(b"100644", b"manifest.json", batch.add("blob", manifest))
         tree = batch.add("tree", entries)

@@ -3,12 +3,12 @@
 from weakincentives.gitstore.objects import ObjectError as ObjectError
 from weakincentives.gitstore.objects import ObjectStore as ObjectStore
 from weakincentives.gitstore.objects import is_object_id as is_object_id
-from weakincentives.gitstore.pack_reader import PIECE as PIECE
+from weakincentives.gitstore.pack_reader import CHUNK_SIZE as CHUNK_SIZE
 from weakincentives.gitstore.pack_reader import Inflater as Inflater
-from weakincentives.gitstore.pack_reader import Packed as Packed
+from weakincentives.gitstore.pack_reader import PackedObject as PackedObject
 from weakincentives.gitstore.pack_reader import PackError as PackError
 from weakincentives.gitstore.pack_writer import PackTransaction as PackTransaction
-from weakincentives.gitstore.pack_writer import id_of as id_of
+from weakincentives.gitstore.pack_writer import hash_object as hash_object
 from weakincentives.gitstore.repository import Repository as Repository
 from weakincentives.gitstore.repository import StoreSize as StoreSize
 from weakincentives.gitstore.repository import default_git_dir as default_git_dir
@@ -18,8 +18,8 @@ from weakincentives.gitstore.trees import FILE as FILE
 from weakincentives.gitstore.trees import LINK as LINK
 from weakincentives.gitstore.trees import TreeEntry as TreeEntry
 from weakincentives.gitstore.trees import decode_tree as decode_tree
+from weakincentives.gitstore.trees import encode_entry as encode_entry
 from weakincentives.gitstore.trees import encode_tree as encode_tree
 from weakincentives.gitstore.trees import entry_id as entry_id
 from weakincentives.gitstore.trees import entry_key as entry_key
-from weakincentives.gitstore.trees import tree_entry as tree_entry
 from weakincentives.gitstore.verify import SnapshotProblem as SnapshotProblem

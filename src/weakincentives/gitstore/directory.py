@@ -103,7 +103,7 @@ class GitDirectory:
             yield
 
     @contextmanager
-    def in_use(self) -> Generator[None, None, None]:
+    def prevent_removal(self) -> Generator[None, None, None]:
         """Keep everybody from removing the directory."""
         with self._held(_USERS, fcntl.LOCK_SH):
             yield

@@ -14,17 +14,17 @@ from typing import NamedTuple
 
 from weakincentives.errors import WinkError
 from weakincentives.gitstore.pack_reader import (
+    CHUNK_SIZE,
     KINDS,
-    LARGEST,
-    PIECE,
+    MAX_OBJECT_SIZE,
     Pack,
-    Packed,
+    PackedObject,
     PackError,
     PackSet,
     Stream,
     TooLargeError,
 )
-from weakincentives.gitstore.pack_writer import PackTransaction, id_of
+from weakincentives.gitstore.pack_writer import PackTransaction, hash_object
 from weakincentives.posix import fault_point, open_regular
 
 _CHUNK = 1024 * 1024
@@ -118,14 +118,14 @@ class ObjectStore:
         """Return whether the object is here; its content is not looked at."""
         if not is_object_id(object_id):
             return False
-        if self.knows(object_id):
+        if self.is_packed(object_id):
             return True
         self.refresh()
-        return self.knows(object_id) or self._loose(object_id).is_file()
+        return self.is_packed(object_id) or self._loose(object_id).is_file()
 
-    def knows(self, object_id: str) -> bool:
+    def is_packed(self, object_id: str) -> bool:
         """Return whether the object is in a pack that has been met already and is undamaged."""
-        return self._packs.knows(bytes.fromhex(object_id))
+        return self._packs.is_packed(bytes.fromhex(object_id))
 
     def read(self, object_id: str) -> tuple[str, bytes]:
         """Return kind and content of an object, verified against its id.
@@ -141,7 +141,7 @@ class ObjectStore:
                 failure = _graver(failure, error)
                 self._blame(place, error)
                 continue
-            if id_of(kind, data) == object_id:
+            if hash_object(kind, data) == object_id:
                 return kind, data
             failure = _ANOTHER
             self._blame(place, failure)
@@ -176,11 +176,11 @@ class ObjectStore:
             ObjectError: It is missing or damaged; also while its chunks are read.
         """
         place, found = self._opened(object_id)
-        if found.size > PIECE:
+        if found.size > CHUNK_SIZE:
             return found._replace(chunks=self._verified(object_id, place, found))
         with suppress(PackError, OSError):
             data = b"".join(found.chunks)
-            if id_of(found.kind, data) == object_id:
+            if hash_object(found.kind, data) == object_id:
                 return found._replace(chunks=iter([data]))
         kind, data = self.read(object_id)
         return Stream(kind, len(data), iter([data]))
@@ -195,14 +195,14 @@ class ObjectStore:
                 if is_object_id(directory.name + path.name):
                     yield directory.name + path.name
 
-    def batch(self, *, anew: bool = False) -> PackTransaction:
+    def begin_pack(self, *, rewrite: bool = False) -> PackTransaction:
         """Return a place for new objects; nothing is visible before it is finished.
 
         Objects that are here are not written again, unless all are to be written
         `anew`. What killed writers left is removed.
         """
         self._packs.sweep()
-        known = _nothing if anew else self.knows
+        known = _nothing if rewrite else self.is_packed
         return PackTransaction(self._directory / "pack", known, durable=self._durable)
 
     def refresh(self, *, closely: bool = False) -> None:
@@ -265,7 +265,7 @@ class ObjectStore:
             and object_ids.keys().isdisjoint(pack)
         }
         self._packs.remove(useless)
-        with self.batch(anew=True) as batch:
+        with self.begin_pack(rewrite=True) as batch:
             for object_id in object_ids:
                 self._copy(object_id, batch)
             written = batch.finish()
@@ -291,7 +291,7 @@ class ObjectStore:
         for place in self._places(object_id):
             try:
                 found = place.opened()
-                if found.size > PIECE and self._is_in_several(object_id):
+                if found.size > CHUNK_SIZE and self._is_in_several(object_id):
                     for _ in self._verified(object_id, place, found):
                         pass
                     found = place.opened()
@@ -350,7 +350,7 @@ class ObjectStore:
     def _copy(self, object_id: str, batch: PackTransaction) -> None:
         packed = self._packed(object_id)
         if packed is not None:
-            batch.add_packed(object_id, packed)
+            batch.add_raw(object_id, packed)
             return
         found = self.stream(object_id)
         if found.kind == "blob" and found.size > _WHOLE:
@@ -361,14 +361,14 @@ class ObjectStore:
         except ObjectError:  # there may be an undamaged one in another place
             batch.add(*self.read(object_id))
 
-    def _packed(self, object_id: str) -> Packed | None:
+    def _packed(self, object_id: str) -> PackedObject | None:
         """Return an object that can be taken over as it is; most can."""
         key = bytes.fromhex(object_id)
         for pack in self._packs.all.values():
             offset = pack.offset_of(key)
             if offset is not None:
-                packed = pack.packed(offset)
-                if packed is not None and id_of(packed.kind, packed.content) == object_id:
+                packed = pack.read_raw(offset)
+                if packed is not None and hash_object(packed.kind, packed.content) == object_id:
                     return packed
         return None
 
@@ -394,7 +394,7 @@ def _in_packs(key: bytes, packs: Iterable[Pack]) -> Iterator[_Place]:
 
 
 def _whole(stream: Stream) -> tuple[str, bytes]:
-    if stream.size > LARGEST:
+    if stream.size > MAX_OBJECT_SIZE:
         raise TooLargeError(f"Object is too large to be held: {stream.size}")
     return stream.kind, b"".join(stream.chunks)
 

@@ -21,7 +21,7 @@ from weakincentives.posix import (
     remove_leftovers,
 )
 
-LARGEST = 512 * 1024 * 1024
+MAX_OBJECT_SIZE = 512 * 1024 * 1024
 """Bytes of the largest object that is held as a whole; git makes no deltas of larger ones."""
 
 
@@ -44,7 +44,7 @@ def apply_delta(base: bytes, delta: bytes) -> bytes:
         wanted, at = _number(delta, at)
         if size != len(base):
             raise PackError("Delta belongs to another object")
-        if wanted > LARGEST:
+        if wanted > MAX_OBJECT_SIZE:
             raise TooLargeError(f"Delta makes an object that is too large: {wanted}")
         return _built(base, delta, at, wanted)
     except IndexError:
@@ -105,7 +105,7 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
     return value | data[at] << shift, at + 1
 
 
-PIECE = 1024 * 1024
+CHUNK_SIZE = 1024 * 1024
 """Bytes of the largest piece."""
 
 
@@ -122,16 +122,16 @@ class Inflater:
         self._read = read
         self._at = at
         self._left = size
-        self._most = min(PIECE, packed_size(size))
+        self._most = min(CHUNK_SIZE, packed_size(size))
         self._engine = zlib.decompressobj()
         self._data = b""
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the pieces that are left."""
-        while piece := self.piece():
+        while piece := self.read_chunk():
             yield piece
 
-    def piece(self) -> bytes:
+    def read_chunk(self) -> bytes:
         """Return the next piece; nothing at the end.
 
         Raises:
@@ -142,7 +142,7 @@ class Inflater:
                 self._data = self._read(self._at, self._most)
                 self._at += len(self._data)
             try:
-                piece = self._engine.decompress(self._data, min(self._left + 1, PIECE))
+                piece = self._engine.decompress(self._data, min(self._left + 1, CHUNK_SIZE))
             except zlib.error as error:
                 raise PackError(f"Pack is damaged before {self._at}: {error}") from None
             self._data = self._engine.unconsumed_tail
@@ -194,7 +194,7 @@ class Stream(NamedTuple):
     inflater: Inflater | None = None
 
 
-class Packed(NamedTuple):
+class PackedObject(NamedTuple):
     """A whole object, as it is and as it is packed."""
 
     kind: str
@@ -296,11 +296,11 @@ class Pack:
         kind, content = self.read(offset)
         return Stream(kind, len(content), iter([content]))
 
-    def packed(self, offset: int) -> Packed | None:
+    def read_raw(self, offset: int) -> PackedObject | None:
         """Return the object that begins at `offset` if it is small, undamaged and no delta."""
         try:
             number, size, at = self._header(offset)
-            if number not in KINDS or size > PIECE:
+            if number not in KINDS or size > CHUNK_SIZE:
                 return None
             data = self._bytes(at, packed_size(size))
             inflater = zlib.decompressobj()
@@ -309,7 +309,7 @@ class Pack:
             return None
         if len(content) != size or not inflater.eof:
             return None
-        return Packed(KINDS[number], content, data[: len(data) - len(inflater.unused_data)])
+        return PackedObject(KINDS[number], content, data[: len(data) - len(inflater.unused_data)])
 
     def read(self, offset: int) -> tuple[str, bytes]:
         """Return kind and content of the object that begins at `offset`.
@@ -387,16 +387,16 @@ class Pack:
         return offset - back, at + end + 1
 
     def _inflate(self, at: int, size: int) -> bytes:
-        if size > LARGEST:
+        if size > MAX_OBJECT_SIZE:
             raise TooLargeError(f"Object is too large to be held: {size}")
         return b"".join(Inflater(self._bytes, at, size))
 
     def _is_whole(self, checksum: bytes) -> bool:
         digest = hashlib.sha1(usedforsecurity=False)
         end = self.size_bytes - _DIGEST
-        for at in range(0, end, PIECE):
+        for at in range(0, end, CHUNK_SIZE):
             check_time("Snapshot")
-            digest.update(self._bytes(at, min(PIECE, end - at)))
+            digest.update(self._bytes(at, min(CHUNK_SIZE, end - at)))
         return digest.digest() == checksum
 
     def _bytes(self, offset: int, size: int) -> bytes:
@@ -462,7 +462,7 @@ class PackSet:
         self.losses: int = 0
         """How often objects were found to be gone, or damaged, that had been here."""
 
-    def knows(self, key: bytes) -> bool:
+    def is_packed(self, key: bytes) -> bool:
         """Return whether an object is in a pack that is undamaged."""
         packs = self.trusted
         return bool(packs) and any(pack.offset_of(key) is not None for pack in packs)
@@ -538,7 +538,7 @@ class PackSet:
         self.trusted = tuple(pack for pack in packs.values() if not pack.is_suspect)
         vanished = [pack for pack in before if pack not in self.trusted]
         if complete and not all(
-            self.knows(bytes.fromhex(each)) for pack in vanished for each in pack
+            self.is_packed(bytes.fromhex(each)) for pack in vanished for each in pack
         ):
             self.losses += 1
         return complete

@@ -10,9 +10,9 @@ from itertools import accumulate, chain
 from pathlib import Path
 from typing import Self
 
-from weakincentives.gitstore.pack_reader import Packed
+from weakincentives.gitstore.pack_reader import PackedObject
 from weakincentives.posix import (
-    BEST,
+    DEFAULT_CODEC,
     ZLIB,
     AtomicFile,
     Codec,
@@ -31,7 +31,7 @@ _STORED = struct.Struct("<3sHH")  # with the header of the only block, which is 
 _CHECKSUM = struct.Struct(">I")
 
 
-def deflate(data: bytes, codec: Codec = BEST) -> bytes:
+def deflate(data: bytes, codec: Codec = DEFAULT_CODEC) -> bytes:
     """Return the stream of an object."""
     size = len(data)
     if size <= _TINY:  # what packing would save is not worth its time
@@ -47,7 +47,7 @@ def deflate(data: bytes, codec: Codec = BEST) -> bytes:
     return _ZLIB_HEADER + packed + _CHECKSUM.pack(zlib.adler32(data))
 
 
-def deflate_stream(chunks: Iterable[bytes], codec: Codec = BEST) -> Iterator[bytes]:
+def deflate_stream(chunks: Iterable[bytes], codec: Codec = DEFAULT_CODEC) -> Iterator[bytes]:
     """Yield the stream of an object that is too large to be held; the first chunk tells how."""
     pending = iter(chunks)
     first = next(pending, b"")
@@ -196,7 +196,7 @@ def _index(entries: list[tuple[bytes, int, int]], checksum: bytes) -> bytes:
 _OLDER_NS = 1_000_000_000
 
 
-def id_of(kind: str, data: bytes) -> str:
+def hash_object(kind: str, data: bytes) -> str:
     """Return the id that git gives to an object."""
     digest = hashlib.sha1(b"%s %d\0" % (kind.encode(), len(data)), usedforsecurity=False)
     digest.update(data)
@@ -236,13 +236,13 @@ class PackTransaction:
 
     def add(self, kind: str, data: bytes) -> str:
         """Add an object unless it is there; return its id."""
-        object_id = id_of(kind, data)
+        object_id = hash_object(kind, data)
         if object_id not in self._added and not self._known(object_id):
             self._added.add(object_id)
             self._writer.add(object_id, kind, len(data), deflate(data))
         return object_id
 
-    def add_packed(self, object_id: str, packed: Packed) -> None:
+    def add_raw(self, object_id: str, packed: PackedObject) -> None:
         """Add an object that is packed and verified already."""
         if object_id not in self:
             self._added.add(object_id)

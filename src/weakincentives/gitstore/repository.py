@@ -132,7 +132,7 @@ class Repository:
     """The snapshots of one workspace; threads, instances and processes may share it.
 
     What belongs together, such as a batch of objects and the commit that uses them,
-    is done inside one `with repository.locked()`.
+    is done inside one `with repository.lock()`.
     """
 
     def __init__(self, directory: GitDirectory, *, durable: bool = True) -> None:
@@ -180,7 +180,7 @@ class Repository:
         return self._directory.epoch()
 
     @contextmanager
-    def locked(self) -> Generator[None, None, None]:
+    def lock(self) -> Generator[None, None, None]:
         """Keep every other writer out; waits until they are done; may be nested."""
         with self._mutex:
             if self._depth:
@@ -193,9 +193,9 @@ class Repository:
                 finally:
                     self._depth = 0
 
-    def in_use(self) -> AbstractContextManager[None]:
+    def prevent_removal(self) -> AbstractContextManager[None]:
         """Keep everybody from removing the repository."""
-        return self._directory.in_use()
+        return self._directory.prevent_removal()
 
     def commit(
         self,
@@ -214,12 +214,12 @@ class Repository:
             SnapshotError: The id cannot be used, or the tree is missing.
         """
         pin = _pin(snapshot_id)
-        with self.locked():
+        with self.lock():
             self._directory.sweep()
             if self._refs.read(pin) is not None:
                 raise SnapshotError(f"Snapshot exists already: {snapshot_id!r}")
             parents, sequence = self._latest()
-            with batch or self.objects.batch() as objects:
+            with batch or self.objects.begin_pack() as objects:
                 if tree not in objects and tree not in self.objects:
                     raise SnapshotError(f"Tree is missing: {tree!r}")
                 data = encode_commit(
@@ -263,7 +263,7 @@ class Repository:
                 _log.warning("Snapshot cannot be read: %r: %s", name, error)
         return sorted(found, key=lambda each: (each.sequence, each.created_at, each.ref))
 
-    def commit_of(self, tree: str) -> str | None:
+    def find_commit(self, tree: str) -> str | None:
         """Return the latest snapshot that is of this tree, or None."""
         found = (each.ref for each in reversed(self.commits()) if each.tree == tree)
         return next(found, None)
@@ -275,7 +275,7 @@ class Repository:
         it has been cut.
         """
         pins = {_pin(each) for each in snapshot_ids}
-        with self.locked():
+        with self.lock():
             self._directory.sweep()
             found = self._refs.found(PINS)
             gone = {ref for name, ref in found.items() if name in pins}
@@ -296,7 +296,7 @@ class Repository:
             SnapshotError: A ref, or an object that is needed, is missing or damaged;
                 nothing has been removed. The message says which snapshots to forget.
         """
-        with self.locked():
+        with self.lock():
             self._directory.sweep()
             self._mend_main()
             try:
@@ -313,7 +313,7 @@ class Repository:
 
     def verify(self) -> list[SnapshotProblem]:
         """Read every object of every snapshot; return what is missing or damaged."""
-        with self.locked():
+        with self.lock():
             found = self._refs.found(PINS)
             problems = [
                 SnapshotProblem(None, f"Pack cannot be read: {name!r}: {error}")
@@ -327,7 +327,7 @@ class Repository:
 
     def size(self) -> StoreSize:
         """Return how much there is."""
-        with self.locked():
+        with self.lock():
             return StoreSize(
                 bytes=_bytes_below(self.git_dir),
                 objects=len(set(self.objects.ids())),

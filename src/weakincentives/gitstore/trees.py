@@ -49,13 +49,13 @@ def encode_tree(entries: Iterable[TreeEntry]) -> bytes:
         ObjectError: A name is given twice, or cannot be the name of a file.
     """
     given = list(entries)
-    encoded = {entry.name: tree_entry(*entry) for entry in given}
+    encoded = {entry.name: encode_entry(*entry) for entry in given}
     if len(encoded) != len(given):
         raise ObjectError("Tree holds a name twice")
     return b"".join(sorted(encoded.values(), key=entry_key))
 
 
-def tree_entry(name: str, mode: int, object_id: str) -> bytes:
+def encode_entry(name: str, mode: int, object_id: str) -> bytes:
     """Return one entry as it stands in the content of a tree.
 
     Raises:

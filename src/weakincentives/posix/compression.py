@@ -96,5 +96,5 @@ ZLIB = _zlib()
 """What every Python has."""
 ISAL = _isal()
 """ISA-L, if it is installed."""
-BEST = ISAL or ZLIB
+DEFAULT_CODEC = ISAL or ZLIB
 """What is used unless another one is asked for."""

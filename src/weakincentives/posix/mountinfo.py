@@ -18,14 +18,14 @@ class MountPoints:
         """Look where they are; there are none for who does not enter them."""
         self._points = frozenset(_below(directory) if directory.crosses_mounts else ())
 
-    def home(self, path: str) -> str:
+    def filesystem_root(self, path: str) -> str:
         """Return the topmost directory of the file system that holds what is at `path`."""
         if not self._points:
             return ""
         above = [parent for parent in parents_of(path) if parent in self._points]
         return above[-1] if above else ""
 
-    def at_or_below(self, path: str) -> str | None:
+    def find_below(self, path: str) -> str | None:
         """Return the first place at or below `path` that nobody can remove or replace."""
         found = (each for each in self._points if f"{each}/".startswith(f"{path}/"))
         return min(found, default=None)

@@ -72,13 +72,13 @@ def is_leftover(name: str, age: float) -> bool:
     return age > _FOREIGN_AGE if gone is None else gone
 
 
-def maker_name() -> str:
+def owner_name() -> str:
     """Return what names this process in `temporary_name`, with a number that nobody else uses."""
     return temporary_name().removeprefix(RESERVED_PREFIX)
 
 
-def is_maker_gone(maker: str) -> bool | None:
-    """Return whether the process with this `maker_name` is gone; None if that cannot be told."""
+def is_owner_gone(maker: str) -> bool | None:
+    """Return whether the process with this `owner_name` is gone; None if that cannot be told."""
     made = _MADE.fullmatch(RESERVED_PREFIX + maker)
     return None if made is None else _is_gone(made)
 

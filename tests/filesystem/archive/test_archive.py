@@ -31,7 +31,7 @@ from weakincentives.filesystem.archive.export import FAULT_POINTS, export_archiv
 from weakincentives.filesystem.archive.filesystem import ArchiveFilesystem
 from weakincentives.filesystem.archive.format import escape, unescape
 from weakincentives.filesystem.host.files import HostFile
-from weakincentives.posix.compression import BEST
+from weakincentives.posix.compression import DEFAULT_CODEC
 from weakincentives.posix.faults import fault_hook
 
 DATE = datetime(2024, 1, 15, 10, 30, tzinfo=UTC)
@@ -263,7 +263,7 @@ def test_the_manifest_says_what_the_archive_holds(host: HostFilesystem, target: 
     host.mkdir("empty")
     export_archive(host, target, created_at=DATE)
     manifest = manifest_of(target)
-    assert manifest.pop("packer", "zlib") == BEST.name
+    assert manifest.pop("packer", "zlib") == DEFAULT_CODEC.name
     (file,) = manifest.pop("files")  # pyright: ignore
     assert file.pop("packed_crc32") == f"{zlib.crc32(b'text'):08x}"  # too short to pack
     digest = "982d9e3eb996f559e633f4d194def3761d909f5a3b647d1a851fead67c32c9d1"
@@ -459,9 +459,9 @@ def test_unchanged_files_are_not_packed_again(target: Path) -> None:
 
     def counting(data: bytes) -> bytes:
         packed.append(len(data))
-        return BEST.deflate(data)
+        return DEFAULT_CODEC.deflate(data)
 
-    export_archive(fs, target, previous=target, codec=BEST._replace(deflate=counting))
+    export_archive(fs, target, previous=target, codec=DEFAULT_CODEC._replace(deflate=counting))
     assert packed[:-1] == [4_000]  # the manifest is the last
 
 

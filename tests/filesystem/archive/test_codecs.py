@@ -21,8 +21,8 @@ from weakincentives.filesystem.archive.format import DEFAULT_ARCHIVE_LIMITS, Arc
 from weakincentives.filesystem.archive.parallel import parallel_map
 from weakincentives.filesystem.archive.tree import ArchivedFile
 from weakincentives.filesystem.archive.verify import read_archive
-from weakincentives.posix.compression import BEST, ISAL, ZLIB, Codec
-from weakincentives.posix.time_limit import check_time
+from weakincentives.posix.compression import DEFAULT_CODEC, ISAL, ZLIB, Codec
+from weakincentives.posix.time_limits import check_time
 
 DATE = datetime(2024, 1, 15, 10, 30, tzinfo=UTC)
 UNLIMITED = Limits(max_write_length=1 << 40)
@@ -33,9 +33,9 @@ import sys
 sys.modules["isal"] = None
 from pathlib import Path
 from weakincentives.filesystem import InMemoryFilesystem
-from weakincentives.posix.compression import BEST, ISAL
+from weakincentives.posix.compression import DEFAULT_CODEC, ISAL
 
-assert ISAL is None and BEST.name == "zlib"
+assert ISAL is None and DEFAULT_CODEC.name == "zlib"
 fs = InMemoryFilesystem()
 print(fs.import_archive(Path(sys.argv[1])), fs.read("text").content[:4])
 """
@@ -201,7 +201,7 @@ def test_nothing_beside_a_large_file_is_passed_over(target: Path) -> None:
     for name in ("a", "c", "d"):
         fs.write(name, "")
     export_archive(fs, target)
-    found = contents(target, BEST)
+    found = contents(target, DEFAULT_CODEC)
     assert found == {"a": b"", "b": None, "c": b"", "d": b""}
 
 
@@ -269,9 +269,11 @@ def test_a_process_that_ends_can_still_write_archives(target: Path) -> None:
 def test_archives_are_read_by_many_threads(target: Path) -> None:
     export_archive(mixed(), target)
     found: list[dict[str, bytes | None]] = []
-    readers = [Thread(target=lambda: found.append(contents(target, BEST))) for _ in range(4)]
+    readers = [
+        Thread(target=lambda: found.append(contents(target, DEFAULT_CODEC))) for _ in range(4)
+    ]
     for reader in readers:
         reader.start()
     for reader in readers:
         reader.join()
-    assert found == [contents(target, BEST)] * 4
+    assert found == [contents(target, DEFAULT_CODEC)] * 4

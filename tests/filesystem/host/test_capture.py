@@ -39,7 +39,7 @@ class Workspace:
     def capture(
         self, prior: CapturedDirectory | None = None, touched: set[str] | None = None
     ) -> CapturedDirectory:
-        with self.objects.batch() as batch:
+        with self.objects.begin_pack() as batch:
             found = capture(self.directory, batch, prior, touched)
             batch.finish()
         return found
@@ -225,9 +225,9 @@ class Restless(RootedDirectory):
         self._pass(path)
         return super().open_parent(path)
 
-    def open_listed(self, directory: int, name: str) -> tuple[int, os.stat_result]:
+    def open_entry(self, directory: int, name: str) -> tuple[int, os.stat_result]:
         self._pass(name)
-        return super().open_listed(directory, name)
+        return super().open_entry(directory, name)
 
     def _pass(self, path: str) -> None:
         if path == self._moment:
@@ -285,8 +285,8 @@ def test_a_file_that_never_comes_to_rest_is_refused(workspace: Workspace) -> Non
     path.write_bytes(b"")
 
     class Written(RootedDirectory):
-        def open_listed(self, directory: int, name: str) -> tuple[int, os.stat_result]:
-            opened = super().open_listed(directory, name)
+        def open_entry(self, directory: int, name: str) -> tuple[int, os.stat_result]:
+            opened = super().open_entry(directory, name)
             with path.open("ab") as file:
                 file.write(b"more")
             return opened

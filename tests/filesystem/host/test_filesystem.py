@@ -432,6 +432,6 @@ def test_a_root_that_was_moved_is_still_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize("code", [errno.ESTALE, errno.ENOTCONN, errno.ENODEV])
 def test_a_file_system_that_is_not_connected_is_unavailable(tmp_path: Path, code: int) -> None:
     with HostFilesystem(tmp_path) as fs:
-        failure = fs._directory.failure(OSError(code, os.strerror(code)), "f")
+        failure = fs._directory.explain_error(OSError(code, os.strerror(code)), "f")
     assert isinstance(failure, BackendUnavailableError)
     assert os.strerror(code) in str(failure)

@@ -43,7 +43,7 @@ class Kept(Workspace):
 class Unread(RootedDirectory):
     """A directory whose files may be looked at, but not read."""
 
-    def open_listed(self, directory: int, name: str) -> tuple[int, os.stat_result]:
+    def open_entry(self, directory: int, name: str) -> tuple[int, os.stat_result]:
         raise AssertionError(name)
 
 

@@ -27,7 +27,7 @@ def data() -> bytes:
 
 def stored(repository: Path, data: bytes) -> tuple[ObjectStore, str]:
     objects = ObjectStore(repository / "objects")
-    with objects.batch() as batch:
+    with objects.begin_pack() as batch:
         blob = batch.add("blob", data)
         batch.finish()
     return objects, blob
@@ -87,7 +87,7 @@ def test_other_content_under_the_same_id_is_found_out_at_the_end(
 
 def test_a_tree_is_no_blob(repository: Path) -> None:
     objects = ObjectStore(repository / "objects")
-    with objects.batch() as batch:
+    with objects.begin_pack() as batch:
         tree = batch.add("tree", b"")
         batch.finish()
     with pytest.raises(ObjectError, match="no blob but a tree"):

@@ -18,9 +18,9 @@ from weakincentives.filesystem.mounts import MountFilter
 from weakincentives.posix import (
     RESERVED_PREFIX,
     fault_point,
-    is_maker_gone,
+    is_owner_gone,
     join,
-    maker_name,
+    owner_name,
     read_regular,
     store_file,
     sync_directory,
@@ -246,7 +246,7 @@ class Pending:
     @property
     def is_alive(self) -> bool:
         """Whether its process can still be there."""
-        return is_maker_gone(self.maker) is not True
+        return is_owner_gone(self.maker) is not True
 
 
 class Ledger:
@@ -337,7 +337,7 @@ class Ledger:
 
 def new_maker() -> str:
     """Return what names a new transaction of this process."""
-    return maker_name()
+    return owner_name()
 
 
 def hidden_path(directory: str, maker: str, number: int) -> str:

@@ -37,7 +37,7 @@ from weakincentives.filesystem.base import SearchableFilesystem
 from weakincentives.filesystem.text import Content
 from weakincentives.filesystem.types import FileStat
 from weakincentives.posix import (
-    BEST,
+    DEFAULT_CODEC,
     RESERVED_PREFIX,
     Codec,
     check_time,
@@ -213,7 +213,7 @@ def export_archive(
     *,
     created_at: datetime | None = None,
     previous: Path | None = None,
-    codec: Codec = BEST,
+    codec: Codec = DEFAULT_CODEC,
 ) -> int:
     """Write the state of `fs` to a ZIP file; return how many files are in it.
 

@@ -191,7 +191,7 @@ class _PackedContent(Content):
         self._at += len(self._buffer)
         if self._at - self._marks[-1][0] >= _MARK_EVERY:
             self._marks.append((self._at, self._stream.copy()))
-        self._buffer = self._stream.piece()
+        self._buffer = self._stream.read_chunk()
         if not self._buffer:
             raise ArchiveError(f"Entry ends too early: {shorten_path(self._member.name)!r}")
 

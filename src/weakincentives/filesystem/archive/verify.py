@@ -28,7 +28,7 @@ from weakincentives.filesystem.archive.zip_reader import (
     read_members,
 )
 from weakincentives.filesystem.archive.zip_records import LOCAL, LOCAL_SIGNATURE, STORED, ZipMember
-from weakincentives.posix import BEST, Codec, check_time, open_regular, shorten_path
+from weakincentives.posix import DEFAULT_CODEC, Codec, check_time, open_regular, shorten_path
 
 _KEPT_BYTES = 64 * 1024 * 1024  # content that stays in memory once it has been checked
 _WHOLE = 4 * 1024 * 1024  # bytes, packed or not: what is larger is unpacked piece by piece
@@ -178,7 +178,7 @@ class ArchiveState:
 
 
 def read_archive(
-    path: Path, limits: ArchiveLimits = DEFAULT_ARCHIVE_LIMITS, *, codec: Codec = BEST
+    path: Path, limits: ArchiveLimits = DEFAULT_ARCHIVE_LIMITS, *, codec: Codec = DEFAULT_CODEC
 ) -> ArchiveState:
     """Check an archive and return what is in it.
 

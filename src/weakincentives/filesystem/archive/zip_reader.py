@@ -239,7 +239,7 @@ def damage_error(member: ZipMember, fact: str) -> ArchiveError:
     return ArchiveError(f"Entry {fact}: {shorten_path(member.name)!r}")
 
 
-PIECE = 1024 * 1024
+CHUNK_SIZE = 1024 * 1024
 _PACKED_PIECE = 256 * 1024
 
 
@@ -296,7 +296,7 @@ class ZipReader:
         """
         stream = MemberStream(self._descriptor, member, start)
         size = crc = 0
-        while piece := stream.piece():
+        while piece := stream.read_chunk():
             check_time("Archive")
             size += len(piece)
             if size > member.size:
@@ -328,7 +328,7 @@ class MemberStream:
         copied._engine = None if self._engine is None else self._engine.copy()
         return copied
 
-    def piece(self) -> bytes:
+    def read_chunk(self) -> bytes:
         """Return the next bytes, or none at the end.
 
         Raises:
@@ -336,8 +336,8 @@ class MemberStream:
         """
         engine = self._engine
         if engine is None:
-            return self._packed(PIECE)
-        room = min(PIECE, self._member.size + 1)  # a small entry needs no large buffer
+            return self._packed(CHUNK_SIZE)
+        room = min(CHUNK_SIZE, self._member.size + 1)  # a small entry needs no large buffer
         data = b""
         try:
             while not data and not engine.eof:

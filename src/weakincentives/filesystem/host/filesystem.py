@@ -49,14 +49,22 @@ from weakincentives.posix import (
     RESERVED_PREFIX,
     BackendUnavailableError,
     RootedDirectory,
-    atomic,
     check_time,
+    copy_all,
     is_hidden,
     is_temporary,
     join,
+    make_link,
     os_error,
     parent_of,
+    remove,
+    remove_if_empty,
+    remove_leftovers,
+    rename,
+    store_file,
+    sync_directory,
     temporary_name,
+    write_all,
 )
 
 _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
@@ -124,7 +132,7 @@ class DirectoryFilesystem(BaseFilesystem):
                 if error.errno == errno.ENOENT:
                     self._directory.check()
                 return None
-            raise self._directory.failure(error, path) from None
+            raise self._directory.explain_error(error, path) from None
         is_file = stat.S_ISREG(found.st_mode)
         return FileStat(
             path,
@@ -173,7 +181,7 @@ class DirectoryFilesystem(BaseFilesystem):
         try:
             return HostFile(*self._directory.open_file(path), self._line_indexes)
         except OSError as error:
-            raise self._directory.failure(error, path) from None
+            raise self._directory.explain_error(error, path) from None
 
     def _contents(self, paths: Iterable[str]) -> Generator[tuple[str, Content], None, None]:
         for folder, files in groupby(paths, key=parent_of):
@@ -194,11 +202,11 @@ class DirectoryFilesystem(BaseFilesystem):
 
     def _listed_file(self, directory: int, path: str) -> HostFile | None:
         try:
-            opened = self._directory.open_listed(directory, path.rpartition("/")[2])
+            opened = self._directory.open_entry(directory, path.rpartition("/")[2])
         except OSError as error:
             if is_skippable(error):
                 return None
-            raise self._directory.failure(error, path) from None
+            raise self._directory.explain_error(error, path) from None
         return HostFile(*opened, self._line_indexes)
 
     # --- writing ---
@@ -207,10 +215,10 @@ class DirectoryFilesystem(BaseFilesystem):
         self, path: str, data: bytes, *, permissions: int | None = None, exclusive: bool = False
     ) -> None:
         with self._changing(path) as (parent, name):
-            atomic.store_file(
+            store_file(
                 parent,
                 name,
-                lambda target: atomic.write_all(target, data),
+                lambda target: write_all(target, data),
                 permissions=permissions,
                 exclusive=exclusive,
                 durable=self._durable,
@@ -222,10 +230,10 @@ class DirectoryFilesystem(BaseFilesystem):
     def _store_pieces(self, path: str, pieces: Iterator[bytes], *, permissions: int) -> None:
         def fill(target: int) -> None:
             for piece in pieces:
-                atomic.write_all(target, piece)
+                write_all(target, piece)
 
         with self._changing(path) as (parent, name):
-            atomic.store_file(parent, name, fill, permissions=permissions, durable=self._durable)
+            store_file(parent, name, fill, permissions=permissions, durable=self._durable)
 
     def _append(self, path: str, data: bytes) -> None:
         self._store_copy(path, path, None, data)
@@ -239,15 +247,13 @@ class DirectoryFilesystem(BaseFilesystem):
         """Create or replace a file by a copy of another and `more`, whatever its size."""
 
         def fill(target: int) -> None:
-            atomic.copy_all(opened, target)
-            atomic.write_all(target, more)
+            copy_all(opened, target)
+            write_all(target, more)
 
         with self._changing(path) as (parent, name):
             opened, _ = self._directory.open_file(source)
             try:
-                atomic.store_file(
-                    parent, name, fill, permissions=permissions, durable=self._durable
-                )
+                store_file(parent, name, fill, permissions=permissions, durable=self._durable)
             finally:
                 os.close(opened)
 
@@ -257,7 +263,7 @@ class DirectoryFilesystem(BaseFilesystem):
 
     def _make_link(self, path: str, target: str) -> None:
         with self._changing(path) as (parent, name):
-            atomic.make_link(parent, name, target)
+            make_link(parent, name, target)
 
     def _set_permissions(self, path: str, permissions: int) -> None:
         """Set all permission bits of a file or directory; a savepoint takes that back."""
@@ -268,7 +274,7 @@ class DirectoryFilesystem(BaseFilesystem):
     def _remove(self, path: str) -> None:
         with self._changing(path, keep=False) as (parent, name):
             if not (self._journal and self._journal.take(path, (parent, name))):
-                atomic.remove(parent, name, self._sight)
+                remove(parent, name, self._sight)
 
     def _move(self, source: str, destination: str) -> None:
         with (
@@ -278,7 +284,7 @@ class DirectoryFilesystem(BaseFilesystem):
             if self._journal:
                 self._journal.move(source, start, destination, goal)
             else:
-                atomic.rename(start, goal)
+                rename(start, goal)
 
     def _copy(self, source: str, destination: str) -> None:
         hidden = join(parent_of(destination), temporary_name())
@@ -295,7 +301,7 @@ class DirectoryFilesystem(BaseFilesystem):
 
     def _remove_if_empty(self, path: str) -> bool:
         with self._changing(path, keep=False) as (parent, name):
-            return self._journal.covers(path) and atomic.remove_if_empty(parent, name)
+            return self._journal.covers(path) and remove_if_empty(parent, name)
 
     def _make_directories(self, paths: Sequence[str]) -> None:
         if paths:
@@ -331,7 +337,7 @@ class DirectoryFilesystem(BaseFilesystem):
                     self._changing(hidden, keep=False) as source,
                     self._changing(first) as target,
                 ):
-                    atomic.rename(source, target, exclusive=True)
+                    rename(source, target, exclusive=True)
             except BaseException as error:
                 with suppress(FileNotFoundError):
                     self._remove(hidden)
@@ -366,7 +372,7 @@ class DirectoryFilesystem(BaseFilesystem):
         try:
             return self._directory.open_directory(path)
         except OSError as error:
-            raise self._directory.failure(error, path) from None
+            raise self._directory.explain_error(error, path) from None
 
     @contextmanager
     def _changing(self, path: str, *, keep: bool = True) -> Generator[tuple[int, str], None, None]:
@@ -382,13 +388,13 @@ class DirectoryFilesystem(BaseFilesystem):
                     self._journal.keep(path, (parent, name))
                 yield parent, name
                 if self._durable:
-                    atomic.sync_directory(parent)
+                    sync_directory(parent)
             finally:
                 os.close(parent)
         except OSError as error:
             if error.errno == errno.EEXIST:
                 self._journal.retract(path)
-            raise self._directory.failure(error, path) from None
+            raise self._directory.explain_error(error, path) from None
 
     def _savepoint_storage(self) -> SavepointStorage:
         return self._journal
@@ -416,7 +422,7 @@ class DirectoryFilesystem(BaseFilesystem):
 
     def _remove_leftovers(self, descriptor: int, names: Sequence[str]) -> None:
         if not self._read_only:
-            atomic.remove_leftovers(descriptor, names)
+            remove_leftovers(descriptor, names)
 
     def _hash_if_same(self, path: str, found: os.stat_result) -> str | None:
         try:

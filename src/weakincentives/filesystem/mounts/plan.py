@@ -304,7 +304,7 @@ class MountCopy:
 
     def _copy(self, directory: int, file: MountedFile, store: Store, meter: ProgressMeter) -> None:
         try:
-            descriptor, found = file.root.directory.open_listed(directory, file.name)
+            descriptor, found = file.root.directory.open_entry(directory, file.name)
         except OSError as error:
             self._skip(file, error, meter)
             return

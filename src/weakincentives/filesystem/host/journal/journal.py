@@ -16,11 +16,11 @@ from weakincentives.filesystem.savepoints import SavepointError
 from weakincentives.posix import (
     RESERVED_PREFIX,
     RootedDirectory,
-    atomic,
     fault_point,
     is_hidden,
     join,
     parent_of,
+    rename,
 )
 
 
@@ -233,11 +233,11 @@ class Journal:
         if level is None or not noted:
             self.keep(source, start)
             self.keep(destination, goal)
-            atomic.rename(start, goal)
+            rename(start, goal)
             return
         self._opened().add(Record("moved", source, other=destination))
         level.bring_in(destination)  # before: at worst something is kept twice
-        atomic.rename(start, goal)
+        rename(start, goal)
         level.cover_all(source)  # after: if it is still there it is not covered
 
     def keep_state(self, commit: str) -> None:
@@ -303,7 +303,7 @@ class Journal:
         kept = Record("kept", path, number)
         journal.add(kept)
         try:
-            atomic.rename(place, target)
+            rename(place, target)
         except PermissionError:
             # moving a directory to another parent needs the right to write into it
             mode = stat.S_IMODE(_status(place).st_mode)
@@ -312,7 +312,7 @@ class Journal:
             journal.add(Record("mode", path, mode), kept)
             set_mode(place, mode | stat.S_IRWXU)
             try:
-                atomic.rename(place, target)
+                rename(place, target)
             except BaseException:
                 set_mode(place, mode)
                 raise

@@ -17,7 +17,13 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from weakincentives.filesystem.paths import PathEscapeError, normalize_path
-from weakincentives.posix import atomic, fault_point, is_hidden, journal_name
+from weakincentives.posix import (
+    fault_point,
+    is_hidden,
+    journal_name,
+    remove,
+    sync_directory,
+)
 
 Kind: TypeAlias = Literal["kept", "absent", "moved", "mode", "made", "state"]
 _NAME = b"wink-journal "
@@ -173,7 +179,7 @@ class JournalDirectory:
             fault_point("journal.started")
         except BaseException:
             with suppress(OSError):
-                atomic.remove(root, name)
+                remove(root, name)
             raise
         made.lock()
         _live[name] = made
@@ -270,7 +276,7 @@ class JournalDirectory:
     def sync(self) -> None:
         """Bring the names to the disk."""
         os.fsync(self._opened[0])
-        atomic.sync_directory(self._root)
+        sync_directory(self._root)
 
     def _names(self) -> list[str]:
         with os.scandir(self._opened[0]) as entries:
@@ -279,7 +285,7 @@ class JournalDirectory:
     def _remove(self, names: Iterable[str]) -> None:
         for name in names:
             with suppress(FileNotFoundError):
-                atomic.remove(self._opened[0], name)
+                remove(self._opened[0], name)
 
     def _open_file(self, flags: int) -> RecordFile:
         self._opened.append(os.open(_RECORDS, _FILE | flags, 0o600, dir_fd=self._opened[0]))

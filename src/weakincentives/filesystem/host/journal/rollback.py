@@ -9,7 +9,18 @@ from pathlib import Path
 from threading import Lock
 
 from weakincentives.filesystem.host.journal.records import JournalDirectory, Place, Record
-from weakincentives.posix import RootedDirectory, atomic, fault_point, os_error, parents_of
+from weakincentives.posix import (
+    RootedDirectory,
+    copy_all,
+    fault_point,
+    make_link,
+    os_error,
+    parents_of,
+    remove,
+    rename,
+    store_file,
+    sync_filesystem,
+)
 
 
 def copy_entry(root: RootedDirectory, source: Place, target: Place) -> None:
@@ -21,15 +32,15 @@ def copy_entry(root: RootedDirectory, source: Place, target: Place) -> None:
     directory, name = source
     found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     if stat.S_ISLNK(found.st_mode):
-        atomic.make_link(*target, os.readlink(name, dir_fd=directory))
+        make_link(*target, os.readlink(name, dir_fd=directory))
         return
     if not stat.S_ISREG(found.st_mode):
         raise os_error(errno.EPERM, name, "Only files and links can be kept on this file system")
-    opened, _ = root.open_listed(directory, name)
+    opened, _ = root.open_entry(directory, name)
     try:
-        atomic.store_file(
+        store_file(
             *target,
-            lambda descriptor: atomic.copy_all(opened, descriptor),
+            lambda descriptor: copy_all(opened, descriptor),
             permissions=found.st_mode & 0o777,
         )
     finally:
@@ -71,7 +82,7 @@ class Rollback:
         while len(journal.records) > count:
             self._undo(journal, journal.records[-1])
             if self.durable:
-                atomic.sync_filesystem(self._root.descriptor)
+                sync_filesystem(self._root.descriptor)
             fault_point("journal.undone")
             journal.cut()
 
@@ -114,16 +125,16 @@ class Rollback:
 
     def _put(self, source: Place, place: Place) -> None:
         try:
-            atomic.rename(source, place)
+            rename(source, place)
         except OSError as error:
             if error.errno not in _IN_THE_WAY:
                 raise
-            atomic.remove(*place, self._sight)
-            atomic.rename(source, place)
+            remove(*place, self._sight)
+            rename(source, place)
 
     def _take_away(self, path: str) -> None:
         with suppress(FileNotFoundError), self._parent(path, make=False) as place:
-            atomic.remove(*place, self._sight)
+            remove(*place, self._sight)
 
     def _set_mode(self, path: str, mode: int) -> None:
         with suppress(FileNotFoundError), self._parent(path, make=False) as place:
@@ -163,7 +174,7 @@ class Rollback:
                 found = os.stat(name, dir_fd=above, follow_symlinks=False)
                 if stat.S_ISDIR(found.st_mode):
                     return
-                atomic.remove(above, name)
+                remove(above, name)
             self._changed(path)
             os.mkdir(name, dir_fd=above)
         finally:

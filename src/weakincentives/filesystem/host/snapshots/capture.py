@@ -298,12 +298,12 @@ class Walk:
     def _opened(self, directory: int, name: str) -> tuple[int, os.stat_result]:
         """Open a file; one that is closed is opened up for a moment if it is ours."""
         try:
-            return self._directory.open_listed(directory, name)
+            return self._directory.open_entry(directory, name)
         except PermissionError as error:
             if error.errno != errno.EACCES:
                 raise
             with grant_owner_access(directory, name):
-                descriptor, _ = self._directory.open_listed(directory, name)
+                descriptor, _ = self._directory.open_entry(directory, name)
             return descriptor, os.fstat(descriptor)
 
     def _blob(self, descriptor: int, size: int) -> str | None:

@@ -52,7 +52,7 @@ class SnapshotHistory:
         with self._opened() as store:
             if store is None:
                 return []
-            with store.locked():
+            with store.lock():
                 needed = self._needed()
                 old = select_old(list(self._found(store)), keep=keep, before=before)
                 gone = [each for each in old if each.commit_ref not in needed]
@@ -74,7 +74,7 @@ class SnapshotHistory:
         with self._opened() as store:
             if store is None or not ids:
                 return
-            with store.locked():
+            with store.lock():
                 self._refuse_needed(store, ids)
                 store.prune(ids)
 

@@ -17,7 +17,6 @@ from weakincentives.posix import (
     RootedDirectory,
     SyncQueue,
     TimeLimitError,
-    atomic,
     check_time,
     display_path,
     explain_error,
@@ -28,9 +27,12 @@ from weakincentives.posix import (
     parent_of,
     parents_of,
     pin,
+    remove,
+    rename,
     set_mode,
     shorten_path,
     temporary_name,
+    write_all,
 )
 
 _MAX_REPEATED = 1_000_000  # entries of directories that are there more than once
@@ -200,7 +202,7 @@ class StagingArea:
         with SyncQueue() as queue:
             for number, (path, entry, permissions) in enumerate(plan.stored):
                 with error_context(path):
-                    area = self._area(self._points.home(path))
+                    area = self._area(self._points.filesystem_root(path))
                     _write(area, str(number), objects, entry, permissions, queue)
                 self._waiting.append(area)
             for area in self._areas.values():  # for the links in them
@@ -208,7 +210,7 @@ class StagingArea:
 
     def put(self, number: int, place: tuple[int, str]) -> None:
         """Put the content with this number into its place."""
-        atomic.rename((self._waiting[number], str(number)), place)
+        rename((self._waiting[number], str(number)), place)
 
     def _area(self, home: str) -> int:
         area = self._areas.get(home)
@@ -216,7 +218,7 @@ class StagingArea:
             above = self._opened(home)
             name = temporary_name()
             self._make(home, above, name)
-            self._closing.callback(atomic.remove, above, name)
+            self._closing.callback(remove, above, name)
             area = self._areas[home] = os.open(name, _DIRECTORY, dir_fd=above)
             self._closing.callback(os.close, area)
         return area
@@ -261,7 +263,7 @@ def _write(
     descriptor = os.open(name, _NEW_FILE, 0o600, dir_fd=area)
     try:
         for chunk in objects.chunks(entry.id):
-            atomic.write_all(descriptor, chunk)
+            write_all(descriptor, chunk)
         os.fchmod(descriptor, permissions)
     except BaseException:
         os.close(descriptor)
@@ -344,7 +346,7 @@ class _Restore:
     def check(self) -> None:
         """Raise OSError if something would have to change that is not ours, or is mounted."""
         for path in (*self._plan.removed, *(path for path, _, _ in self._plan.stored)):
-            point = self._points.at_or_below(path)
+            point = self._points.find_below(path)
             if point is not None:
                 raise os_error(errno.EBUSY, point, "Another file system is mounted here")
         new = {path for path, _ in self._plan.directories}
@@ -362,7 +364,7 @@ class _Restore:
         for path in self._plan.removed:
             gone = suppress(FileNotFoundError, NotADirectoryError)
             with gone, error_context(path), self._parent(path) as (parent, name):
-                atomic.remove(parent, name)
+                remove(parent, name)
             fault_point("restore.removed")
         for path, _ in self._plan.directories:
             there = suppress(FileExistsError)

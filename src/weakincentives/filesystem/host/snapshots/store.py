@@ -313,7 +313,7 @@ class SnapshotStore:
         """Hold the store, with nothing left to finish."""
         with self._lock:
             repository = self._opened()
-            with repository.locked():
+            with repository.lock():
                 self._recover(repository)
                 yield repository
 
@@ -352,7 +352,7 @@ class SnapshotStore:
         if self._repository is None:
             self._refuse_inside(self._place)
             repository = Repository.create(self._place, root=self._real_root)
-            self._using.enter_context(repository.in_use())
+            self._using.enter_context(repository.prevent_removal())
             self._intents.prepare()
             self._repository = repository
         return self._repository
@@ -407,7 +407,7 @@ class SnapshotStore:
 
     def _taken(self, repository: Repository, tag: str | None) -> FilesystemSnapshot:
         self._directory.check()
-        with repository.objects.batch() as batch:
+        with repository.objects.begin_pack() as batch:
             capture = self._watch.look(repository, batch)
             snapshot = self._committed(repository, capture.tree, tag, batch)
         repository.objects.refresh()  # what has been seen there is missed when it is gone
@@ -425,7 +425,7 @@ class SnapshotStore:
         return FilesystemSnapshot(snapshot_id, now, ref, self._root, str(self._place), tag)
 
     def _stored(self, repository: Repository, state: ReadableFilesystem, tag: str) -> str:
-        with repository.objects.batch() as batch:
+        with repository.objects.begin_pack() as batch:
             tree = import_tree(State(state), repository.objects, batch)
             return self._committed(repository, tree, tag, batch).commit_ref
 
@@ -449,7 +449,7 @@ class SnapshotStore:
         paths: Sequence[str],
         name: str,
     ) -> str:
-        with repository.objects.batch() as batch:
+        with repository.objects.begin_pack() as batch:
             tree = mixed_tree(here, then, paths, batch)
             return self._committed(repository, tree, f"partial {name}", batch).commit_ref
 
@@ -478,7 +478,7 @@ class SnapshotStore:
             return _Present(self._watch.known, tree, taken.commit_ref)
         batch = UnstoredBatch(repository.objects)
         look = self._watch.look(repository, batch)
-        commit = repository.commit_of(look.tree)  # an earlier snapshot may be of the same state
+        commit = repository.find_commit(look.tree)  # an earlier snapshot may be of the same state
         return _Present(look.found, look.tree, commit, batch, failure)
 
     def _warn_unless_kept(self, present: _Present) -> None:

@@ -222,7 +222,7 @@ class ChangeTracker:
             return None
         path = repository.git_dir / _INDEX
         found = load_index(path, root=repository.root, epoch=repository.epoch())
-        if found is None or not all(map(repository.objects.knows, _ids(found))):
+        if found is None or not all(map(repository.objects.is_packed, _ids(found))):
             return None
         self._saved = found
         return found

@@ -25,10 +25,10 @@ from weakincentives.gitstore import (
     ObjectStore,
     PackTransaction,
     TreeEntry,
+    encode_entry,
     encode_tree,
     entry_id,
     entry_key,
-    tree_entry,
 )
 
 _PLAIN_FILE = frozenset({0o644, 0o755})
@@ -50,7 +50,7 @@ class CapturedFile(msgspec.Struct, array_like=True, tag=1, eq=False, gc=False):
     def of(cls, name: str, blob: str, identity: Identity) -> Self:
         """Return a file that had the content `blob` when it looked so."""
         permissions = identity[-1] & 0o7777
-        entry = tree_entry(name, EXECUTABLE if permissions & 0o100 else FILE, blob)
+        entry = encode_entry(name, EXECUTABLE if permissions & 0o100 else FILE, blob)
         is_noted = permissions not in _PLAIN_FILE
         return cls(entry, permissions, is_noted, identity if is_stable(identity) else None)
 
@@ -78,7 +78,7 @@ class CapturedLink(msgspec.Struct, array_like=True, tag=2, eq=False, gc=False):
     @classmethod
     def of(cls, name: str, blob: str, target: bytes) -> Self:
         """Return a link that leads to `target`."""
-        return cls(tree_entry(name, LINK, blob), target)
+        return cls(encode_entry(name, LINK, blob), target)
 
     @property
     def id(self) -> str:
@@ -161,7 +161,7 @@ Captured: TypeAlias = CapturedFile | CapturedLink | CapturedDirectory
 
 def directory_entry(name: str, tree: str) -> bytes:
     """Return the entry of a directory; the root, which has no name, is in no tree."""
-    return tree_entry(name, DIRECTORY, tree) if name else bytes.fromhex(tree)
+    return encode_entry(name, DIRECTORY, tree) if name else bytes.fromhex(tree)
 
 
 def git_order(children: dict[str, Captured]) -> dict[str, Captured]:
@@ -268,7 +268,7 @@ def _is_odd(found: FileStat) -> bool:
 
 def _blob(state: State, found: FileStat, objects: ObjectStore, batch: PackTransaction) -> str:
     known = state.known_id(found)
-    if known is not None and objects.knows(known):
+    if known is not None and objects.is_packed(known):
         return known
     with state.open(found.path) as content:
         if content.size <= _PIECE:

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from weakincentives.gitstore import ObjectStore, Packed, PackTransaction, id_of
+from weakincentives.gitstore import ObjectStore, PackedObject, PackTransaction, hash_object
 
 _SMALL = 4096  # bytes: the targets of links are never longer
 
@@ -14,13 +14,13 @@ class UnstoredBatch(PackTransaction):
 
     def __init__(self, objects: ObjectStore) -> None:
         """Hold what is not among `objects`."""
-        super().__init__(Path(), objects.knows, durable=False)
+        super().__init__(Path(), objects.is_packed, durable=False)
         self.held: dict[str, tuple[str, bytes]] = {}
         self.sizes: dict[str, int] = {}
 
     def add(self, kind: str, data: bytes) -> str:
         """Return the id of an object."""
-        object_id = id_of(kind, data)
+        object_id = hash_object(kind, data)
         if object_id not in self:
             self._added.add(object_id)
             self.sizes[object_id] = len(data)
@@ -46,7 +46,7 @@ class UnstoredBatch(PackTransaction):
         self.sizes[object_id] = size
         return object_id
 
-    def add_packed(self, object_id: str, packed: Packed) -> None:
+    def add_raw(self, object_id: str, packed: PackedObject) -> None:
         """Hold an object that is packed already."""
         self.add(packed.kind, packed.content)
 

@@ -21,10 +21,10 @@ from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
 from weakincentives.filesystem.text import BytesContent, Content, LineIndex
 from weakincentives.filesystem.types import Children, FileStat
 from weakincentives.gitstore import (
+    CHUNK_SIZE,
     DIRECTORY,
     EXECUTABLE,
     LINK,
-    PIECE,
     Inflater,
     ObjectError,
     ObjectStore,
@@ -55,7 +55,7 @@ def open_blob(objects: ObjectStore, blob: str) -> Content:
     Raises:
         ObjectError: It is missing, damaged or no blob; also while it is read.
     """
-    if objects.size_of(blob) <= PIECE:
+    if objects.size_of(blob) <= CHUNK_SIZE:
         return BytesContent(read_blob(objects, blob))
     return _LargeBlob(objects, blob)
 
@@ -134,7 +134,7 @@ class _LargeBlob(Content):
             piece = next(self._pieces, b"")
         else:
             try:
-                piece = self._inflater.piece()
+                piece = self._inflater.read_chunk()
             except PackError as error:
                 raise ObjectError(f"Object is damaged: {self._blob!r}: {error}") from error
         if not piece:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from weakincentives.posix import regular
-from weakincentives.posix.regular import open_regular, read_regular
+from weakincentives.posix import rooted
+from weakincentives.posix.rooted import open_regular, read_regular
 
 
 def _pipe(path: Path) -> None:
@@ -33,7 +33,7 @@ PLANTED: dict[str, Callable[[Path], None]] = {
 @pytest.fixture(params=["with /proc", "without /proc"], autouse=True)
 def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "without /proc":
-        monkeypatch.setattr(regular, "HAS_PROC", False)
+        monkeypatch.setattr(rooted, "HAS_PROC", False)
 
 
 @pytest.mark.parametrize("plant", PLANTED.values(), ids=PLANTED)
