@@ -15,7 +15,7 @@ class Lands:
     text: str
     edits: tuple[tuple[str, str], ...]
     content: str
-    grade: str = "exact"
+    level: str = "exact"
     replace_all: bool = False
     replacements: int = 1
     noted: bool = False
@@ -355,21 +355,21 @@ LANDS = (
         "def f():\n  if a:\n    call(b)\n",
         one("        call(b)", "        call(\n            b, c)"),
         "def f():\n  if a:\n    call(\n        b, c)\n",
-        grade="indentation",
+        level="indentation",
     ),
     Lands(
         "two deeper in a file with levels of two",
         "if (a) {\n  x = b\n}\n",
         one("    x = b\n", "    x = b +\n        c\n"),
         "if (a) {\n  x = b +\n      c\n}\n",
-        grade="indentation",
+        level="indentation",
     ),
     Lands(
         "eight deeper in a file with levels of two",
         "a:\n  b:\n    c:\n      d:\n        e\n",
         one("                e\n", "                e\n                    f\n"),
         "a:\n  b:\n    c:\n      d:\n        e\n            f\n",
-        grade="indentation",
+        level="indentation",
     ),
     Lands(
         "four deeper where blocks of four are usual",
@@ -377,14 +377,14 @@ LANDS = (
         one("        b()", "        z = {\n            3: 4,\n        }"),
         "def f():\n  if a:\n    z = {\n        3: 4,\n    }\n"
         "  x = {\n      1: 2,\n  }\n  y = {\n      1: 2,\n  }\n",
-        grade="indentation",
+        level="indentation",
     ),
     Lands(
         "levels of four in a file with levels of two",
         "def f():\n  if a:\n    b()\n",
         one("        b()", "        if c:\n            b()"),
         "def f():\n  if a:\n    if c:\n      b()\n",
-        grade="indentation",
+        level="indentation",
     ),
     # placeholders that are none
     Lands(
@@ -503,7 +503,7 @@ LANDS = (
     ),
     Lands("one after the other", "a\n", (("a", "b"), ("b", "c")), "c\n", replacements=2),
     Lands(
-        "the worst grade counts",
+        "the worst level counts",
         "a\r\n\tb\r\n\tc\r\n",
         (("a", "x"), ("  b\n  c", "  b\n  d")),
         "x\r\n\tb\r\n\td\r\n",
@@ -522,7 +522,10 @@ LANDS = (
 REFUSALS = (
     # several places
     Refused(
-        "two places", "a\nb\na\n", one("a\n", "c\n"), ("2 times", "lines 1 and 3", "every place")
+        "two places",
+        "a\nb\na\n",
+        one("a\n", "c\n"),
+        ("2 times", "lines 1 and 3", "replace all occurrences"),
     ),
     Refused("places that overlap", "aaa\n", one("aa", "b"), ("2 times", "line 1")),
     Refused(
@@ -538,7 +541,7 @@ REFUSALS = (
         "two with blanks at the end",
         "a \nb\n--\na\t\nb\n",
         one("a\nb\n", "c\n"),
-        ("2 times", "lines 1 and 4", "blanks"),
+        ("2 times", "lines 1 and 4", "trailing whitespace"),
     ),
     Refused(
         "two with other indentations",
@@ -573,7 +576,7 @@ REFUSALS = (
         "nothing like it",
         "a\nb\n",
         one("something completely different", "x"),
-        ("not found", "Nothing in the file is like it"),
+        ("not found", "Nothing in the file resembles it"),
     ),
     Refused("an empty file", "", one("a", "b"), ("not found",)),
     Refused(
@@ -586,7 +589,7 @@ REFUSALS = (
         "blanks within a line",
         "a  =  1\n",
         one("a = 1", "a = 2"),
-        ("not found", "blanks within lines"),
+        ("not found", "spaces within lines"),
     ),
     Refused(
         "blank lines more or less",
@@ -630,7 +633,7 @@ REFUSALS = (
         "no place for the new indentation",
         "x\n    a\n    b\n",
         one("      a\n      b\n", "      a\n c\n"),
-        ("another indentation", "' c'"),
+        ("a different indentation", "' c'"),
     ),
     Refused(
         "escape sequences",

@@ -117,8 +117,8 @@ def test_another_number_of_places_is_said_with_their_lines():
     arguments = {"old_string": "one", "new_string": "1", "expected_replacements": 2}
     outcome = made.call("replace", {"file_path": "a", **arguments})
     assert outcome.text == (
-        "Text to replace was expected 2 times and found 3 times, at lines 1, 2 and 3: 'one'\n"
-        "Correct the number, or quote more or less of the text"
+        "Text to replace was expected 2 times but found 3 times, at lines 1, 2 and 3: 'one'\n"
+        "Correct the expected number, or include more or less of the surrounding text"
     )
 
 

@@ -24,10 +24,10 @@ class Attempt:
     text: str
     expected: str | None  # the whole text afterwards; None if the edit must be refused
     content: str | None
-    grade: str | None
+    level: str | None
     message: str
     said: tuple[str, ...] = ()
-    expected_grade: str | None = None
+    expected_level: str | None = None
 
 
 def attempt(text: str, edits: Sequence[Edit]) -> EditOutcome | EditError:
@@ -41,9 +41,9 @@ def tried(name: str, text: str, edits: Sequence[Edit], expected: dict[str, Any])
     outcome = attempt(text, edits)
     if isinstance(outcome, EditOutcome):
         return Attempt(
-            name, text, content=outcome.content, grade=outcome.grade, message="", **expected
+            name, text, content=outcome.content, level=outcome.match_level, message="", **expected
         )
-    return Attempt(name, text, content=None, grade=None, message=str(outcome), **expected)
+    return Attempt(name, text, content=None, level=None, message=str(outcome), **expected)
 
 
 def generated() -> Iterator[Attempt]:
@@ -54,7 +54,7 @@ def generated() -> Iterator[Attempt]:
         if "span" in case:
             start, end = case["span"]
             expected["expected"] = text[:start] + case["put"] + text[end:]
-            expected["expected_grade"] = case["grade"]
+            expected["expected_level"] = case["grade"]
         else:
             near = (f"\n{case['near']:>6}\t",) if "near" in case else ()
             expected["said"] = (*case["says"], *near)
@@ -67,7 +67,7 @@ def handmade() -> Iterator[Attempt]:
         edits = [Edit(old, new, case.replace_all) for old, new in case.edits]
         expected: dict[str, Any] = {"expected": None}
         if isinstance(case, Lands):
-            expected = {"expected": case.content, "expected_grade": case.grade}
+            expected = {"expected": case.content, "expected_level": case.level}
         else:
             expected["said"] = case.says
         yield tried(case.name, case.text, edits, expected)
@@ -110,24 +110,24 @@ def test_every_refusal_explains_itself():
 
 
 def test_no_more_is_overlooked_than_is_needed():
-    graded = [each for each in attempts() if each.content is not None]
-    other = [(each.name, each.grade) for each in graded if each.grade != each.expected_grade]
+    applied = [each for each in attempts() if each.content is not None]
+    other = [(each.name, each.level) for each in applied if each.level != each.expected_level]
     assert other == []
 
 
-def test_every_grade_is_needed_many_times():
-    grades = Counter(each.grade for each in attempts() if each.content is not None)
+def test_every_level_is_needed_many_times():
+    levels = Counter(each.level for each in attempts() if each.content is not None)
     assert all(
-        grades[grade] >= 40
-        for grade in ("exact", "line endings", "trailing space", "indentation", "unicode")
-    ), grades
+        levels[level] >= 40
+        for level in ("exact", "line endings", "trailing space", "indentation", "unicode")
+    ), levels
 
 
 @pytest.mark.parametrize("case", LANDS, ids=lambda case: case.name)
 def test_it_lands(case: Lands):
     outcome = apply_edits(case.text, [Edit(old, new, case.replace_all) for old, new in case.edits])
     assert outcome.content == case.content
-    assert outcome.grade == case.grade
+    assert outcome.match_level == case.level
     assert outcome.replacements == case.replacements
     assert bool(outcome.notes) == case.noted
 

@@ -98,5 +98,5 @@ def test_a_megabyte_takes_no_more_work_for_each_line():
 
 def test_places_that_cannot_all_be_compared_are_refused():
     text = " a\n  a\na\n" * 60_000
-    with pytest.raises(EditError, match="but for its indentation"):
+    with pytest.raises(EditError, match="except for its indentation"):
         apply_edits(text, [Edit(" a\n   a\na\n a\n" * 300, "x")])

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from weakincentives.contrib.tools.editing import Edit, EditError, MatchLevel, apply_edits
 from weakincentives.contrib.tools.editing.engine import EditBuffer
-from weakincentives.contrib.tools.editing.errors import closest_region
-from weakincentives.contrib.tools.editing.indent import Style, reindent_between
+from weakincentives.contrib.tools.editing.indent import IndentStyle, infer_reindent
 from weakincentives.contrib.tools.editing.model import Document
 from weakincentives.contrib.tools.editing.sanitize import is_placeholder
+from weakincentives.contrib.tools.editing.suggestions import find_closest_region
 from weakincentives.errors import WinkError
 
 PROGRAM = """\
@@ -38,8 +38,8 @@ def test_an_edit_error_is_ours_and_a_value_error():
     assert issubclass(EditError, ValueError)
 
 
-def test_grades_are_ranked_from_nothing_overlooked_to_most():
-    assert [grade.rank for grade in MatchLevel] == [0, 1, 2, 3, 4]
+def test_levels_are_ranked_from_strict_to_tolerant():
+    assert [level.rank for level in MatchLevel] == [0, 1, 2, 3, 4]
     assert list(MatchLevel) == ["exact", "line endings", "trailing space", "indentation", "unicode"]
 
 
@@ -67,29 +67,30 @@ def test_a_refusal_shows_the_closest_lines_and_what_differs():
         "The closest text is at lines 2 to 3:",
         "     2\t    if width < 0:",
         '     3\t        raise ValueError("width")',
-        "Line 2 is '    if width < 0:', the edit has '    if width <= 0:'",
-        "Line 3 is '        raise ValueError(\"width\")', the edit has "
+        "Line 2 is '    if width < 0:', but your text has '    if width <= 0:'",
+        "Line 3 is '        raise ValueError(\"width\")', but your text has "
         "'        raise ValueError()'",
-        "Quote the lines as they are in the file, without the numbers",
+        "Copy the lines exactly as they are in the file, without line numbers",
     ]
 
 
 def test_a_refusal_tells_a_line_that_was_left_out():
     message = refusal(PROGRAM, Edit("    if width < 0:\n    return width * height\n", "x\n"))
     assert "lines 2 to 4" in message
-    assert "Line 3 is not in the text of the edit: '        raise ValueError(\"width\")'" in message
+    assert "Line 3 is missing from your text: '        raise ValueError(\"width\")'" in message
 
 
 def test_a_refusal_tells_a_line_that_was_made_up():
     made_up = '    if width < 0:\n        log()\n        raise ValueError("width")\n'
-    assert "Before line 3 there is no such line: '        log()'" in refusal(
-        PROGRAM, Edit(made_up, "x\n")
+    assert (
+        "Your text has a line before line 3 that the file does not have: '        log()'"
+        in refusal(PROGRAM, Edit(made_up, "x\n"))
     )
 
 
 def test_a_refusal_tells_blank_lines_that_are_too_many():
     message = refusal(PROGRAM, Edit("\n\n    if width < 0:\n", "\n\n    if width <= 0:\n"))
-    assert "Without the blank lines around it, it is at line 2" in message
+    assert "Without the blank lines around it, the text is at line 2" in message
     assert "blank lines" not in refusal(PROGRAM, Edit("    if width < 0\n", "x\n"))
 
 
@@ -97,7 +98,7 @@ def test_a_refusal_of_much_text_is_short():
     text = "".join(f"value_{number} = {number}\n" for number in range(5_000))
     message = refusal(text, Edit(text.replace("= 7\n", "= 8\n"), "x"))
     assert len(message) < 2_500
-    assert "Line 8 is 'value_7 = 7', the edit has 'value_7 = 8'" in message
+    assert "Line 8 is 'value_7 = 7', but your text has 'value_7 = 8'" in message
 
 
 def test_a_very_long_line_is_shown_around_the_closest_words():
@@ -243,7 +244,7 @@ def test_an_ellipsis_that_the_file_has_is_not_blamed():
 
 def test_an_ellipsis_that_stands_for_lines_is_blamed_though_the_file_has_another():
     message = refusal(STUBS, Edit("class B:\n    ...\n    w = 1", "class B: pass"))
-    assert "It has an ellipsis in place of text" in message
+    assert "It has an ellipsis in place of lines" in message
 
 
 def test_a_placeholder_is_refused_in_the_middle_of_new_text():
@@ -253,8 +254,8 @@ def test_a_placeholder_is_refused_in_the_middle_of_new_text():
     assert "'# ... existing code ...'" in message
 
 
-SPACES = Style(tabs=False, unit=4)
-TABS = Style(tabs=True, unit=4)
+SPACES = IndentStyle(tabs=False, unit=4)
+TABS = IndentStyle(tabs=True, unit=4)
 
 
 @pytest.mark.parametrize(
@@ -275,23 +276,23 @@ TABS = Style(tabs=True, unit=4)
         ([("  ", "    ")], ["    "], SPACES, "      "),
         ([("  ", "    ")], ["    "], replace(SPACES, asked_unit=2), "        "),
         ([("  ", "    ")], ["      "], SPACES, "        "),
-        ([("    ", "  ")], ["        "], Style(tabs=False, unit=2), "      "),
-        ([("    ", "  ")], ["        "], Style(tabs=False, unit=2, asked_unit=4), "    "),
+        ([("    ", "  ")], ["        "], IndentStyle(tabs=False, unit=2), "      "),
+        ([("    ", "  ")], ["        "], IndentStyle(tabs=False, unit=2, asked_unit=4), "    "),
         (
             [("    ", "  ")],
             ["        "],
-            Style(tabs=False, unit=2, levels=frozenset({2, 4}), asked_unit=4),
+            IndentStyle(tabs=False, unit=2, levels=frozenset({2, 4}), asked_unit=4),
             "      ",
         ),
         ([("    ", "\t"), ("      ", "\t  ")], ["          "], TABS, "\t\t  "),
     ],
 )
 def test_new_lines_are_indented_by_the_rule_of_the_old_ones(
-    pairs: list[tuple[str, str]], new: list[str], style: Style, expected: str
+    pairs: list[tuple[str, str]], new: list[str], style: IndentStyle, expected: str
 ):
-    rule = reindent_between(pairs, new, style)
+    rule = infer_reindent(pairs, new, style)
     assert rule is not None
-    assert rule.of(new[0]) == expected
+    assert rule.convert(new[0]) == expected
 
 
 @pytest.mark.parametrize(
@@ -307,11 +308,11 @@ def test_new_lines_are_indented_by_the_rule_of_the_old_ones(
     ],
 )
 def test_no_rule_explains_another_structure(pairs: list[tuple[str, str]]):
-    assert reindent_between(pairs, ["    "], SPACES) is None
+    assert infer_reindent(pairs, ["    "], SPACES) is None
 
 
 def test_no_rule_is_made_of_lines_that_are_not_where_they_belong():
-    assert reindent_between([("", "\t"), ("   ", "")], ["", "      "], TABS) is None
+    assert infer_reindent([("", "\t"), ("   ", "")], ["", "      "], TABS) is None
 
 
 def test_only_the_first_line_may_have_lost_its_indentation():
@@ -332,31 +333,29 @@ def test_a_document_counts_lines_at_newlines_only():
 
 def test_the_closest_region_is_where_rare_lines_are():
     lines = ["{", "}"] * 50 + ["call(one)", "}", "call(two)"] + ["{", "}"] * 50
-    region = closest_region(Document("\n".join(lines)), ["{", "call(one)", "}", "call(three)"])
+    region = find_closest_region(Document("\n".join(lines)), ["{", "call(one)", "}", "call(three)"])
     assert region is not None
     assert (region.start, region.stop) == (98, 103)
 
 
 def test_nothing_is_close_to_nothing():
-    assert closest_region(Document(""), ["a"]) is None
-    assert closest_region(Document("a\n"), ["", "  "]) is None
-    assert closest_region(Document("abc def\n"), ["xyz"]) is None
+    assert find_closest_region(Document(""), ["a"]) is None
+    assert find_closest_region(Document("a\n"), ["", "  "]) is None
+    assert find_closest_region(Document("abc def\n"), ["xyz"]) is None
 
 
 @given(st.integers(0, 10), st.integers(0, 2**32))
-def test_a_patchwork_knows_what_is_left(size: int, seed: int):
+def test_a_buffer_knows_which_ranges_were_replaced(size: int, seed: int):
     dice = random.Random(seed)
     text = "".join(chr(0x100 + number) for number in range(size))
-    patchwork = EditBuffer(text)
+    buffer = EditBuffer(text)
     for _ in range(dice.randint(1, 4)):
-        borders = sorted(dice.choices(range(len(patchwork.content) + 1), k=2 * dice.randint(1, 3)))
+        borders = sorted(dice.choices(range(len(buffer.content) + 1), k=2 * dice.randint(1, 3)))
         ranges = zip(borders[::2], borders[1::2], strict=True)
-        patchwork.replace([(start, end, "x" * dice.randint(0, 3)) for start, end in ranges])
+        buffer.replace([(start, end, "x" * dice.randint(0, 3)) for start, end in ranges])
     at = new_at = 0
-    for (start, end), (new_start, new_end) in zip(
-        patchwork.spans, patchwork.new_spans, strict=True
-    ):
-        assert text[at:start] == patchwork.content[new_at:new_start]
-        assert set(patchwork.content[new_start:new_end]) <= {"x"}
+    for (start, end), (new_start, new_end) in zip(buffer.spans, buffer.new_spans, strict=True):
+        assert text[at:start] == buffer.content[new_at:new_start]
+        assert set(buffer.content[new_start:new_end]) <= {"x"}
         at, new_at = end, new_end
-    assert text[at:] == patchwork.content[new_at:]
+    assert text[at:] == buffer.content[new_at:]

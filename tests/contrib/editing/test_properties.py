@@ -14,7 +14,7 @@ from weakincentives.contrib.tools.editing import (
     MatchLevel,
     apply_edits,
 )
-from weakincentives.contrib.tools.editing.confusables import plain, position_in
+from weakincentives.contrib.tools.editing.confusables import fold_confusables, unfold_column
 
 TEXTS = st.text(st.sampled_from("ab \t\n\r“\u00a0é\u0301-…\u200b\udcff"), max_size=40)
 WORDS = ("alpha", "beta(x)", "if y:", "}", "say “hi”", 'say "hi"', "naïve \u2013 so", "end")
@@ -61,7 +61,7 @@ def test_an_exact_edit_changes_the_span_and_nothing_else(text: str, data: st.Dat
     assume(len(re.findall(f"(?={re.escape(old)})", text)) == 1)
     outcome = apply_edits(text, [Edit(old, new)])
     assert outcome.content == text[:start] + new + text[end:]
-    assert outcome.grade is MatchLevel.EXACT
+    assert outcome.match_level is MatchLevel.EXACT
     assert outcome.spans == ((start, end),)
 
 
@@ -73,7 +73,9 @@ def texts_and_edits(draw: st.DrawFn) -> tuple[str, list[Edit]]:
     for _ in range(draw(st.integers(1, 3))):
         start = draw(st.integers(0, len(text)))
         part = text[start : draw(st.integers(start, len(text)))]
-        typed = plain(part).replace("\r\n", "\n").strip(draw(st.sampled_from(["", " \t"])))
+        typed = (
+            fold_confusables(part).replace("\r\n", "\n").strip(draw(st.sampled_from(["", " \t"])))
+        )
         old = draw(st.sampled_from([part, typed, part.replace("\n", "\r\n")]) | TEXTS)
         edits.append(Edit(old, draw(TEXTS), draw(st.booleans())))
     return text, edits
@@ -96,7 +98,7 @@ def test_whatever_is_asked_nothing_changes_outside_of_the_spans(
 
 def blurred(text: str) -> str:
     """Return what is left when everything is overlooked that may be, and more."""
-    return "".join(plain(text).split())
+    return "".join(fold_confusables(text).split())
 
 
 def shifted(lines: list[str], indent: str) -> list[str]:
@@ -112,7 +114,7 @@ SPOILERS = {
     "tabs": lambda lines: [line.replace("    ", "\t") for line in lines],
     "flat": lambda lines: [line.lstrip() for line in lines],
     "first": lambda lines: [lines[0].lstrip(), *lines[1:]],
-    "plain": lambda lines: [plain(line) for line in lines],
+    "plain": lambda lines: [fold_confusables(line) for line in lines],
     "apart": lambda lines: [unicodedata.normalize("NFD", line) for line in lines],
     "numbered": lambda lines: [f"{number:>6}\t{line}" for number, line in enumerate(lines, 1)],
 }
@@ -160,16 +162,16 @@ def test_a_stale_edit_is_refused(parts: list[tuple[str, str, int, str, str]], da
 @example("a\u1112\u1161\u11ab", 2)
 @given(st.text(max_size=30), st.integers(0, 40))
 def test_a_column_of_a_plain_line_is_found_in_the_line(line: str, column: int):
-    position = position_in(line, column)
+    position = unfold_column(line, column)
     if position is not None:
-        assert plain(line[:position]) == plain(line)[:column]
-        assert plain(line[position:]) == plain(line)[column:]
+        assert fold_confusables(line[:position]) == fold_confusables(line)[:column]
+        assert fold_confusables(line[position:]) == fold_confusables(line)[column:]
 
 
 @given(st.text(max_size=30))
 def test_plain_text_stays_plain(text: str):
-    assert plain(plain(text)) == plain(text)
-    assert plain(text).count("\n") == text.count("\n")
+    assert fold_confusables(fold_confusables(text)) == fold_confusables(text)
+    assert fold_confusables(text).count("\n") == text.count("\n")
 
 
 @given(st.text(max_size=30), st.text(max_size=12), st.text(max_size=12))

@@ -72,7 +72,7 @@ def test_what_had_to_be_overlooked_is_told(workspace: Workspace):
     outcome = workspace.call(edit)
     assert "\nThe text matched although the indentation differs\n" in outcome.text
     assert outcome.result.value is not None
-    assert outcome.result.value.grade is MatchLevel.INDENTATION
+    assert outcome.result.value.match_level is MatchLevel.INDENTATION
     assert workspace.fs.read("a.go").content == "func f() {\n\tgo()\n}\n"
 
 
@@ -81,7 +81,7 @@ def test_notes_of_the_engine_are_told(workspace: Workspace):
     outcome = workspace.call(
         EditFileParams("shapes.py", "     2\t    return a * b\n", "    pass\n")
     )
-    assert "line numbers of a listing were removed" in outcome.text
+    assert "Line numbers copied from a listing were removed" in outcome.text
     assert outcome.result.value is not None
     assert outcome.result.value.notes
 

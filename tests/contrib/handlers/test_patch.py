@@ -68,7 +68,7 @@ def test_a_patch_changes_all_of_its_files(workspace: Workspace):
         "M src/app.py\nA docs/new.md\nD old.py\nR run.sh -> bin/run.sh\n" + value.diff.rstrip("\n")
     )
     assert (value.changes, value.added, value.removed) == (CHANGES, 3, 3)
-    assert (value.grade, value.replacements, value.applied) == (MatchLevel.EXACT, 4, True)
+    assert (value.match_level, value.replacements, value.applied) == (MatchLevel.EXACT, 4, True)
     found = {path: content for path, (_, content) in tree_of(workspace.fs).items() if content}
     assert found == {
         "src/app.py": b'def main():\n    print("hello")\n',
@@ -112,14 +112,14 @@ def test_a_part_that_has_no_place_leaves_nothing_behind(workspace: Workspace):
     planted(workspace.fs)
     text = workspace.refused(ApplyPatchParams(PATCH.replace("-echo one", "-echo three")))
     assert text.startswith("File cannot be patched: 'run.sh'\n")
-    assert text.endswith("Nothing was changed in any file")
+    assert text.endswith("No file was changed")
 
 
 def test_a_missing_file_is_refused_with_names_that_may_be_meant(workspace: Workspace):
     planted(workspace.fs)
     text = workspace.refused(ApplyPatchParams(PATCH.replace("File: old.py", "File: older.py")))
     assert text.startswith("File to delete does not exist: 'older.py'\n")
-    assert text.endswith("Nothing was changed in any file\nDid you mean 'old.py'?")
+    assert text.endswith("No file was changed\nDid you mean 'old.py'?")
 
 
 def added(path: str, content: str = "+x\n") -> ApplyPatchParams:
@@ -133,11 +133,11 @@ def added(path: str, content: str = "+x\n") -> ApplyPatchParams:
         (added("../out"), "escapes root"),
         (added("old.py/below"), "Is a file, so nothing can be below it: 'old.py'"),
         (added("src"), "Is a directory, not a file: 'src'"),
-        (added("old.py"), "File to add exists already: 'old.py'"),
+        (added("old.py"), "File to add already exists: 'old.py'"),
         (added("a", "+" + "x" * MAX_WRITE_LENGTH + "\n"), "48001 for 'a'; nothing was written"),
-        (added("a", "x\n"), "does not begin with '+'"),
-        (ApplyPatchParams("nonsense"), "Nothing was changed in any file"),
-        (ApplyPatchParams(""), "Nothing was changed in any file"),
+        (added("a", "x\n"), "does not start with '+'"),
+        (ApplyPatchParams("nonsense"), "No file was changed"),
+        (ApplyPatchParams(""), "No file was changed"),
     ],
 )
 def test_a_patch_that_cannot_be_is_refused(

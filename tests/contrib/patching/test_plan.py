@@ -309,7 +309,7 @@ def test_a_hunk_begins_at_the_beginning_of_a_line():
 
 
 @pytest.mark.parametrize(
-    ("text", "expected", "grade"),
+    ("text", "expected", "level"),
     [
         ("if a:\n    b()\n", "if a:\n    c()\n", MatchLevel.EXACT),
         ("if a:\r\n    b()\r\n", "if a:\r\n    c()\r\n", MatchLevel.LINE_ENDINGS),
@@ -321,11 +321,11 @@ def test_a_hunk_begins_at_the_beginning_of_a_line():
         ("if\u00a0a:\n    b()\n", "if\u00a0a:\n    c()\n", MatchLevel.UNICODE),
     ],
 )
-def test_hunks_are_found_as_edits_are(text: str, expected: str, grade: MatchLevel):
+def test_hunks_are_found_as_edits_are(text: str, expected: str, level: MatchLevel):
     body = "*** Update File: a.py\n@@\n if a:\n-    b()\n+    c()\n"
     (change,) = plan(body, {"a.py": text})
     assert change.content == expected
-    assert change.grade is grade
+    assert change.match_level is level
 
 
 def test_a_stale_hunk_is_refused_with_its_number_its_file_and_the_closest_lines():
@@ -334,32 +334,32 @@ def test_a_stale_hunk_is_refused_with_its_number_its_file_and_the_closest_lines(
     assert lines[0] == "File cannot be patched: 'a.py'"
     assert lines[1].startswith("Hunk 2 of 2: Lines were not found: '        check(me)")
     assert any("check(self)" in line for line in lines)
-    assert lines[-1] == "Nothing was changed in any file"
+    assert lines[-1] == "No file was changed"
 
 
 def test_a_patch_of_which_one_part_is_wrong_plans_nothing():
     body = "*** Add File: new.py\n+a\n*** Update File: a.py\n@@\n-zzz\n+b\n"
-    with pytest.raises(PatchError, match="Nothing was changed in any file"):
+    with pytest.raises(PatchError, match="No file was changed"):
         plan(body, {"a.py": "a\n"})
 
 
 @pytest.mark.parametrize(
     ("body", "files", "said"),
     [
-        ("*** Add File: a.py\n+a\n", {"a.py": ""}, "exists already: 'a.py'"),
+        ("*** Add File: a.py\n+a\n", {"a.py": ""}, "already exists: 'a.py'"),
         ("*** Update File: a.py\n@@\n-a\n+b\n", {}, "does not exist: 'a.py'"),
         ("*** Delete File: a.py\n", {}, "does not exist: 'a.py'"),
         ("*** Update File: a.py\n*** Move to: b.py\n", {"a.py": "", "b.py": ""}, "'b.py'"),
-        ("*** Update File: a.py\n", {"a.py": "a\n"}, "has no change"),
+        ("*** Update File: a.py\n", {"a.py": "a\n"}, "changes nothing"),
         ("*** Update File: a.py\n@@\n a\n", {"a.py": "a\n"}, "Nothing would change"),
-        ("*** Update File: a.py\n@@\na\n+b\n", {"a.py": "a\n"}, "begins with none of"),
-        ("*** Add File: a.py\nabc\n", {}, "does not begin with '+'"),
-        ("*** Rename File: a.py\n", {}, "has no meaning"),
-        ("*** Update File: a.py\n*** Copy to: b.py\n", {"a.py": ""}, "has no meaning"),
-        ("*** Delete File: a.py\n-a\n", {"a.py": "a\n"}, "has no meaning"),
-        ("*** Delete File:\n", {}, "names no file"),
-        ("", {}, "has no file"),
-        ("*** Add File: a.py\n+a\n*** Delete File: a.py\n", {}, "do not go together"),
+        ("*** Update File: a.py\n@@\na\n+b\n", {"a.py": "a\n"}, "does not start with"),
+        ("*** Add File: a.py\nabc\n", {}, "does not start with '+'"),
+        ("*** Rename File: a.py\n", {}, "is not allowed there"),
+        ("*** Update File: a.py\n*** Copy to: b.py\n", {"a.py": ""}, "is not allowed there"),
+        ("*** Delete File: a.py\n-a\n", {"a.py": "a\n"}, "is not allowed there"),
+        ("*** Delete File:\n", {}, "has no file path"),
+        ("", {}, "names no file"),
+        ("*** Add File: a.py\n+a\n*** Delete File: a.py\n", {}, "contradictory parts"),
         (
             "*** Add File: b.py\n+a\n*** Update File: a.py\n*** Move to: b.py\n",
             {"a.py": "a\n"},
@@ -394,7 +394,7 @@ def test_empty_lines_between_parts_do_not_matter():
 
 
 def test_a_text_without_a_beginning_is_no_patch():
-    with pytest.raises(PatchError, match="does not begin with"):
+    with pytest.raises(PatchError, match="does not start with"):
         parse_v4a("*** Add File: a\n+a\n*** End Patch\n")
 
 

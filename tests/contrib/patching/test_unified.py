@@ -150,20 +150,24 @@ def test_a_model_may_be_wrong_about_tabs():
     patch = f"{HEAD}@@ -1,2 +1,2 @@\n if a:\n-    b\n+    c\n"
     (change,) = plan_patch(patch, {"a.txt": "if a:\n\tb\n"}.get)
     assert change.content == "if a:\n\tc\n"
-    assert change.grade is MatchLevel.INDENTATION
+    assert change.match_level is MatchLevel.INDENTATION
 
 
 @pytest.mark.parametrize(
     ("patch", "files", "said"),
     [
-        ("hello\n", {}, "no patch"),
-        ("", {}, "no patch"),
-        ("@@ -1 +1 @@\n-a\n+b\n", {}, "hunk of no file"),
+        ("hello\n", {}, "not a patch"),
+        ("", {}, "not a patch"),
+        ("@@ -1 +1 @@\n-a\n+b\n", {}, "hunk without a file"),
         (f"{HEAD}@@ -1 +1 @@\n-a\n+b\n", {}, "does not exist: 'a.txt'"),
-        (f"{HEAD}@@ -1,2 +1,2 @@\n-a\nb\n", {"a.txt": "a\n"}, "begins with none of"),
+        (f"{HEAD}@@ -1,2 +1,2 @@\n-a\nb\n", {"a.txt": "a\n"}, "does not start with"),
         (f"{HEAD}@@ -5,0 +6 @@\n+b\n", {"a.txt": "a\n"}, "place"),
-        ("--- /dev/null\n+++ b/a.txt\n@@ -0,0 +1 @@\n+a\n", {"a.txt": ""}, "exists already"),
-        ("--- a/a.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-a\n", {"a.txt": "a\nb\n"}, "does not have"),
+        ("--- /dev/null\n+++ b/a.txt\n@@ -0,0 +1 @@\n+a\n", {"a.txt": ""}, "already exists"),
+        (
+            "--- a/a.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-a\n",
+            {"a.txt": "a\nb\n"},
+            "not in the patch",
+        ),
         ("--- a/a.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-a\n", {"a.txt": "b\n"}, "not found"),
         ("diff --git a/x b/x\nGIT binary patch\nliteral 0\n", {"x": ""}, "binary"),
         ("diff --git a/x b/x\nBinary files a/x and b/x differ\n", {"x": ""}, "binary"),

@@ -117,7 +117,7 @@ class EditFileResult:
         diff: The difference, as a unified diff.
         added: How many lines are new.
         removed: How many lines are gone.
-        grade: What had to be overlooked to find the places.
+        match_level: The differences that were ignored to find the text.
         replacements: How many places were changed.
         applied: Whether it was done.
         notes: What the caller should know.
@@ -127,7 +127,7 @@ class EditFileResult:
     diff: str
     added: int
     removed: int
-    grade: MatchLevel
+    match_level: MatchLevel
     replacements: int
     applied: bool = True
     notes: tuple[str, ...] = ()

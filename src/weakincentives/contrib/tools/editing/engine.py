@@ -1,30 +1,45 @@
-"""A text that is replaced in parts, and a record of which characters of the first text are left."""
+"""Apply edits: match each one, compute its replacement, and track which characters changed.
+
+Lines that the old and the new text share are kept as the document has them, so that
+whatever was ignored to find the match does not change. Other lines get the line endings
+of the lines they replace, and the indentation of the match.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from weakincentives.contrib.tools.editing.errors import ambiguous_error, not_found_error, unexpected
-from weakincentives.contrib.tools.editing.format import excerpt
-from weakincentives.contrib.tools.editing.match import Matches, Wanted, find
+from weakincentives.contrib.tools.editing.confusables import fold_confusables, indent_of
+from weakincentives.contrib.tools.editing.errors import EditError, excerpt
+from weakincentives.contrib.tools.editing.indent import Reindent
+from weakincentives.contrib.tools.editing.match import Match, Matches, Query, find_matches
 from weakincentives.contrib.tools.editing.model import (
     BOM,
     Document,
     Edit,
-    EditError,
     EditOutcome,
     MatchLevel,
     Span,
+    encode_lines,
+    unify_line_ends,
 )
-from weakincentives.contrib.tools.editing.replace import replacement
-from weakincentives.contrib.tools.editing.sanitize import check_new, without_gutters
+from weakincentives.contrib.tools.editing.sanitize import check_new_text, strip_line_numbers
+from weakincentives.contrib.tools.editing.suggestions import (
+    ambiguous_error,
+    count_error,
+    not_found_error,
+)
+from weakincentives.filesystem.diff import changed_blocks
 
 Change = tuple[int, int, str]
+"""A range of characters, and the text that replaces it."""
+_MAX_REPLACEMENTS = 250_000  # in all edits of one call
+_LINE_NUMBERS_NOTE = "Line numbers copied from a listing were removed from the edit"
 
 
 class _Run(NamedTuple):
-    """Characters that are left: where they were, where they are, how many; none is a border."""
+    """Characters that were kept: old position, new position, length; an empty run is a border."""
 
     origin: int
     position: int
@@ -32,46 +47,46 @@ class _Run(NamedTuple):
 
 
 class EditBuffer:
-    """A text, and for every part that was replaced where it was and where it is."""
+    """A text under edit that knows which ranges of the original were replaced by which."""
 
     def __init__(self, text: str) -> None:
-        """Begin with a text of which nothing is replaced."""
+        """Start with an unchanged text."""
         self.content: str = text
         self._size = len(text)
         self._runs = [_Run(0, 0, len(text))]
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """The ranges of the first text that were replaced, in order."""
-        return tuple(was for was, _ in self._gaps())
+        """The ranges of the original text that were replaced, in order."""
+        return tuple(old for old, _ in self._gaps())
 
     @property
     def new_spans(self) -> tuple[Span, ...]:
-        """The ranges of the text as it is now that are in their place."""
-        return tuple(now for _, now in self._gaps())
+        """The ranges of the current text that replaced them."""
+        return tuple(new for _, new in self._gaps())
 
     def replace(self, changes: Sequence[Change]) -> None:
-        """Replace ranges of the text as it is now; they are in order and do not overlap."""
+        """Replace ranges of the current text; they must be in order and not overlap."""
         pieces: list[str] = []
         at = 0
         for start, end, new in changes:
             pieces += (self.content[at:start], new)
             at = end
         pieces.append(self.content[at:])
-        self._runs = list(_cut(self._runs, changes))
+        self._runs = list(_update_runs(self._runs, changes))
         self.content = "".join(pieces)
 
     def _gaps(self) -> Iterator[tuple[Span, Span]]:
         edges = [_Run(0, 0, 0), *self._runs, _Run(self._size, len(self.content), 0)]
         for left, right in pairwise(edges):
-            was = left.origin + left.length, right.origin
-            now = left.position + left.length, right.position
-            if was[0] < was[1] or now[0] < now[1]:
-                yield was, now
+            old = left.origin + left.length, right.origin
+            new = left.position + left.length, right.position
+            if old[0] < old[1] or new[0] < new[1]:
+                yield old, new
 
 
-def _cut(runs: Sequence[_Run], changes: Sequence[Change]) -> Iterator[_Run]:
-    """Yield what the changes leave of the runs, moved to where it is then."""
+def _update_runs(runs: Sequence[_Run], changes: Sequence[Change]) -> Iterator[_Run]:
+    """Yield the parts of the runs that the changes keep, at their new positions."""
     shift = number = 0
     for origin, position, length in runs:
         at, stop = position, position + length
@@ -80,7 +95,7 @@ def _cut(runs: Sequence[_Run], changes: Sequence[Change]) -> Iterator[_Run]:
             if start >= at:
                 yield _Run(origin + at - position, at + shift, start - at)
             if end > stop:
-                at = stop + 1  # nothing is left of this run, and the change goes on
+                at = stop + 1  # the change covers the rest of this run and reaches into the next
                 break
             at = max(at, end)
             shift += len(new) - (end - start)
@@ -89,16 +104,12 @@ def _cut(runs: Sequence[_Run], changes: Sequence[Change]) -> Iterator[_Run]:
             yield _Run(origin + at - position, at + shift, stop - at)
 
 
-_MAX_REPLACED = 250_000  # places in all edits of one call
-_GUTTERS = "The line numbers of a listing were removed from the text of the edit"
-
-
 @dataclass(frozen=True, slots=True)
-class _Step:
-    """What one edit does."""
+class _PlannedEdit:
+    """The changes that one edit makes."""
 
     changes: tuple[Change, ...]
-    grade: MatchLevel
+    level: MatchLevel
     notes: tuple[str, ...] = ()
 
 
@@ -107,123 +118,194 @@ def apply_edits(text: str, edits: Sequence[Edit], *, room: int | None = None) ->
 
     Args:
         text: The text.
-        edits: What to replace in it.
-        room: How many characters longer it may become; as many as may be if omitted.
+        edits: The replacements to make.
+        room: The number of characters by which the text may grow; unlimited if omitted.
 
     Raises:
-        EditError: An edit is not clear, its text is not in one place, or the result would be
-            too long; nothing is applied.
+        EditError: An edit is invalid, does not match exactly one place, or makes the text too
+            long; nothing is applied.
     """
     if not edits:
-        raise EditError("No edit was given")
-    patchwork = EditBuffer(text)
-    grade = MatchLevel.EXACT
+        raise EditError("No edits were given")
+    buffer = EditBuffer(text)
+    level = MatchLevel.EXACT
     notes: list[str] = []
     replacements = 0
     for number, edit in enumerate(edits, 1):
         try:
-            left = None if room is None else room + len(text) - len(patchwork.content)
-            step = _step(patchwork.content, edit, left, _MAX_REPLACED - replacements)
+            left = None if room is None else room + len(text) - len(buffer.content)
+            planned = _plan_edit(buffer.content, edit, left, _MAX_REPLACEMENTS - replacements)
         except EditError as error:
-            raise _numbered(error, number, len(edits)) from None
-        patchwork.replace(step.changes)
-        replacements += len(step.changes)
-        grade = max(grade, step.grade, key=lambda each: each.rank)
-        notes += step.notes
+            raise _add_edit_number(error, number, len(edits)) from None
+        buffer.replace(planned.changes)
+        replacements += len(planned.changes)
+        level = max(level, planned.level, key=lambda each: each.rank)
+        notes += planned.notes
     return EditOutcome(
-        patchwork.content,
-        grade,
+        buffer.content,
+        level,
         replacements,
-        patchwork.spans,
-        patchwork.new_spans,
+        buffer.spans,
+        buffer.new_spans,
         tuple(dict.fromkeys(notes)),
     )
 
 
-def _numbered(error: EditError, number: int, count: int) -> EditError:
+def _add_edit_number(error: EditError, number: int, count: int) -> EditError:
     if count == 1:
         return error
     return EditError(f"Edit {number} of {count}: {error}\nNone of the {count} edits was applied")
 
 
-def _step(text: str, edit: Edit, room: int | None, most: int) -> _Step:
-    wanted = _wanted(text, edit)
+def _plan_edit(text: str, edit: Edit, room: int | None, max_replacements: int) -> _PlannedEdit:
+    query = _build_query(text, edit)
     document = Document(text)
-    check_new(wanted)
-    if not wanted.old:
-        return _Step(((document.start, len(text), wanted.new),), MatchLevel.EXACT)
-    wanted, found, notes = _found(document, wanted, most if edit.replace_all else None)
+    check_new_text(query)
+    if not query.old:
+        return _PlannedEdit(((document.start, len(text), query.new),), MatchLevel.EXACT)
+    limit = max_replacements if edit.replace_all else None
+    query, found, notes = _find_or_raise(document, query, limit)
     if edit.replace_all and found.more:
         raise EditError(
-            f"Text to replace is in too many places: {excerpt(wanted.old)}\n"
-            f"One call replaces {_MAX_REPLACED} at most; quote more of it"
+            f"Text to replace occurs in too many places: {excerpt(query.old)}\n"
+            f"One call can replace at most {_MAX_REPLACEMENTS}; include more surrounding text"
         )
     if not edit.replace_all and (found.more or len(found.matches) > 1):
-        raise ambiguous_error(document, wanted, found)
+        raise ambiguous_error(document, query, found)
     if edit.expected not in {None, len(found.matches)}:
-        raise unexpected(document, wanted, found, edit.expected or 0)
-    changes = _changes(document, found, wanted, room)
+        raise count_error(document, query, found, edit.expected or 0)
+    changes = _build_changes(document, found, query, room)
     if all(text[start:end] == new for start, end, new in changes):
         raise EditError(
-            f"Edit changes nothing: the file has the new text already: {excerpt(wanted.new)}\n"
-            "Nothing more is to be done for this edit"
+            f"Edit changes nothing: the file already has the new text: {excerpt(query.new)}\n"
+            "This edit is already done"
         )
-    return _Step(changes, found.grade, notes)
+    return _PlannedEdit(changes, found.level, notes)
 
 
-def _changes(
-    document: Document, found: Matches, wanted: Wanted, room: int | None
+def _build_query(text: str, edit: Edit) -> Query:
+    if edit.old == edit.new:
+        raise EditError(
+            f"Old and new text are the same, so nothing would change: {excerpt(edit.old)}\n"
+            "Send the current text as the old text, and the changed text as the new text"
+        )
+    if not edit.old.removeprefix(BOM) and text.removeprefix(BOM):
+        raise EditError(
+            f"Text to replace is empty, but the file is not (it has {len(text)} characters): "
+            f"{edit.old!r}\nQuote the lines to replace; to add text, quote a line next to it"
+        )
+    # a byte order mark is part of the encoding, not of the text
+    return Query(edit.old.removeprefix(BOM), edit.new.removeprefix(BOM))
+
+
+def _find_or_raise(
+    document: Document, query: Query, limit: int | None
+) -> tuple[Query, Matches, tuple[str, ...]]:
+    """Return the query that matched, its matches, and notes; `limit` is set to replace all."""
+
+    def search(each: Query) -> Matches | None:
+        if limit is None:
+            return find_matches(document, each)
+        return find_matches(document, each, disjoint=True, limit=max(limit, 1))
+
+    found = search(query)
+    if found is not None:
+        return query, found, ()
+    unnumbered = [(each, search(each)) for each in strip_line_numbers(query)]
+    best = min(
+        ((each, found) for each, found in unnumbered if found is not None),
+        key=lambda pair: pair[1].level.rank,
+        default=None,
+    )
+    if best is None:
+        raise not_found_error(document, query)
+    return *best, (_LINE_NUMBERS_NOTE,)
+
+
+def _build_changes(
+    document: Document, found: Matches, query: Query, room: int | None
 ) -> tuple[Change, ...]:
     changes: list[Change] = []
     growth = 0
     for match in found.matches:
-        new = replacement(document, match, wanted)
+        new = build_replacement(document, match, query)
         growth += len(new) - (match.end - match.start)
         if room is not None and growth > room:
-            # before it is made: a short text in many places may fill the memory
+            # checked while building: a short text in many places could fill the memory
             raise EditError(
-                f"Text would become too long: {excerpt(wanted.new)} in the place of"
-                f" {excerpt(wanted.old)}\nIt may grow by {room} characters at most:"
-                " replace fewer places, or by a shorter text"
+                f"File would become too long: replacing {excerpt(query.old)} with"
+                f" {excerpt(query.new)}\nIt can grow by at most {room} characters;"
+                " replace fewer places, or use a shorter text"
             )
         changes.append((match.start, match.end, new))
     return tuple(changes)
 
 
-def _wanted(text: str, edit: Edit) -> Wanted:
-    if edit.old == edit.new:
+def build_replacement(document: Document, match: Match, query: Query) -> str:
+    """Return the text that replaces a match.
+
+    Raises:
+        EditError: A line of the new text does not fit the indentation of the match.
+    """
+    found = document.text[match.start : match.end]
+    old, new = query.text, unify_line_ends(query.new)
+    if found == query.old and (query.literal or old == new):
+        return query.new  # nothing else changes, so the edit is about line endings
+    if old.endswith("\n") and not found.endswith("\n"):
+        old, new = old[:-1], new.removesuffix("\n")
+    if found == old and "\n" not in old and "\n" not in new:
+        return new
+    ending = document.ending_at(match.start)
+    if found == old and not document.has_returns:
+        return new if ending else query.new
+    return _merge_lines(found, old.split("\n"), new.split("\n"), ending or "\n", match.reindent)
+
+
+def _merge_lines(
+    found: str, old: list[str], new: list[str], ending: str, reindent: Reindent | None
+) -> str:
+    *ended, last = found.split("\n")
+    # the last piece has no ending: what follows it is outside the match
+    pieces = [*map(_split_ending, ended), (last, ending)]
+    lines: list[str] = []
+    for number, (line, (source, is_kept)) in enumerate(
+        zip(new, _map_to_old_lines(old, new), strict=True)
+    ):
+        if is_kept:
+            lines.append(pieces[source][0])
+        else:
+            lines.append(_reindent_line(line, reindent, is_first=number == 0))
+        lines.append(pieces[source][1])
+    return "".join(lines[:-1])
+
+
+def _split_ending(piece: str) -> tuple[str, str]:
+    """Return a line and its ending."""
+    return (piece[:-1], "\r\n") if piece.endswith("\r") else (piece, "\n")
+
+
+def _map_to_old_lines(old: list[str], new: list[str]) -> list[tuple[int, bool]]:
+    """Return for every new line the old line it corresponds to, and whether they are equal."""
+    sources: list[tuple[int, bool]] = []
+    at = 0
+    for block in changed_blocks(encode_lines(old), encode_lines(new)):
+        sources += [(number, True) for number in range(at, block.start)]
+        last = max(block.stop - 1, block.start - 1, 0)
+        count = block.new_stop - block.new_start
+        sources += [(min(block.start + number, last), False) for number in range(count)]
+        at = block.stop
+    return sources + [(number, True) for number in range(at, len(old))]
+
+
+def _reindent_line(line: str, reindent: Reindent | None, *, is_first: bool) -> str:
+    if reindent is None or not fold_confusables(line).strip():
+        return line
+    indent = indent_of(line)
+    counterpart = reindent.convert(indent, is_first=is_first)
+    if counterpart is None:
         raise EditError(
-            f"Old and new text are the same, so nothing would change: {excerpt(edit.old)}\n"
-            "Send the text as it is now, and the text as it is to be"
+            "Text to replace was found with a different indentation, and this line of the new "
+            f"text does not fit it: {excerpt(line)}\n"
+            "Use the indentation of the file in both the old and the new text"
         )
-    if not edit.old.removeprefix(BOM) and text.removeprefix(BOM):
-        raise EditError(
-            f"Text to replace is empty, but the file is not (it has {len(text)} characters): "
-            f"{edit.old!r}\nQuote the lines to replace, or a line next to which text is to be added"
-        )
-    # a byte order mark is how the file is stored, not a part of its text
-    return Wanted(edit.old.removeprefix(BOM), edit.new.removeprefix(BOM))
-
-
-def _found(
-    document: Document, wanted: Wanted, every: int | None
-) -> tuple[Wanted, Matches, tuple[str, ...]]:
-    """Return where a text is; `every` says how many places are to be found, if all are."""
-
-    def search(each: Wanted) -> Matches | None:
-        if every is None:
-            return find(document, each)
-        return find(document, each, every=True, most=max(every, 1))
-
-    found = search(wanted)
-    if found is not None:
-        return wanted, found, ()
-    meant = [(each, search(each)) for each in without_gutters(wanted)]
-    best = min(
-        ((each, found) for each, found in meant if found is not None),
-        key=lambda pair: pair[1].grade.rank,
-        default=None,
-    )
-    if best is None:
-        raise not_found_error(document, wanted)
-    return *best, (_GUTTERS,)
+    return counterpart + line[len(indent) :]

@@ -1,7 +1,7 @@
-"""How the indentation of a text that was asked for maps to that of the text that was found.
+"""Indentation mapping: how the indentation of a search text maps to that of the text found.
 
-Lines that are the same but for their indentation match only if one rule explains all of
-them: a prefix more or less, tabs for spaces, or another width. The same rule then
+Lines that are equal except for indentation match only if one rule explains all of them:
+a prefix added or removed, tabs for spaces, or another indent width. The same rule then
 indents the new text.
 """
 
@@ -10,22 +10,23 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import gcd
 
-from weakincentives.contrib.tools.editing.confusables import plain
+from weakincentives.contrib.tools.editing.confusables import fold_confusables
 
-Pair = tuple[str, str]
-_WIDTHS = (4, 8, 2, 3, 1, 5, 6, 7)  # columns of a tab, likely ones first
-_SCALES = frozenset(Fraction(there, here) for there, here in ((2, 4), (4, 2), (3, 4), (4, 3)))
+IndentPair = tuple[str, str]
+"""The indentation of a line in the search text, and in the document."""
+_TAB_WIDTHS = (4, 8, 2, 3, 1, 5, 6, 7)  # likely ones first
+_SCALES = frozenset(Fraction(found, asked) for found, asked in ((2, 4), (4, 2), (3, 4), (4, 3)))
 
 
 @dataclass(frozen=True, slots=True)
-class Style:
-    """How texts are indented where the found lines do not tell.
+class IndentStyle:
+    """How texts are indented, for where the matched lines leave it open.
 
     Args:
-        tabs: The text is indented with tabs.
-        unit: How many spaces a level of it has.
-        levels: How many spaces a block in it is deeper than what opens it, where that varies.
-        asked_unit: How many spaces a level has in what was asked for, as its blocks show.
+        tabs: The document is indented with tabs.
+        unit: The number of spaces per level in the document.
+        levels: The indent widths, in spaces, that blocks of the document usually have.
+        asked_unit: The number of spaces per level in the search text, as its blocks show.
     """
 
     tabs: bool
@@ -36,15 +37,16 @@ class Style:
 
 @dataclass(frozen=True, slots=True)
 class Reindent:
-    """A rule that gives every indentation its counterpart.
+    """A rule that maps each indentation to its counterpart in the document.
 
     Args:
-        known: Counterparts that were seen.
-        width: Columns of a tab.
-        scale: Columns there for each column here.
+        known: Pairs that were seen.
+        width: Columns per tab.
+        scale: Columns in the document per column in the search text.
         shift: Columns to add.
         tabs: Indent with tabs.
-        first: The indentation of the first line and its counterpart, if it follows no rule.
+        first: The pair of the first line, if it does not follow the rule.
+        prefix: A prefix to replace by another; it takes precedence over columns.
     """
 
     known: Mapping[str, str]
@@ -52,11 +54,11 @@ class Reindent:
     scale: Fraction
     shift: Fraction
     tabs: bool
-    first: Pair | None = None
-    prefix: Pair | None = None
+    first: IndentPair | None = None
+    prefix: IndentPair | None = None
 
-    def of(self, indent: str, *, is_first: bool = False) -> str | None:
-        """Return the counterpart of an indentation; None if there is none."""
+    def convert(self, indent: str, *, is_first: bool = False) -> str | None:
+        """Return the counterpart of an indentation; None if the rule gives none."""
         if is_first and self.first is not None and indent == self.first[0]:
             return self.first[1]
         if indent in self.known:
@@ -64,157 +66,171 @@ class Reindent:
         if self.prefix is not None:
             asked, found = self.prefix
             return found + indent.removeprefix(asked) if indent.startswith(asked) else None
-        return self._by_columns(indent)
+        return self._convert_columns(indent)
 
-    def _by_columns(self, indent: str) -> str | None:
-        there = columns(indent, self.width) * self.scale + self.shift
-        if there < 0 or there.denominator != 1:
+    def _convert_columns(self, indent: str) -> str | None:
+        columns = indent_width(indent, self.width) * self.scale + self.shift
+        if columns < 0 or columns.denominator != 1:
             return None
-        count = int(there)
+        count = int(columns)
         if not self.tabs:
             return " " * count
         return "\t" * (count // self.width) + " " * (count % self.width)
 
 
-def reindent_between(pairs: Sequence[Pair], new: Sequence[str], style: Style) -> Reindent | None:
-    """Return the rule that turns the first of each pair into the second; None if there is none.
+def infer_reindent(
+    pairs: Sequence[IndentPair], new: Sequence[str], style: IndentStyle
+) -> Reindent | None:
+    """Return the rule that maps the first of each pair to the second; None if there is none.
 
     Args:
-        pairs: The indentation of each line as it was asked for, and as it was found.
-        new: The indentations that the rule is for.
-        style: How the text is indented elsewhere.
+        pairs: The indentation of each line, as asked and as found.
+        new: The indentations that the rule will be applied to.
+        style: How the two texts are indented elsewhere.
     """
-    known = _known(pairs)
-    rule = None if known is None else _moved(known, new, style)
+    known = _collect_pairs(pairs)
+    rule = None if known is None else _infer_shift(known, new, style)
     if rule is None:
-        rule = _first_stripped(pairs, new, style)
+        rule = _infer_stripped_first_line(pairs, new, style)
     if rule is None and known is not None:
-        rule = _scaled(known, [*known, *new])
+        rule = _infer_scale(known, [*known, *new])
     return rule
 
 
-def columns(indent: str, width: int) -> int:
-    """Return how wide an indentation is where a tab goes to the next multiple of `width`."""
-    return len(plain(indent).expandtabs(width))
+def indent_width(indent: str, tab_width: int) -> int:
+    """Return the columns of an indentation, with tab stops every `tab_width` columns."""
+    return len(fold_confusables(indent).expandtabs(tab_width))
 
 
-def _known(pairs: Sequence[Pair]) -> Mapping[str, str] | None:
-    """Return the counterparts that were seen; None if an indentation has several."""
-    different = set(pairs)
-    known = dict(different)
-    return known if len(known) == len(different) else None
+def _collect_pairs(pairs: Sequence[IndentPair]) -> Mapping[str, str] | None:
+    """Return the pairs as a mapping; None if an indentation has several counterparts."""
+    distinct = set(pairs)
+    known = dict(distinct)
+    return known if len(known) == len(distinct) else None
 
 
-def _first_stripped(pairs: Sequence[Pair], new: Sequence[str], style: Style) -> Reindent | None:
-    """Return the rule for lines that are where they belong but for the first one.
+def _infer_stripped_first_line(
+    pairs: Sequence[IndentPair], new: Sequence[str], style: IndentStyle
+) -> Reindent | None:
+    """Return the rule for a text whose first line alone has lost its indentation.
 
-    Texts are often stripped before they are sent, so that it has lost its indentation.
+    Models often strip a text before they send it.
     """
-    known = _known(pairs[1:])
+    known = _collect_pairs(pairs[1:])
     if not known or pairs[0][0]:
         return None
-    rest = _moved(known, new[1:], style)
+    rest = _infer_shift(known, new[1:], style)
     if rest is None or rest.shift or rest.scale != 1 or rest.prefix not in {None, ("", "")}:
         return None
     return replace(rest, first=pairs[0])
 
 
-def _moved(known: Mapping[str, str], new: Sequence[str], style: Style) -> Reindent | None:
-    """Return the rule that moves every line by as much."""
+def _infer_shift(
+    known: Mapping[str, str], new: Sequence[str], style: IndentStyle
+) -> Reindent | None:
+    """Return the rule that shifts every line by the same amount."""
     asked = [*known, *new]
     tabs = any("\t" in found for found in known.values())
     if not any(known.values()):
         tabs = style.tabs
-    rule = _in_units(known, asked, style) or _prefixed(known, tabs)
-    if rule is not None and all(each in known or _suits(rule, each) for each in new):
+    rule = _infer_unit_change(known, asked, style) or _infer_prefix(known, tabs=tabs)
+    if rule is not None and all(each in known or _is_consistent(rule, each) for each in new):
         return rule
-    return _shifted(known, asked, style, tabs)
+    return _infer_column_shift(known, asked, style, tabs=tabs)
 
 
-def _suits(rule: Reindent, indent: str) -> bool:
-    """Return whether a rule gives an indentation that is made as those around it are."""
-    there = rule.of(indent)
-    if there is None or not rule.tabs:
-        return there is not None and "\t" not in there
-    # spaces after tabs only align what was aligned before
-    return not there.lstrip("\t").strip(" ") if "\t" in indent else not there.strip("\t")
+def _is_consistent(rule: Reindent, indent: str) -> bool:
+    """Return whether a rule maps an indentation to one in the style of its surroundings."""
+    found = rule.convert(indent)
+    if found is None or not rule.tabs:
+        return found is not None and "\t" not in found
+    # spaces after tabs are allowed only where the text was aligned so before
+    return not found.lstrip("\t").strip(" ") if "\t" in indent else not found.strip("\t")
 
 
-def _prefixed(known: Mapping[str, str], tabs: bool) -> Reindent | None:
-    """Return the rule that adds a prefix or takes one away, for whatever characters it has."""
+def _infer_prefix(known: Mapping[str, str], *, tabs: bool) -> Reindent | None:
+    """Return the rule that replaces a prefix by another, of any characters."""
     asked, found = min(known.items(), key=lambda pair: len(pair[0]))
     shared = 0
     while shared < min(len(asked), len(found)) and asked[-1 - shared] == found[-1 - shared]:
         shared += 1
     prefix = asked[: len(asked) - shared], found[: len(found) - shared]
     if any(
-        not each.startswith(prefix[0]) or prefix[1] + each[len(prefix[0]) :] != there
-        for each, there in known.items()
+        not each.startswith(prefix[0]) or prefix[1] + each[len(prefix[0]) :] != counterpart
+        for each, counterpart in known.items()
     ):
         return None
     return Reindent(known, 1, Fraction(1), Fraction(0), tabs, prefix=prefix)
 
 
-def _shifted(
-    known: Mapping[str, str], asked: Sequence[str], style: Style, tabs: bool
+def _infer_column_shift(
+    known: Mapping[str, str], asked: Sequence[str], style: IndentStyle, *, tabs: bool
 ) -> Reindent | None:
-    """Return the rule by columns, for the width of a tab that fits best."""
-    unit = _unit(asked, style)
+    """Return the rule that adds columns, for the tab width that fits best."""
+    unit = _asked_unit(asked, style)
     best: tuple[tuple[int, bool, bool, int, int], Reindent] | None = None
-    for order, width in enumerate(dict.fromkeys((*_WIDTHS, unit))):
-        shifts = {columns(there, width) - columns(each, width) for each, there in known.items()}
+    for order, width in enumerate(dict.fromkeys((*_TAB_WIDTHS, unit))):
+        shifts = {
+            indent_width(found, width) - indent_width(each, width) for each, found in known.items()
+        }
         if len(shifts) != 1:
             continue
         shift = shifts.pop()
         rule = Reindent({}, width, Fraction(1), Fraction(shift), tabs)
-        odd = sum(rule.of(each) != there for each, there in known.items())
-        uneven = sum((columns(each, width) + shift) % width > 0 for each in asked) if tabs else 0
+        odd = sum(rule.convert(each) != found for each, found in known.items())
+        uneven = 0
+        if tabs:
+            uneven = sum((indent_width(each, width) + shift) % width > 0 for each in asked)
         cost = odd, width != unit, shift != 0, uneven, order
         if best is None or cost < best[0]:
             best = cost, replace(rule, known=known)
     return best[1] if best else None
 
 
-def _in_units(known: Mapping[str, str], asked: Sequence[str], style: Style) -> Reindent | None:
-    """Return the rule for levels of another width, if the lines found are all of one level.
+def _infer_unit_change(
+    known: Mapping[str, str], asked: Sequence[str], style: IndentStyle
+) -> Reindent | None:
+    """Return the rule for another indent width, if the matched lines are all on one level.
 
-    Then both a shift and another width explain them. It is a shift, unless blocks in the text
-    that was asked for have levels of a width that the other text does not have.
+    Both a shift and another width would explain such lines. A shift is assumed, unless the
+    blocks of the search text have an indent width that the document does not use.
     """
     unit = style.asked_unit
     if unit is None or unit == style.unit or unit in style.levels:
         return None
     scale = Fraction(style.unit, unit)
     has_tabs = any("\t" in each for each in (*asked, *known.values()))
-    if has_tabs or any(len(each) * scale != len(there) for each, there in known.items()):
+    if has_tabs or any(len(each) * scale != len(found) for each, found in known.items()):
         return None
     return Reindent(known, 1, scale, Fraction(0), tabs=False)
 
 
-def _scaled(known: Mapping[str, str], asked: Sequence[str]) -> Reindent | None:
-    """Return the rule that makes every level wider or narrower."""
+def _infer_scale(known: Mapping[str, str], asked: Sequence[str]) -> Reindent | None:
+    """Return the rule that makes every level wider or narrower by one factor."""
     if not (_is_uniform(asked) and _is_uniform(known.values())):
         return None
-    tabs = any("\t" in there for there in known.values())
-    points = sorted((columns(each, 1), columns(there, 1)) for each, there in known.items())
-    (left, there), (right, far) = points[0], points[-1]
-    scale = Fraction(far - there, max(right - left, 1))
+    tabs = any("\t" in found for found in known.values())
+    points = sorted(
+        (indent_width(each, 1), indent_width(found, 1)) for each, found in known.items()
+    )
+    (left, low), (right, high) = points[0], points[-1]
+    scale = Fraction(high - low, max(right - left, 1))
     if scale not in _SCALES:
         return None
-    shift = there - left * scale
+    shift = low - left * scale
     if any(x * scale + shift != y for x, y in points):
         return None
     return Reindent(known, 1, scale, shift, tabs)
 
 
 def _is_uniform(indents: Iterable[str]) -> bool:
-    """Return whether only one kind of blank is in all of them."""
+    """Return whether all indentations use the same whitespace character."""
     return len(set("".join(indents))) < 2
 
 
-def _unit(asked: Sequence[str], style: Style) -> int:
-    """Return how many columns a level has in the text that was asked for."""
+def _asked_unit(asked: Sequence[str], style: IndentStyle) -> int:
+    """Return the columns per level in the search text."""
     if any("\t" in each for each in asked):
         return style.unit
-    # the margin of what was asked for need not be a level
+    # the left margin of the search text need not be a full level
     return style.asked_unit or gcd(*map(len, asked)) or style.unit

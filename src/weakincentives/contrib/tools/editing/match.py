@@ -1,4 +1,8 @@
-"""Where a text is found, with as little as possible overlooked."""
+"""Fuzzy matching: find a text in a document at the strictest `MatchLevel` at which it occurs.
+
+The levels are tried in order: exact, line endings, trailing whitespace, indentation,
+confusables. The first level with a match wins; its matches are all reported.
+"""
 
 import re
 from bisect import bisect_right
@@ -8,26 +12,30 @@ from functools import cached_property
 from itertools import accumulate, compress, islice
 from math import gcd
 
-from weakincentives.contrib.tools.editing.confusables import indent_of, plain, position_in
-from weakincentives.contrib.tools.editing.format import excerpt
-from weakincentives.contrib.tools.editing.indent import Reindent, Style, reindent_between
+from weakincentives.contrib.tools.editing.confusables import (
+    fold_confusables,
+    indent_of,
+    unfold_column,
+)
+from weakincentives.contrib.tools.editing.errors import EditError, excerpt
+from weakincentives.contrib.tools.editing.indent import IndentStyle, Reindent, infer_reindent
 from weakincentives.contrib.tools.editing.model import (
-    BLANKS,
+    WHITESPACE,
     Document,
-    EditError,
     MatchLevel,
     block_steps,
     unify_line_ends,
 )
 
-MAX_COUNTED = 100  # places beyond which nobody needs the exact number
-_WORD = re.compile(r"\w")
+MAX_MATCHES = 100
+"""Matches to list; beyond it nobody needs the exact number."""
 _MAX_COMPARED = 500_000  # lines whose indentation is compared in one search
+_WORD = re.compile(r"\w")
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A range of characters that is the text; `reindent` is for what replaces it."""
+    """A range of characters that matched; `reindent` applies to the text that replaces it."""
 
     start: int
     end: int
@@ -36,24 +44,24 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """Every place at the best grade that has one; `more` tells that some are not listed."""
+    """All matches at the strictest level that has any; with `more`, the list is incomplete."""
 
-    grade: MatchLevel
+    level: MatchLevel
     matches: Sequence[Match]
     more: bool = False
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A text to find and what is to replace it.
+class Query:
+    """A text to find, what replaces it, and where it may match.
 
     Args:
         old: The text to find.
-        new: What is to replace it.
-        whole_lines: Accept it only where it begins and ends with lines.
-        literal: If it is there exactly, replace it by exactly the new text, line ends included.
-        starts_line: Accept it only where a line begins.
-        line: Accept it only in this line, counted from 1.
+        new: The text that replaces it.
+        whole_lines: Match only whole lines.
+        literal: After an exact match, write `new` unchanged, line endings included.
+        starts_line: Match only at the start of a line.
+        line: Match only in this line, counted from 1.
     """
 
     old: str
@@ -65,7 +73,7 @@ class Wanted:
 
     @cached_property
     def text(self) -> str:
-        r"""The text to find with `\n` at the end of lines."""
+        r"""The text to find, with `\n` line endings."""
         return unify_line_ends(self.old)
 
     @cached_property
@@ -76,19 +84,20 @@ class Wanted:
 
     @property
     def ends_line(self) -> bool:
-        """Whether the end of the last line is a part of the text."""
+        """Whether the text includes the ending of its last line."""
         return self.text.endswith("\n")
 
     @property
     def is_blank(self) -> bool:
-        """Whether there is nothing to see in it."""
-        return not plain(self.text).strip(BLANKS + "\n")
+        """Whether the text is only whitespace."""
+        return not fold_confusables(self.text).strip(WHITESPACE + "\n")
 
     @cached_property
     def needs_indentation(self) -> bool:
-        """Whether indentation cannot be overlooked.
+        """Whether indentation must match.
 
-        It is all that is to change, or all there is to see is a bracket, which may be any.
+        True if indentation is all that changes, or if the only visible text is punctuation
+        such as a bracket, which could match anywhere.
         """
         if not _WORD.search(self.text) and sum(map(bool, map(str.strip, self.lines))) == 1:
             return True
@@ -96,70 +105,70 @@ class Wanted:
         return [line.strip() for line in self.text.split("\n")] == [line.strip() for line in new]
 
 
-def find(
-    document: Document, wanted: Wanted, *, every: bool = False, most: int = MAX_COUNTED
+def find_matches(
+    document: Document, query: Query, *, disjoint: bool = False, limit: int = MAX_MATCHES
 ) -> Matches | None:
-    """Return where the text is at the best grade at which it is anywhere.
+    """Return the matches at the strictest level that has any; None if there are none.
 
     Args:
-        document: Where to look.
-        wanted: What to look for.
-        every: Find places that do not overlap, instead of counting all.
-        most: How many of them.
+        document: Where to search.
+        query: What to search for.
+        disjoint: Skip matches that overlap an earlier one, instead of counting all.
+        limit: The maximum number of matches to list.
     """
-    for grade, search in _searches(document, wanted):
-        places = (each for each in search() if _fits(document, wanted, each))
-        if every:
-            places = _apart(places)
-        matches = list(islice(places, most + 1))
+    for level, search in _searches(document, query):
+        candidates = (each for each in search() if _is_allowed(document, query, each))
+        if disjoint:
+            candidates = _skip_overlaps(candidates)
+        matches = list(islice(candidates, limit + 1))
         if matches:
-            return Matches(grade, matches[:most], len(matches) > most)
+            return Matches(level, matches[:limit], len(matches) > limit)
     return None
 
 
 @dataclass(frozen=True, slots=True)
-class _Reduction:
-    """What is compared of a text, and where a column of a reduced line is in the line."""
+class _Folding:
+    """How texts are folded before they are compared, and how to map a column back."""
 
-    of: Callable[[str], str]
+    fold: Callable[[str], str]
     lines: Callable[[Document], list[str]]
-    position: Callable[[str, int], int | None]
+    unfold_column: Callable[[str, int], int | None]
 
 
 _Search = Callable[[], Iterator[Match]]
-_AS_IT_IS = _Reduction(str, lambda document: document.lines, lambda _, column: column)
-_CONFUSABLES = _Reduction(plain, lambda document: document.plain_lines, position_in)
+_NO_FOLDING = _Folding(str, lambda document: document.lines, lambda _, column: column)
+_CONFUSABLES = _Folding(fold_confusables, lambda document: document.folded_lines, unfold_column)
 
 
-def _searches(document: Document, wanted: Wanted) -> Iterator[tuple[MatchLevel, _Search]]:
-    """Yield the ways to look for a text, strict ones first."""
-    yield MatchLevel.EXACT, lambda: _exact(document, wanted.old)
+def _searches(document: Document, query: Query) -> Iterator[tuple[MatchLevel, _Search]]:
+    """Yield the searches to try, strictest first."""
+    yield MatchLevel.EXACT, lambda: _find_exact(document, query.old)
     if not document.lines:
         return
-    yield MatchLevel.LINE_ENDINGS, lambda: _inside(document, wanted, _AS_IT_IS)
-    if wanted.is_blank:
+    yield MatchLevel.LINE_ENDINGS, lambda: _find_text(document, query, _NO_FOLDING)
+    if query.is_blank:
         return
-    yield MatchLevel.TRAILING_SPACE, lambda: _by_lines(document, wanted, _AS_IT_IS)
-    if not wanted.needs_indentation:
-        yield MatchLevel.INDENTATION, lambda: _by_content(document, wanted, _AS_IT_IS)
-    if document.text.isascii() and wanted.old.isascii():
+    yield MatchLevel.TRAILING_SPACE, lambda: _find_lines(document, query, _NO_FOLDING)
+    if not query.needs_indentation:
+        yield MatchLevel.INDENTATION, lambda: _find_reindented(document, query, _NO_FOLDING)
+    if document.text.isascii() and query.old.isascii():
         return
-    yield MatchLevel.UNICODE, lambda: _inside(document, wanted, _CONFUSABLES)
-    yield MatchLevel.UNICODE, lambda: _by_lines(document, wanted, _CONFUSABLES)
-    if not wanted.needs_indentation:
-        yield MatchLevel.UNICODE, lambda: _by_content(document, wanted, _CONFUSABLES)
+    yield MatchLevel.UNICODE, lambda: _find_text(document, query, _CONFUSABLES)
+    yield MatchLevel.UNICODE, lambda: _find_lines(document, query, _CONFUSABLES)
+    if not query.needs_indentation:
+        yield MatchLevel.UNICODE, lambda: _find_reindented(document, query, _CONFUSABLES)
 
 
-def _fits(document: Document, wanted: Wanted, match: Match) -> bool:
-    if (wanted.whole_lines or wanted.starts_line) and not document.is_line_start(match.start):
+def _is_allowed(document: Document, query: Query, match: Match) -> bool:
+    if (query.whole_lines or query.starts_line) and not document.is_line_start(match.start):
         return False
-    if wanted.line is not None and document.line_at(match.start) + 1 != wanted.line:
+    if query.line is not None and document.line_at(match.start) + 1 != query.line:
         return False
-    return not wanted.whole_lines or document.is_line_end(match.end)
+    return not query.whole_lines or document.is_line_end(match.end)
 
 
-def _apart(matches: Iterator[Match]) -> Iterator[Match]:
-    """Yield matches from left to right, without those that begin inside another."""
+def _skip_overlaps(matches: Iterator[Match]) -> Iterator[Match]:
+    """Yield matches from left to right, without those that start inside another."""
     reached = 0
     for match in matches:
         if match.start >= reached:
@@ -175,87 +184,92 @@ def _positions(text: str, part: str, start: int = 0) -> Iterator[int]:
         at = text.find(part, at + 1)
 
 
-def _exact(document: Document, old: str) -> Iterator[Match]:
+def _find_exact(document: Document, old: str) -> Iterator[Match]:
     for at in _positions(document.text, old, document.start):
         yield Match(at, at + len(old))
 
 
-class _View:
-    """The lines of a document, each reduced to what is compared, as one text."""
+class _FoldedText:
+    """The folded lines of a document as one text, with the position of each line."""
 
     def __init__(self, keys: Sequence[str]) -> None:
         self.text = "\n".join(keys) + "\n"
         self.starts = list(accumulate((len(key) + 1 for key in keys), initial=0))
 
-    def point(self, position: int) -> tuple[int, int]:
-        """Return the line that holds a position, and the column in it."""
+    def locate(self, position: int) -> tuple[int, int]:
+        """Return the line and column of a position."""
         line = bisect_right(self.starts, position) - 1
         return line, position - self.starts[line]
 
-    def runs(self, keys: Sequence[str]) -> Iterator[int]:
-        """Yield the lines from which on the keys are all of `keys`."""
+    def find_runs(self, keys: Sequence[str]) -> Iterator[int]:
+        """Yield every line at which the consecutive lines `keys` start."""
         part = "\n".join(keys) + "\n"
         if self.text.startswith(part):
             yield 0
         for at in _positions(self.text, "\n" + part):
-            yield self.point(at + 1)[0]
+            yield self.locate(at + 1)[0]
 
 
-def _inside(document: Document, wanted: Wanted, reduction: _Reduction) -> Iterator[Match]:
-    """Yield where the reduced text is, anywhere in lines; a missing last line end is overlooked."""
-    view = _View(reduction.lines(document))
-    part = reduction.of(wanted.text)
-    for at in _positions(view.text, part):
+def _find_text(document: Document, query: Query, folding: _Folding) -> Iterator[Match]:
+    """Yield matches anywhere within lines; a missing final newline is ignored."""
+    folded = _FoldedText(folding.lines(document))
+    part = folding.fold(query.text)
+    for at in _positions(folded.text, part):
         stop = at + len(part)
-        is_last = stop == len(view.text)
-        if is_last and wanted.is_blank and not document.ends_with_newline:
+        is_last = stop == len(folded.text)
+        if is_last and query.is_blank and not document.ends_with_newline:
             continue
-        start = _original(document, reduction, view.point(at))
-        end = len(document.text) if is_last else _original(document, reduction, view.point(stop))
+        start = _original_position(document, folding, folded.locate(at))
+        end = len(document.text)
+        if not is_last:
+            end = _original_position(document, folding, folded.locate(stop))
         if start is not None and end is not None:
             yield Match(start, end)
 
 
-def _original(document: Document, reduction: _Reduction, point: tuple[int, int]) -> int | None:
-    """Return the position in a document of a column of a reduced line."""
-    number, column = point
-    position = reduction.position(document.lines[number], column)
+def _original_position(
+    document: Document, folding: _Folding, folded: tuple[int, int]
+) -> int | None:
+    """Return the position in the document of a line and column of the folded text."""
+    number, column = folded
+    position = folding.unfold_column(document.lines[number], column)
     return None if position is None else document.starts[number] + position
 
 
-def _by_lines(document: Document, wanted: Wanted, reduction: _Reduction) -> Iterator[Match]:
-    """Yield where the lines are, blanks at their ends overlooked."""
-    view = _View([line.rstrip(BLANKS) for line in reduction.lines(document)])
-    keys = [line.rstrip(BLANKS) for line in map(reduction.of, wanted.lines)]
-    for first in view.runs(keys):
-        yield Match(document.starts[first], _end(document, wanted, first))
+def _find_lines(document: Document, query: Query, folding: _Folding) -> Iterator[Match]:
+    """Yield matches of whole lines, ignoring trailing whitespace."""
+    folded = _FoldedText([line.rstrip(WHITESPACE) for line in folding.lines(document)])
+    keys = [line.rstrip(WHITESPACE) for line in map(folding.fold, query.lines)]
+    for first in folded.find_runs(keys):
+        yield Match(document.starts[first], _match_end(document, query, first))
 
 
-def _by_content(document: Document, wanted: Wanted, reduction: _Reduction) -> Iterator[Match]:
-    """Yield where the lines are, if one rule explains how their indentation differs."""
-    view = _View([line.lstrip(" \t").rstrip(BLANKS) for line in reduction.lines(document)])
-    keys = [line.lstrip(" \t").rstrip(BLANKS) for line in map(reduction.of, wanted.lines)]
-    indents = [indent_of(line) for line in wanted.lines]
-    new = [
-        indent_of(line) for line in unify_line_ends(wanted.new).split("\n") if line.strip(BLANKS)
-    ]
-    style = _style(document, wanted)
-    for count, first in enumerate(view.runs(keys)):
+def _find_reindented(document: Document, query: Query, folding: _Folding) -> Iterator[Match]:
+    """Yield matches of whole lines whose indentation differs by one consistent rule."""
+    folded = _FoldedText(
+        [line.lstrip(" \t").rstrip(WHITESPACE) for line in folding.lines(document)]
+    )
+    keys = [line.lstrip(" \t").rstrip(WHITESPACE) for line in map(folding.fold, query.lines)]
+    indents = [indent_of(line) for line in query.lines]
+    new_lines = unify_line_ends(query.new).split("\n")
+    new_indents = [indent_of(line) for line in new_lines if line.strip(WHITESPACE)]
+    style = _indent_style(document, query)
+    for count, first in enumerate(folded.find_runs(keys)):
         if count * len(keys) > _MAX_COMPARED:
             raise EditError(
-                f"Text to replace is like more than {count} places but for its indentation: "
-                f"{excerpt(wanted.old)}\nQuote it with the indentation that the file has"
+                f"Text to replace matches more than {count} places except for its indentation: "
+                f"{excerpt(query.old)}\nUse the exact indentation of the file"
             )
-        there = document.indents[first : first + len(keys)]
-        pairs = list(compress(zip(indents, there, strict=True), keys))
-        reindent = reindent_between(pairs, new, style)
+        found = document.indents[first : first + len(keys)]
+        pairs = list(compress(zip(indents, found, strict=True), keys))
+        reindent = infer_reindent(pairs, new_indents, style)
         if reindent is not None:
-            yield Match(document.starts[first], _end(document, wanted, first), reindent)
+            yield Match(document.starts[first], _match_end(document, query, first), reindent)
 
 
-def _style(document: Document, wanted: Wanted) -> Style:
-    steps = [*block_steps(wanted.lines), *block_steps(unify_line_ends(wanted.new).split("\n"))]
-    return Style(
+def _indent_style(document: Document, query: Query) -> IndentStyle:
+    steps = [*block_steps(query.lines), *block_steps(unify_line_ends(query.new).split("\n"))]
+    return IndentStyle(
         document.indents_with_tabs,
         document.indent_unit,
         document.level_widths,
@@ -263,12 +277,12 @@ def _style(document: Document, wanted: Wanted) -> Style:
     )
 
 
-def _end(document: Document, wanted: Wanted, first: int) -> int:
-    """Return where a match of whole lines ends; blanks that nobody asked for stay outside."""
-    last = first + len(wanted.lines) - 1
-    if wanted.ends_line:
-        return document.after(last)
+def _match_end(document: Document, query: Query, first: int) -> int:
+    """Return the end of a whole-line match; trailing whitespace not in the query is left out."""
+    last = first + len(query.lines) - 1
+    if query.ends_line:
+        return document.line_stop(last)
     line = document.lines[last]
-    asked = wanted.lines[-1]
-    kept = line if asked != asked.rstrip(BLANKS) else line.rstrip(BLANKS)
+    query_line = query.lines[-1]
+    kept = line if query_line != query_line.rstrip(WHITESPACE) else line.rstrip(WHITESPACE)
     return document.starts[last] + len(kept)

@@ -1,4 +1,4 @@
-"""What slips into an edit from elsewhere: line numbers of a listing, placeholders for text."""
+"""Sanitize the text of edits: strip pasted line numbers, reject placeholders for omitted text."""
 
 import re
 from collections import Counter
@@ -7,169 +7,176 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 
 from weakincentives.contrib.tools.editing.confusables import indent_of
-from weakincentives.contrib.tools.editing.format import excerpt
-from weakincentives.contrib.tools.editing.match import Wanted
-from weakincentives.contrib.tools.editing.model import EditError, encoded_lines, unify_line_ends
+from weakincentives.contrib.tools.editing.errors import EditError, excerpt
+from weakincentives.contrib.tools.editing.match import Query
+from weakincentives.contrib.tools.editing.model import encode_lines, unify_line_ends
 from weakincentives.filesystem.diff import changed_blocks
 
-# what stands between a number and its line in listings, the strictest first
+# what separates a line number from its line in listings, strictest first
 _SEPARATORS = ("\t", "\u2192", " | ", "|", ": ", ":", "  ")
-_SURE = ("\t", "\u2192")
+_UNAMBIGUOUS_SEPARATORS = ("\t", "\u2192")
 _NUMBER = re.compile(r" *(\d+)")
 _WORD = re.compile(r"\w")
-_MARGIN = " \t#*/;%!-"  # a session may be in a comment
-_AROUND = " .\u2026[](){}<>:-\u2014"
+_COMMENT_MARGIN = " \t#*/;%!-"  # an interpreter session may be quoted in a comment
+_DECORATION = " .\u2026[](){}<>:-\u2014"
 _MAX_PLACEHOLDER = 200
-_MAX_ALIKE = 2_500  # pairs of lines of which it is asked whether they are alike
-_LIKE = 0.6
-_LIKE_PLACEHOLDER = 0.8
-_NO_TEXT = {"", "pass", "..."}
+_MAX_COMPARED = 2_500  # pairs of lines compared for similarity
+_MIN_SIMILARITY = 0.6
+_MIN_PLACEHOLDER_SIMILARITY = 0.8
+_EMPTY_STATEMENTS = {"", "pass", "..."}
 _DOTS = re.compile(r"\.{3,}|\u2026")
-_DOTS_AND_BLANK = re.compile(r"(?:\.{3,}|\u2026)[\s(\[]")
+_DOTS_THEN_SPACE = re.compile(r"(?:\.{3,}|\u2026)[\s(\[]")
 _COMMENT = re.compile(
     r"^(?P<open>\{?/\*+|//+|#+|<!--|--+|;+|%+|\*)?\s*(?P<body>.*?)\s*(?:\*/\}?|-->)?$"
 )
 _ELLIPSIS = re.compile(
     r"(?:\{?/\*+|//+|#+|<!--|--+|;+|%+)?\s*\[?(?:\.{3,}|\u2026)\]?\s*(?:\*/\}?|-->)?"
 )
-# a comment, or the end of a string that says what a stub is for
+# a comment, or the end of a docstring above a stub
 _REMARK = re.compile(r"/\*|\*|//|#|<!--|--|;|%|@|.*[\"']$")
-_WHAT = (
+_CODE_NOUN = (
     r"(?:code|content|contents|file|text|lines?|methods?|functions?|imports?|class|module|body|"
     r"implementation|logic|fields?|tests?|cases?|entries|items|section|document|script|block|stuff)"
 )
-_ELIDED = re.compile(
+_OMISSION = re.compile(
     rf"^(?:and\s+)?(?:the\s+)?(?:rest|remainder)\b|\b(?:rest|remainder)\s+of\s+(?:the|this|your)\b|"
-    rf"\b(?:existing|remaining|previous|original|other)\s+{_WHAT}\b|"
-    rf"(?:^|\b(?:other\s+\w+|{_WHAT})\s+(?:(?:is|are|was|were)\s+)?)(?:unchanged|omitted)\b|"
+    rf"\b(?:existing|remaining|previous|original|other)\s+{_CODE_NOUN}\b|"
+    rf"(?:^|\b(?:other\s+\w+|{_CODE_NOUN})\s+(?:(?:is|are|was|were)\s+)?)(?:unchanged|omitted)\b|"
     rf"\bas before\b|\b(?:stays?|remains?) the same\b|^same as\b|"
-    rf"\b{_WHAT}\s+(?:continues|stays|remains|here|above|below)\b|^no changes?\b",
+    rf"\b{_CODE_NOUN}\s+(?:continues|stays|remains|here|above|below)\b|^no changes?\b",
     re.IGNORECASE,
 )
-_ALONE = re.compile(_WHAT, re.IGNORECASE)
-_BULK = r"(?:code|contents?|file|function|method|class|module|implementation|logic|script|document)"
-_SAID = re.compile(
-    rf"(?:(?:the\s+)?(?:rest|remainder)(?:\s+of\s+(?:the\s+|this\s+|your\s+)?(?:\w+\s+)?{_WHAT})?|"
-    rf"(?:(?:all|the|your)\s+)?(?:(?:existing|remaining|previous|original|other)\s+)+{_WHAT})\s+"
+_CODE_NOUN_ALONE = re.compile(_CODE_NOUN, re.IGNORECASE)
+_WHOLE_NOUN = (
+    r"(?:code|contents?|file|function|method|class|module|implementation|logic|script|document)"
+)
+_OMISSION_SENTENCE = re.compile(
+    rf"(?:(?:the\s+)?(?:rest|remainder)(?:\s+of\s+(?:the\s+|this\s+|your\s+)?(?:\w+\s+)?{_CODE_NOUN})?|"
+    rf"(?:(?:all|the|your)\s+)?(?:(?:existing|remaining|previous|original|other)\s+)+{_CODE_NOUN})\s+"
     r"(?:(?:is|are|stays?|remains?|goes|continues)\s+)?"
     r"(?:unchanged|the same|as before|as is|omitted|here|same as before)"
-    rf"|{_WHAT}\s+(?:(?:is|are|stays?|remains?)\s+)?"
+    rf"|{_CODE_NOUN}\s+(?:(?:is|are|stays?|remains?)\s+)?"
     r"(?:unchanged|the same|as before|as is|omitted|same as before)"
-    rf"|(?:the\s+)?(?:rest|remainder)\s+of\s+(?:the\s+|this\s+|your\s+)?{_BULK}"
-    rf"|unchanged(?:\s+{_WHAT})?(?:\s+here)?"
-    rf"|existing\s+{_BULK}|same as (?:before|above)|no changes?\s+(?:here|below|above|needed)",
+    rf"|(?:the\s+)?(?:rest|remainder)\s+of\s+(?:the\s+|this\s+|your\s+)?{_WHOLE_NOUN}"
+    rf"|unchanged(?:\s+{_CODE_NOUN})?(?:\s+here)?"
+    rf"|existing\s+{_WHOLE_NOUN}|same as (?:before|above)"
+    r"|no changes?\s+(?:here|below|above|needed)",
     re.IGNORECASE,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Gutter:
-    """Line numbers at the start of every line, as a listing has them."""
+    """Line numbers before every line of a listing, with the separator that follows them."""
 
     separator: str
 
-    def stripped(self, lines: Sequence[str]) -> list[str] | None:
-        """Return the lines without numbers; None if one has none or they do not go up by one."""
+    def strip(self, lines: Sequence[str]) -> list[str] | None:
+        """Return the lines without numbers; None unless all have one and they go up by one."""
         numbers: list[int] = []
         rest: list[str] = []
         for line in lines:
-            divided = self._divided(line)
-            if divided is None:
+            parts = self._split_number(line)
+            if parts is None:
                 return None
-            numbers.append(divided[0])
-            rest.append(divided[1])
+            numbers.append(parts[0])
+            rest.append(parts[1])
         expected = list(range(numbers[0], numbers[0] + len(numbers))) if numbers else []
         return rest if numbers == expected else None
 
-    def numbered(self, lines: Sequence[str]) -> list[bool]:
-        """Return which lines have a number."""
-        return [self._divided(line) is not None for line in lines]
+    def has_numbers(self, lines: Sequence[str]) -> list[bool]:
+        """Return for each line whether it has a number."""
+        return [self._split_number(line) is not None for line in lines]
 
     def number(self, line: str) -> int | None:
         """Return the number of a line; None if it has none."""
-        divided = self._divided(line)
-        return None if divided is None else divided[0]
+        parts = self._split_number(line)
+        return None if parts is None else parts[0]
 
-    def removed(self, line: str) -> str:
+    def strip_line(self, line: str) -> str:
         """Return a line without its number, if it has one."""
-        divided = self._divided(line)
-        return line if divided is None else divided[1]
+        parts = self._split_number(line)
+        return line if parts is None else parts[1]
 
-    def _divided(self, line: str) -> tuple[int, str] | None:
+    def _split_number(self, line: str) -> tuple[int, str] | None:
         found = _NUMBER.match(line)
         if found is None:
             return None
         rest = line[found.end() :]
         if rest.startswith(self.separator):
             return int(found[1]), rest[len(self.separator) :]
-        # the separator of an empty line may have been stripped with the blanks after it
+        # on an empty line, the separator may have been stripped as trailing whitespace
         is_empty = not rest.strip() or rest.strip() == self.separator.strip()
         return (int(found[1]), "") if is_empty else None
 
 
-def without_gutters(wanted: Wanted) -> Iterator[Wanted]:
-    """Yield what may have been meant, if every line of the old text begins with its number.
+def strip_line_numbers(query: Query) -> Iterator[Query]:
+    """Yield the query without line numbers, for each separator that fits every old line.
 
     Raises:
-        EditError: Only some lines of the new text begin with numbers.
+        EditError: Only some lines of the new text have line numbers.
     """
     for separator in _SEPARATORS:
         gutter = Gutter(separator)
-        lines = gutter.stripped(wanted.lines)
+        lines = gutter.strip(query.lines)
         if lines is None or (len(lines) == 1 and separator == "  "):
             continue
-        old = "\n".join(lines) + ("\n" if wanted.ends_line else "")
+        old = "\n".join(lines) + ("\n" if query.ends_line else "")
         if old.strip():
-            new = _stripped_new(gutter, wanted.new)
-            # one line such as `3: two` may just as well be text, unless it is that line
-            line = None if len(lines) > 1 or separator in _SURE else gutter.number(wanted.lines[0])
-            yield replace(wanted, old=old, new=new, starts_line=True, line=line)
+            new = _strip_new_text(gutter, query.new)
+            # a single `3: two` may be text, so it must match line 3
+            line = (
+                None
+                if len(lines) > 1 or separator in _UNAMBIGUOUS_SEPARATORS
+                else gutter.number(query.lines[0])
+            )
+            yield replace(query, old=old, new=new, starts_line=True, line=line)
 
 
-def check_new(wanted: Wanted) -> None:
-    """Refuse a new text with line numbers, or with a placeholder for text that would be removed.
+def check_new_text(query: Query) -> None:
+    """Reject a new text with line numbers, or with a placeholder for text it would remove.
 
     Raises:
-        EditError: It has some.
+        EditError: The new text has line numbers or such a placeholder.
     """
-    line = find_placeholder(wanted.lines, unify_line_ends(wanted.new).split("\n"))
+    line = find_placeholder(query.lines, unify_line_ends(query.new).split("\n"))
     if line is not None:
         raise EditError(
-            f"New text has a placeholder instead of text: {excerpt(line.strip())}\n"
-            "It would be written into the file as it stands. Write the whole new text out, "
+            f"New text has a placeholder for omitted text: {excerpt(line.strip())}\n"
+            "It would be written to the file literally. Write out the full text, "
             "or make the edit smaller so that it covers only what changes"
         )
-    _check_numbers(wanted)
+    _check_line_numbers(query)
 
 
 def find_placeholder(old: Sequence[str], new: Sequence[str]) -> str | None:
-    """Return the first line of a new text that stands for old lines which it would remove.
+    """Return the first new line that is a placeholder for old lines it would remove.
 
-    A line that says that text was left out is just text where nothing is lost: in a new file,
-    between lines that stay, or in place of a line that is much like another new one.
+    Such a line is ordinary text where nothing is lost: in a new file, between lines that
+    stay, or where every removed line is similar to an added one.
     """
     known = {line.strip() for line in old}
     suspects = {
         number
         for number, line in enumerate(new)
         if line.strip() not in known
-        and (is_placeholder(line) or _is_among_others(new, number))
-        and not _is_session(new, number)
+        and (is_placeholder(line) or _is_between_statements(new, number))
+        and not _is_interpreter_session(new, number)
     }
     if not suspects:
         return None
-    # a line that is somewhere else in the new text was moved
+    # a line that is elsewhere in the new text was moved, not lost
     missing = Counter(map(str.strip, old)) - Counter(map(str.strip, new))
-    for removed, added in _changes(old, new):
-        said = [number for number in added if number in suspects]
-        gone = [old[number].strip() for number in removed if old[number].strip() in missing]
-        if said and _loses(gone, [new[number].strip() for number in added]):
-            return new[said[0]]
+    for removed, added in _changed_ranges(old, new):
+        placeholders = [number for number in added if number in suspects]
+        lost = [old[number].strip() for number in removed if old[number].strip() in missing]
+        if placeholders and _loses_text(lost, [new[number].strip() for number in added]):
+            return new[placeholders[0]]
     return None
 
 
 def is_placeholder(line: str) -> bool:
-    """Return whether a line says that text was left out, such as `# ... rest unchanged ...`."""
+    """Return whether a line stands for omitted text, such as `# ... rest unchanged ...`."""
     stripped = line.strip()
     if not stripped or len(stripped) > _MAX_PLACEHOLDER:
         return False
@@ -177,47 +184,47 @@ def is_placeholder(line: str) -> bool:
     if found is None:
         return False
     body = found["body"].strip()
-    words = body.strip(_AROUND).lstrip(_MARGIN)
+    words = body.strip(_DECORATION).lstrip(_COMMENT_MARGIN)
     is_aside = found["open"] is not None or (body[:1] in "[(<" and body[-1:] in "])>")
-    # without a blank after the dots it is a program: `...rest`
-    if _DOTS.match(body.lstrip("[({< ")) and (is_aside or _DOTS_AND_BLANK.match(body)):
-        # after a prompt, `... body` is a program too
+    # dots without a space after them are code: `...rest`
+    if _DOTS.match(body.lstrip("[({< ")) and (is_aside or _DOTS_THEN_SPACE.match(body)):
+        # after an interpreter prompt, `... body` is code too
         is_closed = is_aside or _DOTS.search(body, 3) is not None
-        is_part = is_closed and _ALONE.fullmatch(words) is not None
-        return is_part or _ELIDED.search(words) is not None
-    return is_aside and _SAID.fullmatch(words) is not None
+        is_part = is_closed and _CODE_NOUN_ALONE.fullmatch(words) is not None
+        return is_part or _OMISSION.search(words) is not None
+    return is_aside and _OMISSION_SENTENCE.fullmatch(words) is not None
 
 
-def _is_among_others(lines: Sequence[str], number: int) -> bool:
-    """Return whether a line is an ellipsis between statements, not a stub or a part of a remark."""
+def _is_between_statements(lines: Sequence[str], number: int) -> bool:
+    """Return whether a line is an ellipsis between statements, not a stub or part of a comment."""
     line = lines[number]
     if not _ELLIPSIS.fullmatch(line.strip()):
         return False
     before = next((each for each in reversed(lines[:number]) if each.strip()), "")
     after = next((each for each in lines[number + 1 :] if each.strip()), "")
-    # the last line of a block may be a stub below what it is for
+    # a bare `...` on the last line of a block may be a stub
     around = (after,) if _DOTS.match(line.strip()) else (before, after)
     beside = [each for each in around if each and indent_of(each) == indent_of(line)]
     return bool(beside) and not any(_REMARK.match(each.strip()) for each in (before, *beside))
 
 
-def _is_session(lines: Sequence[str], number: int) -> bool:
-    """Return whether a line is a part of what was typed after a prompt, or of what it printed."""
+def _is_interpreter_session(lines: Sequence[str], number: int) -> bool:
+    """Return whether a line is part of an interpreter session: input after `>>>`, or output."""
     first = number
-    while first >= 0 and lines[first].strip(_MARGIN):
-        if lines[first].lstrip(_MARGIN).startswith(">>>"):
-            # what was printed may have an ellipsis alone; what was typed goes on after one
+    while first >= 0 and lines[first].strip(_COMMENT_MARGIN):
+        if lines[first].lstrip(_COMMENT_MARGIN).startswith(">>>"):
+            # output may have a bare ellipsis; input continues after one
             typed = lines[first + 1 : number + 1]
-            is_typed = all(each.lstrip(_MARGIN).startswith("...") for each in typed)
-            return is_typed or _DOTS.fullmatch(lines[number].strip(_MARGIN)) is not None
+            is_typed = all(each.lstrip(_COMMENT_MARGIN).startswith("...") for each in typed)
+            return is_typed or _DOTS.fullmatch(lines[number].strip(_COMMENT_MARGIN)) is not None
         first -= 1
     return False
 
 
-def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[range, range]]:
-    """Yield which lines were replaced by which; brackets and empty lines between do not count."""
+def _changed_ranges(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[range, range]]:
+    """Yield the removed and added lines; changes with no word between them are merged."""
     stripped = [line.strip() for line in old]
-    blocks = changed_blocks(encoded_lines(stripped), encoded_lines(line.strip() for line in new))
+    blocks = changed_blocks(encode_lines(stripped), encode_lines(line.strip() for line in new))
     merged: list[tuple[range, range]] = []
     for block in blocks:
         removed, added = range(block.start, block.stop), range(block.new_start, block.new_stop)
@@ -229,52 +236,53 @@ def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[range, ra
     yield from merged
 
 
-def _loses(gone: Sequence[str], added: Sequence[str]) -> bool:
-    """Return whether a line is gone that is not much like one that was added."""
+def _loses_text(removed: Sequence[str], added: Sequence[str]) -> bool:
+    """Return whether a removed line is similar to none of the added lines."""
     left = list(added)
-    texts = [line for line in gone if line not in _NO_TEXT]
-    if len(texts) * len(left) > _MAX_ALIKE:
+    texts = [line for line in removed if line not in _EMPTY_STATEMENTS]
+    if len(texts) * len(left) > _MAX_COMPARED:
         return True
     for line in texts:
-        like = next((each for each in left if _is_like(line, each)), None)
-        if like is None:
+        similar = next((each for each in left if _is_similar(line, each)), None)
+        if similar is None:
             return True
-        left.remove(like)
+        left.remove(similar)
     return False
 
 
-def _is_like(line: str, other: str) -> bool:
-    least = _LIKE_PLACEHOLDER if is_placeholder(other) else _LIKE
-    compared = SequenceMatcher(None, line[:_MAX_PLACEHOLDER], other[:_MAX_PLACEHOLDER], False)
-    return compared.quick_ratio() >= least and compared.ratio() >= least
+def _is_similar(line: str, other: str) -> bool:
+    minimum = _MIN_PLACEHOLDER_SIMILARITY if is_placeholder(other) else _MIN_SIMILARITY
+    texts = line[:_MAX_PLACEHOLDER], other[:_MAX_PLACEHOLDER]
+    matcher = SequenceMatcher(None, *texts, autojunk=False)
+    return matcher.quick_ratio() >= minimum and matcher.ratio() >= minimum
 
 
-def _check_numbers(wanted: Wanted) -> None:
-    lines = _complete(wanted.new)
-    for separator in _SURE:
+def _check_line_numbers(query: Query) -> None:
+    lines = _split_lines(query.new)
+    for separator in _UNAMBIGUOUS_SEPARATORS:
         gutter = Gutter(separator)
-        is_listing = len(lines) > 1 and gutter.stripped(lines) is not None
+        is_listing = len(lines) > 1 and gutter.strip(lines) is not None
         is_padded = lines[0].startswith(" ") or separator != "\t"
-        if is_listing and is_padded and not any(gutter.numbered(wanted.lines)):
+        if is_listing and is_padded and not any(gutter.has_numbers(query.lines)):
             raise EditError(
-                f"Every line of the new text begins with a line number: {excerpt(lines[0])}\n"
-                "Leave out the numbers that a listing shows; they are not in the file"
+                f"Every line of the new text starts with a line number: {excerpt(lines[0])}\n"
+                "Leave out the line numbers; they are not part of the file"
             )
 
 
-def _stripped_new(gutter: Gutter, new: str) -> str:
+def _strip_new_text(gutter: Gutter, new: str) -> str:
     lines = unify_line_ends(new).split("\n")
     visible = [line for line in lines if line.strip()]
-    numbered = gutter.numbered(visible)
+    numbered = gutter.has_numbers(visible)
     if any(numbered) and not all(numbered):
         plain_line = visible[numbered.index(False)]
         raise EditError(
-            "Line numbers of a listing are in the old text and in a part of the new text; "
-            f"this line has none: {excerpt(plain_line)}\nLeave them out of both"
+            "The old text has line numbers on every line, the new text only on some; "
+            f"this line has none: {excerpt(plain_line)}\nLeave line numbers out of both"
         )
-    return "\n".join(map(gutter.removed, lines)) if any(numbered) else new
+    return "\n".join(map(gutter.strip_line, lines)) if any(numbered) else new
 
 
-def _complete(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     lines = unify_line_ends(text).split("\n")
     return lines[:-1] if len(lines) > 1 and not lines[-1] else lines

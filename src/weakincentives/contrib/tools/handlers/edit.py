@@ -109,7 +109,7 @@ def changed_text(
         elif not dry_run:
             changes.replace(path, encode_text(outcome.content))
     value = _value(path, old, outcome, applied=not dry_run)
-    head = [_headline(value, noun), match_note(value.grade), *value.notes]
+    head = [_headline(value, noun), match_note(value.match_level), *value.notes]
     text = message(context, head, value.diff, rest=rest_hint(context, path, applied=not dry_run))
     return ToolResult(text, value, exclude_value_from_context=True)
 
@@ -167,7 +167,7 @@ def _value(path: str, old: bytes | None, outcome: EditOutcome, *, applied: bool)
         compared.text,
         compared.added,
         compared.removed,
-        outcome.grade,
+        outcome.match_level,
         outcome.replacements,
         applied=applied,
         notes=outcome.notes,
@@ -218,7 +218,7 @@ def insert_lines(text: str, line: int, new: str) -> EditOutcome:
             f"There is no line {line}: the file has {count_text(count, 'line')},"
             f" so text can go after lines 0 to {count}"
         )
-    at = document.after(line - 1) if line else document.start
+    at = document.line_stop(line - 1) if line else document.start
     put = _whole_lines(document, at, new.removeprefix(BOM))
     return EditOutcome(
         text[:at] + put + text[at:], MatchLevel.EXACT, 1, ((at, at),), ((at, at + len(put)),)

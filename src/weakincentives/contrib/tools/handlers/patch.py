@@ -142,7 +142,7 @@ def _result(
         "".join(each.text for each in compared),
         sum(each.added for each in compared),
         sum(each.removed for each in compared),
-        max((step.planned.grade for step in steps), key=lambda grade: grade.rank),
+        max((step.planned.match_level for step in steps), key=lambda level: level.rank),
         sum(each.places for each in compared),
         applied=applied,
     )
@@ -163,7 +163,7 @@ def _head(value: EditFileResult) -> list[str]:
     text = f"Patched {files}: {lines}"
     if not value.applied:
         text = f"Dry run, nothing was changed: {files} would be patched: {lines}"
-    return [text, *map(_listed, value.changes), match_note(value.grade)]
+    return [text, *map(_listed, value.changes), match_note(value.match_level)]
 
 
 def _listed(change: FileChange) -> str:

@@ -303,9 +303,9 @@ def line_count(data: bytes) -> int:
     return data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
 
 
-def match_note(grade: MatchLevel) -> str:
+def match_note(level: MatchLevel) -> str:
     """Return a sentence about what had to be overlooked; empty if nothing had."""
-    what = _OVERLOOKED.get(grade)
+    what = _OVERLOOKED.get(level)
     return "" if what is None else f"The text matched although {what}"
 
 

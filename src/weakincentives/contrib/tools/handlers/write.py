@@ -5,7 +5,7 @@ import binascii
 from dataclasses import dataclass
 
 from weakincentives.contrib.tools.context import HandlerContext
-from weakincentives.contrib.tools.editing.format import excerpt
+from weakincentives.contrib.tools.editing.errors import excerpt
 from weakincentives.contrib.tools.editing.sanitize import find_placeholder, is_placeholder
 from weakincentives.contrib.tools.handlers.errors import (
     directory_in_the_way,

@@ -1,4 +1,4 @@
-"""Patches of several files, planned as a whole: V4A and unified diffs."""
+"""Multi-file patches, V4A and unified diffs: parsed and planned before any file is written."""
 
 from weakincentives.contrib.tools.patching.hunks import (
     ChangeKind,

@@ -1,4 +1,4 @@
-"""What a patch says, and what is to be done about it."""
+"""Hunks, file patches and planned changes: the model that both patch formats parse into."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from weakincentives.contrib.tools.editing import MatchLevel
-from weakincentives.contrib.tools.editing.format import excerpt
+from weakincentives.contrib.tools.editing.errors import excerpt
 from weakincentives.contrib.tools.editing.sanitize import find_placeholder
 from weakincentives.errors import WinkError
 
 Reader = Callable[[str], str | None]
-"""Returns the text of a file by its path; None if there is no such file."""
+"""Returns the text of the file at a path; None if there is no such file."""
 ChangeKind = Literal["add", "update", "move", "delete"]
 
 
@@ -19,48 +19,48 @@ class PatchError(WinkError, ValueError):
     """A patch cannot be applied; the message tells which part, why, and what to do next.
 
     Args:
-        message: What a model is told.
-        missing: The file that the patch is about, if the reason is that it does not exist.
+        message: The text for the model.
+        missing: The path of the file that does not exist, if that is the reason.
     """
 
     def __init__(self, message: str, *, missing: str | None = None) -> None:
-        """Say what is wrong."""
+        """Keep the message and the missing path."""
         super().__init__(message)
-        self.missing = missing
+        self.missing: str | None = missing
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
-    """What is to be done to one file.
+    """A change to make to one file.
 
     Args:
         kind: `add` and `update` write `content` to `path`, `move` writes it to `new_path`
             and removes `path`, `delete` removes `path`.
         path: The file.
-        content: What it is to hold; None if it is to be deleted.
-        new_path: Where it is to be moved.
-        grade: What had to be overlooked to find the places of the changes.
+        content: Its new text; None to delete it.
+        new_path: The path to move it to.
+        match_level: The most tolerant match level that was needed.
     """
 
     kind: ChangeKind
     path: str
     content: str | None = None
     new_path: str | None = None
-    grade: MatchLevel = MatchLevel.EXACT
+    match_level: MatchLevel = MatchLevel.EXACT
 
 
 @dataclass(frozen=True, slots=True)
 class Hunk:
-    """Lines of a file and the lines that are to be there instead.
+    """Lines of a file, and the lines that replace them.
 
     Args:
-        old: The lines to find, those around the change included.
-        new: The lines to put there.
-        anchors: Lines above, outermost first, below which the change is.
-        line: Where the old lines are said to begin, counted from 0.
-        at_end: They are said to be the last ones of the file.
-        old_ends: The last old line has an end.
-        new_ends: The last new line has an end.
+        old: The lines to find, context lines included.
+        new: The lines that replace them.
+        anchors: Lines above the change, outermost first.
+        line: The stated position of the old lines, counted from 0.
+        at_end: The hunk is stated to be at the end of the file.
+        old_ends: The last old line has a line ending.
+        new_ends: The last new line has a line ending.
     """
 
     old: tuple[str, ...]
@@ -74,26 +74,27 @@ class Hunk:
     @property
     def old_text(self) -> str:
         """The old lines as one text."""
-        return _joined(self.old, self.old_ends)
+        return _join_lines(self.old, ends=self.old_ends)
 
     @property
     def new_text(self) -> str:
         """The new lines as one text."""
-        return _joined(self.new, self.new_ends)
+        return _join_lines(self.new, ends=self.new_ends)
 
 
 @dataclass(frozen=True, slots=True)
 class FilePatch:
-    """What a patch says about one file.
+    """The part of a patch that is about one file.
 
     Args:
-        kind: What is to be done.
+        kind: What to do with the file.
         path: The file.
         hunks: The changes to its text.
-        new_path: Where it is to be moved.
+        new_path: The path to move it to.
         content: The text of a file to add.
-        literal: Line ends are told exactly, as programs do; otherwise those of the file are meant.
-        other_path: What the file is called if there is none at `path`.
+        literal: Line endings are exact, as in diffs written by programs; otherwise the
+            file's own are used.
+        other_path: The path to use if there is no file at `path`.
     """
 
     kind: ChangeKind
@@ -106,30 +107,30 @@ class FilePatch:
 
 
 def check_placeholders(old: Sequence[str], new: Sequence[str]) -> None:
-    """Refuse lines of which one stands for text that would be removed.
+    """Reject new lines with a placeholder for text that would be removed.
 
     Raises:
-        PatchError: One does.
+        PatchError: A new line is such a placeholder.
     """
     line = find_placeholder(old, new)
     if line is not None:
         raise PatchError(
-            f"Patch has a placeholder instead of text: {excerpt(line.strip())}\n"
-            "Lines that stay as they are need not be mentioned; leave it out"
+            f"Patch has a placeholder for omitted text: {excerpt(line.strip())}\n"
+            "Leave it out; a patch does not need lines that stay unchanged"
         )
 
 
-def _joined(lines: tuple[str, ...], ends: bool) -> str:
+def _join_lines(lines: tuple[str, ...], *, ends: bool) -> str:
     return "\n".join(lines) + ("\n" if lines and ends else "")
 
 
 _RANGES = re.compile(r"@@+ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@+ ?(.*)")
-_SIGNATURE = "-- "  # git ends a mail with it
+_SIGNATURE = "-- "  # the last line of a patch mailed by git
 
 
 @dataclass(slots=True)
-class HunkLines:
-    """A hunk that is being read."""
+class HunkBuilder:
+    """Builds a hunk from the lines of a patch."""
 
     anchors: list[str] = field(default_factory=list[str])
     line: int | None = None
@@ -139,35 +140,35 @@ class HunkLines:
     no_end: set[str] = field(default_factory=set[str])
 
     def read_header(self, line: str) -> None:
-        """Take what follows `@@`: the numbers of lines, or a line above the change."""
+        """Parse a line that starts with `@@`: line ranges, or a line above the change."""
         ranges = _RANGES.match(line)
         if ranges is None:
             heading = line.lstrip("@").removesuffix("@@")
         else:
             start, old, new, heading = ranges.groups()
             self.counts = int(old or 1), int(new or 1)
-            # an empty range is after the line that it names
+            # an empty range comes after the line it names
             self.line = int(start) if old == "0" else max(int(start) - 1, 0)
         if heading.strip():
             self.anchors.append(heading.strip())
 
-    def is_over(self, line: str) -> bool:
-        """Return whether all lines that the header counts were read and this is no more of them.
+    def is_complete(self, line: str) -> bool:
+        """Return whether all lines that the header counts were read, and `line` is not another.
 
-        Models count badly, so a line that goes on is believed more than a number.
+        Models count badly, so a line that looks like part of the hunk overrides the count.
         """
         if self.counts is None:
             return False
         old = sum(sign != "+" for sign, _ in self.body)
         new = sum(sign != "-" for sign, _ in self.body)
-        is_complete = old >= self.counts[0] and new >= self.counts[1]
-        return is_complete and (line == _SIGNATURE or line[:1] not in {" ", "+", "-", "\\"})
+        has_all = old >= self.counts[0] and new >= self.counts[1]
+        return has_all and (line == _SIGNATURE or line[:1] not in {" ", "+", "-", "\\"})
 
     def read(self, line: str, number: int) -> None:
-        """Take a line of the body.
+        """Parse a line of the body.
 
         Raises:
-            PatchError: It does not say whether it stays, goes or comes.
+            PatchError: It does not start with ' ', '+' or '-'.
         """
         if line.startswith("\\"):
             if self.body:
@@ -178,12 +179,12 @@ class HunkLines:
             self.body.append((line[0], line[1:]))
         else:
             raise PatchError(
-                f"Line {number} of the patch begins with none of ' ', '+', '-': {excerpt(line)}\n"
-                "Put a blank before every line that stays as it is"
+                f"Line {number} of the patch does not start with ' ', '+' or '-': {excerpt(line)}\n"
+                "Start every unchanged line with a space"
             )
 
-    def hunk(self) -> Hunk:
-        """Return what was read; empty lines at the end are not a part of it."""
+    def build(self) -> Hunk:
+        """Return the hunk, without empty lines at its end."""
         while self.body and not self.body[-1][0]:
             self.body.pop()
         return Hunk(

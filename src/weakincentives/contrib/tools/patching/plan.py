@@ -1,4 +1,4 @@
-"""From a patch to what is to be done: everything is planned before anything is written."""
+"""Plan a patch: parse it, resolve its paths and compute every change before any is written."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -13,66 +13,66 @@ from weakincentives.contrib.tools.patching.hunks import (
 )
 from weakincentives.contrib.tools.patching.placement import place_hunks
 from weakincentives.contrib.tools.patching.unified import parse_unified
-from weakincentives.contrib.tools.patching.v4a import BEGIN, has_padded_marks, parse_v4a
+from weakincentives.contrib.tools.patching.v4a import BEGIN, has_padded_markers, parse_v4a
 from weakincentives.filesystem import normalize_path
 
 _Parser = Callable[[str], tuple[FilePatch, ...]]
-_NOTHING_DONE = "Nothing was changed in any file"
+_NOTHING_CHANGED = "No file was changed"
 
 
 def plan_patch(
     text: str, read: Reader, *, resolve: Callable[[str], str] = normalize_path
 ) -> tuple[PlannedChange, ...]:
-    """Return what a patch does to each file, in its order.
+    """Return the change that a patch makes to each file, in order.
 
     Args:
         text: A V4A patch (`*** Begin Patch`) or a unified diff.
-        read: Gives the text of a file.
-        resolve: Gives the path of a file for what the patch calls it.
+        read: Returns the text of a file.
+        resolve: Returns the workspace path for a path in the patch.
 
     Raises:
-        PatchError: The patch is not one, or a part of it has no place; nothing is to be done.
+        PatchError: The text is not a patch, or part of it cannot be applied.
         PathEscapeError: A path leads out of the workspace.
     """
-    refusals: list[PatchError] = []
-    for parse in _readings(text):
+    errors: list[PatchError] = []
+    for parse in _select_parsers(text):
         try:
-            patches = _merged(_resolved(patch, resolve) for patch in parse(text))
-            _check_names(patches)
-            return tuple(_planned(patch, read) for patch in patches)
+            patches = _merge_by_file(_resolve_paths(patch, resolve) for patch in parse(text))
+            _check_written_once(patches)
+            return tuple(_plan_change(patch, read) for patch in patches)
         except PatchError as error:
-            refusals.append(error)
-    # a reading whose files exist is likelier to be the one that is meant
-    likely = next((each for each in reversed(refusals) if each.missing is None), refusals[0])
-    raise PatchError(f"{likely}\n{_NOTHING_DONE}", missing=likely.missing) from None
+            errors.append(error)
+    # of several interpretations, one whose files all exist is the likelier
+    likely = next((each for each in reversed(errors) if each.missing is None), errors[0])
+    raise PatchError(f"{likely}\n{_NOTHING_CHANGED}", missing=likely.missing) from None
 
 
 def patched_paths(text: str) -> tuple[str, ...]:
-    """Return the paths that a patch may be about, as it spells them, each once.
+    """Return the paths that a patch may touch, as it spells them, without duplicates.
 
     Raises:
-        PatchError: It is no patch.
+        PatchError: The text is not a patch.
     """
     patches: list[FilePatch] = []
-    refusals: list[PatchError] = []
-    readings = _readings(text)
-    for parse in readings:
+    errors: list[PatchError] = []
+    parsers = _select_parsers(text)
+    for parse in parsers:
         try:
             patches += parse(text)
         except PatchError as error:
-            refusals.append(error)
-    if len(refusals) == len(readings):
-        raise refusals[0]
+            errors.append(error)
+    if len(errors) == len(parsers):
+        raise errors[0]
     named = ((each.path, each.new_path, each.other_path) for each in patches)
     return tuple(dict.fromkeys(path for names in named for path in names if path is not None))
 
 
-def _readings(text: str) -> tuple[_Parser, ...]:
-    """Return the ways to read a patch, the likeliest first; what has a place is meant."""
-    # the first mark decides: either format can hold the other one as text
+def _select_parsers(text: str) -> tuple[_Parser, ...]:
+    """Return the parsers to try, the likeliest first; the first that can be applied counts."""
+    # the first marker decides: either format can contain the other as text
     for line in text.split("\n"):
         if line.strip() == BEGIN:
-            return (parse_v4a, _parse_padded) if has_padded_marks(text) else (parse_v4a,)
+            return (parse_v4a, _parse_padded) if has_padded_markers(text) else (parse_v4a,)
         if line.startswith(("--- ", "diff --git ")):
             break
     return (parse_unified,)
@@ -82,7 +82,7 @@ def _parse_padded(text: str) -> tuple[FilePatch, ...]:
     return parse_v4a(text, padded=True)
 
 
-def _resolved(patch: FilePatch, resolve: Callable[[str], str]) -> FilePatch:
+def _resolve_paths(patch: FilePatch, resolve: Callable[[str], str]) -> FilePatch:
     new_path, other = patch.new_path, patch.other_path
     return replace(
         patch,
@@ -92,8 +92,12 @@ def _resolved(patch: FilePatch, resolve: Callable[[str], str]) -> FilePatch:
     )
 
 
-def _merged(patches: Iterable[FilePatch]) -> list[FilePatch]:
-    """Return the patches with those of one file made one, if that has a meaning."""
+def _merge_by_file(patches: Iterable[FilePatch]) -> list[FilePatch]:
+    """Return the patches with those of the same file merged.
+
+    Raises:
+        PatchError: Two patches of one file contradict each other.
+    """
     merged: dict[str, FilePatch] = {}
     for patch in patches:
         known = merged.get(patch.path)
@@ -105,14 +109,14 @@ def _merged(patches: Iterable[FilePatch]) -> list[FilePatch]:
             merged[patch.path] = replace(known, kind="update", content=patch.content, hunks=())
         else:
             raise PatchError(
-                f"Patch has two parts for one file that do not go together "
-                f"({known.kind}, {patch.kind}): {patch.path!r}\nSay in one part what is to be done"
+                f"Patch has contradictory parts for one file "
+                f"({known.kind}, {patch.kind}): {patch.path!r}\nCombine them into one part"
             )
     return list(merged.values())
 
 
-def _check_names(patches: Iterable[FilePatch]) -> None:
-    """Refuse patches of which two would write the same file."""
+def _check_written_once(patches: Iterable[FilePatch]) -> None:
+    """Raise PatchError if two patches would write the same file."""
     written: set[str] = set()
     for patch in patches:
         path = patch.new_path or patch.path
@@ -122,51 +126,51 @@ def _check_names(patches: Iterable[FilePatch]) -> None:
             written.add(path)
 
 
-def _planned(patch: FilePatch, read: Reader) -> PlannedChange:
+def _plan_change(patch: FilePatch, read: Reader) -> PlannedChange:
     current = read(patch.path)
     path = patch.path
     if current is None and patch.other_path not in {None, path}:
         path = patch.other_path or path
         current = read(path)
     if patch.kind == "add":
-        return _addition(patch, current)
+        return _plan_addition(patch, current)
     if current is None:
         raise PatchError(
             f"File to {patch.kind} does not exist: {path!r}\n"
-            "Look for it by name, or add it as a new file",
+            "Find it by name, or add it as a new file",
             missing=path,
         )
     if patch.new_path is not None and read(patch.new_path) is not None:
         raise PatchError(
-            f"File cannot be moved from {path!r}, for there is one already: {patch.new_path!r}"
+            f"File {path!r} cannot be moved; the destination already exists: {patch.new_path!r}"
         )
     if patch.content is not None:
         check_placeholders(current.split("\n"), patch.content.split("\n"))
         return PlannedChange("update", path, patch.content)
-    content, grade = _changed(patch, current)
+    content, level = _apply_hunks(patch, current)
     if patch.kind == "delete":
-        return _deletion(patch, content)
-    return PlannedChange(patch.kind, path, content, patch.new_path, grade)
+        return _plan_deletion(patch, content)
+    return PlannedChange(patch.kind, path, content, patch.new_path, level)
 
 
-def _addition(patch: FilePatch, current: str | None) -> PlannedChange:
+def _plan_addition(patch: FilePatch, current: str | None) -> PlannedChange:
     if current is not None:
         raise PatchError(
-            f"File to add exists already: {patch.path!r}\nUpdate it, or delete it first"
+            f"File to add already exists: {patch.path!r}\nUpdate it, or delete it first"
         )
     return PlannedChange("add", patch.path, patch.content)
 
 
-def _deletion(patch: FilePatch, left: str) -> PlannedChange:
+def _plan_deletion(patch: FilePatch, left: str) -> PlannedChange:
     if patch.hunks and left:
         raise PatchError(
-            f"File to delete holds lines that the patch does not have: {patch.path!r}\n"
-            "Read it again before it is deleted"
+            f"File to delete has lines that are not in the patch: {patch.path!r}\n"
+            "Read the file again before you delete it"
         )
     return PlannedChange("delete", patch.path)
 
 
-def _changed(patch: FilePatch, current: str) -> tuple[str, MatchLevel]:
+def _apply_hunks(patch: FilePatch, current: str) -> tuple[str, MatchLevel]:
     if not patch.hunks:
         return current, MatchLevel.EXACT
     try:

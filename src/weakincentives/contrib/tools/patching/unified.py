@@ -1,23 +1,23 @@
-"""Unified diffs, as `diff -u` and git write them and models imitate them."""
+"""Parse unified diffs, as written by `diff -u` and git, and as models imitate them."""
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from weakincentives.contrib.tools.editing.format import excerpt
-from weakincentives.contrib.tools.patching.hunks import FilePatch, HunkLines, PatchError
+from weakincentives.contrib.tools.editing.errors import excerpt
+from weakincentives.contrib.tools.patching.hunks import FilePatch, HunkBuilder, PatchError
 
-_GIT = "diff --git "
-_NOTHING = "/dev/null"
-_BINARY = ("GIT binary patch", "Binary files ")
+_GIT_HEADER = "diff --git "
+_NULL_PATH = "/dev/null"
+_BINARY_MARKERS = ("GIT binary patch", "Binary files ")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _ESCAPE = re.compile(r"\\([0-7]{3}|.)")
 _LINK_MODE = "120000"
 
 
 @dataclass(slots=True)
-class _File:
-    """A file of a diff that is being read."""
+class _FileDiff:
+    """One file of a diff, while it is parsed."""
 
     old: str | None = None
     new: str | None = None
@@ -26,43 +26,43 @@ class _File:
     renamed: dict[str, str] = field(default_factory=dict[str, str])
     has_mode: bool = False
     is_named: bool = False
-    hunks: list[HunkLines] = field(default_factory=list[HunkLines])
+    hunks: list[HunkBuilder] = field(default_factory=list[HunkBuilder])
 
 
 def parse_unified(text: str) -> tuple[FilePatch, ...]:
-    """Return what a diff says about each file.
+    """Return the patch of each file in a diff.
 
     Raises:
-        PatchError: The text is not a unified diff, or says what cannot be done to text.
+        PatchError: The text is not a unified diff, or has a change that cannot be applied as text.
     """
     lines = text.removesuffix("\n").split("\n")
-    files: list[_File] = []
+    files: list[_FileDiff] = []
     at = 0
     while at < len(lines):
-        at = _step(lines, at, files)
-    found = tuple(patch for file in files for patch in _patches(file))
+        at = _parse_next(lines, at, files)
+    found = tuple(patch for file in files for patch in _build_patches(file))
     if not found:
         raise PatchError(
-            f"Text is no patch: {excerpt(text)}\n"
-            "Begin with '*** Begin Patch', or with '--- a/PATH' and '+++ b/PATH'"
+            f"Text is not a patch: {excerpt(text)}\n"
+            "Start with '*** Begin Patch', or with '--- a/PATH' and '+++ b/PATH'"
         )
     return found
 
 
-def _step(lines: Sequence[str], at: int, files: list[_File]) -> int:
-    """Read what begins at a line; return the line after it."""
+def _parse_next(lines: Sequence[str], at: int, files: list[_FileDiff]) -> int:
+    """Parse what starts at a line; return the line after it."""
     line = lines[at].removesuffix("\r")
-    if line.startswith(_GIT):
-        files.append(_File(*_git_names(line)))
+    if line.startswith(_GIT_HEADER):
+        files.append(_FileDiff(*_git_names(line)))
     elif _is_header(lines, at):
-        return _read_names(lines, at, files)
+        return _parse_names(lines, at, files)
     elif line.startswith("@@"):
-        return _read_hunk(lines, at, files)
-    elif line.startswith(_BINARY) and files:
+        return _parse_hunk(lines, at, files)
+    elif line.startswith(_BINARY_MARKERS) and files:
         name = files[-1].new or files[-1].old
-        raise PatchError(f"Patch of a binary file cannot be applied as text: {name!r}")
+        raise PatchError(f"Patch is for a binary file, which cannot be applied as text: {name!r}")
     elif files:
-        _read_remark(line, files[-1])
+        _parse_extended_header(line, files[-1])
     return at + 1
 
 
@@ -70,29 +70,29 @@ def _is_header(lines: Sequence[str], at: int) -> bool:
     return at + 1 < len(lines) and lines[at].startswith("--- ") and lines[at + 1].startswith("+++ ")
 
 
-def _read_names(lines: Sequence[str], at: int, files: list[_File]) -> int:
-    # after `diff --git` the names are of the same file, otherwise of another one
+def _parse_names(lines: Sequence[str], at: int, files: list[_FileDiff]) -> int:
+    # after `diff --git` the names belong to that file; otherwise a new file starts
     if not files or files[-1].is_named or files[-1].hunks:
-        files.append(_File())
+        files.append(_FileDiff())
     file = files[-1]
     file.is_named = True
     old, new = _name(lines[at][4:]), _name(lines[at + 1][4:])
-    file.is_new |= old == _NOTHING
-    file.is_deleted |= new == _NOTHING
-    file.old, file.new = _without_prefixes(old, new)
+    file.is_new |= old == _NULL_PATH
+    file.is_deleted |= new == _NULL_PATH
+    file.old, file.new = _strip_prefixes(old, new)
     return at + 2
 
 
-def _read_hunk(lines: Sequence[str], at: int, files: list[_File]) -> int:
+def _parse_hunk(lines: Sequence[str], at: int, files: list[_FileDiff]) -> int:
     if not files or files[-1].old is None:
         raise PatchError(
-            f"Line {at + 1} of the patch is a hunk of no file: {excerpt(lines[at])}\n"
-            "Write '--- a/PATH' and '+++ b/PATH' above it"
+            f"Line {at + 1} of the patch is a hunk without a file: {excerpt(lines[at])}\n"
+            "Add '--- a/PATH' and '+++ b/PATH' above it"
         )
-    hunk = HunkLines()
+    hunk = HunkBuilder()
     hunk.read_header(lines[at].removesuffix("\r"))
     at += 1
-    while at < len(lines) and not _ends_hunk(lines, at) and not hunk.is_over(lines[at]):
+    while at < len(lines) and not _ends_hunk(lines, at) and not hunk.is_complete(lines[at]):
         hunk.read(lines[at], at + 1)
         at += 1
     files[-1].hunks.append(hunk)
@@ -101,14 +101,14 @@ def _read_hunk(lines: Sequence[str], at: int, files: list[_File]) -> int:
 
 def _ends_hunk(lines: Sequence[str], at: int) -> bool:
     line = lines[at]
-    if line.startswith(("@@", _GIT, "# wink:", "```")):
+    if line.startswith(("@@", _GIT_HEADER, "# wink:", "```")):
         return True
-    # `--- x` may be a line `-- x` that goes: a header has a hunk below it
+    # `--- x` may be a removed line `-- x`; a header is followed by a hunk
     return _is_header(lines, at) and at + 2 < len(lines) and lines[at + 2].startswith("@@")
 
 
-def _read_remark(line: str, file: _File) -> None:
-    """Read a line of git's header."""
+def _parse_extended_header(line: str, file: _FileDiff) -> None:
+    """Parse a line of git's extended header."""
     key, _, value = line.rpartition(" ")
     match key:
         case "new file mode":
@@ -120,19 +120,20 @@ def _read_remark(line: str, file: _File) -> None:
         case _:
             pass
     if value == _LINK_MODE and key.endswith("mode"):
-        raise PatchError(f"Patch of a link cannot be applied as text: {file.new or file.old!r}")
+        name = file.new or file.old
+        raise PatchError(f"Patch is for a symbolic link, which cannot be applied as text: {name!r}")
     for word in ("rename from ", "rename to ", "copy from ", "copy to "):
         if line.startswith(word):
             file.renamed[word.strip()] = _name(line.removeprefix(word))
 
 
-def _patches(file: _File) -> Iterator[FilePatch]:
-    hunks = tuple(hunk.hunk() for hunk in file.hunks)
+def _build_patches(file: _FileDiff) -> Iterator[FilePatch]:
+    hunks = tuple(hunk.build() for hunk in file.hunks)
     old, new = file.old or "", file.new or ""
     if "copy to" in file.renamed:
         raise PatchError(
-            f"Patch copies a file, which cannot be done: {file.renamed['copy to']!r}\n"
-            "Add the new file with its whole text"
+            f"Patch copies a file, which is not supported: {file.renamed['copy to']!r}\n"
+            "Add the new file with its full text"
         )
     if file.is_new:
         yield FilePatch("add", new, content="".join(hunk.new_text for hunk in hunks))
@@ -144,38 +145,40 @@ def _patches(file: _File) -> Iterator[FilePatch]:
     elif hunks:
         yield FilePatch("update", old, hunks, literal=True, other_path=new)
     elif file.has_mode:
-        raise PatchError(f"Patch changes only the permissions of a file: {new!r}")
+        raise PatchError(
+            f"Patch changes only the permissions of a file, which is not supported: {new!r}"
+        )
 
 
 def _git_names(line: str) -> tuple[str | None, str | None]:
-    """Return the two names of a `diff --git` line; they are the same but for their prefix."""
-    rest = line.removeprefix(_GIT)
+    """Return the two names of a `diff --git` line; they differ only in their prefix."""
+    rest = line.removeprefix(_GIT_HEADER)
     if rest.startswith('"'):
         quoted = re.findall(r'"(?:[^"\\]|\\.)*"|\S+', rest)
-        return _without_prefixes(*map(_name, quoted[:2])) if len(quoted) > 1 else (None, None)
+        return _strip_prefixes(*map(_name, quoted[:2])) if len(quoted) > 1 else (None, None)
     middle = len(rest) // 2
     left, right = rest[:middle], rest[middle + 1 :]
     if left.partition("/")[2] != right.partition("/")[2]:
         left, _, right = rest.partition(" ")
-    return _without_prefixes(left, right)
+    return _strip_prefixes(left, right)
 
 
 def _name(text: str) -> str:
-    """Return a name without quotes, and without the time that may follow it."""
+    """Return a file name without quotes, and without the timestamp that may follow it."""
     text = text.removesuffix("\r")
     if not text.startswith('"') or text.count('"') == 1:
         return text.partition("\t")[0].rstrip()
-    raw = _ESCAPE.sub(_unescaped, text[1 : text.rindex('"')])
+    raw = _ESCAPE.sub(_unescape, text[1 : text.rindex('"')])
     return raw.encode("latin-1", "surrogateescape").decode("utf-8", "surrogateescape")
 
 
-def _unescaped(match: re.Match[str]) -> str:
+def _unescape(match: re.Match[str]) -> str:
     letter = match[1]
     return chr(int(letter, 8)) if len(letter) == 3 else _ESCAPES.get(letter, letter)
 
 
-def _without_prefixes(old: str, new: str) -> tuple[str, str]:
-    has_prefixes = old.startswith("a/") or old == _NOTHING
-    if has_prefixes and (new.startswith("b/") or new == _NOTHING):
+def _strip_prefixes(old: str, new: str) -> tuple[str, str]:
+    has_prefixes = old.startswith("a/") or old == _NULL_PATH
+    if has_prefixes and (new.startswith("b/") or new == _NULL_PATH):
         return old.removeprefix("a/"), new.removeprefix("b/")
     return old, new
