@@ -116,7 +116,7 @@ def test_whatever_it_must_not_do_is_refused_or_stopped(steps: dict[str, Step]):
     assert not (by_halves["success"])
     assert "escapes root" in bypasses_filesystem["answer"]
     assert "None of the 2 edits was applied" in by_halves["answer"]
-    assert "ran out of time" in endless["answer"]
+    assert "timed out" in endless["answer"]
 
 
 def test_only_the_repair_is_left_in_the_project(steps: dict[str, Step], place: Path):

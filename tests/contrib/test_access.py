@@ -31,7 +31,7 @@ class Bench:
 
     def ask(self, request: object) -> str | None:
         """Return what went wrong; None if nothing did."""
-        said = self.dialect.arguments(request)
+        said = self.dialect.encode(request)
         assert said is not None
         outcome = self.executor.execute(ToolCall(*said))
         return None if outcome.result.success else outcome.text
@@ -39,11 +39,11 @@ class Bench:
 
 def changes_in(dialect: DialectName, path: str) -> object:
     edit = EditFileParams(path, "old", "new")
-    said = create_dialect(dialect).arguments(edit)
+    said = create_dialect(dialect).encode(edit)
     if said is not None:
         return edit
     overwrite = WriteFileParams(path, "new\n", "overwrite")
-    said = create_dialect(dialect).arguments(overwrite)
+    said = create_dialect(dialect).encode(overwrite)
     return ApplyPatchParams(PATCH.format(path)) if said is None else overwrite
 
 

@@ -48,13 +48,13 @@ SHOWN: list[tuple[Any, str]] = [
     ),
     (
         GrepParams("t", head_limit=1),
-        "'t' in .: 1 file matches\nb.txt:1: hello two\n[there is more]",
+        "'t' in .: 1 file matches\nb.txt:1: hello two\n[truncated]",
     ),
     (RmParams("b.txt"), "removed b.txt (file)"),
     (RmParams("src"), "removed src (directory, 1 files)"),
     (MoveParams("b.txt", "c.txt"), "moved b.txt to c.txt"),
-    (MkdirParams("d"), "d/ made"),
-    (MkdirParams("src"), "src/ was there"),
+    (MkdirParams("d"), "d/ created"),
+    (MkdirParams("src"), "src/ exists already"),
     (StatParams("b.txt"), "b.txt (file, 10 bytes)"),
     (TreeParams(), ".:\nempty/\nsrc/\n  a.py (14 bytes)\nb.txt (10 bytes)"),
 ]

@@ -156,21 +156,28 @@ def test_a_program_is_told_of_its_result_as_a_value(bench: Bench):
 def test_a_command_that_ran_out_of_time_says_what_to_do():
     late = ExecResult(("x",), 124, Output(b"so far"), duration_ms=30_000, timed_out=True)
     told = played(late).run("x")
-    assert told.startswith("exit code 124: it ran out of time after 30.0 s and was stopped")
-    assert "stays" in told
+    assert told.startswith("exit code 124: timed out after 30.0 s")
+    assert "Files it wrote are kept" in told
     assert "so far" in told
-    assert told.endswith("Use shell_execute with timeout_seconds=120, or run it in parts.")
+    assert told.endswith(
+        "Use shell_execute with timeout_seconds=120, or split it into several commands."
+    )
     at_the_limit = played(late).run("x", timeout_seconds=120)
-    assert at_the_limit.endswith("Run it in parts that take less time.")
+    assert at_the_limit.endswith("Split it into commands that take less time.")
 
 
 @pytest.mark.parametrize(
     ("dialect", "name", "field", "advice"),
     [
-        ("claude", "Bash", "command", "Use Bash with timeout=120000, or run it in parts."),
-        ("anthropic-editor", "bash", "command", "Run it in parts that take less time."),
-        ("openai", "exec_command", "cmd", "Run it in parts that take less time."),
-        ("gemini", "run_shell_command", "command", "Run it in parts that take less time."),
+        (
+            "claude",
+            "Bash",
+            "command",
+            "Use Bash with timeout=120000, or split it into several commands.",
+        ),
+        ("anthropic-editor", "bash", "command", "Split it into commands that take less time."),
+        ("openai", "exec_command", "cmd", "Split it into commands that take less time."),
+        ("gemini", "run_shell_command", "command", "Split it into commands that take less time."),
     ],
 )
 def test_advice_names_only_what_the_dialect_has(dialect: str, name: str, field: str, advice: str):
@@ -182,14 +189,14 @@ def test_advice_names_only_what_the_dialect_has(dialect: str, name: str, field: 
 def test_a_signal_and_what_was_left_running_are_told():
     result = ExecResult(("x",), 137, signal="SIGKILL", stopped_processes=2)
     told = played(result).run("x")
-    assert told.startswith("exit code 137: SIGKILL ended it")
-    assert "2 processes were stopped: nothing that a command starts runs on" in told
+    assert told.startswith("exit code 137: ended by SIGKILL")
+    assert "2 background processes were stopped: processes do not outlive" in told
 
 
 def test_long_output_keeps_its_ends_and_says_so(bench: Bench):
     told = bench.script("echo first; head -c 1000000 /dev/zero | tr '\\0' x; echo last")
     assert "\nstdout:\nfirst\nxxx" in told
-    assert "xxxlast\n[stdout: only the beginning and the end are shown" in told
+    assert "xxxlast\n[truncated: only the beginning and end of stdout are shown" in told
     assert "bytes left out" in told
     assert len(told) < 33_500
     assert len(bench.result.out.data) == 32 * 1024
@@ -216,7 +223,7 @@ def test_what_is_binary_is_shown_in_short(bench: Bench):
 def test_output_can_be_left_out(bench: Bench):
     told = bench.script("echo hello", capture_output=False)
     assert "hello" not in told
-    assert told.endswith("Its output was not asked for.")
+    assert told.endswith("Output was not captured.")
 
 
 def test_a_line_given_as_one_argument_is_explained(bench: Bench):
@@ -249,7 +256,7 @@ def test_the_names_of_the_specification_and_of_others_are_taken():
     ("arguments", "reason"),
     [
         ({"command": []}, "has no program name"),
-        ({"command": ["x" * 4_097]}, "more than 4096 characters"),
+        ({"command": ["x" * 4_097]}, "4097 characters, 4096 are allowed"),
         ({"command": ["echo", "é"]}, "must be ASCII"),
         ({"command": ["true"], "timeout_seconds": 0.5}, "from 1 to 120"),
         ({"command": ["true"], "timeout_seconds": 121}, "from 1 to 120"),
@@ -270,7 +277,7 @@ def test_a_wrong_request_is_refused_with_a_reason(
 def test_a_line_in_the_place_of_arguments_is_answered_with_the_way_to_run_it(bench: Bench):
     told = bench.say("shell_execute", command="ls -l")
     assert told.startswith("exit code 127")
-    assert "for a line, run ['sh', '-c', 'ls -l']" in told
+    assert "To run a command line, use ['sh', '-c', 'ls -l']" in told
 
 
 def test_limits_can_be_lifted(bench: Bench):
@@ -440,7 +447,7 @@ def test_a_sandbox_on_other_files_is_refused(bench: Bench):
     context = ToolContext(None, None, None, Session(), filesystem=other)
     executor = ToolExecutor(shell_tools(bench.sandbox), context=context)
     outcome = executor.execute(ToolCall("shell_execute", {"command": ["touch", "a"]}))
-    assert "works on other files" in outcome.text
+    assert "give both the same filesystem" in outcome.text
     assert not bench.fs.exists("a")
 
 

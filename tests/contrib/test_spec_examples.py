@@ -218,4 +218,4 @@ def test_001_shared_tools_work_on_any_filesystem_of_the_context():
     ).result.success
     assert files.read("a").content == "x"
     alone = ToolExecutor(FILESYSTEM_TOOLS, context=ToolContext(None, None, None, Session()))
-    assert "no workspace" in alone.execute(ToolCall("ls", {})).text
+    assert "No workspace" in alone.execute(ToolCall("ls", {})).text

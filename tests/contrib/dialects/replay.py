@@ -43,7 +43,7 @@ class Replay:
 
     def say(self, request: object) -> ToolOutcome:
         """Make the call that says a request."""
-        said = self.dialect.arguments(request)
+        said = self.dialect.encode(request)
         assert said is not None, request
         name, arguments = said
         return self.call(name, arguments)
@@ -55,7 +55,7 @@ class Replay:
         return outcome
 
     def _sayable(self, request: Any) -> Iterator[object]:
-        if self.dialect.arguments(request) is not None:
+        if self.dialect.encode(request) is not None:
             yield request
         elif isinstance(request, MoveParams):
             yield WriteFileParams(request.destination, self._text(request.source))
@@ -66,9 +66,9 @@ class Replay:
 
     def _rewriting(self, path: str, old: str, new: str) -> Iterator[object]:
         whole = WriteFileParams(path, new, "overwrite")
-        if self.dialect.arguments(whole) is not None:
+        if self.dialect.encode(whole) is not None:
             yield whole
-        elif self.dialect.name(ApplyPatchParams) is not None:
+        elif self.dialect.tool_name(ApplyPatchParams) is not None:
             yield ApplyPatchParams(unified(path, old, new))
         else:
             yield RmParams(path)

@@ -176,7 +176,7 @@ def workspace() -> InMemoryFilesystem:
 def test_results_and_errors_mention_only_what_is_there(dialect: DialectName):
     schemas = parameters(dialect)
     replay = Replay(dialect, workspace())
-    said = [each for each in tour() if replay.dialect.arguments(each) is not None]
+    said = [each for each in tour() if replay.dialect.encode(each) is not None]
     assert len(said) >= 12
     for request in said:
         text = replay.say(request).text

@@ -31,7 +31,7 @@ from weakincentives.contrib.tools.requests import (
     WriteFileParams,
 )
 from weakincentives.contrib.tools.shell import BashParams, ShellExecuteParams
-from weakincentives.contrib.tools.spec import Dialect, dialect_of
+from weakincentives.contrib.tools.spec import Dialect, select_specs
 from weakincentives.contrib.tools.suite import filesystem_tools
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import InMemoryFilesystem
@@ -46,7 +46,7 @@ FILE_REQUESTS = get_args(requests.Request)
 @cache
 def speech(dialect: DialectName) -> Dialect:
     """Return what a dialect says where every request about files is carried out."""
-    return dialect_of(DIALECTS[dialect], FILE_REQUESTS)
+    return select_specs(DIALECTS[dialect], FILE_REQUESTS)
 
 
 @cache
@@ -121,7 +121,7 @@ def test_where_a_shell_is_there_are_no_tools_for_what_models_do_with_it(
     dialect: DialectName, names: str
 ):
     performed = (*FILE_REQUESTS, BashParams, ShellExecuteParams)
-    said = dialect_of(DIALECTS[dialect], performed)
+    said = select_specs(DIALECTS[dialect], performed)
     assert [spec.name for spec in said.specs] == names.split()
 
 
@@ -295,7 +295,7 @@ def edit_meaning(dialect: DialectName, request: EditFileParams) -> EditFileParam
 @pytest.mark.parametrize("dialect", NAMES)
 @given(request=any_request)
 def test_a_request_that_is_said_is_understood_as_it_was_meant(dialect: DialectName, request: Any):
-    said = speech(dialect).arguments(request)
+    said = speech(dialect).encode(request)
     if said is None:
         return  # which requests are sayable is shown below
     name, arguments = said
@@ -382,7 +382,7 @@ SAYABLE: dict[DialectName, tuple[Any, ...]] = {
     ("dialect", "request_"), [(name, each) for name in NAMES for each in SAYABLE[name]], ids=repr
 )
 def test_a_dialect_says_what_its_tools_are_for(dialect: DialectName, request_: Any):
-    assert speech(dialect).arguments(request_) is not None
+    assert speech(dialect).encode(request_) is not None
 
 
 @pytest.mark.parametrize(
@@ -405,7 +405,7 @@ def test_a_dialect_says_what_its_tools_are_for(dialect: DialectName, request_: A
     ids=repr,
 )
 def test_a_dialect_does_not_say_what_its_tools_cannot_do(dialect: DialectName, request_: Any):
-    assert speech(dialect).call(request_) is None
+    assert speech(dialect).format_call(request_) is None
 
 
 # --- what models send ---
@@ -611,11 +611,11 @@ def test_a_command_says_what_it_lacks(arguments: Any, message: str):
 def test_the_rest_of_a_file_is_asked_for_from_the_base_of_the_dialect(
     dialect: DialectName, sentence: str
 ):
-    assert speech(dialect).call(ReadFileParams("a", offset=2000), "offset") == sentence
+    assert speech(dialect).format_call(ReadFileParams("a", offset=2000), "offset") == sentence
 
 
 def test_a_call_names_what_it_needs_and_is_short():
-    said = speech("wink").call(WriteFileParams("a", "x" * 5000, "overwrite"))
+    said = speech("wink").format_call(WriteFileParams("a", "x" * 5000, "overwrite"))
     assert said is not None
     assert said.startswith("write_file with file_path='a', content='xxx")
     assert said.endswith("..., mode='overwrite'")
@@ -623,7 +623,7 @@ def test_a_call_names_what_it_needs_and_is_short():
 
 
 def test_truth_is_said_as_json_says_it():
-    said = speech("claude").call(EditFileParams("a", "b", "c", True), "replace_all")
+    said = speech("claude").format_call(EditFileParams("a", "b", "c", True), "replace_all")
     assert said == "Edit with replace_all=true"
 
 

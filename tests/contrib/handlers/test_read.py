@@ -360,10 +360,10 @@ def test_a_writing_that_takes_more_tokens_is_shown_in_smaller_pages(fs: Filesyst
     whole, pages, offset = "", 0, 0
     while offset is not None:
         answer = ask(fs, ReadFileParams("a.txt", offset=offset), settings=settings)
-        assert settings.tokens(answer.message) <= 2_000
+        assert settings.count_tokens(answer.message) <= 2_000
         whole, pages, offset = whole + answer.value.content, pages + 1, answer.value.next_offset
     assert whole == fs.read_bytes("a.txt").content.decode()
     assert pages > 4
     found = ask(fs, GrepParams(line[:2]), settings=settings)
-    assert settings.tokens(found.message) <= 2_000
+    assert settings.count_tokens(found.message) <= 2_000
     assert found.value.truncated

@@ -344,7 +344,7 @@ def _told(act: Act, call: ToolInvoked) -> Iterator[Line]:
 
 
 def _look(text: str) -> Look:
-    if text.startswith("FAILED") or "ran out of time" in text:
+    if text.startswith("FAILED") or "timed out" in text:
         return "bad"
     return "good" if text == "OK" else "plain"
 

@@ -1,4 +1,4 @@
-"""What a request is carried out with: the files, the settings, and how tools are called."""
+"""The context of a request: workspace, settings and dialect, and the dispatch to handlers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,25 +19,25 @@ from weakincentives.filesystem import Filesystem, PathEscapeError, normalize_pat
 from weakincentives.posix import display_path, parse_displayed_path
 from weakincentives.prompt import ToolContext, ToolResult
 
-_REPEATABLE = frozenset(
+_READ_ONLY = frozenset(
     {GlobParams, GrepParams, LsParams, ReadFileParams, ReadManyParams, TreeParams}
 )
-_TRIES = 3  # to show little enough of what is looked at
+_MAX_RETRIES = 3  # with less room, while a result has too many tokens
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSettings:
-    """What the tools of a workspace allow and show.
+    """Limits and rules of a workspace's tools.
 
     Args:
-        ascii_paths: What is created must have a name of ASCII characters.
+        ascii_paths: New files and directories must have ASCII names.
         max_characters: Characters in one result.
-        max_tokens: Tokens in one result, as `tokens` estimates them.
+        max_tokens: Tokens in one result, as estimated by `count_tokens`.
         max_line_characters: Characters shown of one line.
-        max_entries: Entries shown of one listing, paths of one search by name.
-        max_matches: Matches shown of one search.
-        max_media_bytes: How large a picture may be to be handed to a model.
-        characters_per_token: ASCII characters in a token; any other character is taken for one.
+        max_entries: Entries in one listing, and paths in one search by name.
+        max_matches: Matches in one search.
+        max_media_bytes: Size of the largest picture that is passed to a model.
+        characters_per_token: ASCII characters per token; any other character counts as a token.
     """
 
     ascii_paths: bool = True
@@ -51,13 +51,13 @@ class ToolSettings:
 
     @property
     def budget(self) -> int:
-        """How many characters one result may have."""
+        """The number of characters that one result may have."""
         return min(self.max_characters, int(self.max_tokens * self.characters_per_token))
 
-    def tokens(self, text: str) -> int:
-        """Return about how many tokens a text has."""
-        plain = len(text) if text.isascii() else len(text.encode("ascii", "ignore"))
-        return ceil(plain / self.characters_per_token) + len(text) - plain
+    def count_tokens(self, text: str) -> int:
+        """Return the estimated number of tokens in a text."""
+        ascii_count = len(text) if text.isascii() else len(text.encode("ascii", "ignore"))
+        return ceil(ascii_count / self.characters_per_token) + len(text) - ascii_count
 
 
 DEFAULT_SETTINGS = ToolSettings()
@@ -65,7 +65,7 @@ DEFAULT_SETTINGS = ToolSettings()
 
 @dataclass(frozen=True, slots=True)
 class HandlerContext:
-    """What a request is carried out with."""
+    """What a handler needs to carry out a request."""
 
     tool_context: ToolContext
     filesystem: Filesystem
@@ -74,34 +74,35 @@ class HandlerContext:
     handlers: "Mapping[type[Any], Handler]" = field(default_factory=dict[Any, Any])
 
     def handle(self, request: object) -> ToolResult[Any]:
-        """Carry out a request.
+        """Carry out a request with the handler for its type.
+
+        A read-only request is repeated with less room while its result has too many tokens.
 
         Raises:
-            ToolValidationError: Nobody here can.
+            ToolValidationError: There is no handler for this request.
         """
         handler = self.handlers.get(type(request))
         if handler is None:
             raise ToolValidationError(f"Not available here: {type(request).__name__}")
         result = handler(request, self)
-        if type(request) in _REPEATABLE:
-            for _ in range(_TRIES):
-                tokens = self.settings.tokens(result.message)
+        if type(request) in _READ_ONLY:
+            for _ in range(_MAX_RETRIES):
+                tokens = self.settings.count_tokens(result.message)
                 if tokens <= self.settings.max_tokens:
                     break
-                # the writing takes more tokens than was thought: less of it is shown
                 room = len(result.message) * self.settings.max_tokens // tokens
-                less = replace(self.settings, max_characters=max(room, 1))
-                result = handler(request, replace(self, settings=less))
+                smaller = replace(self.settings, max_characters=max(room, 1))
+                result = handler(request, replace(self, settings=smaller))
         return result
 
-    def path(self, given: str) -> str:
-        """Return the path in the workspace that a model means.
+    def resolve_path(self, given: str) -> str:
+        """Return the workspace path for a path that a model sent.
 
-        A path that begins with the workspace's own directory means what is below it. A name
-        that is shown escaped, because it holds what cannot be seen, may be sent so.
+        An absolute path below the workspace root is made relative. A name that is displayed
+        escaped, because it has invisible characters, may be sent in that form.
 
         Raises:
-            PathEscapeError: It leads out of the workspace.
+            PathEscapeError: The path leaves the workspace.
         """
         root = self.filesystem.root.rstrip("/")
         if root and (given == root or given.startswith(root + "/")):
@@ -109,33 +110,31 @@ class HandlerContext:
         try:
             path = normalize_path(given)
         except PathEscapeError as error:
-            raise PathEscapeError(
-                f"{error}; paths are relative to the top of the workspace"
-            ) from None
-        return self._unescaped(path) if "\\" in path else path
+            raise PathEscapeError(f"{error}; use a path relative to the workspace root") from None
+        return self._resolve_escapes(path) if "\\" in path else path
 
-    def _unescaped(self, path: str) -> str:
-        """Return the path that exists and is shown so, or the path itself.
+    def _resolve_escapes(self, path: str) -> str:
+        """Return the existing path that is displayed as `path`, or else `path` itself.
 
-        Only what has to be escaped may be: otherwise a name that a policy forbids could be
-        sent in another form.
+        Only characters that must be escaped may be: otherwise a name that a policy forbids
+        could be sent in another form.
         """
         if self.filesystem.exists(path):
             return path
-        for sent in (path, path.replace("\\\\", "\\")):  # in quotes it is escaped twice
-            meant = parse_displayed_path(sent)
-            if display_path(meant) == sent and self.filesystem.exists(meant):
-                return meant
+        for shown in (path, path.replace("\\\\", "\\")):  # quoting escapes it twice
+            actual = parse_displayed_path(shown)
+            if display_path(actual) == shown and self.filesystem.exists(actual):
+                return actual
         return path
 
-    def new_path(self, given: str) -> str:
-        """Return the path of something that may be created.
+    def resolve_new_path(self, given: str) -> str:
+        """Return the workspace path for a file or directory that may be created.
 
         Raises:
-            ToolValidationError: Its name is not ASCII and must be.
-            PathEscapeError: It leads out of the workspace.
+            ToolValidationError: It would be new, and its name is not ASCII.
+            PathEscapeError: The path leaves the workspace.
         """
-        path = self.path(given)
+        path = self.resolve_path(given)
         if self.settings.ascii_paths and not path.isascii() and not self.filesystem.exists(path):
             raise ToolValidationError(
                 f"New names must be ASCII: {given!r}; use letters without accents, digits,"
@@ -145,7 +144,7 @@ class HandlerContext:
 
 
 Handler: TypeAlias = Callable[[Any, HandlerContext], ToolResult[Any]]
-"""Carries out one kind of request."""
+"""Carries out requests of one type."""
 
 
 def handler_context(
@@ -154,14 +153,14 @@ def handler_context(
     dialect: Dialect,
     handlers: Mapping[type[Any], Handler],
 ) -> HandlerContext:
-    """Return what a call is carried out with.
+    """Return the context for one tool call.
 
     Raises:
-        ToolValidationError: There is no workspace.
+        ToolValidationError: The call has no workspace.
     """
     if tool_context.filesystem is None:
         raise ToolValidationError(
-            "There is no workspace: the prompt has no section that brings one,"
-            " or the context was made without a filesystem"
+            "No workspace: add a workspace section to the prompt, or pass a filesystem"
+            " in the tool context"
         )
     return HandlerContext(tool_context, tool_context.filesystem, settings, dialect, handlers)

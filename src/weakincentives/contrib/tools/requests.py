@@ -1,7 +1,7 @@
-"""What a model can ask of a workspace: one request for each thing, whatever the dialect calls it.
+"""Requests to a workspace: one dataclass per operation, the same for every dialect.
 
-The first seven are also the parameters of the tools of the `wink` dialect; the texts
-here are what its schemas say.
+The first seven are also the parameters of the `wink` dialect's tools: its JSON schemas
+take their descriptions from the docstrings here.
 """
 
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ class LsParams:
     """List a directory.
 
     Args:
-        path: The directory; "." is the top of the workspace.
-        exclude: Patterns of names to leave out, for example "*.pyc".
-        offset: How many entries to skip; counts from 0. For the rest of a long listing.
+        path: The directory; "." is the workspace root.
+        exclude: Glob patterns of names to leave out, for example "*.pyc".
+        offset: Number of entries to skip, to continue a long listing; counts from 0.
     """
 
     path: str = "."
@@ -35,13 +35,13 @@ class ReadFileParams:
 
     Args:
         file_path: The file.
-        offset: How many lines to skip; counts from 0, so 0 begins at the first line. For hex and
-            base64 it counts bytes.
-        limit: How many lines (or bytes) to return; a page of 2000 lines if left out.
-        start_line: The first line to return, counted from 1, as line numbers are shown; use it
-            instead of offset.
-        view: "auto" shows text as lines, notebooks as cells, and what is binary as a short
-            hex dump; "text", "hex" and "base64" ask for one of them.
+        offset: Number of lines to skip; counts from 0, so 0 starts at the first line. In the hex
+            and base64 views it counts bytes.
+        limit: Maximum number of lines (or bytes) to return; by default a page of 2000 lines.
+        start_line: The first line to return, counted from 1 like the line numbers in the output.
+            Use it instead of offset.
+        view: "auto" shows text as lines, notebooks as cells and other binary files as a short hex
+            dump. "text", "hex" and "base64" force that form.
     """
 
     file_path: str
@@ -56,10 +56,10 @@ class WriteFileParams:
     """Write a whole file.
 
     Args:
-        file_path: The file; directories on the way are made.
-        content: Its text, or its bytes as base64 if encoding says so.
-        mode: "create" refuses to replace a file that exists, "overwrite" replaces it,
-            "append" adds to its end.
+        file_path: The file; missing parent directories are created.
+        content: The text, or base64 if encoding is "base64".
+        mode: "create" fails if the file exists, "overwrite" replaces it, "append" adds to its
+            end.
         encoding: "utf-8" for text, "base64" for bytes.
     """
 
@@ -74,9 +74,9 @@ class TextEdit:
     """One replacement.
 
     Args:
-        old_string: The text to replace, as it is in the file; it must be there exactly once.
-        new_string: The text to put in its place.
-        replace_all: Replace it everywhere instead.
+        old_string: The exact text to replace; it must occur exactly once in the file.
+        new_string: The replacement.
+        replace_all: Replace every occurrence.
     """
 
     old_string: str
@@ -90,13 +90,13 @@ class EditFileParams:
 
     Args:
         file_path: The file.
-        old_string: The text to replace, as it is in the file, without line numbers; enough of it
-            to be there exactly once.
-        new_string: The text to put in its place.
-        replace_all: Replace it everywhere instead.
-        edits: Several replacements, made in this order, all or none; instead of old_string and
-            new_string.
-        dry_run: Show the difference and change nothing.
+        old_string: The exact text to replace, without line numbers. Include enough lines to make
+            it unique in the file.
+        new_string: The replacement.
+        replace_all: Replace every occurrence.
+        edits: Several replacements, applied in order, all or none. Use it instead of old_string
+            and new_string.
+        dry_run: Show the diff without changing the file.
     """
 
     file_path: str
@@ -109,13 +109,13 @@ class EditFileParams:
 
 @dataclass(frozen=True, slots=True)
 class CountedEditParams:
-    """Replace text in a file everywhere, if it is there as often as expected.
+    """Replace every occurrence of a text in a file, if there are as many as expected.
 
     Args:
         file_path: The file.
-        old_string: The text to replace, as it is in the file, without line numbers.
-        new_string: The text to put in its place.
-        expected: How many times it must be there.
+        old_string: The exact text to replace, without line numbers.
+        new_string: The replacement.
+        expected: Number of occurrences that the file must have.
     """
 
     file_path: str
@@ -129,11 +129,11 @@ class GlobParams:
     """Find files by name.
 
     Args:
-        pattern: For example "**/*.py"; "*" stays in one directory, "**" spans any number, and
-            a pattern that ends in "/" finds directories.
-        path: The directory to look in.
-        head_limit: How many paths to return at most.
-        include_ignored: Look also at what .gitignore and .ignore files leave out.
+        pattern: A glob pattern, for example "**/*.py". "*" matches within one directory, "**"
+            across any number of them; a trailing "/" finds directories.
+        path: The directory to search.
+        head_limit: Maximum number of paths to return.
+        include_ignored: Include files that .gitignore and .ignore exclude.
         exclude: Patterns of paths to leave out, for example "build/**".
     """
 
@@ -146,24 +146,24 @@ class GlobParams:
 
 @dataclass(frozen=True, slots=True)
 class GrepParams:
-    """Search the lines of files.
+    """Search the lines of files for a regular expression.
 
     Args:
-        pattern: A regular expression (RE2: no look-around, no back references).
+        pattern: A regular expression (RE2 syntax: no look-around, no backreferences).
         path: The directory or file to search.
-        glob: Search only files whose name matches, for example "*.py" or "src/**/*.ts".
-        type: Search only files of a language, for example "py", "js", "rust".
-        output_mode: "content" returns lines, "files_with_matches" paths, "count" how many
-            lines match in each file.
-        ignore_case: Take upper and lower case for the same.
-        fixed_string: Take the pattern as plain text.
+        glob: Search only files that match, for example "*.py" or "src/**/*.ts".
+        type: Search only files of this language, for example "py", "js", "rust".
+        output_mode: "content" returns matching lines, "files_with_matches" only paths, "count" the
+            number of matching lines per file.
+        ignore_case: Ignore upper and lower case.
+        fixed_string: Treat the pattern as plain text.
         context: Lines to show before and after each match.
         before: Lines to show before each match.
         after: Lines to show after each match.
-        head_limit: How many lines, paths or counts to return at most.
-        max_per_file: How many matches to return of one file at most.
-        exclude: Leave out files whose name matches.
-        include_ignored: Search also what .gitignore and .ignore files leave out.
+        head_limit: Maximum number of lines, paths or counts to return.
+        max_per_file: Maximum number of matches per file.
+        exclude: Skip files that match this pattern.
+        include_ignored: Include files that .gitignore and .ignore exclude.
     """
 
     pattern: str
@@ -187,7 +187,7 @@ class RmParams:
     """Remove a file, or a directory with everything in it.
 
     Args:
-        path: What to remove.
+        path: The file or directory.
     """
 
     path: str
@@ -195,11 +195,11 @@ class RmParams:
 
 @dataclass(frozen=True, slots=True)
 class ApplyPatchParams:
-    """Change several files by one patch, all or none.
+    """Apply a patch to several files, all or none.
 
     Args:
-        patch: The patch: "*** Begin Patch" ... "*** End Patch", or a unified diff.
-        dry_run: Show the difference and change nothing.
+        patch: "*** Begin Patch" ... "*** End Patch", or a unified diff.
+        dry_run: Show the diff without changing files.
     """
 
     patch: str
@@ -208,12 +208,12 @@ class ApplyPatchParams:
 
 @dataclass(frozen=True, slots=True)
 class InsertTextParams:
-    """Put text between two lines of a file.
+    """Insert lines into a file.
 
     Args:
         file_path: The file.
-        line: The line after which the text goes, counted from 1; 0 puts it at the beginning.
-        text: What to insert.
+        line: Insert after this line, counted from 1; 0 inserts at the beginning.
+        text: The text to insert.
     """
 
     file_path: str
@@ -226,8 +226,8 @@ class MoveParams:
     """Move or rename a file or directory.
 
     Args:
-        source: Where it is.
-        destination: Where it is to be; nothing may be there.
+        source: Its present path.
+        destination: Its new path, which must not exist yet.
     """
 
     source: str
@@ -236,7 +236,7 @@ class MoveParams:
 
 @dataclass(frozen=True, slots=True)
 class MkdirParams:
-    """Make a directory, and those on the way to it.
+    """Create a directory and its missing parents.
 
     Args:
         path: The directory.
@@ -247,7 +247,7 @@ class MkdirParams:
 
 @dataclass(frozen=True, slots=True)
 class StatParams:
-    """Say what is at a path.
+    """Get the type, size and modification time of a file or directory.
 
     Args:
         path: The file or directory.
@@ -258,15 +258,14 @@ class StatParams:
 
 @dataclass(frozen=True, slots=True)
 class TreeParams:
-    """Show a directory and what is below it.
+    """Show a directory and everything below it as a tree.
 
     Args:
         path: The directory.
-        exclude: Patterns of names to leave out.
-        depth: How many levels to show, 1 for the directory alone; as many as there is room for
-            if left out.
-        offset: How many entries to skip; counts from 0. Only where depth is given.
-        limit: How many entries to return at most. Only where depth is given.
+        exclude: Glob patterns of names to leave out.
+        depth: Number of levels to show, 1 for the directory alone; by default as many as fit.
+        offset: Number of entries to skip; counts from 0. Needs depth.
+        limit: Maximum number of entries to return. Needs depth.
     """
 
     path: str = "."
@@ -289,7 +288,7 @@ class ReadManyParams:
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceParams:
-    """Say which files can be reached, and how paths are written."""
+    """Get the workspace root, and how paths are written."""
 
 
 Request: TypeAlias = (
@@ -310,7 +309,7 @@ Request: TypeAlias = (
     | ReadManyParams
     | WorkspaceParams
 )
-"""Anything that can be asked of files."""
+"""Any request about files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,13 +318,13 @@ class ShellExecuteParams:
 
     Args:
         command: The program and its arguments, one item each, for example
-            ["python", "-m", "pytest", "-q"]. No shell reads it; for pipes, patterns and && run
-            one: ["sh", "-c", "grep -c def *.py | sort"].
-        cwd: The directory to run it in; the top of the workspace if left out.
+            ["python", "-m", "pytest", "-q"]. It runs without a shell; for pipes, wildcards and &&
+            use one: ["sh", "-c", "grep -c def *.py | sort"].
+        cwd: The working directory; by default the workspace root.
         env: Environment variables to set.
-        stdin: What the program can read; nothing if left out.
-        timeout_seconds: After how many seconds it is stopped, from 1 to 120.
-        capture_output: Whether its output is returned.
+        stdin: Text for standard input; empty by default.
+        timeout_seconds: Timeout in seconds, from 1 to 120.
+        capture_output: Return the output.
     """
 
     command: tuple[str, ...]
@@ -338,13 +337,13 @@ class ShellExecuteParams:
 
 @dataclass(frozen=True, slots=True)
 class BashParams:
-    """Run a line, or a script, in a shell: bash, or sh where there is no bash.
+    """Run a command line or script in bash, or in sh if there is no bash.
 
     Args:
-        command: The line.
-        timeout: After how many milliseconds it is stopped; as late as allowed if left out.
-        cwd: The directory to run it in; the top of the workspace if left out.
-        max_output: How many bytes of each stream to return at most.
+        command: The command line.
+        timeout: Timeout in milliseconds; by default the longest that is allowed.
+        cwd: The working directory; by default the workspace root.
+        max_output: Maximum number of bytes to return from each stream.
     """
 
     command: str

@@ -1,7 +1,7 @@
-"""What the tools return to programs; what a model is told is the message beside it.
+"""Tool results as typed values for programs; a model reads the message beside them.
 
-`render()` of each is plain text that stands by itself: no limit on its length, and no
-advice about tools, which only the message can give.
+`render()` returns plain text that is complete by itself: without a length limit, and
+without hints about tools, which only the message can give.
 """
 
 from collections.abc import Iterable, Sized
@@ -34,7 +34,7 @@ class LsResult:
     truncated: bool = False
 
     def render(self) -> str:
-        """Return the directory, and a line for each entry."""
+        """Return the directory and one line per entry."""
         lines = [f"{each}{_size(each.size_bytes)}" for each in self.entries]
         return _lines(
             f"{display_path(self.path)}: {_count(self.entries, 'entry', 'entries')}", lines, self
@@ -47,15 +47,15 @@ class ReadFileResult:
 
     Args:
         path: The file.
-        content: The lines as they are in the file; for binary files the dump or the base64.
-        offset: How many lines (bytes, cells) come before it.
-        shown: How many lines (bytes, cells) it has.
-        total: How many the file has; at least so many if the count is not exact.
-        next_offset: Where the next page begins; None if this is the last.
-        size_bytes: How large the file is.
+        content: The unchanged lines of the file; for binary files the hex dump or base64.
+        offset: Number of lines (bytes, cells) before this page.
+        shown: Number of lines (bytes, cells) on this page.
+        total: Number of them in the file; a lower bound if the count is not exact.
+        next_offset: Offset of the next page; None if this is the last.
+        size_bytes: Size of the file.
         encoding: "utf-8" or "binary".
-        media: The picture, if it is one.
-        total_is_exact: Whether all lines were counted; those of a huge file are not.
+        media: The picture, if the file is one.
+        total_is_exact: Whether all lines were counted; a huge file is not counted to its end.
     """
 
     path: str
@@ -70,7 +70,7 @@ class ReadFileResult:
     total_is_exact: bool = True
 
     def render(self) -> str:
-        """Return the file, which part of it this is, and the part."""
+        """Return the path, the range shown, and the content."""
         more = "" if self.next_offset is None else f", more from offset {self.next_offset}"
         first = self.offset + 1 if self.shown else self.offset
         part = f"{first} to {self.offset + self.shown} of {self.total}{more}"
@@ -79,7 +79,7 @@ class ReadFileResult:
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """What became of one file; `path` is where it is now, or was if it is gone."""
+    """A change of one file; `path` is its new path, or its old one if it was removed."""
 
     path: str
     kind: ChangeKind
@@ -87,14 +87,14 @@ class FileChange:
     size_bytes: int | None = None
 
     def render(self) -> str:
-        """Return what became of the file."""
+        """Return the kind of change and the path."""
         source = "" if self.source is None else f"{display_path(self.source)} to "
         return f"{self.kind} {source}{display_path(self.path)}"
 
 
 @dataclass(frozen=True, slots=True)
 class WriteFileResult:
-    """A file that was written."""
+    """The result of writing a file."""
 
     path: str
     mode: WriteMode
@@ -103,24 +103,24 @@ class WriteFileResult:
     size_bytes: int
 
     def render(self) -> str:
-        """Return what was written."""
+        """Return the path, what was done, and the size."""
         done = "created" if self.created else f"written ({self.mode})"
         return f"{display_path(self.path)}: {done}, {self.size_bytes} bytes"
 
 
 @dataclass(frozen=True, slots=True)
 class EditFileResult:
-    """Files that were changed by replacing text, or would be (`applied` is False).
+    """Changed files, or with `applied` False, files that would be changed.
 
     Args:
-        changes: What became of each file.
-        diff: The difference, as a unified diff.
-        added: How many lines are new.
-        removed: How many lines are gone.
-        match_level: The differences that were ignored to find the text.
-        replacements: How many places were changed.
-        applied: Whether it was done.
-        notes: What the caller should know.
+        changes: The change of each file.
+        diff: A unified diff.
+        added: Number of added lines.
+        removed: Number of removed lines.
+        match_level: How exactly the old text matched.
+        replacements: Number of replacements.
+        applied: False after a dry run.
+        notes: Further notes for the caller.
     """
 
     changes: tuple[FileChange, ...]
@@ -133,7 +133,7 @@ class EditFileResult:
     notes: tuple[str, ...] = ()
 
     def render(self) -> str:
-        """Return what became of each file, what the caller should know, and the difference."""
+        """Return the changes, the notes and the diff."""
         head = "" if self.applied else "not applied:\n"
         lines = [*(each.render() for each in self.changes), *self.notes]
         return head + "\n".join([*lines, self.diff] if self.diff else lines)
@@ -141,9 +141,9 @@ class EditFileResult:
 
 @dataclass(frozen=True, slots=True)
 class GlobResult:
-    """Paths that matched, sorted; `total` counts those that are not shown too.
+    """Matching paths, sorted; `total` includes those that are not shown.
 
-    If there may be more, `reason` says why and `coverage` how far the search got.
+    If the search is incomplete, `reason` says why and `coverage` how far it got.
     """
 
     pattern: str
@@ -155,28 +155,28 @@ class GlobResult:
     coverage: Coverage = Coverage()  # noqa: RUF009 # it is frozen
 
     def render(self) -> str:
-        """Return the pattern, and a line for each path."""
+        """Return the pattern and one line per path."""
         head = f"{self.pattern!r} in {display_path(self.path)}: {self.total} found"
         return _lines(head, map(str, self.matches), self)
 
 
 @dataclass(frozen=True, slots=True)
 class GrepCount:
-    """How many lines of a file match."""
+    """The number of matching lines in a file."""
 
     path: str
     count: int
 
     def render(self) -> str:
-        """Return the path and the number."""
+        """Return the path and the count."""
         return f"{display_path(self.path)}:{self.count}"
 
 
 @dataclass(frozen=True, slots=True)
 class GrepResult:
-    """Lines that matched, and how many in each file.
+    """Matching lines, and their number in each file.
 
-    If there may be more, `reason` says why and `coverage` how far the search got.
+    If the search is incomplete, `reason` says why and `coverage` how far it got.
     """
 
     pattern: str
@@ -189,7 +189,7 @@ class GrepResult:
     coverage: Coverage = Coverage()  # noqa: RUF009 # it is frozen
 
     def render(self) -> str:
-        """Return the pattern, and what the mode asks for: lines, paths or counts."""
+        """Return the pattern and, depending on the mode, lines, paths or counts."""
         if self.mode == "content":
             lines = [str(each) for each in self.matches]
         elif self.mode == "count":
@@ -202,69 +202,69 @@ class GrepResult:
 
 @dataclass(frozen=True, slots=True)
 class RmResult:
-    """What was removed: one path, and how many files with it."""
+    """A removed path, and the number of files removed with it."""
 
     path: str
     kind: Kind
     files: int
 
     def render(self) -> str:
-        """Return what was removed."""
+        """Return the path and what it was."""
         files = f", {self.files} files" if self.kind == "directory" else ""
         return f"removed {display_path(self.path)} ({self.kind}{files})"
 
 
 @dataclass(frozen=True, slots=True)
 class MoveResult:
-    """What was moved."""
+    """The old and the new path of a moved file or directory."""
 
     source: str
     destination: str
 
     def render(self) -> str:
-        """Return what was moved where."""
+        """Return both paths."""
         return f"moved {display_path(self.source)} to {display_path(self.destination)}"
 
 
 @dataclass(frozen=True, slots=True)
 class MkdirResult:
-    """A directory that is there now."""
+    """A directory; `created` is False if it existed already."""
 
     path: str
     created: bool
 
     def render(self) -> str:
-        """Return the directory."""
-        return f"{display_path(self.path)}/ {'made' if self.created else 'was there'}"
+        """Return the path, and whether the directory is new."""
+        return f"{display_path(self.path)}/ {'created' if self.created else 'exists already'}"
 
 
 @dataclass(frozen=True, slots=True)
 class TreeResult:
-    """A directory and what is below it, as indented lines."""
+    """A directory tree as indented lines."""
 
     path: str
     lines: tuple[str, ...]
     truncated: bool = False
 
     def render(self) -> str:
-        """Return the directory, and the lines."""
+        """Return the directory and the lines."""
         return _lines(f"{display_path(self.path)}:", self.lines, self)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadManyResult:
-    """Several files; those that could not be read have an error instead."""
+    """Several files, and an error for each that could not be read."""
 
     files: tuple[ReadFileResult, ...]
     errors: tuple[str, ...] = ()
 
     def render(self) -> str:
-        """Return one file after the other, then the errors."""
+        """Return the files, then the errors."""
         return "\n\n".join([*(each.render() for each in self.files), *self.errors])
 
 
 StatResult = FileStat
-"""What is at a path."""
+"""The type, size and times of a file or directory."""
 
 
 class _Truncatable(Protocol):
@@ -273,7 +273,7 @@ class _Truncatable(Protocol):
 
 
 def _lines(head: str, lines: Iterable[str], result: _Truncatable) -> str:
-    return "\n".join([head, *lines, *(["[there is more]"] if result.truncated else [])])
+    return "\n".join([head, *lines, *(["[truncated]"] if result.truncated else [])])
 
 
 def _count(items: Sized, one: str, several: str) -> str:

@@ -1,8 +1,8 @@
-"""How a dialect says things: its tools, and how a request is spelled as a call of one.
+"""Tool specifications: how a dialect turns tool calls into requests, and requests into calls.
 
-Messages for a model name tools and parameters. They are spelled here, from the same
-table that the tools are made of, so that no message mentions a tool that is not there
-or counts lines from another base than the tool does.
+Messages for a model name tools and parameters. Their text is built here, from the same
+table as the tools, so that no message mentions a tool that is not offered or counts
+lines from another base than the tool does.
 """
 
 import re
@@ -15,12 +15,12 @@ from weakincentives.prompt.arguments import display_names
 
 P = TypeVar("P")
 _MENTION = re.compile(r"\$([A-Za-z]+)")
-_VALUE_LENGTH = 200
+_MAX_VALUE = 200  # characters of one argument in a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec(Generic[P]):
-    """One tool of a dialect: which requests it says, and how.
+    """One tool of a dialect: its parameters, and the requests that they stand for.
 
     Args:
         name: The tool's name.
@@ -57,107 +57,113 @@ class ToolSpec(Generic[P]):
     other_names: tuple[str, ...] = ()
     other_params: type[Any] | None = None
 
-    def arguments(self, request: Any) -> Mapping[str, object] | None:
-        """Return the arguments that say a request; None if it cannot be said."""
+    def encode_arguments(self, request: Any) -> Mapping[str, object] | None:
+        """Return the arguments for a request; None if this tool cannot express it."""
         params = self.encode(request) if type(request) in self.requests else None
-        return None if params is None else cast("Mapping[str, object]", _as_json(params))
+        return None if params is None else cast("Mapping[str, object]", _to_json(params))
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The tools that are there, and what they are called."""
+    """The tools that a model is offered."""
 
     specs: tuple[ToolSpec[Any], ...] = ()
 
-    def name(self, request: type[Any]) -> str | None:
-        """Return the name of the tool that says a kind of request; None if there is none."""
-        return next((each.name for each in self.specs if request in each.requests), None)
+    def tool_name(self, request: type[Any]) -> str | None:
+        """Return the name of the tool for a kind of request; None if there is none."""
+        return next((spec.name for spec in self.specs if request in spec.requests), None)
 
-    def arguments(self, request: Any) -> tuple[str, Mapping[str, object]] | None:
-        """Return the tool and the arguments that say a request; None if nobody says it."""
-        return next(((spec.name, said) for spec, said in self._said(request)), None)
+    def encode(self, request: Any) -> tuple[str, Mapping[str, object]] | None:
+        """Return the tool name and the arguments for a request; None if no tool fits."""
+        return next(((spec.name, arguments) for spec, arguments in self._calls(request)), None)
 
-    def call(self, request: Any, *only: str) -> str | None:
-        """Return how a request is said, for a sentence: "read_file with offset=2000".
+    def format_call(self, request: Any, *only: str) -> str | None:
+        """Return the call for a request, to quote in a message: "read_file with offset=2000".
 
         Args:
-            request: What to say.
-            only: The fields of the request to mention; all if none is given. What a dialect
-                calls them, and in how many parameters it says them, is its own affair.
+            request: The request.
+            only: Fields of the request to mention; all if none is given. The dialect decides
+                how its parameters are named, and how many it needs for one field.
         """
-        for spec, said in self._said(request):
-            keys = [each for each in said if not only or each in _saying(spec, request, only)]
-            shown = ", ".join(f"{key}={_shown(said[key])}" for key in keys)
-            return f"{spec.name} with {shown}" if shown else spec.name
+        for spec, arguments in self._calls(request):
+            wanted = _keys_for(spec, request, only) if only else arguments.keys()
+            text = ", ".join(
+                f"{key}={_format_value(value)}" for key, value in arguments.items() if key in wanted
+            )
+            return f"{spec.name} with {text}" if text else spec.name
         return None
 
     def fill(self, text: str) -> str:
-        """Return a text with `$Request` replaced by names of tools, or its line left out."""
-        lines = (self._filled(line) for line in text.splitlines())
+        """Return a text with `$Request` replaced by tool names.
+
+        A line that mentions a request without a tool is left out.
+        """
+        lines = (self._fill_line(line) for line in text.splitlines())
         return "\n".join(line for line in lines if line is not None)
 
-    def _said(self, request: Any) -> Iterator[tuple[ToolSpec[Any], Mapping[str, object]]]:
+    def _calls(self, request: Any) -> Iterator[tuple[ToolSpec[Any], Mapping[str, object]]]:
         for spec in self.specs:
-            said = spec.arguments(request)
-            if said is not None:
-                yield spec, said
+            arguments = spec.encode_arguments(request)
+            if arguments is not None:
+                yield spec, arguments
 
-    def _filled(self, line: str) -> str | None:
+    def _fill_line(self, line: str) -> str | None:
         kinds = {kind.__name__: kind for each in self.specs for kind in each.requests}
-        names = {name: self.name(kind) or name for name, kind in kinds.items()}
+        names = {name: self.tool_name(kind) or name for name, kind in kinds.items()}
         mentioned = _MENTION.findall(line)
         if any(each.endswith("Params") and each not in names for each in mentioned):
             return None
-        return _MENTION.sub(lambda found: names.get(found[1], found[0]), line)
+        return _MENTION.sub(lambda match: names.get(match[1], match[0]), line)
 
 
-def dialect_of(specs: Iterable[ToolSpec[Any]], handled: Iterable[type[Any]]) -> Dialect:
-    """Return what can be said where only some requests are carried out."""
+def select_specs(specs: Iterable[ToolSpec[Any]], handled: Iterable[type[Any]]) -> Dialect:
+    """Return the dialect of the tools whose requests are all among `handled`."""
     known = frozenset(handled)
     return Dialect(
         tuple(
-            each
-            for each in specs
-            if known.issuperset(each.requests) and known.isdisjoint(each.superseded_by)
+            spec
+            for spec in specs
+            if known.issuperset(spec.requests) and known.isdisjoint(spec.superseded_by)
         )
     )
 
 
-def _saying(spec: ToolSpec[Any], request: Any, only: tuple[str, ...]) -> set[str]:
-    """Return the arguments that would be others if these fields of the request were."""
-    said = spec.arguments(request) or {}
-    found = {*only, *([spec.selector] if spec.selector else ())}
+def _keys_for(spec: ToolSpec[Any], request: Any, only: tuple[str, ...]) -> set[str]:
+    """Return the arguments that depend on these fields: they change if the field does."""
+    arguments = spec.encode_arguments(request) or {}
+    keys = {*only, *([spec.selector] if spec.selector else ())}
     for each in fields(request):
         if each.name in only:
-            other = spec.arguments(replace(request, **{each.name: _other(each, request)})) or {}
-            found |= {key for key in said if said[key] != other.get(key)}
-    return found
+            changed = replace(request, **{each.name: _other_value(each, request)})
+            others = spec.encode_arguments(changed) or {}
+            keys |= {key for key in arguments if arguments[key] != others.get(key)}
+    return keys
 
 
-def _other(each: Field[Any], request: Any) -> Any:
-    """Return another value for a field: its default, or a longer text."""
+def _other_value(each: Field[Any], request: Any) -> Any:
+    """Return a different value for a field: its default, or a longer text."""
     if each.default is not MISSING:
         return each.default
     value: object = getattr(request, each.name)
     return value + "x" if isinstance(value, str) else ()
 
 
-def _as_json(value: Any) -> object:
-    """Return parameters as JSON has them, without what is left at its default."""
+def _to_json(value: Any) -> object:
+    """Return parameters as JSON values, without those that have their default."""
     if isinstance(value, VfsPath):
         return str(value)
     if isinstance(value, list | tuple):
-        return [_as_json(each) for each in cast("list[Any]", value)]
+        return [_to_json(each) for each in cast("list[Any]", value)]
     if not is_dataclass(value):
         return value
-    shown = display_names(cast("type[Any]", type(value)))
+    names = display_names(cast("type[Any]", type(value)))
     return {
-        shown.get(each.name, each.name): _as_json(getattr(value, each.name))
+        names.get(each.name, each.name): _to_json(getattr(value, each.name))
         for each in fields(value)
         if each.default is MISSING or getattr(value, each.name) != each.default
     }
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     text = str(value).lower() if isinstance(value, bool) else repr(value)
-    return text if len(text) <= _VALUE_LENGTH else f"{text[:_VALUE_LENGTH]}..."
+    return text if len(text) <= _MAX_VALUE else f"{text[:_MAX_VALUE]}..."

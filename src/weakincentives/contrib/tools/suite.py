@@ -1,4 +1,4 @@
-"""Which files a request is about, whatever the dialect calls them."""
+"""The tool suite: tools of a dialect, each with a handler and the paths that a call touches."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -31,18 +31,22 @@ from weakincentives.contrib.tools.requests import (
     TreeParams,
     WriteFileParams,
 )
-from weakincentives.contrib.tools.spec import Dialect, ToolSpec, dialect_of
+from weakincentives.contrib.tools.spec import Dialect, ToolSpec, select_specs
 from weakincentives.prompt import PromptError, Tool, ToolAccess, ToolContext, ToolResult
 
 
-def access_of(request: object, resolve: Callable[[str], str]) -> ToolAccess:
-    """Return which files a request is about; `resolve` says which path a model means.
+def find_access(request: object, resolve: Callable[[str], str]) -> ToolAccess:
+    """Return the paths that a request touches, for policies.
 
-    What is no path in the workspace is left out: the tool itself says what is wrong.
+    Invalid paths are left out: the tool reports them itself.
+
+    Args:
+        request: The request.
+        resolve: Returns the workspace path for a path that a model sent.
     """
 
     def paths(*given: str) -> tuple[str, ...]:
-        return tuple(path for each in given for path in _resolved(each, resolve))
+        return tuple(path for each in given for path in _try_resolve(each, resolve))
 
     match request:
         case ReadFileParams(file_path=path):
@@ -52,10 +56,12 @@ def access_of(request: object, resolve: Callable[[str], str]) -> ToolAccess:
         case LsParams() | GlobParams() | GrepParams() | StatParams() | TreeParams():
             return ToolAccess(searches=paths(request.path))
         case _:
-            return ToolAccess(writes=paths(*_written(request)), others=paths(*_others(request)))
+            return ToolAccess(
+                writes=paths(*_find_writes(request)), others=paths(*_find_others(request))
+            )
 
 
-def _written(request: object) -> tuple[str, ...]:
+def _find_writes(request: object) -> tuple[str, ...]:
     match request:
         case WriteFileParams() | EditFileParams() | CountedEditParams() | InsertTextParams():
             return (request.file_path,)
@@ -67,7 +73,7 @@ def _written(request: object) -> tuple[str, ...]:
     return ()
 
 
-def _others(request: object) -> tuple[str, ...]:
+def _find_others(request: object) -> tuple[str, ...]:
     match request:
         case RmParams(path=path) | MkdirParams(path=path):
             return (path,)
@@ -77,7 +83,7 @@ def _others(request: object) -> tuple[str, ...]:
             return ()
 
 
-def _resolved(given: str, resolve: Callable[[str], str]) -> tuple[str, ...]:
+def _try_resolve(given: str, resolve: Callable[[str], str]) -> tuple[str, ...]:
     try:
         return (resolve(given),)
     except (OSError, ValueError):
@@ -85,12 +91,12 @@ def _resolved(given: str, resolve: Callable[[str], str]) -> tuple[str, ...]:
 
 
 Binding: TypeAlias = Callable[[ToolContext], ToolContext]
-"""Returns the context that a call is to have; a section refuses other sessions here."""
+"""Returns the tool context for a call; a section rejects foreign sessions here."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Handler:
-    """Runs one tool: understands the call, carries it out, shows the result."""
+class SpecHandler:
+    """Handles the calls of one tool: decode the request, carry it out, render the result."""
 
     spec: ToolSpec[Any]
     settings: ToolSettings
@@ -98,14 +104,19 @@ class _Handler:
     handlers: Mapping[type[Any], Handler] = field(repr=False)
     binding: Binding | None = None
 
-    def access(self, params: Any, context: ToolContext) -> ToolAccess:
-        """Return which files a call is about."""
+    def find_access(self, params: Any, context: ToolContext) -> ToolAccess:
+        """Return the paths that a call touches."""
         if context.filesystem is None:
             return ToolAccess()
         ours = handler_context(context, self.settings, self.dialect, self.handlers)
-        return access_of(self.spec.decode(params, ours), ours.path)
+        return find_access(self.spec.decode(params, ours), ours.resolve_path)
 
     def __call__(self, params: Any, *, context: ToolContext) -> ToolResult[Any]:
+        """Handle a call.
+
+        Raises:
+            ToolValidationError: There is no workspace, or the parameters are invalid.
+        """
         if self.binding is not None:
             context = self.binding(context)
         ours = handler_context(context, self.settings, self.dialect, self.handlers)
@@ -113,18 +124,38 @@ class _Handler:
         result = ours.handle(request)
         return result if self.spec.render is None else self.spec.render(request, result, ours)
 
+    def build_tool(self, access: "Access | None" = None) -> Tool[Any, Any]:
+        """Return the tool; without `access`, policies go by the names of its parameters."""
+        spec = self.spec
+        return Tool[Any, Any](
+            spec.name,
+            self.dialect.fill(spec.description),
+            self,
+            params_type=spec.params,
+            read_only=spec.read_only,
+            bypasses_filesystem=spec.bypasses_filesystem,
+            aliases=spec.aliases,
+            access=access,
+            other_names=spec.other_names,
+            other_params=spec.other_params,
+        )
+
+
+Access: TypeAlias = Callable[[Any, ToolContext], ToolAccess]
+"""Returns the paths that a call with these parameters touches."""
+
 
 def create_dialect(
     dialect: DialectName = "wink", *, handlers: Mapping[type[Any], Handler] = HANDLERS
 ) -> Dialect:
-    """Return how requests are said in a dialect.
+    """Return the tools of a dialect whose requests have a handler.
 
     Raises:
-        PromptError: There is no such dialect.
+        PromptError: The dialect is unknown.
     """
     if dialect not in DIALECTS:
         raise PromptError(f"Dialect must be one of {', '.join(DIALECTS)}: {dialect!r}")
-    return dialect_of(DIALECTS[dialect], handlers)
+    return select_specs(DIALECTS[dialect], handlers)
 
 
 def filesystem_tools(
@@ -134,38 +165,21 @@ def filesystem_tools(
     binding: Binding | None = None,
     extra_handlers: Mapping[type[Any], Handler] | None = None,
 ) -> tuple[Tool[Any, Any], ...]:
-    """Return the tools of a workspace as a dialect names them.
+    """Return the tools of a workspace, with the names and parameters of a dialect.
 
     Args:
-        dialect: Whose names and parameters the tools have.
-        settings: What they allow and show.
-        binding: Asked for the context of each call.
+        dialect: The dialect.
+        settings: Limits and rules of the tools.
+        binding: Returns the context for each call.
         extra_handlers: Handlers for further requests that the dialect knows; a shell, for example.
 
     Raises:
-        PromptError: There is no such dialect.
+        PromptError: The dialect is unknown.
     """
     handlers = {**HANDLERS, **(extra_handlers or {})}
     offered = create_dialect(dialect, handlers=handlers)
-    return tuple(
-        _tool(_Handler(spec, settings, offered, handlers, binding)) for spec in offered.specs
-    )
-
-
-def _tool(handler: _Handler) -> Tool[Any, Any]:
-    spec = handler.spec
-    return Tool[Any, Any](
-        spec.name,
-        handler.dialect.fill(spec.description),
-        handler,
-        params_type=spec.params,
-        read_only=spec.read_only,
-        bypasses_filesystem=spec.bypasses_filesystem,
-        aliases=spec.aliases,
-        access=handler.access,
-        other_names=spec.other_names,
-        other_params=spec.other_params,
-    )
+    built = [SpecHandler(each, settings, offered, handlers, binding) for each in offered.specs]
+    return tuple(each.build_tool(each.find_access) for each in built)
 
 
 FILESYSTEM_TOOLS = filesystem_tools()

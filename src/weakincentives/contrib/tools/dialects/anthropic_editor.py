@@ -97,7 +97,7 @@ def _range(params: EditorCall) -> tuple[int | None, int | None]:
 
 def _is_directory(context: HandlerContext, path: str) -> bool:
     try:
-        return context.filesystem.stat(context.path(path)).is_directory
+        return context.filesystem.stat(context.resolve_path(path)).is_directory
     except (OSError, ValueError):
         return False  # the tool that reads says what is wrong with it
 

@@ -215,7 +215,7 @@ def show_read(
     """Return a page with what is known about its file."""
     if result.value is None:
         return result
-    path = context.path(request.file_path)
+    path = context.resolve_path(request.file_path)
     file = _file(path, result.value, context)
     content = _bytes(request, result.value, context)
     note = f"\n[{file.encoding}, {file.size_bytes} bytes, version {file.version}]"
@@ -230,7 +230,7 @@ def show_write(
     """Return what was written."""
     if result.value is None:
         return result
-    path = VfsPath.parse(context.path(request.file_path))
+    path = VfsPath.parse(context.resolve_path(request.file_path))
     if request.encoding == "base64":
         value = WriteFile(path, _decoded(request.content), request.mode, "binary")
     else:
@@ -242,7 +242,7 @@ def show_delete(
     request: RmParams, result: ToolResult[Any], context: HandlerContext
 ) -> ToolResult[Any]:
     """Return what was removed."""
-    return replace(result, value=DeleteFile(context.path(request.path)))
+    return replace(result, value=DeleteFile(context.resolve_path(request.path)))
 
 
 def _strict(path: VfsPath | str) -> VfsPath:
@@ -282,7 +282,7 @@ def _file(path: str, found: ReadFileResult, context: HandlerContext) -> VfsFile:
 def _bytes(request: ReadFileParams, found: ReadFileResult, context: HandlerContext) -> bytes:
     if found.offset == 0 and found.next_offset is None:
         with suppress(LimitExceededError):  # then what is shown must do
-            return context.filesystem.read_bytes(context.path(request.file_path)).content
+            return context.filesystem.read_bytes(context.resolve_path(request.file_path)).content
     if request.view == "base64":
         return _decoded(found.content)
     return found.content.encode("utf-8", "surrogateescape")

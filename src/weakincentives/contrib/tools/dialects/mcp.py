@@ -229,7 +229,7 @@ def _is_picture(path: str) -> bool:
 
 def _lines(context: HandlerContext, path: str) -> int:
     """Return how many lines a file has; 0 if it cannot be read."""
-    key = context.path(path)
+    key = context.resolve_path(path)
     try:
         size = context.filesystem.stat(key or ".").size_bytes
         place = line_start(context.filesystem, key or ".", 0, size)

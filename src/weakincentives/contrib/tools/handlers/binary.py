@@ -99,7 +99,7 @@ def show_picture(
     parts = [f"{file.name}: {picture}, {size_text(file.size)}"]
     if file.size > most:
         parts.append(f"[too large to be looked at: the limit is {size_text(most)}]")
-    call = context.dialect.call(ReadFileParams(file.path, view="base64"))
+    call = context.dialect.format_call(ReadFileParams(file.path, view="base64"))
     if call is not None:
         parts.append("[" + hint("its bytes:", call) + "]")
     value = ReadFileResult(
@@ -228,7 +228,9 @@ class _Dump:
         rest = size_text(self.file.size - after)
         dialect = self.context.dialect
         # a dialect without views shows what is not text so anyway
-        call = dialect.call(following) or dialect.call(replace(following, view="auto"))
+        call = dialect.format_call(following) or dialect.format_call(
+            replace(following, view="auto")
+        )
         return f"[truncated, {rest} more" + hint("; continue with", call) + "]"
 
 

@@ -65,7 +65,7 @@ def edit_counted(request: CountedEditParams, context: HandlerContext) -> ToolRes
 def _edited(
     file_path: str, edits: Sequence[Edit], context: HandlerContext, *, dry_run: bool = False
 ) -> ToolResult[EditFileResult]:
-    path = context.path(file_path)
+    path = context.resolve_path(file_path)
     for edit in edits:
         ensure_storable(edit.new)
     ensure_short_enough(context, path, sum(len(edit.new) for edit in edits))
@@ -189,7 +189,7 @@ def _headline(value: EditFileResult, noun: str) -> str:
 
 def insert_text(request: InsertTextParams, context: HandlerContext) -> ToolResult[EditFileResult]:
     """Put text after a line; its lines end as those around them do."""
-    path = context.path(request.file_path)
+    path = context.resolve_path(request.file_path)
     if not request.text:
         raise ToolValidationError("The text to insert is empty; send at least one line")
     ensure_storable(request.text)

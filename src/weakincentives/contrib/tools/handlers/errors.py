@@ -63,7 +63,7 @@ def missing_path_error(
             f"{text}; did you mean {join_words(repr(format_path(each)) for each in near)}?"
         )
     place = _nearest_directory(context, path)
-    call = context.dialect.call(LsParams(place or "."))
+    call = context.dialect.format_call(LsParams(place or "."))
     return FileNotFoundError(text + hint("; to see what is there:", call))
 
 
@@ -90,7 +90,7 @@ def link_error(context: HandlerContext, path: str, target: str) -> PermissionErr
         inside = _target_inside(context, path, target)
         found = context.filesystem.stat(inside or ".")
         request = ReadFileParams(inside) if found.is_file else LsParams(inside)
-        call = context.dialect.call(request)
+        call = context.dialect.format_call(request)
     return PermissionError(text + hint("; instead:", call))
 
 
@@ -104,7 +104,7 @@ def _target_inside(context: HandlerContext, path: str, target: str) -> str:
         root = context.filesystem.root.rstrip("/")
         if root and not target.startswith(root + "/"):
             raise PathEscapeError(f"Link leads out of the workspace: {target!r}")
-        return context.path(target)
+        return context.resolve_path(target)
     return normalize_path(posixpath.join(parent_of(path), target))
 
 
@@ -177,7 +177,7 @@ def _both_cases(character: str) -> str:
 def directory_in_the_way(context: HandlerContext, path: str) -> IsADirectoryError:
     """Return the error for a directory where a file is needed."""
     text = f"Is a directory, not a file: {format_path(path)!r}"
-    how = context.dialect.call(LsParams(path or "."))
+    how = context.dialect.format_call(LsParams(path or "."))
     return IsADirectoryError(text + hint("; see what is in it:", how))
 
 
@@ -222,7 +222,7 @@ def ensure_creatable(context: HandlerContext, path: str, *, gone: Collection[str
         LimitExceededError: It is too deep, or a name too long.
         NotADirectoryError: A file is where a directory has to be.
     """
-    context.new_path(path)
+    context.resolve_new_path(path)
     fs = context.filesystem
     if fs.exists(path):
         return
@@ -266,16 +266,16 @@ def ensure_short_enough(context: HandlerContext, path: str, length: int) -> None
 def editing_tool(context: HandlerContext) -> str | None:
     """Return the tool that changes a part of a file; if it has commands, with the right one."""
     dialect = context.dialect
-    told = dialect.call(EditFileParams("", "old", "new"), "dry_run")
-    return told or dialect.name(EditFileParams) or dialect.name(ApplyPatchParams)
+    told = dialect.format_call(EditFileParams("", "old", "new"), "dry_run")
+    return told or dialect.tool_name(EditFileParams) or dialect.tool_name(ApplyPatchParams)
 
 
 def explain(context: HandlerContext, request: Any, *only: str) -> str | None:
     """Return how a request is said with these parameters; None if it cannot be."""
-    spoken = context.dialect.arguments(request)
+    spoken = context.dialect.encode(request)
     if spoken is None or any(key not in spoken[1] for key in only):
         return None
-    return context.dialect.call(request, *only)
+    return context.dialect.format_call(request, *only)
 
 
 @contextmanager
@@ -290,7 +290,7 @@ def explain_errors(context: HandlerContext, path: str) -> Generator[None, None, 
     except NotADirectoryError:
         raise _file_in_the_way(context, path) from None
     except LimitExceededError as error:
-        remover = context.dialect.name(RmParams)
+        remover = context.dialect.tool_name(RmParams)
         if "quota" not in str(error) or remover is None:
             raise
         raise LimitExceededError(

@@ -82,7 +82,7 @@ def head_limit(given: int | None, most: int) -> int:
 
 def _relative(request: GlobParams, context: HandlerContext) -> GlobParams:
     """Return the request with a pattern below its path, however the two were given."""
-    path = context.path(request.path)
+    path = context.resolve_path(request.path)
     pattern = below(context, request.pattern, path)
     return replace(request, path=path or ".", pattern=pattern)
 
@@ -143,7 +143,7 @@ def _reasons(request: GlobParams, context: HandlerContext) -> Iterator[str]:
     for other in _elsewhere(request):
         found = _matches(other, context)
         if found:
-            yield _meant(found, context.dialect.call(other) or repr(other.pattern))
+            yield _meant(found, context.dialect.format_call(other) or repr(other.pattern))
     if "[" not in request.pattern:
         found = _matches(replace(request, pattern=in_any_case(request.pattern)), context)
         if found:
@@ -153,7 +153,7 @@ def _reasons(request: GlobParams, context: HandlerContext) -> Iterator[str]:
         found = _matches(replace(request, pattern=request.pattern + "/"), context)
         if found:
             inside = replace(request, pattern=request.pattern + "/**")
-            call = hint("; for the files in it:", context.dialect.call(inside))
+            call = hint("; for the files in it:", context.dialect.format_call(inside))
             yield f"; {display_path(found[0].path)!r} is a directory{call}"
 
 
@@ -164,7 +164,7 @@ def _left_out(request: GlobParams, context: HandlerContext) -> Iterator[str]:
         found = _matches(other, context)
         if found:
             are = "file is" if len(found) == 1 else "files are"
-            call = hint("; to see them:", context.dialect.call(other))
+            call = hint("; to see them:", context.dialect.format_call(other))
             yield f"; {len(found):,} {are} left out by ignore files{call}"
     if request.exclude:
         found = _matches(replace(request, exclude=()), context)

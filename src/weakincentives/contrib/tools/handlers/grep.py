@@ -413,7 +413,7 @@ def _reasons(
     others = _others(request) if _found(alike, context) else ()
     for other, fact in (*others, *_ignored(request)):
         if _found(meaning(other), context):
-            yield f"; {fact}" + hint(": use", context.dialect.call(other))
+            yield f"; {fact}" + hint(": use", context.dialect.format_call(other))
 
 
 def _alike(pattern: str, text: str) -> str:
@@ -502,7 +502,7 @@ def search_for(request: GrepParams, context: HandlerContext) -> Search:
     """
     pattern = re.escape(request.pattern) if request.fixed_string else request.pattern
     compile_regex(pattern, DEFAULT_LIMITS)  # errors speak of the pattern as it was written
-    path, exclude = context.path(request.path), request.exclude
+    path, exclude = context.resolve_path(request.path), request.exclude
     glob = None if request.glob is None else _filter(request.glob, path, context)
     unwanted = [exclude or ""]
     if glob is not None and glob.startswith("!"):
@@ -799,7 +799,7 @@ def _narrower(request: GrepParams, context: HandlerContext) -> str:
         request, output_mode="files_with_matches", head_limit=None, context=None, before=None,
         after=None, max_per_file=None,
     )  # fmt: skip
-    call = context.dialect.call(other)
+    call = context.dialect.format_call(other)
     return "there are more matches: take a narrower pattern, path or filter" + hint(
         "; to see which files have them:", call
     )

@@ -41,7 +41,7 @@ def ls(request: LsParams, context: HandlerContext) -> ToolResult[LsResult]:
     Raises:
         OSError: It is no directory; the text says what it is, or what may have been meant.
     """
-    path = context.path(request.path)
+    path = context.resolve_path(request.path)
     found, more = directory_entries(context, path)
     wanted = leaving_out(request.exclude)
     entries = found if wanted is None else [each for each in found if wanted(each.name)]
@@ -69,7 +69,7 @@ def stat(request: StatParams, context: HandlerContext) -> ToolResult[StatResult]
     Raises:
         FileNotFoundError: Nothing is; the text says what may have been meant.
     """
-    path = context.path(request.path)
+    path = context.resolve_path(request.path)
     found = present(context, path)
     lines = [f"{format_path(path)}: {_kind_text(found)}"]
     if found.is_file:
@@ -120,7 +120,7 @@ def no_directory(context: HandlerContext, path: str, error: OSError) -> OSError:
     if target is not None:
         return link_error(context, path, target)
     if found.is_file:
-        call = context.dialect.call(ReadFileParams(path))
+        call = context.dialect.format_call(ReadFileParams(path))
         text = f"{format_path(path)!r} is a file, not a directory"
         return NotADirectoryError(text + hint("; to read it:", call))
     return error
@@ -194,8 +194,10 @@ def _nothing(
 
 def _foot(context: HandlerContext, rest: LsParams, count: int, total: int) -> str:
     text = f"[truncated: {count:,} of {total:,} entries are shown"
-    text += hint("; continue with", context.dialect.call(rest) if rest.offset < total else None)
-    call = context.dialect.call(GlobParams("a*", rest.path))
+    text += hint(
+        "; continue with", context.dialect.format_call(rest) if rest.offset < total else None
+    )
+    call = context.dialect.format_call(GlobParams("a*", rest.path))
     return text + hint("; find others by name, for example", call) + "]"
 
 
@@ -209,7 +211,7 @@ def tree(request: TreeParams, context: HandlerContext) -> ToolResult[TreeResult]
     Raises:
         OSError: It is no directory; the text says what it is, or what may have been meant.
     """
-    path = context.path(request.path)
+    path = context.resolve_path(request.path)
     if request.depth is not None:
         return _levels(request, context, path)
     grown = _Grown(context, _wanted(request, path))
@@ -278,7 +280,7 @@ def _check_page(request: TreeParams) -> None:
 
 def _page_foot(context: HandlerContext, rest: TreeParams | None, count: int) -> str:
     text = f"[truncated: {count_text(count, 'entry is', 'entries are')} shown, and there are more"
-    return text + hint("; continue with", rest and context.dialect.call(rest)) + "]"
+    return text + hint("; continue with", rest and context.dialect.format_call(rest)) + "]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,10 @@ from weakincentives.prompt import ToolResult
 
 def move(request: MoveParams, context: HandlerContext) -> ToolResult[MoveResult]:
     """Give a file, link or directory another path, where nothing is."""
-    source, destination = context.path(request.source), context.new_path(request.destination)
+    source, destination = (
+        context.resolve_path(request.source),
+        context.resolve_new_path(request.destination),
+    )
     if not source:
         raise ToolValidationError("The workspace itself cannot be moved; name what is in it")
     ensure_not_read_only(context, source)
@@ -37,7 +40,7 @@ def move(request: MoveParams, context: HandlerContext) -> ToolResult[MoveResult]
 
 def mkdir(request: MkdirParams, context: HandlerContext) -> ToolResult[MkdirResult]:
     """Make a directory, and those on the way to it."""
-    path = context.new_path(request.path)
+    path = context.resolve_new_path(request.path)
     ensure_not_read_only(context, path)
     fs = context.filesystem
     created = not fs.exists(path)
@@ -79,7 +82,7 @@ class _Contents:
 
 def rm(request: RmParams, context: HandlerContext) -> ToolResult[RmResult]:
     """Remove what is at a path, with everything in it."""
-    path = context.path(request.path)
+    path = context.resolve_path(request.path)
     if not path:
         raise ToolValidationError(
             f"The workspace itself cannot be removed: {request.path!r}; name what is in it"

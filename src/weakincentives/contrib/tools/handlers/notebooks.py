@@ -65,7 +65,7 @@ def show_notebook(
     budget = context.settings.budget
     room = max(budget - min(_MARGIN + 2 * len(file.name), budget // 2), 1)
     wanted = notebook.cells[part.first : part.first + part.capped(total)]
-    call = context.dialect.call(ReadFileParams(file.path, view="text"))
+    call = context.dialect.format_call(ReadFileParams(file.path, view="text"))
     texts = _filling(_texts(wanted, part.first), room, hint("; see", call))
     after = part.first + len(texts)
     content = "\n\n".join(texts)
@@ -86,11 +86,11 @@ def show_notebook(
 
 def _foot(file: FileSource, context: HandlerContext, page: ReadFileResult) -> str:
     lines: list[str] = []
-    stored = context.dialect.call(ReadFileParams(file.path, view="text"))
+    stored = context.dialect.format_call(ReadFileParams(file.path, view="text"))
     if stored is not None:
         lines.append(f"[cells are JSON in the file; before you change one: {stored}]")
     if page.next_offset is not None:
-        call = context.dialect.call(ReadFileParams(file.path, offset=page.next_offset))
+        call = context.dialect.format_call(ReadFileParams(file.path, offset=page.next_offset))
         lines.append("[truncated" + hint("; continue with", call) + "]")
     return "\n".join(lines)
 

@@ -89,7 +89,7 @@ def _steps(patch: str, context: HandlerContext) -> list[_Step]:
         return None if data is None else decode_text(data)
 
     try:
-        planned = plan_patch(patch, reader, resolve=context.path)
+        planned = plan_patch(patch, reader, resolve=context.resolve_path)
     except PatchError as error:
         raise _with_near_names(error, context) from None
     gone = {each.path for each in planned if each.kind in {"delete", "move"}}

@@ -171,16 +171,19 @@ def _not_found_in_time(file: FileSource, line: int, context: HandlerContext) -> 
         f"Read stopped: the time limit has passed before line {line + 1:,} was found in"
         f" {file.name!r}, which has {file.size:,} bytes; begin at an earlier line"
         + _search_hint(context)
-        + hint("; bytes are found at once, those in the middle with", context.dialect.call(middle))
+        + hint(
+            "; bytes are found at once, those in the middle with",
+            context.dialect.format_call(middle),
+        )
     )
 
 
 def _search_hint(context: HandlerContext) -> str:
     """Return which tool shows lines by what is in them, if there is one."""
     dialect = context.dialect
-    if dialect.arguments(GrepParams("x")) is None:
+    if dialect.encode(GrepParams("x")) is None:
         return ""
-    return f"; {dialect.name(GrepParams)} shows what is around a match"
+    return f"; {dialect.tool_name(GrepParams)} shows what is around a match"
 
 
 def _rows(content: Content, start: int, first: int, width: int) -> Iterator[_Row]:
@@ -264,7 +267,7 @@ class _Page:
         if last >= self.total and self.exact:
             return []
         path, view = self.source.file.path, self.source.view
-        call = self.context.dialect.call(
+        call = self.context.dialect.format_call(
             ReadFileParams(path, offset=last, limit=self.part.count, view=view)
         )
         uncounted = "" if self.exact else "; the file is too large to count all of its lines"
@@ -297,7 +300,7 @@ class _Page:
         if not self.source.decoded:
             at = first.start + len(first.text.encode())
             rest = ReadFileParams(self.source.file.path, offset=at, view="base64")
-            note += hint("; the bytes that follow:", self.context.dialect.call(rest))
+            note += hint("; the bytes that follow:", self.context.dialect.format_call(rest))
         return f"{note}{_search_hint(self.context)}]"
 
 
@@ -337,7 +340,7 @@ def read_file(request: ReadFileParams, context: HandlerContext) -> ToolResult[Re
         ToolValidationError: The page cannot be.
     """
     part = part_of(request)
-    file = open_file(context, context.path(request.file_path))
+    file = open_file(context, context.resolve_path(request.file_path))
     if request.view == "hex" and file.size:
         return show_hex(file, part, context)
     if request.view == "base64" and file.size:

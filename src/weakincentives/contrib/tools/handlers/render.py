@@ -294,7 +294,7 @@ def rest_hint(context: HandlerContext, path: str, *, applied: bool) -> str | Non
     """Return how to see what is not shown of a change."""
     if not applied:
         return "to see all of it, ask for less at once"
-    how = context.dialect.call(ReadFileParams(path))
+    how = context.dialect.format_call(ReadFileParams(path))
     return None if how is None else f"to see how {format_path(path)} is now: {how}"
 
 

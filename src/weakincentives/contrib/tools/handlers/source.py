@@ -176,7 +176,7 @@ def past_the_end(
     """Return the error for a page that begins after the last line."""
     wanted = part.first if noun == "byte" else part.first + 1  # as they are shown
     text = f"There is no {noun} {wanted:,}: {file.name!r} has {count_text(total, noun)}"
-    return ToolValidationError(text + hint("; use", context.dialect.call(request)))
+    return ToolValidationError(text + hint("; use", context.dialect.format_call(request)))
 
 
 def _explained(context: HandlerContext, path: str, error: OSError) -> OSError:
@@ -186,7 +186,7 @@ def _explained(context: HandlerContext, path: str, error: OSError) -> OSError:
     if target is not None:
         return link_error(context, path, target)
     if found.is_directory:
-        call = context.dialect.call(LsParams(path or "."))
+        call = context.dialect.format_call(LsParams(path or "."))
         return IsADirectoryError(
             f"{format_path(path)!r} is a directory" + hint("; to list it:", call)
         )

@@ -101,7 +101,7 @@ class _Before:
 
 def write_file(request: WriteFileParams, context: HandlerContext) -> ToolResult[WriteFileResult]:
     """Write a whole file, or add to its end."""
-    fs, path = context.filesystem, context.new_path(request.file_path)
+    fs, path = context.filesystem, context.resolve_new_path(request.file_path)
     ensure_not_read_only(context, path)
     if not path:
         raise directory_in_the_way(context, path)
