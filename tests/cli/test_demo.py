@@ -15,9 +15,9 @@ import click
 import pytest
 
 from weakincentives.adapters import ScriptError, ToolCall
-from weakincentives.cli.demo import story as demo_agent
-from weakincentives.cli.demo.script import ATTEMPT, SCRIPT, Act
-from weakincentives.cli.demo.story import PROJECT, told_steps, tree_hash
+from weakincentives.cli.demo import command as demo_command
+from weakincentives.cli.demo.command import PROJECT, play_story, tree_hash
+from weakincentives.cli.demo.script import ATTEMPT, SCRIPT, ScriptedCall
 from weakincentives.cli.demo.view import Step, StoryError, show
 from weakincentives.cli.main import main
 from weakincentives.cli.main import wink as wink_group
@@ -52,7 +52,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def play(place: Path) -> dict[str, Step]:
     (place / "project").mkdir()
-    with told_steps(place / "project", store=place / "store", dump=place / "dump") as steps:
+    with play_story(place / "project", store=place / "store", dump=place / "dump") as steps:
         return {step.name: step for step in steps}
 
 
@@ -110,12 +110,12 @@ def test_the_rollback_brings_back_the_tree_of_before(steps: dict[str, Step]):
 
 
 def test_whatever_it_must_not_do_is_refused_or_stopped(steps: dict[str, Step]):
-    bypasses_filesystem, everything, by_halves, endless = calls_of(steps["attacks"])
-    assert not (bypasses_filesystem["success"])
-    assert not (everything["success"])
-    assert not (by_halves["success"])
-    assert "escapes root" in bypasses_filesystem["answer"]
-    assert "None of the 2 edits was applied" in by_halves["answer"]
+    escape, everything, half_edit, endless = calls_of(steps["attacks"])
+    assert not escape["success"]
+    assert not everything["success"]
+    assert not half_edit["success"]
+    assert "escapes root" in escape["answer"]
+    assert "None of the 2 edits was applied" in half_edit["answer"]
     assert "timed out" in endless["answer"]
 
 
@@ -171,15 +171,15 @@ def test_a_call_that_comes_out_differently_ends_the_story(
 ):
     other = ToolCall("read_file", {"file_path": "not there"}, "test-1")
     tests = ToolCall("ls", {}, "test-2")
-    monkeypatch.setattr(demo_agent, "SCRIPT", (SCRIPT[0], [other, tests], *SCRIPT[2:]))
-    with pytest.raises(StoryError, match="A call came out differently: read_file"):
+    monkeypatch.setattr(demo_command, "SCRIPT", (SCRIPT[0], [other, tests], *SCRIPT[2:]))
+    with pytest.raises(StoryError, match="Unexpected result: read_file"):
         play(tmp_path)
 
 
 def test_a_run_that_fails_ends_the_story_with_its_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(demo_agent, "SCRIPT", SCRIPT[:1])
+    monkeypatch.setattr(demo_command, "SCRIPT", SCRIPT[:1])
     with pytest.raises(ScriptError, match="The script has 1 step"):
         play(tmp_path)
 
@@ -187,15 +187,15 @@ def test_a_run_that_fails_ends_the_story_with_its_error(
 def test_a_run_that_answers_too_early_ends_the_story(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(demo_agent, "SCRIPT", (SCRIPT[0], "I am done."))
-    with pytest.raises(StoryError, match="before its step 'test'"):
+    monkeypatch.setattr(demo_command, "SCRIPT", (SCRIPT[0], "I am done."))
+    with pytest.raises(StoryError, match="before step 'test'"):
         play(tmp_path)
 
 
 def test_who_stops_watching_stops_the_agent(tmp_path: Path):
     (tmp_path / "project").mkdir()
     before = set(threading.enumerate())
-    with told_steps(tmp_path / "project", store=tmp_path / "s", dump=tmp_path / "d") as steps:
+    with play_story(tmp_path / "project", store=tmp_path / "s", dump=tmp_path / "d") as steps:
         assert [next(steps).name for _ in range(2)] == ["copy", "explore"]
         assert set(threading.enumerate()) > before
     assert set(threading.enumerate()) <= before
@@ -207,8 +207,8 @@ def test_a_pipe_gets_plain_text_that_names_every_step(shown: str, steps: dict[st
 
 
 def test_what_the_agent_calls_is_shown_without_its_long_arguments(shown: str):
-    acts: list[Act] = [act for turn in ATTEMPT.turns for act in turn.acts]
-    assert all(f"> {act}\n" in shown for act in acts)
+    calls: list[ScriptedCall] = [each for turn in ATTEMPT.turns for each in turn.calls]
+    assert all(f"> {each}\n" in shown for each in calls)
     assert 'edit_file(file_path="bills/split.py", old_string=..., new_string=...)' in shown
 
 
@@ -218,7 +218,7 @@ def test_no_line_is_wider_than_a_terminal_shows_nor_ends_in_blanks(shown: str):
 
 
 def test_it_ends_with_commands_that_can_be_given_like_that(shown: str):
-    ending = shown.partition("What to try next:")[2]
+    ending = shown.partition("Try next:")[2]
     assert "python -m unittest" in ending
     named = [shlex.split(line.partition("wink ")[2]) for line in ending.splitlines()]
     commands = {words[0]: words[1:] for words in named if words}
@@ -270,7 +270,7 @@ def test_a_picture_of_data_is_refused_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     said = refusal(capsys, "--json", "--svg", str(tmp_path / "x.svg"))
-    assert said == "wink: --json shows nothing to save; use --svg without it\n"
+    assert said == "wink: --json and --svg exclude each other; use one\n"
 
 
 def test_the_picture_shows_every_step(

@@ -5,10 +5,11 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from tests.cli.workplace import Wink
-from weakincentives.cli import doctor as installed
-from weakincentives.cli.doctor import Requirement, requirements
+from weakincentives.cli import doctor
+from weakincentives.cli.doctor import Dependency, find_dependencies
 
 
 @pytest.fixture(autouse=True)
@@ -24,33 +25,57 @@ def checks(wink: Wink, *options: str) -> dict[str, dict[str, str]]:
 def test_what_is_needed_is_there(wink: Wink):
     done = wink("doctor")
     assert done.code == 0
-    assert "Nothing that is needed is missing." in done.out
+    assert "Everything required is installed." in done.out
     assert wink("doctor", "--json").last["ok"] is True
 
 
 def test_a_missing_extra_comes_with_the_command_that_gets_it(
     wink: Wink, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(installed, "version_of", lambda name: None if name == "isal" else "99")
+    monkeypatch.setattr(doctor, "installed_version", lambda name: None if name == "isal" else "99")
     found = checks(wink)["fast"]
     assert (found["state"], found["detail"]) == ("absent", "isal is not installed")
     assert found["fix"] == "pip install 'weakincentives[fast]'"
 
 
 def test_a_missing_package_that_is_needed_is_a_problem(wink: Wink, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(installed, "version_of", lambda name: None if name == "msgspec" else "99")
+    monkeypatch.setattr(
+        doctor, "installed_version", lambda name: None if name == "msgspec" else "99"
+    )
     done = wink("doctor")
     assert done.code == 1
     assert "msgspec is not installed" in done.out
     assert checks(wink)["msgspec"]["fix"] == "pip install --upgrade weakincentives"
 
 
-def test_a_package_that_is_too_old_is_told():
-    old = Requirement("openai", "openai", "3.1", "3.0.9")
-    assert not old.is_met
-    assert str(old) == "openai 3.0.9 is older than 3.1"
-    assert Requirement("openai", "openai", "3", "3.0.0").is_met
-    assert Requirement("openai", "openai", "3", "2.9").is_met is False
+def openai(specifier: str, installed: str) -> Dependency:
+    return Dependency("openai", "openai", SpecifierSet(specifier), installed)
+
+
+def test_a_version_that_does_not_satisfy_the_specifier_is_reported():
+    old = openai(">=3.1", "3.0.9")
+    assert not old.is_satisfied
+    assert str(old) == "openai 3.0.9 is installed, but >=3.1 is needed"
+    assert openai(">=3", "3.0.0").is_satisfied
+    assert not openai(">=3", "2.9").is_satisfied
+
+
+def test_upper_limits_exclusions_and_prereleases_count():
+    assert not openai(">=3,<4", "4.0").is_satisfied
+    assert not openai(">=3,!=3.2", "3.2").is_satisfied
+    assert not openai(">=3", "3.0rc1").is_satisfied
+    assert openai(">=3", "3.1rc1").is_satisfied
+
+
+def test_a_requirement_for_other_pythons_is_left_out(monkeypatch: pytest.MonkeyPatch):
+    lines = [
+        "click>=8.2",
+        'tomli>=2; python_version < "3.11"',
+        'openai>=3; python_version >= "3.11" and extra == "openai"',
+        'isal>=1; sys_platform == "none" and extra == "fast"',
+    ]
+    monkeypatch.setattr(metadata, "requires", lambda _: lines)
+    assert [each.name for each in find_dependencies()] == ["click", "openai"]
 
 
 def test_requirements_are_those_of_the_metadata_where_it_is_installed(
@@ -58,10 +83,8 @@ def test_requirements_are_those_of_the_metadata_where_it_is_installed(
 ):
     lines = ["click>=8.2", "openai>=3; extra == 'openai'", "ruff>=0.12; extra == 'dev'"]
     monkeypatch.setattr(metadata, "requires", lambda _: lines)
-    assert [(each.name, each.extra, each.least) for each in requirements()] == [
-        ("click", None, "8.2"),
-        ("openai", "openai", "3"),
-    ]
+    found = [(each.name, each.extra, str(each.specifier)) for each in find_dependencies()]
+    assert found == [("click", None, ">=8.2"), ("openai", "openai", ">=3")]
 
 
 def test_an_engine_that_is_absent_is_said_and_is_no_failure(
@@ -110,4 +133,4 @@ def test_a_temporary_directory_that_is_not_there_is_a_problem(
     with monkeypatch.context() as patched:
         patched.setattr(tempfile, "gettempdir", lambda: str(tmp_path / "none"))
         found = checks(wink)["temporary space"]
-    assert (found["state"], found["fix"]) == ("problem", "set TMPDIR to a directory")
+    assert (found["state"], found["fix"]) == ("problem", "set TMPDIR to a writable directory")

@@ -108,14 +108,14 @@ def test_a_request_to_end_at_the_question_names_the_copy(
     os.kill(terminal.process.pid, number)
     done = terminal.end()
     assert done.code == code
-    assert f"The copy is kept: wink review {copies()[0]}" in done.out
+    assert f"The working copy is kept: wink review {copies()[0]}" in done.out
     assert (project / "calc.py").read_text() == CALC
     again = Terminal("review", copies()[0])
     again.wait_for(QUESTION)
     os.kill(again.process.pid, number)
     done = again.end()
     assert done.code == code
-    assert f"The copy is kept: wink review {copies()[0]}" in done.out
+    assert f"The working copy is kept: wink review {copies()[0]}" in done.out
 
 
 def test_no_isolation_is_said_by_the_run_itself(project: Path, script: Script, tmp_path: Path):

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -12,6 +13,7 @@ import click
 import pytest
 
 import weakincentives
+from tests.cli.workplace import Wink
 from weakincentives.cli import main as cli
 from weakincentives.cli.main import COMMANDS, CommandSource, LazyGroup
 from weakincentives.errors import WinkError
@@ -156,3 +158,25 @@ def test_a_reader_that_leaves_early_causes_no_complaint():
     os.close(writer)
     assert done.stderr == b""
     assert done.returncode == 1
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_a_script_that_asks_wink(shell: str, wink: Wink):
+    done = wink("completion", shell)
+    assert done.code == 0
+    assert f"_WINK_COMPLETE={shell}_complete" in done.out
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_bash_takes_the_script(wink: Wink):
+    script = wink("completion", "bash").out
+    asked = subprocess.run(
+        ["bash", "-c", f"{script}\ncomplete -p wink"], capture_output=True, text=True, check=True
+    )
+    assert "_wink_completion" in asked.stdout
+
+
+def test_another_shell_is_refused_in_one_line(wink: Wink):
+    done = wink("completion", "tcsh")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "bash" in done.err

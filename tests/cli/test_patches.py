@@ -60,7 +60,7 @@ def test_the_command_that_is_printed_applies_the_patch_below_the_top_of_a_reposi
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     done = run(wink, project, script(edit(), "Done."), tmp_path / "my fix.patch")
     assert done.code == 0
-    [line] = [each for each in done.err.splitlines() if each.startswith("Saved; ")]
+    [line] = [each for each in done.err.splitlines() if each.startswith("Patch saved; ")]
     subprocess.run(shlex.split(line.partition(": ")[2]), check=True, cwd="/")
     assert (project / "calc.py").read_text() == FIXED
 
@@ -71,7 +71,7 @@ def test_what_is_only_withheld_is_not_thrown_away(
     model = script(shell("sh", "-c", "mkdir .git; touch .git/hook"), "Done.")
     done = wink("run", "x", "--workspace", project, "--model", model, "--sandbox", "local")
     assert done.code == 3
-    assert "Not offered: 2 changes inside of .git" in done.err
+    assert "Not offered: 2 changes inside .git" in done.err
     [copy] = copies()
     assert wink("review", copy, "--discard").code == 0
     assert copies() == []

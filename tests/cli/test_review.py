@@ -44,9 +44,9 @@ def test_what_was_applied_is_applied_once_and_taken_back_at_once(
     wink("review", place, "--apply")
     done = wink("review", place, "--apply")
     assert done.code == 0
-    assert f"Nothing to apply: {project} has all of it already." in done.err
-    assert "the original is as it was" not in wink("review", place).err
-    assert "Taken back: 2 paths changed" in wink("review", place, "--undo").err
+    assert f"Nothing to apply: {project} already has all the changes." in done.err
+    assert "the original is unchanged" not in wink("review", place).err
+    assert "Rolled back 2 paths" in wink("review", place, "--undo").err
 
 
 def test_without_a_wish_the_patch_is_printed_and_the_changes_still_wait(
@@ -105,10 +105,10 @@ def test_copies_are_listed_and_removed(wink: Wink, project: Path, place: Path, c
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("nowhere",), 1, "wink review lists the copies that there are"),
+        (("nowhere",), 1, "wink review lists the working copies"),
         (("--apply",), 2, "PLACE is missing"),
-        (("x", "--undo", "--apply"), 2, "--undo goes alone"),
-        (("x", "--patch", "a/b/c"), 2, "No directory for the patch"),
+        (("x", "--undo", "--apply"), 2, "--undo cannot be combined"),
+        (("x", "--patch", "a/b/c"), 2, "The directory of the patch does not exist"),
     ],
 )
 def test_misuse_is_one_line(arguments: tuple[str, ...], code: int, says: str, wink: Wink):
@@ -126,7 +126,7 @@ def test_a_copy_in_which_a_run_is_at_work_is_left_alone(
     model = script(write("half.txt"), shell("sh", "-c", review), write("rest.txt"), "Done.")
     options = ("--workspace", project, "--model", model, "--sandbox", "local")
     assert wink("run", "x", *options).code == 3
-    assert "Somebody is at work in the copy" in (tmp_path / "said").read_text()
+    assert "The working copy is in use" in (tmp_path / "said").read_text()
     assert wink("review", copies()[0], "--apply").code == 0
     assert (project / "rest.txt").exists()
 

@@ -65,7 +65,7 @@ def test_apply_changes_what_was_changed_and_nothing_else(
     assert done.code == 0
     assert tree(project) == {**before, "calc.py": FIXED.encode(), "docs/more.md": b"new\n"}
     [copy] = copies()
-    assert f"To take it back: wink review {copy} --undo" in done.err
+    assert f"To undo: wink review {copy} --undo" in done.err
 
 
 def test_discard_leaves_nothing(wink: Wink, project: Path, script: Script, copies: Copies):
@@ -91,7 +91,7 @@ def test_a_file_in_the_place_of_the_patch_is_refused_before_any_work(
     patch.write_text("mine")
     done = run(wink, project, script(edit(), "Done."), "--patch", patch)
     assert (done.code, patch.read_text()) == (2, "mine")
-    assert "There is a file already" in done.err
+    assert "File exists already" in done.err
 
 
 def test_a_conflict_is_shown_and_nothing_is_overwritten(
@@ -132,9 +132,9 @@ def test_a_run_that_fails_keeps_what_was_done_and_applies_nothing(
 @pytest.mark.parametrize(
     ("option", "value", "says"),
     [
-        ("--max-tokens", "100", "Budget exceeded: .*; allow more with --max-tokens"),
-        ("--max-steps", "1", "no answer in 1 steps .*; allow more with --max-steps"),
-        ("--deadline", "0.000001s", "deadline .*; allow more with --deadline"),
+        ("--max-tokens", "100", "Budget exceeded: .*; raise the limit with --max-tokens"),
+        ("--max-steps", "1", "no answer in 1 steps .*; raise the limit with --max-steps"),
+        ("--deadline", "0.000001s", "deadline .*; raise the limit with --deadline"),
     ],
 )
 def test_bounds_end_a_run_with_one_line_that_says_which_to_raise(
@@ -146,7 +146,7 @@ def test_bounds_end_a_run_with_one_line_that_says_which_to_raise(
     assert done.code == 1
     [line] = [each for each in done.err.splitlines() if each.startswith("wink:")]
     assert re.search(says, line), line
-    assert line.endswith("; what was done so far is kept")
+    assert line.endswith("; the changes so far are kept")
     done = run(wink, project, script(step, write("x"), "Done."), option, value, "--discard")
     assert "is kept" not in done.err
 
@@ -172,7 +172,7 @@ def test_a_signal_ends_the_command_that_runs_and_the_diff_so_far_is_offered(
     steps = script(edit(), shell("sh", "-c", interrupt), "Done.")
     done = run(wink, project, steps, "--sandbox", "local")
     assert done.code == code
-    assert "Interrupted; what was done so far:" in done.err
+    assert "Interrupted; changes so far:" in done.err
     assert "+    return sum(numbers) / len(numbers)" in done.out
     assert not (copies()[0] / "workspace" / "half.txt").exists()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -267,7 +267,7 @@ def test_a_dump_that_cannot_be_written_costs_nobody_the_work(
     (tmp_path / "file").touch()
     done = run(wink, project, script(edit(), "Done."), "--apply", "--dump", tmp_path / "file" / "x")
     assert done.code == 0
-    assert "wink: no dump was written: " in done.err
+    assert "wink: the dump could not be written: " in done.err
     assert (project / "calc.py").read_text() == FIXED
 
 
@@ -322,7 +322,7 @@ def test_a_recording_is_played_back(wink: Wink, project: Path, script: Script, t
     assert done.code == 0
     assert (project / "calc.py").read_text() == FIXED
     again = run(wink, project, f"scripted:{record}", "--record", record)
-    assert (again.code, "There is a file already" in again.err) == (2, True)
+    assert (again.code, "File exists already" in again.err) == (2, True)
 
 
 def test_a_script_may_have_a_step_in_each_line(wink: Wink, project: Path, tmp_path: Path):
@@ -335,10 +335,10 @@ def test_a_script_may_have_a_step_in_each_line(wink: Wink, project: Path, tmp_pa
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{", "The script is not JSON"),
+        ("{", "Script is not JSON"),
         ('[{"nonsense": 1}]', "Step 1 of the script"),
         ('["a", 5]', "Step 2 of the script"),
-        (None, "The script cannot be read: No such file or directory"),
+        (None, "Script cannot be read: No such file or directory"),
     ],
 )
 def test_a_script_that_makes_no_sense_is_one_line(
@@ -367,8 +367,8 @@ def misuse(wink: Wink, *arguments: str | Path) -> str:
 
 def test_no_model_says_how_to_give_one(wink: Wink, project: Path):
     assert misuse(wink, "x", "--workspace", project) == (
-        "wink: No model is given; say --model openai:MODEL or set WINK_MODEL;"
-        " without a key: wink demo\n"
+        "wink: No model is set; use --model openai:MODEL or set WINK_MODEL;"
+        " wink demo works without a key\n"
     )
 
 
@@ -380,7 +380,7 @@ def test_a_missing_key_says_which_variable_to_set(wink: Wink, project: Path):
     said = misuse(wink, "x", "--workspace", project, "--model", "openai:gpt-5")
     assert "No key for openai; set OPENAI_API_KEY" in said
     options = ("--workspace", project, "--model", "openai:gpt-5", "--api-key-env", "MY_KEY")
-    assert "The environment has no 'MY_KEY'" in misuse(wink, "x", *options)
+    assert "The variable 'MY_KEY' is not set" in misuse(wink, "x", *options)
 
 
 def test_a_workspace_must_be_a_directory_and_no_copy_of_ours(
@@ -397,7 +397,7 @@ def test_a_workspace_must_be_a_directory_and_no_copy_of_ours(
 
 def test_a_deadline_must_be_a_time(wink: Wink, project: Path):
     said = misuse(wink, "x", "--workspace", project, "--deadline", "soon")
-    assert "--deadline must be a time like 90s, 10m or 1h30m: 'soon'" in said
+    assert "--deadline must be a duration like 90s, 10m or 1h30m: 'soon'" in said
 
 
 def test_an_empty_task_is_refused(wink: Wink, project: Path, script: Script):
@@ -410,7 +410,7 @@ def test_a_workspace_around_the_temporary_directory_says_what_to_set(
     wink: Wink, tmp_path: Path, script: Script
 ):
     said = misuse(wink, "x", "--workspace", tmp_path, "--model", script("Done."))
-    assert said.endswith("; set TMPDIR to a directory elsewhere\n")
+    assert said.endswith("; set TMPDIR to another directory\n")
 
 
 def test_two_wishes_are_one_too_many(wink: Wink, project: Path):
@@ -431,7 +431,7 @@ def test_a_script_of_the_workspace_cannot_run_commands(
 ):
     monkeypatch.setenv("WINK_SANDBOX", "local")
     (project / "wink.toml").write_text(f'model = "{script(shell("true"), "Done.")}"\n')
-    assert "cannot run commands here" in misuse(wink, "x", "--workspace", project)
+    assert "cannot run commands" in misuse(wink, "x", "--workspace", project)
     assert wink("run", "x", "--workspace", project, "--sandbox", "none").code == 0
 
 
@@ -462,7 +462,7 @@ def test_what_cannot_be_copied_is_told(wink: Wink, project: Path, script: Script
     (project / "out").symlink_to("/etc/hostname")
     done = run(wink, project, script("Done."), "--sandbox", "local")
     assert "not copied: pipe: not a regular file" in done.err
-    assert "links that lead out of it: out" in done.err
+    assert "links to outside the copy: out" in done.err
     started = run(wink, project, script("Done."), "--json").events[0]
     assert (started["skipped"], started["outward_links"]) == (["pipe"], ["out"])
 
@@ -472,7 +472,7 @@ def test_what_happens_inside_of_git_is_not_offered(wink: Wink, project: Path, sc
     (project / ".git" / "index").write_text("1")
     steps = script(shell("sh", "-c", "echo 2 > .git/index; echo x > .git/HEAD"), "Done.")
     done = run(wink, project, steps, "--sandbox", "local", "--apply")
-    assert "Not offered: 1 change inside of .git" in done.err
+    assert "Not offered: 1 change inside .git" in done.err
     assert (project / ".git" / "index").read_text() == "1"
 
 

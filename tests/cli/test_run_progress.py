@@ -1,7 +1,7 @@
 """The line that tells how far a run has come."""
 
 from weakincentives.adapters import ModelResponded, RequestRetried
-from weakincentives.cli.run.view import Progress, target_of
+from weakincentives.cli.run.view import Progress, describe_target
 from weakincentives.filesystem import EntryMoved, FileWritten
 from weakincentives.runtime import TokenUsage, ToolInvoked
 
@@ -16,13 +16,13 @@ def answered(*calls: str, tokens: int = 0) -> ModelResponded:
 def test_the_line_has_time_step_activity_files_and_tokens():
     now = [0.0]
     progress = Progress(max_tokens=5000, seconds=600, now=lambda: now[0])
-    progress.answered(answered("grep", "grep", "ls", tokens=1200))
-    progress.changed(FileWritten("a", 1))
-    progress.changed(EntryMoved("b", "c"))
-    progress.changed(FileWritten("a", 2))
+    progress.on_response(answered("grep", "grep", "ls", tokens=1200))
+    progress.on_change(FileWritten("a", 1))
+    progress.on_change(EntryMoved("b", "c"))
+    progress.on_change(FileWritten("a", 2))
     now[0] = 61.0
     assert progress.line() == (
-        "8:59 left · step 1 · running grep, ls · 3 files touched · 1,200 of 5,000 tokens"
+        "8:59 left · step 1 · running grep, ls · 3 files changed · 1,200 of 5,000 tokens"
     )
 
 
@@ -30,26 +30,26 @@ def test_without_a_deadline_the_line_says_how_long_it_takes():
     now = [0.0]
     progress = Progress(now=lambda: now[0])
     now[0] = 5.0
-    assert progress.line() == "0:05 · step 1 · asking the model · 0 files touched · 0 tokens"
+    assert progress.line() == "0:05 · step 1 · asking the model · 0 files changed · 0 tokens"
 
 
 def test_text_that_arrives_is_counted_until_it_is_void():
     progress = Progress()
-    progress.heard("hello")
-    progress.heard(" world")
-    assert "the model writes, 11 characters" in progress.line()
+    progress.on_text("hello")
+    progress.on_text(" world")
+    assert "receiving, 11 characters" in progress.line()
     again = RequestRetried(
         prompt_name="p", adapter="a", model="m", step=1, retry=1, error="x", delay=1.0
     )
-    progress.retried(again)
-    assert "waiting to ask again" in progress.line()
-    progress.heard("hi")
+    progress.on_retry(again)
+    assert "waiting to retry" in progress.line()
+    progress.on_text("hi")
     assert "2 characters" in progress.line()
 
 
 def test_a_call_is_told_by_what_it_ran_or_looked_for_and_its_files():
     def told(*paths: str, width: int = 80, **params: object) -> str:
-        return target_of(ToolInvoked(tool="t", params=params, paths=paths), width)
+        return describe_target(ToolInvoked(tool="t", params=params, paths=paths), width)
 
     assert told("a.py") == "a.py"
     assert told(".") == "."

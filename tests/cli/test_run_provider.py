@@ -56,10 +56,10 @@ def test_a_workspace_gets_neither_the_key_nor_a_command(
         done = wink("run", "fix", "--workspace", project, *options)
         assert server.requests == []
     assert done.code == 2
-    assert "for you to say and not for a workspace" in done.err
-    assert "--base-url, set WINK_BASE_URL or write it to ~/.config/wink/wink.toml" in done.err
+    assert "cannot be set by a workspace's wink.toml" in done.err
+    assert "--base-url, WINK_BASE_URL or ~/.config/wink/wink.toml" in done.err
     shown = wink("doctor", "--workspace", project)
-    assert (shown.code, "for you to say and not for a workspace" in shown.out) == (1, True)
+    assert (shown.code, "cannot be set by a workspace's wink.toml" in shown.out) == (1, True)
 
 
 def test_a_model_behind_a_server_of_ones_own_works_in_the_dialect_that_it_knows(

@@ -35,7 +35,7 @@ def test_no_answer_at_all_keeps_the_copy_and_a_narrow_terminal_gets_lines_that_f
     arguments = ("run", "fix", "--workspace", project, "--model", model)
     done = on_terminal(*arguments, answers="x\n\x04", size=(40, 40), NO_COLOR="1")
     assert done.code == 3
-    assert "Answer with a letter" in done.out
+    assert "Please answer" in done.out
     assert f"wink review {copies()[0]} --apply" in done.out
     assert (project / "calc.py").read_text() == CALC
     [line] = [each for each in done.out.splitlines() if "write_file  " in each]
@@ -51,8 +51,8 @@ def test_what_is_in_conflict_can_be_left_out(project: Path, script: Script, copi
     assert "conflict: calc.py" in done.out
     assert "[a]pply all but 1 in conflict" in done.out
     assert (project / "docs" / "new.md").read_text() == "new\n"
-    assert "; what is in conflict is as it was." in done.out
-    assert "; the original is as it was" not in done.out
+    assert "; files in conflict were not changed." in done.out
+    assert "; the original is unchanged" not in done.out
     assert f"wink review {copies()[0]} --undo" in done.out
     assert (project / "calc.py").read_text() == f"{CALC}# mine\n"
     assert len(copies()) == 1

@@ -4,12 +4,12 @@ import errno
 
 import pytest
 
-from weakincentives.cli.terminal import one_line, plain, sentence
+from weakincentives.cli.terminal import describe_error, escape_controls, shorten
 
 
 def test_control_characters_are_shown_and_not_obeyed():
-    assert plain("a\x1b[2Jb\x07\r\n\tc") == "a^[[2Jb^G^M\n\tc"
-    assert plain("\x7f\x9b31m") == "<7f><9b>31m"
+    assert escape_controls("a\x1b[2Jb\x07\r\n\tc") == "a^[[2Jb^G^M\n\tc"
+    assert escape_controls("\x7f\x9b31m") == "<7f><9b>31m"
 
 
 @pytest.mark.parametrize(
@@ -20,22 +20,22 @@ def test_control_characters_are_shown_and_not_obeyed():
     ],
 )
 def test_characters_that_turn_or_hide_text_are_shown(character: str):
-    assert plain(f"a{character}b") == f"a<U+{ord(character):04X}>b"
+    assert escape_controls(f"a{character}b") == f"a<U+{ord(character):04X}>b"
 
 
 def test_an_error_of_the_system_is_a_fact_and_a_path():
     error = PermissionError(errno.EACCES, "Permission denied", "a b.txt")
-    assert sentence(error) == "Permission denied: 'a b.txt'"
-    assert sentence(OSError(errno.ENOSPC, "No space left")) == "No space left"
-    assert sentence(ValueError("one\n two")) == "one two"
-    assert sentence(KeyboardInterrupt()) == "KeyboardInterrupt"
+    assert describe_error(error) == "Permission denied: 'a b.txt'"
+    assert describe_error(OSError(errno.ENOSPC, "No space left")) == "No space left"
+    assert describe_error(ValueError("one\n two")) == "one two"
+    assert describe_error(KeyboardInterrupt()) == "KeyboardInterrupt"
 
 
 def test_other_text_stays_as_it_is():
-    assert plain("Grüße, 你好 🙂 ⚠\ufe0f") == "Grüße, 你好 🙂 ⚠\ufe0f"
-    assert plain("\u2800\ufe0f") == "<U+2800><U+FE0F>"
+    assert escape_controls("Grüße, 你好 🙂 ⚠\ufe0f") == "Grüße, 你好 🙂 ⚠\ufe0f"
+    assert escape_controls("\u2800\ufe0f") == "<U+2800><U+FE0F>"
 
 
 def test_a_line_is_cut_off_where_there_is_no_room():
-    assert one_line("one\n two   three", 40) == "one two three"
-    assert one_line("one two three", 10) == "one two..."
+    assert shorten("one\n two   three", 40) == "one two three"
+    assert shorten("one two three", 10) == "one two..."

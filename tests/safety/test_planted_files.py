@@ -80,7 +80,7 @@ def test_a_record_of_a_copy_is_a_regular_file_of_bounded_size(
     assert (done.code, done.err.count("\n")) == (1, 1)
     # a run in a directory that has such a file is not led astray either
     done = wink("run", "x", "--workspace", copy.place)
-    assert "No model is given" in done.err
+    assert "No model is set" in done.err
 
 
 @planted
@@ -108,7 +108,7 @@ def test_a_link_to_settings_is_followed_where_the_person_named_it(
     (tmp_path / "mine.toml").write_text('model = "nonsense"\n')
     (tmp_path / "project" / "wink.toml").symlink_to(tmp_path / "mine.toml")
     found = wink("run", "x", "--workspace", tmp_path / "project")
-    assert "cannot be read: Not a regular file; remove it, or name another with" in found.err
+    assert "cannot be read: Not a regular file; remove it, or choose another file with" in found.err
     named = wink(
         *("run", "x", "--workspace", tmp_path / "project"),
         *("--config", tmp_path / "project" / "wink.toml"),
@@ -127,7 +127,7 @@ def test_a_script_is_a_regular_file_of_bounded_size(
     model = f"scripted:{tmp_path / 'script'}"
     done = wink("run", "x", "--workspace", tmp_path / "project", "--model", model)
     assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "The script cannot be read: " in done.err
+    assert "Script cannot be read: " in done.err
 
 
 @planted

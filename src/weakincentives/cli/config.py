@@ -1,9 +1,9 @@
-"""What a run is told beforehand: by `wink.toml`, by the environment, by options.
+"""Settings of a run from `wink.toml`, environment variables and command-line options.
 
-Each setting is one key, and is called the same everywhere: `max_tokens` in the file,
-`WINK_MAX_TOKENS` in the environment, `--max-tokens` on the command line. What comes later
-wins: the file of the workspace, the user's own file, the environment, the options. A value
-that makes no sense is refused where it stands, whoever wins.
+Each setting has one name: `max_tokens` in a file, `WINK_MAX_TOKENS` in the environment,
+`--max-tokens` on the command line. Later sources override earlier ones: the workspace's
+file, the user's file, the environment, the options. An invalid value is an error in any
+source, even if a later source overrides it.
 """
 
 import difflib
@@ -17,7 +17,7 @@ from typing import Any, cast
 import click
 
 from weakincentives.adapters.registry import PROVIDERS
-from weakincentives.cli.units import duration, positive_count
+from weakincentives.cli.units import parse_count, parse_duration
 from weakincentives.contrib.tools.dialects import DIALECTS
 from weakincentives.posix import read_regular
 
@@ -32,87 +32,87 @@ KEY_VARIABLES: Mapping[str, str] = {
     "anthropic": "ANTHROPIC_API_KEY",
     "claude-agent": "ANTHROPIC_API_KEY",
 }
-"""Where each provider's own client looks for a key."""
+"""The variable in which each provider's client looks for an API key."""
 OTHER_VARIABLES = ("WINK_CONFIG", "WINK_TRACEBACK")
 
-# whose server and key are fixed; others start a program, or find both by the name of a model
-_FOREIGN_PROVIDERS = ("openai", "anthropic", "scripted")
-_MAX_BYTES = 1024 * 1024
+# their server and key are fixed; others start a program, or derive both from the model name
+_SAFE_PROVIDERS = ("openai", "anthropic", "scripted")
+_MAX_FILE_BYTES = 1024 * 1024
 
 
 class ConfigError(click.UsageError):
-    """Something that a person has said cannot be used; the message says where it stands."""
+    """A setting cannot be used; the message names its source."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One setting: how its value is read, and whether a workspace may bring it.
+    """One setting: how to parse its value, and whether a workspace may set it.
 
-    A workspace may be a repository that somebody else wrote. What decides where a key is
-    sent, what runs on this machine or where files go is for the person to say.
+    A workspace may be a repository that somebody else wrote. Only the user decides where
+    an API key is sent, what runs on this machine and where files are written.
     """
 
-    read: Callable[[Any], Any]
+    parse: Callable[[Any], Any]
     is_personal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value, and where it comes from."""
+    """A value and its source."""
 
     value: Any
     source: str
     is_foreign: bool = False
-    """Whether a workspace brought it, and no person has said it."""
+    """Whether it comes from a workspace's file rather than from the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a run is told beforehand, and where each part of it comes from."""
+    """The settings of a run, each with its source."""
 
     given: Mapping[str, Setting] = field(default_factory=dict[str, Setting])
 
     def __getitem__(self, key: str) -> Any:
-        """Return a value, or None if nobody gave one."""
-        found = self.given.get(key)
-        return None if found is None else found.value
+        """Return a value, or None if it is not set."""
+        setting = self.given.get(key)
+        return None if setting is None else setting.value
 
 
-def _text(value: Any) -> str:
+def _parse_text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"must be a text that is not empty: {value!r}")
+        raise ValueError(f"must be a non-empty string: {value!r}")
     return value
 
 
-def _globs(value: Any) -> tuple[str, ...]:
-    found: Any = value.split(",") if isinstance(value, str) else value
-    if not isinstance(found, list | tuple):
+def _parse_globs(value: Any) -> tuple[str, ...]:
+    items: Any = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, list | tuple):
         raise ValueError(f"must be a list of globs: {value!r}")
-    return tuple(_text(each).strip() for each in cast("list[Any]", found))
+    return tuple(_parse_text(each).strip() for each in cast("list[Any]", items))
 
 
-def _one_of(choices: tuple[str, ...]) -> Callable[[Any], str]:
-    def read(value: Any) -> str:
+def _parse_choice(choices: tuple[str, ...]) -> Callable[[Any], str]:
+    def parse(value: Any) -> str:
         if value in choices:
             return value
         near = difflib.get_close_matches(str(value), choices, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"must be one of {', '.join(choices)}: {value!r}{hint}")
 
-    return read
+    return parse
 
 
 KEYS: Mapping[str, Key] = {
-    "model": Key(_text),
-    "dialect": Key(_one_of(DIALECT_CHOICES)),
-    "max_tokens": Key(positive_count),
-    "max_steps": Key(positive_count),
-    "deadline": Key(duration),
-    "exclude": Key(_globs),
-    "sandbox": Key(_one_of(SANDBOX_CHOICES), is_personal=True),
-    "base_url": Key(_text, is_personal=True),
-    "api_key_env": Key(_text, is_personal=True),
-    "dump": Key(_text, is_personal=True),
+    "model": Key(_parse_text),
+    "dialect": Key(_parse_choice(DIALECT_CHOICES)),
+    "max_tokens": Key(parse_count),
+    "max_steps": Key(parse_count),
+    "deadline": Key(parse_duration),
+    "exclude": Key(_parse_globs),
+    "sandbox": Key(_parse_choice(SANDBOX_CHOICES), is_personal=True),
+    "base_url": Key(_parse_text, is_personal=True),
+    "api_key_env": Key(_parse_text, is_personal=True),
+    "dump": Key(_parse_text, is_personal=True),
 }
 """Every setting by its name."""
 
@@ -127,27 +127,31 @@ def load_settings(
     """Return the settings of a run.
 
     Args:
-        workspace: Where a `wink.toml` may be that says what a workspace may say.
-        file: A file that the person named; it may say everything, and no other is read.
-        environment: The variables of the process.
-        options: What the command line says; None is nothing.
+        workspace: The directory whose `wink.toml` is read, if it has one.
+        file: A file that the user named; it may set every key, and no other file is read.
+        environment: The environment variables.
+        options: The command-line options; None and `()` mean not given.
 
     Raises:
-        ConfigError: A key or a value is wrong, in any of them, or the file cannot be read.
+        ConfigError: A key or value is invalid in any source, or a file cannot be read.
     """
     named = file or environment.get("WINK_CONFIG") or None
-    given = dict(_from_files(workspace, user_file(environment)) if named is None else _own(named))
-    given |= _from_environment(environment)
+    given = dict(
+        _read_default_files(workspace, user_file(environment))
+        if named is None
+        else _read_named_file(named)
+    )
+    given |= _read_environment(environment)
     for key, value in options.items():
         if value is not None and value != ():
             option = f"--{key.replace('_', '-')}"
-            given[key] = Setting(_read(key, value, option), option)
+            given[key] = Setting(_parse(key, value, option), option)
     _check_model(given, environment)
     return Settings(given)
 
 
 def user_file(environment: Mapping[str, str]) -> Path | None:
-    """Return where the user's own settings are, whether or not there are any."""
+    """Return the path of the user's `wink.toml`, whether or not it exists."""
     config, home = environment.get("XDG_CONFIG_HOME", ""), environment.get("HOME", "")
     if config.startswith("/"):
         return Path(config) / "wink" / FILE_NAME
@@ -155,104 +159,105 @@ def user_file(environment: Mapping[str, str]) -> Path | None:
 
 
 def unknown_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
-    """Yield the `WINK_` variables that nothing reads, each with what was probably meant."""
-    known = [*(variable_of(key) for key in KEYS), *OTHER_VARIABLES]
+    """Yield the unknown `WINK_` variables, each with the name that was probably meant."""
+    known = [*(variable_name(key) for key in KEYS), *OTHER_VARIABLES]
     for name in sorted(environment):
         if name.startswith(PREFIX) and name not in known:
             yield name, next(iter(difflib.get_close_matches(name, known, n=1)), None)
 
 
-def variable_of(key: str) -> str:
-    """Return the name of the environment variable of a key."""
+def variable_name(key: str) -> str:
+    """Return the environment variable of a setting."""
     return PREFIX + key.upper()
 
 
-def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Setting]]:
+def _read_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Setting]]:
     for key in KEYS:
-        name = variable_of(key)
+        name = variable_name(key)
         if environment.get(name):
-            yield key, Setting(_read(key, environment[name], name), name)
+            yield key, Setting(_parse(key, environment[name], name), name)
 
 
-def _own(named: str) -> Iterator[tuple[str, Setting]]:
-    for key, value in _entries(Path(named), is_named=True):
-        yield key, Setting(_read(key, value, f"{named}: {key}"), named)
+def _read_named_file(named: str) -> Iterator[tuple[str, Setting]]:
+    for key, value in _read_file(Path(named), is_named=True):
+        yield key, Setting(_parse(key, value, f"{named}: {key}"), named)
 
 
-def _from_files(workspace: Path, own: Path | None) -> Iterator[tuple[str, Setting]]:
-    place = workspace / FILE_NAME
-    if own is None or os.path.realpath(place) != str(own):
-        for key, value in _entries(place):
+def _read_default_files(workspace: Path, own: Path | None) -> Iterator[tuple[str, Setting]]:
+    path = workspace / FILE_NAME
+    if own is None or os.path.realpath(path) != str(own):
+        for key, value in _read_file(path):
             if KEYS[key].is_personal:
-                raise _not_for_a_workspace(place, key)
-            yield key, Setting(_read(key, value, f"{place}: {key}"), str(place), is_foreign=True)
-    # `os.path.exists` takes a home that is closed to this user for none, as under sudo
-    for key, value in _entries(own, is_own=True) if own is not None and os.path.exists(own) else ():  # noqa: PTH110 # Path.exists raises there
-        yield key, Setting(_read(key, value, f"{own}: {key}"), str(own))
+                raise _workspace_error(path, key)
+            yield key, Setting(_parse(key, value, f"{path}: {key}"), str(path), is_foreign=True)
+    # under sudo the home may be unreadable: `os.path.exists` returns False, `Path.exists` raises
+    if own is not None and os.path.exists(own):  # noqa: PTH110 # Path.exists raises there
+        for key, value in _read_file(own, is_own=True):
+            yield key, Setting(_parse(key, value, f"{own}: {key}"), str(own))
 
 
-def _entries(
-    place: Path, *, is_named: bool = False, is_own: bool = False
+def _read_file(
+    path: Path, *, is_named: bool = False, is_own: bool = False
 ) -> Iterator[tuple[str, Any]]:
-    """Yield what a file says; one that is not there says nothing, unless somebody named it."""
+    """Yield the keys and values of a file; a missing file is an error only if it was named."""
     try:
-        # a link that a workspace brings is not followed; one of the person's own is
-        data = read_regular(place, _MAX_BYTES, follow_links=is_named or is_own)
+        # a link in a workspace is not followed; one of the user's own is
+        data = read_regular(path, _MAX_FILE_BYTES, follow_links=is_named or is_own)
         table: dict[str, Any] = tomllib.loads(data.decode())
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not is_named:
             return
-        hint = "" if is_named else "; remove it, or name another with --config"
-        raise ConfigError(f"{place} cannot be read: {error.strerror}{hint}") from error
+        hint = "" if is_named else "; remove it, or choose another file with --config"
+        raise ConfigError(f"{path} cannot be read: {error.strerror}{hint}") from error
     except ValueError as error:
-        raise ConfigError(f"{place} is not TOML: {error}") from error
+        raise ConfigError(f"{path} is not TOML: {error}") from error
     run = table.pop("run", {})
     if not isinstance(run, dict):
-        raise ConfigError(f"{place}: run must be a table: {run!r}; write [run]")
+        raise ConfigError(f"{path}: run must be a table: {run!r}; write [run]")
     for key, value in {**table, **cast("dict[str, Any]", run)}.items():
-        _check_key(key, place)
+        _check_key(key, path)
         yield key, value
 
 
-def _not_for_a_workspace(place: Path | str, key: str) -> ConfigError:
+def _workspace_error(path: Path | str, key: str) -> ConfigError:
     return ConfigError(
-        f"{place}: {key} is for you to say and not for a workspace: say"
-        f" --{key.replace('_', '-')}, set {variable_of(key)} or write it to"
-        f" ~/.config/wink/{FILE_NAME}; --config takes a file as your own, if you trust it"
+        f"{path}: {key} cannot be set by a workspace's {FILE_NAME}; use"
+        f" --{key.replace('_', '-')}, {variable_name(key)} or ~/.config/wink/{FILE_NAME},"
+        " or pass the file with --config if you trust it"
     )
 
 
 def _check_model(given: Mapping[str, Setting], environment: Mapping[str, str]) -> None:
-    """Refuse a model by which a workspace would decide what runs, or where a key goes."""
+    """Raise if a workspace's choice of model would decide what runs or where a key is sent."""
     model = given.get("model")
     if model is None or not model.is_foreign:
         return
     provider = str(model.value).partition(":")[0]
-    if provider in PROVIDERS and provider not in _FOREIGN_PROVIDERS:
-        raise _not_for_a_workspace(model.source, "model")
+    if provider in PROVIDERS and provider not in _SAFE_PROVIDERS:
+        raise _workspace_error(model.source, "model")
     if "api_key_env" in given and "base_url" not in given and provider in PROVIDERS:
         raise ConfigError(
-            f"{model.source}: model cannot decide who is sent the key that"
-            f" {given['api_key_env'].source} names; say --model yourself"
+            f"{model.source}: a workspace's model cannot receive the key that"
+            f" {given['api_key_env'].source} names; choose the model with --model"
         )
     variable = KEY_VARIABLES.get(provider, "")
     if "base_url" in given and "api_key_env" not in given and environment.get(variable):
         raise ConfigError(
-            f"{model.source}: model cannot decide that {variable} is sent to the server that"
-            f" {given['base_url'].source} names; say --model yourself"
+            f"{model.source}: a workspace's model cannot send {variable} to the server that"
+            f" {given['base_url'].source} names; choose the model with --model"
         )
 
 
-def _check_key(key: str, place: Path) -> None:
+def _check_key(key: str, path: Path) -> None:
     if key in KEYS:
         return
     near = difflib.get_close_matches(key.replace("-", "_"), KEYS, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(KEYS)}"
-    raise ConfigError(f"{place}: unknown key {key!r}; {hint}")
+    hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(KEYS)}"
+    raise ConfigError(f"{path}: unknown key {key!r}; {hint}")
 
 
-def _read(key: str, value: object, source: str) -> Any:
+def _parse(key: str, value: object, source: str) -> Any:
     try:
-        return KEYS[key].read(value)
+        return KEYS[key].parse(value)
     except ValueError as error:
         raise ConfigError(f"{source} {error}") from error

@@ -1,7 +1,7 @@
-"""The `wink` command line: find the command, run it, tell an error in one line.
+"""The `wink` command line: command lookup, shell completion, exit codes, one-line errors.
 
-A command module defines a click command called `command`. It is imported when
-its command runs, so that `wink --help` stays quick however many there are.
+A command module defines a click command called `command`. It is imported only when
+its command runs, which keeps `wink --help` fast.
 """
 
 import difflib
@@ -14,41 +14,45 @@ from dataclasses import dataclass
 from importlib import import_module
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, get_completion_class
 
 from weakincentives import __version__
-from weakincentives.cli.terminal import say, sentence
-from weakincentives.cli.termination import ended_by_signals, termination_of
+from weakincentives.cli.signals import find_termination, raise_on_termination
+from weakincentives.cli.terminal import describe_error, echo
 from weakincentives.errors import WinkError
 
-_FAILED, _MISUSED, _BUG, _INTERRUPTED = 1, 2, 70, 130
+EXIT_FAILED, EXIT_USAGE, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 70, 130
+SHELLS = ("bash", "zsh", "fish")
 
-_EPILOG = "Exit codes: 0 done, 1 failed, 2 misused, 70 a bug in wink. WINK_TRACEBACK=1 shows where."
+_EPILOG = (
+    "Exit codes: 0 success, 1 failure, 2 usage error, 70 a bug in wink."
+    " Set WINK_TRACEBACK=1 to see a traceback."
+)
+_COMPLETION_EPILOG = """\b
+bash: eval "$(wink completion bash)"                                 in ~/.bashrc
+zsh:  eval "$(wink completion zsh)"                                  in ~/.zshrc
+fish: wink completion fish > ~/.config/fish/completions/wink.fish
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandSource:
-    """Where a command's module is, and its line in `wink --help`."""
+    """The module of a command, and its line in `wink --help`."""
 
     module: str
     summary: str
 
 
 COMMANDS: Mapping[str, CommandSource] = {
-    "completion": CommandSource(
-        "weakincentives.cli.completion", "Print the script that completes wink in a shell."
-    ),
     "demo": CommandSource(
         "weakincentives.cli.demo.command", "Watch an agent fix a bug in a small project."
     ),
     "doctor": CommandSource(
-        "weakincentives.cli.doctor", "Say what is installed, what is missing, how to get it."
+        "weakincentives.cli.doctor", "Check what is installed and what is missing."
     ),
-    "review": CommandSource(
-        "weakincentives.cli.review", "Decide later about the changes of a run."
-    ),
+    "review": CommandSource("weakincentives.cli.review", "Review the changes of an earlier run."),
     "run": CommandSource(
-        "weakincentives.cli.run.command", "Let a model work on a copy, then decide."
+        "weakincentives.cli.run.command", "Let a model work on a copy, then review the changes."
     ),
 }
 
@@ -59,27 +63,29 @@ class LazyGroup(click.Group):
     sources: Mapping[str, CommandSource] = COMMANDS
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name the commands without importing them."""
-        return sorted(self.sources)
+        """Return the command names without importing their modules."""
+        del ctx  # click's signature
+        return sorted({*self.commands, *self.sources})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command's module and return its `command`."""
         source = self.sources.get(cmd_name)
         if source is None:
-            return None
+            return super().get_command(ctx, cmd_name)
         try:
             return import_module(source.module).command
         except ImportError as error:
             raise click.ClickException(
-                f"Command {cmd_name!r} cannot be loaded: {error}; install what it names"
+                f"Command {cmd_name!r} cannot be loaded: {error}; install the missing package"
             ) from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that `args` begin with, or say which one was probably meant."""
-        if args and not args[0].startswith("-") and args[0] not in self.sources:
-            near = difflib.get_close_matches(args[0], self.sources, n=1)
+        """Find the command that `args` begin with, or suggest a similar one."""
+        names = self.list_commands(ctx)
+        if args and not args[0].startswith("-") and args[0] not in names:
+            near = difflib.get_close_matches(args[0], names, n=1)
             hint = f"did you mean {near[0]!r}?" if near else "see wink --help"
             raise click.UsageError(f"No such command: {args[0]!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)
@@ -87,79 +93,94 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands from their summaries, importing none of them."""
         with formatter.section("Commands"):
-            formatter.write_dl(
-                [(name, self.sources[name].summary) for name in self.list_commands(ctx)]
-            )
+            formatter.write_dl([(name, self._summary(name)) for name in self.list_commands(ctx)])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete the name of a command without importing any."""
-        fitting = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
-        names = [CompletionItem(name, help=self.sources[name].summary) for name in fitting]
-        return names + click.Command.shell_complete(self, ctx, incomplete)
+        """Complete a command name without importing any command."""
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        items = [CompletionItem(name, help=self._summary(name)) for name in names]
+        return items + click.Command.shell_complete(self, ctx, incomplete)
+
+    def _summary(self, name: str) -> str:
+        source = self.sources.get(name)
+        return self.commands[name].get_short_help_str(80) if source is None else source.summary
 
 
 @click.group(cls=LazyGroup, invoke_without_command=True, epilog=_EPILOG)
 @click.version_option(__version__, prog_name="wink", message="%(prog)s %(version)s")
 @click.pass_context
 def wink(ctx: click.Context) -> None:
-    """A workspace for LLM agents: their files behind one protocol."""
+    """A workspace for LLM agents, with undo."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
 
+@wink.command(epilog=_COMPLETION_EPILOG)
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the completion script for a shell."""
+    script_class = get_completion_class(shell)
+    assert script_class is not None
+    click.echo(script_class(ctx.find_root().command, {}, "wink", "_WINK_COMPLETE").source())
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run `wink` and leave with its exit code; an error is one line on standard error."""
+    """Run `wink` and exit with its exit code; print an error as one line on standard error."""
     try:
-        with ended_by_signals():
+        with raise_on_termination():
             code = wink.main(arguments, prog_name="wink", standalone_mode=False)
         if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison] # it may be closed
             sys.stdout.flush()
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # a person sees no traceback
-        code = _explain(error)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # users see no traceback
+        code = _report_error(error)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _explain(error: BaseException) -> int:
-    """Tell `error` in one line and return the exit code that belongs to it."""
+def _report_error(error: BaseException) -> int:
+    """Print `error` in one line and return its exit code."""
     if os.environ.get("WINK_TRACEBACK"):
         traceback.print_exception(error)
     match error:
         case click.Abort() | KeyboardInterrupt():
-            return _interrupted(error)
+            return _report_interrupt(error)
         case BrokenPipeError():
-            # the reader has left; what is still buffered must not raise again at exit
+            # the reader is gone; flushing the buffer at exit must not raise again
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return _FAILED
+            return EXIT_FAILED
         case click.exceptions.NoArgsIsHelpError():
             error.show()
-            return _MISUSED
+            return EXIT_USAGE
         case click.UsageError():
-            return _say(_with_hint(error), _MISUSED)
+            return _print_error(_add_help_hint(error), EXIT_USAGE)
         case click.ClickException():
-            return _say(error.format_message(), error.exit_code)
+            return _print_error(error.format_message(), error.exit_code)
         case WinkError() | OSError():
-            return _say(sentence(error), _FAILED)
+            return _print_error(describe_error(error), EXIT_FAILED)
         case _:
-            return _say(f"this is a bug, please report it: {error!r} (WINK_TRACEBACK=1)", _BUG)
+            return _print_error(
+                f"this is a bug, please report it: {error!r} (WINK_TRACEBACK=1 shows a traceback)",
+                EXIT_BUG,
+            )
 
 
-def _interrupted(error: BaseException) -> int:
-    ended = termination_of(error)
-    if ended is None:
-        return _say("interrupted", _INTERRUPTED)
-    return _say(f"ended by {ended}", ended.exit_code)
+def _report_interrupt(error: BaseException) -> int:
+    termination = find_termination(error)
+    if termination is None:
+        return _print_error("interrupted", EXIT_INTERRUPTED)
+    return _print_error(f"terminated by {termination}", termination.exit_code)
 
 
-def _with_hint(error: click.UsageError) -> str:
-    """Return the message with the help page to read, unless it says what to do already."""
+def _add_help_hint(error: click.UsageError) -> str:
+    """Return the message with a pointer to the help page, unless it already says what to do."""
     message = error.format_message().rstrip(".")
     if ";" in message or error.ctx is None:
         return message
     return f"{message}; see {error.ctx.command_path} --help"
 
 
-def _say(message: str, code: int) -> int:
+def _print_error(message: str, code: int) -> int:
     """Print `message` as one line on standard error and return `code`."""
-    with suppress(OSError):  # nobody is there to read it, after a hang-up for instance
-        say(f"wink: {' '.join(message.split())}")
+    with suppress(OSError):  # the terminal may be gone, for example after a hangup
+        echo(f"wink: {' '.join(message.split())}")
     return code

@@ -1,41 +1,50 @@
-"""`wink review`: decide later about what a run has changed in its copy."""
+"""`wink review`: decide about the changes that an earlier run left in its working copy."""
 
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
 
-from weakincentives.cli.run.decision import CONFLICT, Decision, DecisionOptions, kept_facts
-from weakincentives.cli.run.options import decision_options, read_decision
-from weakincentives.cli.run.workspace import exclusive_lock, naming
-from weakincentives.cli.terminal import say, sentence
-from weakincentives.cli.units import count_text
+from weakincentives.cli.run.decision import (
+    EXIT_CONFLICT,
+    Action,
+    Decision,
+    action_options,
+    describe_kept,
+    parse_action,
+)
+from weakincentives.cli.run.workspace import exclusive_lock, name_copy_on_error
+from weakincentives.cli.terminal import describe_error, echo
+from weakincentives.cli.units import format_count
 from weakincentives.contrib.review import (
     Applied,
     ConflictError,
     CopyError,
+    Kept,
     Review,
     WorkingCopy,
     open_copy,
 )
-from weakincentives.contrib.review import recover as roll_back
+from weakincentives.contrib.review import recover as recover_original
 from weakincentives.contrib.review.records import has_record
 from weakincentives.posix import display_path
 
-_PATTERN = "wink-run-*"
+_COPY_PATTERN = "wink-run-*"
 
 
 @click.command(
-    epilog="Exit codes: 0 done, 1 failed, 3 the changes still wait, 4 a conflict, nothing applied."
+    epilog="Exit codes: 0 done, 1 failed, 3 the changes are still there,"
+    " 4 conflict, nothing applied."
 )
 @click.argument("place", required=False, type=click.Path(path_type=Path))
-@decision_options
-@click.option("--undo", is_flag=True, help="Take back what was applied last.")
+@action_options
+@click.option("--undo", is_flag=True, help="Undo the last apply.")
 @click.option("--recover", is_flag=True, help="Roll back an apply that was interrupted.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and ask nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and never ask.")
 def command(
+    *,
     place: Path | None,
     apply: bool,
     patch: Path | None,
@@ -44,111 +53,119 @@ def command(
     recover: bool,
     as_json: bool,
 ) -> None:
-    """Decide about the changes that a run has left in its copy.
+    """Review the changes that a run left in its working copy.
 
-    PLACE is where the copy is; without it the copies that there are are listed.
+    PLACE is the directory of the working copy. Without PLACE, list the working copies.
     """
-    wish = read_decision(apply=apply, patch=patch, discard=discard)
+    action = parse_action(apply=apply, patch=patch, discard=discard)
     if place is None:
-        if wish.action != "ask" or undo or recover:
-            raise click.UsageError("PLACE is missing; wink review lists the copies that there are")
-        _list(as_json=as_json)
+        if action.kind != "ask" or undo or recover:
+            raise click.UsageError("PLACE is missing; wink review lists the working copies")
+        _list_copies(as_json=as_json)
         return
-    if (undo and (recover or wish.action != "ask")) or (recover and wish.action != "ask"):
-        raise click.UsageError(f"--{'undo' if undo else 'recover'} goes alone; leave out the other")
+    if sum((undo, recover, action.kind != "ask")) > 1:
+        option = "undo" if undo else "recover"
+        raise click.UsageError(f"--{option} cannot be combined with another action; use one")
     if recover and not has_record(place):
         _recover_without_copy(place, as_json=as_json)
         return
-    copy = _opened(place)
-    with exclusive_lock(copy.place), Review(copy) as review, naming(copy.place, KeyboardInterrupt):
+    copy = _open_copy(place)
+    with (
+        exclusive_lock(copy.place),
+        Review(copy) as review,
+        name_copy_on_error(copy.place, KeyboardInterrupt),
+    ):
         if undo or recover:
-            code = _go_back(review, review.undo if undo else review.recover, as_json=as_json)
+            code = _revert(review, review.undo if undo else review.recover, as_json=as_json)
         else:
-            code = _decide(review, wish, as_json=as_json)
+            code = _resolve(review, action, as_json=as_json)
     if code:
         raise click.exceptions.Exit(code)
 
 
-def _opened(place: Path) -> WorkingCopy:
+def _open_copy(place: Path) -> WorkingCopy:
     try:
         return open_copy(place)
     except CopyError as error:
-        hint = "wink review lists the copies that there are"
+        hint = "wink review lists the working copies"
         raise click.ClickException(f"{error}; {hint}") from error
 
 
-def _decide(review: Review, wish: DecisionOptions, *, as_json: bool) -> int:
-    settled = Decision(review, is_silent=as_json, is_end=False).settle(wish)
+def _resolve(review: Review, action: Action, *, as_json: bool) -> int:
+    resolution = Decision(review, is_silent=as_json, is_end=False).resolve(action)
     if as_json:
-        _tell(review, settled.result, **settled.facts)
-    return settled.exit_code
+        _print_json(review, resolution.outcome, **resolution.facts)
+    return resolution.exit_code
 
 
-def _go_back(review: Review, work: Callable[[], Applied], *, as_json: bool) -> int:
-    """Undo what was applied, or roll back what was interrupted."""
+def _revert(review: Review, revert: Callable[[], Applied], *, as_json: bool) -> int:
+    """Undo the last apply, or roll back an interrupted one."""
     try:
-        taken_back = work()
+        reverted = revert()
     except ConflictError as error:
         if as_json:
             conflicts = [str(each) for each in error.conflicts]
-            _tell(review, "conflict", conflicts=conflicts, kept=kept_facts(error.kept))
+            _print_json(review, "conflict", conflicts=conflicts, kept=describe_kept(error.kept))
         else:
-            say(f"wink: {error}")
-        return CONFLICT
+            echo(f"wink: {error}")
+        return EXIT_CONFLICT
     except (ValueError, OSError) as error:
-        raise click.ClickException("; ".join((sentence(error), *_notes(error)))) from error
+        raise _failure(error) from error
     if as_json:
-        kept = kept_facts(taken_back.kept)
-        _tell(review, "undone", paths=list(taken_back.paths), kept=kept)
+        kept = describe_kept(reverted.kept)
+        _print_json(review, "undone", paths=list(reverted.paths), kept=kept)
     else:
-        say(f"Taken back: {taken_back} in {display_path(str(review.copy.original))}.")
-        for each in taken_back.kept:
-            say(f"kept: {each}")
+        _print_reverted(reverted.paths, review.copy.original, reverted.kept)
     return 0
 
 
 def _recover_without_copy(original: Path, *, as_json: bool) -> None:
-    """Roll back in the original itself what was interrupted when its copy is gone."""
+    """Roll back an interrupted apply in the original when its working copy is gone."""
     try:
-        found = roll_back(original)
+        recoveries = recover_original(original)
     except (ValueError, OSError) as error:
-        raise click.ClickException("; ".join((sentence(error), *_notes(error)))) from error
-    paths = [path for each in found for path in each.paths]
-    kept = [left for each in found for left in each.kept]
+        raise _failure(error) from error
+    paths = [path for each in recoveries for path in each.paths]
+    kept = [item for each in recoveries for item in each.kept]
     if as_json:
-        told = {"result": "undone", "original": str(original), "paths": paths}
-        click.echo(json.dumps({**told, "kept": kept_facts(kept)}))
-        return
-    say(f"Taken back: {count_text(len(paths), 'path')} changed in {display_path(str(original))}.")
+        data = {"result": "undone", "original": str(original), "paths": paths}
+        click.echo(json.dumps({**data, "kept": describe_kept(kept)}))
+    else:
+        _print_reverted(paths, original, kept)
+
+
+def _print_reverted(paths: Sequence[str], original: Path, kept: Sequence[Kept]) -> None:
+    echo(f"Rolled back {format_count(len(paths), 'path')} in {display_path(str(original))}.")
     for each in kept:
-        say(f"kept: {each}")
+        echo(f"kept: {each}")
 
 
-def _notes(error: BaseException) -> list[str]:
-    return list(getattr(error, "__notes__", ()))
+def _failure(error: BaseException) -> click.ClickException:
+    notes = getattr(error, "__notes__", ())
+    return click.ClickException("; ".join((describe_error(error), *notes)))
 
 
-def _list(*, as_json: bool) -> None:
-    for place in sorted(Path(tempfile.gettempdir()).glob(_PATTERN)):
+def _list_copies(*, as_json: bool) -> None:
+    for place in sorted(Path(tempfile.gettempdir()).glob(_COPY_PATTERN)):
         try:
-            found = open_copy(place)
+            copy = open_copy(place)
         except (CopyError, OSError):
-            continue  # another user's, or half of one
+            continue  # another user's, or incomplete
         if as_json:
-            click.echo(json.dumps({"place": str(place), "original": str(found.original)}))
+            click.echo(json.dumps({"place": str(place), "original": str(copy.original)}))
         else:
-            # a record may be somebody else's: its text is one line, whatever it holds
-            say(
-                f"{display_path(str(place))}  a copy of {display_path(str(found.original))}",
+            # the record may be somebody else's: `display_path` keeps it on one line
+            echo(
+                f"{display_path(str(place))}  a copy of {display_path(str(copy.original))}",
                 err=False,
             )
 
 
-def _tell(review: Review, result: str, **facts: object) -> None:
-    told = {
+def _print_json(review: Review, result: str, **facts: object) -> None:
+    data = {
         "result": result,
         "place": str(review.copy.place),
         "original": str(review.copy.original),
         **facts,
     }
-    click.echo(json.dumps(told))
+    click.echo(json.dumps(data))

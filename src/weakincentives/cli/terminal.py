@@ -1,12 +1,22 @@
-"""What may be written to a terminal: colour where it is wanted, control characters never.
+"""Terminal output and keyboard input.
 
-File names, files and what a model says are strangers' text. An escape sequence in them
-could hide lines of a diff from the person who is to decide about it.
+Output: colour where it is wanted, control characters never. File names, file contents and
+model output are untrusted text; an escape sequence in them could hide lines of a diff
+from the person who has to decide about it.
+
+Input: echo is off during a run, typeahead is discarded before a question, and a signal
+interrupts a read.
 """
 
 import os
 import re
+import select
+import signal
+import sys
+import termios
 import unicodedata
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 import click
@@ -14,56 +24,146 @@ import click
 from weakincentives.characters import INVISIBLE
 
 _EMOJI_STYLES = frozenset({"\ufe0e", "\ufe0f"})
+_LOCAL_FLAGS = 3  # index of the flags such as ECHO in the list that termios returns
 
 
 def wants_colour(stream: IO[Any]) -> bool:
-    """Say whether a stream is to have colour: a terminal, unless `NO_COLOR` is set."""
+    """Return whether to write colour: on a terminal, unless `NO_COLOR` is set."""
     return is_terminal(stream) and not os.environ.get("NO_COLOR")
 
 
 def is_terminal(stream: IO[Any] | None) -> bool:
-    """Say whether a person reads or writes there."""
+    """Return whether a stream is an interactive terminal."""
     try:
         return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
     except ValueError:  # closed
         return False
 
 
-def plain(text: str) -> str:
-    """Return a text without what a terminal would obey or hide; line ends and tabs stay."""
-    return INVISIBLE.sub(_visible, text)
+def escape_controls(text: str) -> str:
+    """Make control and invisible characters visible; newlines and tabs stay."""
+    return INVISIBLE.sub(_escape, text)
 
 
-def say(text: str, *, err: bool = True, color: bool | None = None, newline: bool = True) -> None:
-    """Print a line that may hold strangers' text: on standard error, unless told otherwise."""
-    click.echo(plain(text), err=err, color=color, nl=newline)
+def echo(text: str, *, err: bool = True, color: bool | None = None, newline: bool = True) -> None:
+    """Print untrusted text, by default on standard error."""
+    click.echo(escape_controls(text), err=err, color=color, nl=newline)
 
 
-def one_line(text: str, width: int) -> str:
-    """Return the first words of a text, so many characters at most."""
-    joined = plain(" ".join(text.split()))
+def shorten(text: str, width: int) -> str:
+    """Return a text as one line of at most `width` characters."""
+    joined = escape_controls(" ".join(text.split()))
     return joined if len(joined) <= width else f"{joined[: max(0, width - 3)]}..."
 
 
-def sentence(error: BaseException) -> str:
-    """Return what a person is told about an error: a fact, and no number, in one line."""
+def describe_error(error: BaseException) -> str:
+    """Return an error as one line without its errno."""
     if isinstance(error, OSError) and error.strerror:
         place = "" if error.filename is None else f": {os.fsdecode(error.filename)!r}"
         return f"{error.strerror}{place}"
     return " ".join((str(error) or type(error).__name__).split())
 
 
-def _visible(found: re.Match[str]) -> str:
-    character = found[0]
+def _escape(match: re.Match[str]) -> str:
+    character = match[0]
     number = ord(character)
-    if character in "\n\t" or (character in _EMOJI_STYLES and _follows_symbol(found)):
+    if character in "\n\t" or (character in _EMOJI_STYLES and _follows_symbol(match)):
         return character
     if number < 0x20:
         return f"^{chr(number + 64)}"
     return f"<{number:02x}>" if number < 0x100 else f"<U+{number:04X}>"
 
 
-def _follows_symbol(found: re.Match[str]) -> bool:
-    """Return whether it says how the symbol before it is drawn, as in many emoji."""
-    before = found.string[found.start() - 1 : found.start()]
+def _follows_symbol(match: re.Match[str]) -> bool:
+    """Return whether a variation selector follows a symbol, as in many emoji."""
+    before = match.string[match.start() - 1 : match.start()]
     return bool(before) and unicodedata.category(before) == "So" and not INVISIBLE.match(before)
+
+
+# --- keyboard ---
+
+
+def discard_typeahead(stream: IO[Any] | None = None) -> None:
+    """Discard what was typed so far, so that nobody answers a question before seeing it."""
+    descriptor = _controllable_terminal(stream)
+    if descriptor is not None:
+        with suppress(OSError, termios.error):
+            termios.tcflush(descriptor, termios.TCIFLUSH)
+
+
+def read_line() -> str:
+    """Return the next typed line with its newline; empty at end of input.
+
+    `input()` can miss a signal that arrives just before it starts to wait, and then waits
+    until a key is pressed. The wakeup descriptor becomes readable as soon as a signal
+    arrives, so the handler runs at once.
+    """
+    with _signal_wakeup() as wakeup:
+        while not _is_readable(sys.stdin.fileno(), wakeup):
+            os.read(wakeup, 1024)  # a signal whose handler did not raise
+    return sys.stdin.readline()
+
+
+@contextmanager
+def disable_echo(stream: IO[Any] | None = None) -> Generator[None, None, None]:
+    """Do not show what is typed; keys such as Ctrl-C still work."""
+    descriptor = _controllable_terminal(stream)
+    if descriptor is None or not _set_echo(descriptor, on=False):
+        yield
+        return
+    try:
+        yield
+    finally:
+        if _is_foreground(descriptor):  # else the run was moved to the background
+            _set_echo(descriptor, on=True)
+
+
+def _is_readable(descriptor: int, wakeup: int) -> bool:
+    return descriptor in select.select([descriptor, wakeup], [], [])[0]
+
+
+@contextmanager
+def _signal_wakeup() -> Generator[int, None, None]:
+    """Yield a descriptor that becomes readable when a signal arrives."""
+    reader, writer = os.pipe()
+    try:
+        os.set_blocking(writer, False)
+        previous = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        try:
+            yield reader
+        finally:
+            signal.set_wakeup_fd(previous)
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def _set_echo(descriptor: int, *, on: bool) -> bool:
+    """Turn the echo on or off; return whether that changed anything."""
+    try:
+        flags = termios.tcgetattr(descriptor)
+        before = flags[_LOCAL_FLAGS]
+        flags[_LOCAL_FLAGS] = before | termios.ECHO if on else before & ~termios.ECHO
+        if flags[_LOCAL_FLAGS] != before:
+            termios.tcsetattr(descriptor, termios.TCSANOW, flags)
+    except (OSError, termios.error):
+        return False
+    return flags[_LOCAL_FLAGS] != before
+
+
+def _controllable_terminal(stream: IO[Any] | None) -> int | None:
+    """Return the descriptor of a terminal that we may change, or None."""
+    source = sys.stdin if stream is None else stream
+    try:
+        descriptor = source.fileno()
+    except (AttributeError, OSError, ValueError):  # closed, or not a file
+        return None
+    return descriptor if os.isatty(descriptor) and _is_foreground(descriptor) else None
+
+
+def _is_foreground(descriptor: int) -> bool:
+    """Return whether we are in the foreground; in the background a change would stop us."""
+    try:
+        return os.tcgetpgrp(descriptor) == os.getpgrp()
+    except OSError:
+        return True  # not our controlling terminal, so it cannot stop us

@@ -1,1 +1,1 @@
-"""`wink demo`."""
+"""`wink demo`: an agent with a scripted model fixes a bug."""

@@ -1,47 +1,93 @@
 """`wink demo`: watch an agent fix a bug in a small project.
 
-The story is played with the real library on a real project, without a model, a key or
-a network.
+A scripted model runs in the real agent loop on a real project, without a key or a network.
+The story copies the project, lets the agent fail, rolls its mistake back, lets it succeed,
+and dumps the session.
 """
 
+import hashlib
 import json
+import os
+import re
 import shutil
+import time
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
 
 import click
 
-from weakincentives.cli.demo.story import told_steps
-from weakincentives.cli.demo.view import SESSION, Step, StoryError, show
-
-
-@click.command(
-    epilog="Needs no key and no network, and leaves nothing behind unless you say --keep."
+from weakincentives.adapters import (
+    CancellationToken,
+    Message,
+    PromptResponse,
+    ScriptedAdapter,
+    UserMessage,
 )
+from weakincentives.cli.demo.script import (
+    ATTACKS,
+    ATTEMPT,
+    PYTHON,
+    SCRIPT,
+    SECOND_ATTEMPT,
+    Part,
+    ScriptedCall,
+    Turn,
+)
+from weakincentives.cli.demo.view import (
+    SESSION,
+    Line,
+    Step,
+    StoryError,
+    Style,
+    diff_lines,
+    line,
+    show,
+    speech,
+)
+from weakincentives.contrib.tools.sections import FilesystemSection
+from weakincentives.contrib.tools.shell import shell_handlers
+from weakincentives.filesystem import (
+    Filesystem,
+    HostFilesystem,
+    HostMount,
+    InMemoryFilesystem,
+    diff,
+)
+from weakincentives.prompt import MarkdownSection, Prompt
+from weakincentives.runtime import ToolInvoked, checkpoint, files_of, rollback_to
+from weakincentives.runtime.session import Session, Snapshot, dump_session_tree, load_session
+from weakincentives.sandbox import LocalSandbox
+
+
+@click.command(epilog="Needs no key and no network, and leaves nothing behind without --keep.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per step.")
 @click.option(
     "--keep",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Keep the repaired project in DIR, a new or empty directory, and the session too.",
+    help="Keep the fixed project and the session in DIR, a new or empty directory.",
 )
 @click.option(
     "--svg",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     metavar="FILE",
-    help="Save what is shown as a picture too.",
+    help="Save the output as an SVG image too.",
 )
-def command(as_json: bool, keep: Path | None, svg: Path | None) -> None:
+def command(*, as_json: bool, keep: Path | None, svg: Path | None) -> None:
     """Watch an agent fix a bug in a small project.
 
-    It looks around, runs the tests, makes a mistake that is taken back, and fixes the
-    bug. Its model is a script; everything else is real.
+    The agent explores the project, runs the tests, makes a mistake that is rolled back,
+    and fixes the bug. Its model is a script; everything else is real.
     """
     if as_json and svg:
-        raise click.UsageError("--json shows nothing to save; use --svg without it")
-    with _steps(keep) as steps:
+        raise click.UsageError("--json and --svg exclude each other; use one")
+    with _play(keep) as steps:
         try:
             if as_json:
                 _print_json(steps)
@@ -52,16 +98,16 @@ def command(as_json: bool, keep: Path | None, svg: Path | None) -> None:
 
 
 @contextmanager
-def _steps(keep: Path | None) -> Generator[Iterator[Step], None, None]:
-    """Give the steps of a story whose files are removed afterwards, unless they are to be kept."""
+def _play(keep: Path | None) -> Generator[Iterator[Step], None, None]:
+    """Yield the steps of the story; its files are removed afterwards unless `keep` is given."""
     if keep is not None:
         _check_empty(keep)
     with TemporaryDirectory(prefix="wink-demo-") as directory:
-        place = Path(directory)
-        project = place / "project"
+        root = Path(directory)
+        project = root / "project"
         project.mkdir()
-        dump = (keep or place) / SESSION
-        with told_steps(project, store=place / "store", dump=dump) as steps:
+        dump = (keep or root) / SESSION
+        with play_story(project, store=root / "store", dump=dump) as steps:
             yield steps
         if keep is not None:
             shutil.copytree(project, keep, symlinks=True, dirs_exist_ok=True)
@@ -77,11 +123,329 @@ def _check_empty(keep: Path) -> None:
 
 def _print_json(steps: Iterator[Step]) -> None:
     for step in steps:
-        told = {
+        data = {
             "step": step.name,
             "title": step.title,
             "call": step.call,
             "seconds": round(step.seconds, 4),
             **step.facts,
         }
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(data))
+
+
+Calls: TypeAlias = tuple[ToolInvoked, ...]
+_Events: TypeAlias = "SimpleQueue[ToolInvoked | None]"
+
+
+class Agent:
+    """A scripted model in the real loop; each part continues the conversation."""
+
+    def __init__(self, prompt: Prompt[Any], session: Session) -> None:
+        """Replay the script with a prompt."""
+        self._prompt = prompt
+        self._session = session
+        self._model = ScriptedAdapter(SCRIPT)
+        self._messages: tuple[Message, ...] = ()
+
+    def work(self, part: Part) -> Generator[tuple[Turn, Calls], None, str]:
+        """Yield each turn with its finished calls as soon as they end; return the answer.
+
+        Raises:
+            StoryError: A call did not run.
+            WinkError: The run failed.
+        """
+        messages = (*self._messages, UserMessage(part.request)) if self._messages else ()
+        with self._evaluate(messages) as (running, events):
+            for turn in part.turns:
+                yield turn, _wait_for_calls(turn, events, running)
+            response = running.result()
+        self._messages = response.messages
+        return response.text
+
+    @contextmanager
+    def _evaluate(
+        self, messages: tuple[Message, ...]
+    ) -> Generator[tuple[Future[PromptResponse[Any]], _Events], None, None]:
+        """Run the loop in a thread while its turns are shown; cancel it when the block ends."""
+        events: _Events = SimpleQueue()
+        cancellation = CancellationToken()
+        unsubscribe = self._session.bus.subscribe(ToolInvoked, events.put)
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(
+                self._model.evaluate,
+                self._prompt,
+                session=self._session,
+                messages=messages,
+                cancellation=cancellation,
+            )
+            running.add_done_callback(lambda _: events.put(None))
+            try:
+                yield running, events
+            finally:
+                cancellation.cancel()
+                unsubscribe()
+
+
+def _wait_for_calls(turn: Turn, events: _Events, running: Future[PromptResponse[Any]]) -> Calls:
+    """Wait for the calls of a turn; read-only calls may end in any order."""
+    ended: dict[str, ToolInvoked] = {}
+    wanted = [call.call_id for call in turn.completion().tool_calls]
+    while len(ended) < len(wanted):
+        event = events.get()
+        if event is None:
+            running.result()
+            raise StoryError(f"The run ended before step {turn.name!r}")
+        ended[event.call_id] = event
+    return tuple(ended[each] for each in wanted)
+
+
+PROJECT = Path(__file__).parent / "project"
+_EXIT_CODE = re.compile(r"exit code (\d+)")
+_HASH_LENGTH = 16
+
+
+@contextmanager
+def play_story(
+    project: Path, *, store: Path, dump: Path
+) -> Generator[Generator[Step, None, None], None, None]:
+    """Yield the steps of the story; its processes have ended when the block ends.
+
+    Args:
+        project: The workspace of the agent, an empty directory.
+        store: The directory for snapshots.
+        dump: The directory for the session dump.
+    """
+    environment = {
+        "PATH": os.pathsep.join((str(PYTHON.parent), *os.get_exec_path())),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    with (
+        HostFilesystem(project, git_dir=store) as files,
+        LocalSandbox(files, env=environment) as sandbox,
+        closing(Story(files, sandbox, dump).steps()) as steps,
+    ):
+        yield steps
+
+
+class Story:
+    """The steps of the demo, played in a workspace on disk."""
+
+    def __init__(self, files: HostFilesystem, sandbox: LocalSandbox, dump: Path) -> None:
+        """Play in an empty workspace and dump the session to `dump`."""
+        self._files = files
+        self._sandbox = sandbox
+        self._dump = dump
+        self._session = Session(tags={"session_id": "demo"})
+
+    def steps(self) -> Generator[Step, None, None]:
+        """Play the story, one step at a time.
+
+        Raises:
+            StoryError: A step did not end as the script expects.
+        """
+        yield self._copy_project()
+        with self._create_section() as workspace:
+            task = MarkdownSection[None](title="Task", template=ATTEMPT.request)
+            prompt = Prompt[None](ns="wink", key="demo", name="demo", sections=[task, workspace])
+            agent = Agent(prompt, self._session)
+            before = checkpoint(self._session, self._files, "before the agent")
+            original_hash = tree_hash(self._files)
+            answer = yield from _play_part(agent, ATTEMPT)
+            yield self._roll_back(answer, before, original_hash)
+            yield from _play_part(agent, SECOND_ATTEMPT)
+            fixed_hash = tree_hash(self._files)
+            yield from _play_part(agent, ATTACKS)
+            _check_same("Rejected calls changed something", fixed_hash, tree_hash(self._files))
+            yield self._compare(before)
+            yield self._save(prompt, fixed_hash)
+
+    def _copy_project(self) -> Step:
+        started = time.perf_counter()
+        mount = HostMount(".", exclude_glob=("*.pyc",))
+        report = self._files.hydrate_from_host(mount, allowed_roots=[PROJECT])
+        size = f"{report.file_count} files, {report.total_bytes:,} bytes"
+        return Step(
+            "copy",
+            "A project with a bug is copied in",
+            "files.hydrate_from_host(mount, allowed_roots=roots)",
+            time.perf_counter() - started,
+            (line(size),),
+            {"files": report.file_count, "bytes": report.total_bytes},
+            is_ours=True,
+        )
+
+    def _create_section(self) -> FilesystemSection:
+        return FilesystemSection(
+            filesystem=self._files,
+            session=self._session,
+            extra_handlers=shell_handlers(self._sandbox),
+        )
+
+    def _roll_back(self, answer: str, before: Snapshot, original_hash: str) -> Step:
+        broken_hash = tree_hash(self._files)
+        started = time.perf_counter()
+        rollback_to(self._session, before, self._files)
+        seconds = time.perf_counter() - started
+        now = tree_hash(self._files)
+        _check_same("The mistake was not rolled back", original_hash, now)
+        if broken_hash == original_hash:
+            raise StoryError("The mistake changed nothing")
+        return Step(
+            "rollback",
+            "The mistake is rolled back",
+            "rollback_to(session, before, files)",
+            seconds,
+            (
+                speech("agent", answer),
+                Line((("tree before the agent   ", "quiet"), (_short(original_hash), "plain"))),
+                Line((("tree after its mistake  ", "quiet"), (_short(broken_hash), "bad"))),
+                Line(
+                    (
+                        ("tree now                ", "quiet"),
+                        (_short(now), "good"),
+                        ("  same", "good"),
+                    )
+                ),
+            ),
+            {"said": answer, "before": original_hash, "broken": broken_hash, "now": now},
+            is_ours=True,
+        )
+
+    def _compare(self, before: Snapshot) -> Step:
+        started = time.perf_counter()
+        kept = files_of(before)
+        if kept is None:
+            raise StoryError("The checkpoint has no files")
+        changes = diff(self._files.view(kept), self._files)
+        patch = changes.patch(context=1)
+        return Step(
+            "diff",
+            "All changes",
+            "diff(files.view(before), files).patch()",
+            time.perf_counter() - started,
+            (*diff_lines(patch.splitlines()), line(str(changes.statistics), "quiet")),
+            {"patch": patch, "files": [each.path for each in changes.entries]},
+            is_ours=True,
+        )
+
+    def _save(self, prompt: Prompt[None], fixed_hash: str) -> Step:
+        started = time.perf_counter()
+        path = dump_session_tree(self._session, self._dump, prompt.filesystem())
+        if path is None:
+            raise StoryError("Nothing was dumped")
+        with InMemoryFilesystem() as memory:
+            loaded = load_session(path, filesystem=memory)
+            _check_same("The dump has different files", fixed_hash, tree_hash(memory))
+        seconds = time.perf_counter() - started
+        calls = len(loaded[ToolInvoked].all())
+        names = [path.name, path.with_suffix(".fs.zip").name]
+        sizes = [f"{name} ({(path.parent / name).stat().st_size:,} bytes)" for name in names]
+        return Step(
+            "dump",
+            "The session is saved",
+            "dump_session_tree(session, directory, files)",
+            seconds,
+            (
+                line(" and ".join(sizes)),
+                Line(
+                    (
+                        (f"loaded into memory, with {calls} tool calls: tree ", "quiet"),
+                        (_short(fixed_hash), "plain"),
+                        ("  same", "good"),
+                    )
+                ),
+            ),
+            {"directory": str(self._dump), "names": names, "tool_calls": calls, "tree": fixed_hash},
+            is_ours=True,
+        )
+
+
+def _play_part(agent: Agent, part: Part) -> Generator[Step, None, str]:
+    """Yield the turns of a part as steps, and return the answer."""
+    request: tuple[Line, ...] = (speech("you", part.request),)
+    with closing(agent.work(part)) as work:
+        try:
+            while True:
+                step = _create_step(*next(work))
+                yield replace(step, lines=request + step.lines)
+                request = ()
+        except StopIteration as end:
+            return end.value
+
+
+def tree_hash(files: Filesystem) -> str:
+    """Return one SHA-256 of the tree: paths, kinds, permissions, contents, link targets."""
+    entries: list[str] = []
+    pending = ["."]
+    while pending:
+        for entry in files.list(pending.pop()):
+            stat = files.stat(entry.path)
+            content = stat.link_target or stat.content_hash
+            entries.append(repr((entry.path, entry.kind, stat.permissions, content)))
+            if entry.is_directory:
+                pending.append(entry.path)
+    return hashlib.sha256("\n".join(sorted(entries)).encode()).hexdigest()
+
+
+def _create_step(turn: Turn, calls: Calls) -> Step:
+    pairs = list(zip(turn.calls, calls, strict=True))
+    codes = [_check_call(scripted, call) for scripted, call in pairs]
+    lines = [each for scripted, call in pairs for each in _call_lines(scripted, call)]
+    words = (speech("agent", turn.text),) if turn.text else ()
+    return Step(
+        turn.name,
+        turn.title,
+        "; ".join(map(str, turn.calls)),
+        sum(each.duration_ms for each in calls) / 1000,
+        (*words, *lines),
+        {
+            "said": turn.text,
+            "exit_codes": [each for each in codes if each is not None],
+            "calls": [_describe_call(each) for each in calls],
+        },
+    )
+
+
+def _check_call(scripted: ScriptedCall, call: ToolInvoked) -> int | None:
+    """Return the exit code of a command; raise if the call did not end as scripted."""
+    match = _EXIT_CODE.match(call.result_message)
+    code = None if match is None else int(match[1])
+    if (call.success, code) != (not scripted.is_rejected, scripted.exit_code):
+        raise StoryError(f"Unexpected result: {scripted}: {call.result_message!r}")
+    return code
+
+
+def _describe_call(call: ToolInvoked) -> dict[str, object]:
+    return {
+        "tool": call.tool,
+        "arguments": call.params,
+        "success": call.success,
+        "seconds": round(call.duration_ms / 1000, 4),
+        "paths": list(call.paths),
+        "answer": call.result_message,
+    }
+
+
+def _call_lines(scripted: ScriptedCall, call: ToolInvoked) -> Iterator[Line]:
+    yield Line(((str(scripted), "call"),), lead="> ")
+    verdict = "" if call.success else "rejected: "
+    for text in scripted.excerpt(call.result_message.splitlines()):
+        yield Line(((verdict, "bad"), (text, _result_style(text))), lead="  ")
+        verdict = ""
+    if call.success and call.tool == "shell_execute" and call.paths:
+        yield Line((("changed: ", "quiet"), (", ".join(call.paths), "plain")), lead="  ")
+
+
+def _result_style(text: str) -> Style:
+    if text.startswith(("FAILED", "exit code 124")):
+        return "bad"
+    return "good" if text == "OK" else "plain"
+
+
+def _short(digest: str) -> str:
+    return digest[:_HASH_LENGTH]
+
+
+def _check_same(problem: str, expected: str, actual: str) -> None:
+    if expected != actual:
+        raise StoryError(f"{problem}: tree {actual!r} instead of {expected!r}")

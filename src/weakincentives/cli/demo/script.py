@@ -1,6 +1,6 @@
-"""The part of the model in `wink demo`: what it says and calls, and what is shown of the answers.
+"""The scripted model of `wink demo`: its texts and tool calls, and which result lines to show.
 
-Nothing else is written down. What the tools answer, they answer when the demo runs.
+Only the model is scripted. The tools run for real, and their results are computed live.
 """
 
 import json
@@ -14,119 +14,119 @@ from typing import TypeAlias
 from weakincentives.adapters import Completion, ToolCall
 
 PYTHON = Path(sys.executable)
-"""What runs the tests of the project: the Python that runs this."""
+"""The Python that runs the tests of the project: the current one."""
 Excerpt: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
 _MAX_ARGUMENT = 48
-_REASON = re.compile(r"(FAIL|ERROR|\w*Error): ")
+_FAILURE = re.compile(r"(FAIL|ERROR|\w*Error): ")
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
-    """A call of a tool, which lines of the answer are shown, and how it has to end."""
+class ScriptedCall:
+    """A tool call, the result lines to show, and how it is expected to end."""
 
     call: ToolCall
     excerpt: Excerpt
     exit_code: int | None = None
-    is_refused: bool = False
+    is_rejected: bool = False
 
     def __str__(self) -> str:
-        """Return the call as one line, without arguments that are long."""
+        """Return the call as one line, with long arguments elided."""
         arguments = self.call.arguments
         if isinstance(arguments, str):
             return f"{self.call.name}({arguments})"
-        told = ", ".join(f"{name}={_short(value)}" for name, value in arguments.items())
-        return f"{self.call.name}({told})"
+        text = ", ".join(f"{name}={_elide(value)}" for name, value in arguments.items())
+        return f"{self.call.name}({text})"
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What the model does in one step: some words, and calls of tools."""
+    """One response of the model: some text and tool calls."""
 
     name: str
     title: str
-    says: str
-    acts: tuple[Act, ...]
+    text: str
+    calls: tuple[ScriptedCall, ...]
 
     def completion(self) -> Completion:
-        """Return it as the model sends it; the id of a call tells which one it is."""
+        """Return the response as the model sends it, with a call id for each call."""
         calls = (
-            replace(act.call, call_id=f"{self.name}-{number}".replace(" ", "-"))
-            for number, act in enumerate(self.acts, 1)
+            replace(each.call, call_id=f"{self.name}-{number}".replace(" ", "-"))
+            for number, each in enumerate(self.calls, 1)
         )
-        return Completion(self.says, tuple(calls), stop_reason="tool_calls")
+        return Completion(self.text, tuple(calls), stop_reason="tool_calls")
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What somebody asks, the turns of the model, and its answer in the end."""
+    """A request of the user, the turns of the model and its final answer."""
 
-    asked: str
+    request: str
     turns: tuple[Turn, ...]
     answer: str
 
 
-def _everything(lines: Sequence[str]) -> Sequence[str]:
+def _all_lines(lines: Sequence[str]) -> Sequence[str]:
     return lines
 
 
-def _first(lines: Sequence[str]) -> Sequence[str]:
+def _first_line(lines: Sequence[str]) -> Sequence[str]:
     return lines[:1]
 
 
-def _sentence(lines: Sequence[str]) -> Sequence[str]:
+def _first_sentence(lines: Sequence[str]) -> Sequence[str]:
     return [lines[0].partition(". ")[0]]
 
 
-def _matches(lines: Sequence[str]) -> Sequence[str]:
+def _grep_matches(lines: Sequence[str]) -> Sequence[str]:
     return [each for each in lines[1:] if each]
 
 
-def _page(lines: Sequence[str]) -> Sequence[str]:
+def _file_lines(lines: Sequence[str]) -> Sequence[str]:
     return [each.lstrip().replace("\t", "  ", 1) for each in lines[1:]]
 
 
-def _reasons(lines: Sequence[str]) -> Sequence[str]:
-    """Keep what unittest says is wrong, or else how many tests there are, and its last line."""
-    told = [each.partition(" (")[0] for each in lines if _REASON.match(each)]
-    return [*(told or lines[-3:-2]), lines[-1]]
+def _test_summary(lines: Sequence[str]) -> Sequence[str]:
+    """Keep the failures of unittest, or else the number of tests, and its last line."""
+    failures = [each.partition(" (")[0] for each in lines if _FAILURE.match(each)]
+    return [*(failures or lines[-3:-2]), lines[-1]]
 
 
-def _nothing(_: Sequence[str]) -> Sequence[str]:
+def _no_lines(_: Sequence[str]) -> Sequence[str]:
     return ()
 
 
-def _ending(lines: Sequence[str]) -> Sequence[str]:
+def _first_and_last(lines: Sequence[str]) -> Sequence[str]:
     return [lines[0], lines[-1]] if len(lines) > 1 else lines
 
 
-def _act(name: str, excerpt: Excerpt = _everything, **arguments: object) -> Act:
-    return Act(ToolCall(name, arguments), excerpt)
+def _call(name: str, excerpt: Excerpt = _all_lines, **arguments: object) -> ScriptedCall:
+    return ScriptedCall(ToolCall(name, arguments), excerpt)
 
 
-def _refused(name: str, excerpt: Excerpt = _everything, **arguments: object) -> Act:
-    return replace(_act(name, excerpt, **arguments), is_refused=True)
+def _rejected_call(name: str, excerpt: Excerpt = _all_lines, **arguments: object) -> ScriptedCall:
+    return replace(_call(name, excerpt, **arguments), is_rejected=True)
 
 
-def _run(exit_code: int, excerpt: Excerpt, *command: str, **arguments: object) -> Act:
-    ran = _act("shell_execute", excerpt, command=command, **arguments)
-    return replace(ran, exit_code=exit_code)
+def _command(exit_code: int, excerpt: Excerpt, *command: str, **arguments: object) -> ScriptedCall:
+    call = _call("shell_execute", excerpt, command=command, **arguments)
+    return replace(call, exit_code=exit_code)
 
 
-def _tests(exit_code: int) -> Act:
-    return _run(exit_code, _reasons, PYTHON.name, "-m", "unittest")
+def _run_tests(exit_code: int) -> ScriptedCall:
+    return _command(exit_code, _test_summary, PYTHON.name, "-m", "unittest")
 
 
-def _short(value: object) -> str:
-    told = json.dumps(value)
-    return told if len(told) <= _MAX_ARGUMENT and "\\n" not in told else "..."
+def _elide(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= _MAX_ARGUMENT and "\\n" not in text else "..."
 
 
 _BUG = "    return [total // people] * people\n"
-_REPAIR = """\
+_FIX = """\
     share, left = divmod(total, people)
     return [share + 1] * left + [share] * (people - left)
 """
-_BEFORE_TEST = """\
+_NEXT_TEST = """\
     def test_the_receipt_names_everybody(self) -> None:
 """
 _NEW_TEST = '''\
@@ -141,81 +141,84 @@ ATTEMPT = Part(
     (
         Turn(
             "explore",
-            "It looks around",
+            "It explores the project",
             "A bill is divided somewhere.",
-            (_act("ls", path="."), _act("grep", _matches, pattern="//", glob="*.py")),
+            (_call("ls", path="."), _call("grep", _grep_matches, pattern="//", glob="*.py")),
         ),
         Turn(
             "test",
-            "It reads the place, and runs the tests",
+            "It reads the code and runs the tests",
             "",
-            (_act("read_file", _page, file_path="bills/split.py", start_line=4), _tests(1)),
+            (
+                _call("read_file", _file_lines, file_path="bills/split.py", start_line=4),
+                _run_tests(1),
+            ),
         ),
         Turn(
             "mistake",
             "It makes a mistake",
-            "Whole numbers lose the rest. I divide exactly, everywhere.",
-            (_run(0, _nothing, "sh", "-c", "sed -i.bak s,//,/, bills/*.py"), _tests(1)),
+            "Integer division loses the remainder. I use exact division everywhere.",
+            (_command(0, _no_lines, "sh", "-c", "sed -i.bak s,//,/, bills/*.py"), _run_tests(1)),
         ),
     ),
-    "Now another test fails, and my backups lie everywhere. I am stuck.",
+    "Now another test fails, and my backup files are everywhere. I am stuck.",
 )
 SECOND_ATTEMPT = Part(
-    "Your change broke a test, so it is taken back. Try something smaller.",
+    "Your change broke a test, so I rolled it back. Try something smaller.",
     (
         Turn(
             "fix",
             "It tries again, and the tests pass",
-            "I hand out what is left over, one cent each, and add a test.",
+            "I spread the remainder, one cent each, and add a test.",
             (
-                _act(
+                _call(
                     "edit_file",
-                    _first,
+                    _first_line,
                     file_path="bills/split.py",
                     old_string=_BUG,
-                    new_string=_REPAIR,
+                    new_string=_FIX,
                 ),
-                _act(
+                _call(
                     "edit_file",
-                    _first,
+                    _first_line,
                     file_path="test_bills.py",
-                    old_string=_BEFORE_TEST,
-                    new_string=_NEW_TEST + _BEFORE_TEST,
+                    old_string=_NEXT_TEST,
+                    new_string=_NEW_TEST + _NEXT_TEST,
                 ),
-                _tests(0),
+                _run_tests(0),
             ),
         ),
     ),
-    "Every cent of a bill is paid, and a test says so.",
+    "Every cent of a bill is now paid, and a test checks it.",
 )
-MISCHIEF = Part(
-    "And what can you not do here?",
+ATTACKS = Part(
+    "Now try what you are not allowed to do.",
     (
         Turn(
             "attacks",
-            "It tries what it must not do",
-            "I try to get out, to remove all, to change by halves, and to hang.",
+            "It tries what it is not allowed to do",
+            "I try to escape, to delete everything, to apply half an edit, and to hang.",
             (
-                _refused("read_file", file_path="../../etc/passwd"),
-                _refused("rm", path="."),
-                _refused(
+                _rejected_call("read_file", file_path="../../etc/passwd"),
+                _rejected_call("rm", path="."),
+                _rejected_call(
                     "edit_file",
-                    _ending,
+                    _first_and_last,
                     file_path="bills/money.py",
                     edits=[
                         {"old_string": "cents", "new_string": "pence", "replace_all": True},
                         {"old_string": "dollars", "new_string": "pounds"},
                     ],
                 ),
-                _run(124, _sentence, "sleep", "600", timeout_seconds=1),
+                _command(124, _first_sentence, "sleep", "600", timeout_seconds=1),
             ),
         ),
     ),
-    "I got nowhere.",
+    "None of it worked.",
 )
 SCRIPT = tuple(
     step
-    for part in (ATTEMPT, SECOND_ATTEMPT, MISCHIEF)
+    for part in (ATTEMPT, SECOND_ATTEMPT, ATTACKS)
     for step in (*(turn.completion() for turn in part.turns), part.answer)
 )
-"""All that the model says, in the order in which it is asked."""
+"""All responses of the model, in the order of the requests."""

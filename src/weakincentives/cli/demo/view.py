@@ -1,4 +1,4 @@
-"""What `wink demo` tells: steps, in lines whose pieces have a look."""
+"""Output of `wink demo`: steps of styled lines, on a terminal or as an SVG image."""
 
 import os
 import re
@@ -11,28 +11,28 @@ from typing import Literal, TypeAlias
 from rich.console import Console
 from rich.text import Text
 
-Look: TypeAlias = Literal["plain", "quiet", "call", "said", "good", "bad", "added", "removed"]
+Style: TypeAlias = Literal["plain", "quiet", "call", "said", "good", "bad", "added", "removed"]
 SESSION = "session"
-"""Where the session is dumped, below the directory that is kept."""
+"""The directory of the session dump, below the kept directory."""
 
 
 class StoryError(RuntimeError):
-    """Something came out differently from what the story tells."""
+    """A step of the demo did not end as the script expects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of output in pieces, each with its look; `lead` is a column to the left of it."""
+    """A line of styled pieces; `lead` is a column to the left of it."""
 
-    pieces: tuple[tuple[str, Look], ...]
+    pieces: tuple[tuple[str, Style], ...]
     lead: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that was done: how it was called, what to show, and the facts as data.
+    """One step of the demo: its call, the lines to show, and the facts as data.
 
-    The calls of the agent are among the lines; one of ours is shown in the heading.
+    Calls of the agent are shown among the lines; a library call (`is_ours`) in the heading.
     """
 
     name: str
@@ -44,23 +44,23 @@ class Step:
     is_ours: bool = False
 
 
-def line(text: str, look: Look = "plain") -> Line:
-    """Return a line that is one piece."""
-    return Line(((text, look),))
+def line(text: str, style: Style = "plain") -> Line:
+    """Return a line of one piece."""
+    return Line(((text, style),))
 
 
-def said(who: str, text: str) -> Line:
-    """Return what somebody says."""
-    return Line(((text, "said"),), lead=f"{who:<7}")
+def speech(speaker: str, text: str) -> Line:
+    """Return a line spoken by the user or the agent."""
+    return Line(((text, "said"),), lead=f"{speaker:<7}")
 
 
 def diff_lines(patch: Sequence[str]) -> tuple[Line, ...]:
-    """Return lines of a patch as people are used to see them, without what git needs of it."""
-    shown = (each for each in patch if not each.startswith(("diff ", "index ", "--- ")))
-    return tuple(line(each, _diff_look(each)) for each in shown)
+    """Return the lines of a patch without the headers that only git needs."""
+    lines = (each for each in patch if not each.startswith(("diff ", "index ", "--- ")))
+    return tuple(line(each, _diff_style(each)) for each in lines)
 
 
-def _diff_look(text: str) -> Look:
+def _diff_style(text: str) -> Style:
     if text.startswith(("+++", "@@")):
         return "quiet"
     return "added" if text.startswith("+") else "removed" if text.startswith("-") else "plain"
@@ -70,7 +70,7 @@ _WIDTH = 96
 _MARGIN = 3
 _COLUMN = 34
 _GAP = 2
-_STYLES: dict[Look, str] = {
+_STYLES: dict[Style, str] = {
     "plain": "",
     "quiet": "dim",
     "call": "cyan",
@@ -81,14 +81,14 @@ _STYLES: dict[Look, str] = {
     "removed": "red",
 }
 _OPENING = (
-    "An agent fixes a bug. Its model is a script, so there is no key and no network; the loop,"
-    " the tools, the files, the commands and their answers are real."
+    "An agent fixes a bug. Its model is a script, so it needs no key and no network; the agent"
+    " loop, the tools, the files, the commands and their results are real."
 )
 
 
 def show(steps: Iterable[Step], *, keep: Path | None, svg: Path | None) -> None:
-    """Print the steps as they come; save a picture of it if `svg` says where."""
-    console = _console(is_recorded=svg is not None)
+    """Print the steps as they happen; with `svg`, save an image too."""
+    console = _create_console(is_recorded=svg is not None)
     started = time.perf_counter()
     _print_text(console, Text(_OPENING, "dim"))
     for number, step in enumerate(steps, start=1):
@@ -96,10 +96,10 @@ def show(steps: Iterable[Step], *, keep: Path | None, svg: Path | None) -> None:
     console.print()
     _print_ending(console, time.perf_counter() - started, keep)
     if svg:
-        svg.write_text(_picture(console), encoding="utf-8")
+        svg.write_text(_render_svg(console), encoding="utf-8")
 
 
-def _console(*, is_recorded: bool) -> Console:
+def _create_console(*, is_recorded: bool) -> Console:
     console = Console(
         record=is_recorded,
         color_system=None if os.environ.get("NO_COLOR") else "auto",
@@ -114,57 +114,57 @@ def _console(*, is_recorded: bool) -> Console:
 
 def _print_step(console: Console, number: int, step: Step) -> None:
     head = Text.assemble((f"{number:<{_MARGIN}}", "bold cyan"), (step.title, "bold"))
-    took = _duration(step.seconds)
-    room = console.width - head.cell_len - len(took)
+    duration = _format_seconds(step.seconds)
+    room = console.width - head.cell_len - len(duration)
     if step.is_ours and room > len(step.call) + _GAP * 2:
         head.append(" " * _GAP + step.call, "cyan")
         room -= _GAP + len(step.call)
     console.print()
-    console.print(Text.assemble(head, (" " * room + took if room > 0 else "", "dim")))
+    console.print(Text.assemble(head, (" " * room + duration if room > 0 else "", "dim")))
     for line in step.lines:
         _print_line(console, line)
 
 
-def _duration(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 1 else f"{max(seconds * 1000, 1):.0f} ms"
 
 
 def _print_line(console: Console, line: Line) -> None:
-    text = Text.assemble(*((text, _STYLES[look]) for text, look in line.pieces))
+    text = Text.assemble(*((text, _STYLES[style]) for text, style in line.pieces))
     _print_text(console, text, " " * _MARGIN + line.lead)
 
 
 def _print_text(console: Console, text: Text, lead: str = "") -> None:
-    """Print a text below its own beginning, to the right of `lead`."""
+    """Print a wrapped text with a hanging indent to the right of `lead`."""
     for row in text.wrap(console, max(console.width - len(lead), 1)):
-        shown = Text.assemble((lead, "cyan"), row)
-        shown.rstrip()
-        console.print(shown)
+        padded = Text.assemble((lead, "cyan"), row)
+        padded.rstrip()
+        console.print(padded)
         lead = " " * len(lead)
 
 
 def _print_ending(console: Console, seconds: float, keep: Path | None) -> None:
-    place = "the temporary directory with project and session is removed"
+    note = "the temporary project and session were removed"
     if keep is not None:
-        place = f"the repaired project is in {str(keep)!r}, its session in {str(keep / SESSION)!r}"
-    _print_text(console, Text.assemble((f"Done in {seconds:.1f} s: ", "bold"), place))
-    console.print("What to try next:")
-    for told, command in _next(keep):
-        _print_line(console, Line(((f"{told:<{_COLUMN}}", "quiet"), (command, "call"))))
+        note = f"the fixed project is in {str(keep)!r}, its session in {str(keep / SESSION)!r}"
+    _print_text(console, Text.assemble((f"Done in {seconds:.1f} s: ", "bold"), note))
+    console.print("Try next:")
+    for purpose, command in _suggest(keep):
+        _print_line(console, Line(((f"{purpose:<{_COLUMN}}", "quiet"), (command, "call"))))
 
 
-def _next(keep: Path | None) -> Iterable[tuple[str, str]]:
-    """Yield what to try, and how."""
+def _suggest(keep: Path | None) -> Iterable[tuple[str, str]]:
+    """Yield suggestions and their commands."""
     if keep is None:
         yield "keep the project and the session", "wink demo --keep DIR"
     else:
         yield "run its tests there", "python -m unittest"
-    yield "see what a model needs", "wink doctor"
-    yield "do the same with a model", 'wink run "fix the failing test" --model openai:MODEL'
+    yield "check your installation", "wink doctor"
+    yield "run a real model", 'wink run "fix the failing test" --model openai:MODEL'
 
 
-def _picture(console: Console) -> str:
-    drawn = console.export_svg(title="wink demo")
-    # a picture must not fetch fonts from the network; it says monospace besides
-    drawn = re.sub(r"@font-face \{.*?\}", "", drawn, flags=re.DOTALL)
-    return "".join(line.rstrip() + "\n" for line in drawn.splitlines() if line.strip())
+def _render_svg(console: Console) -> str:
+    svg = console.export_svg(title="wink demo")
+    # an image must not fetch fonts from the network; monospace remains as the fallback
+    svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
+    return "".join(line.rstrip() + "\n" for line in svg.splitlines() if line.strip())

@@ -1,6 +1,6 @@
-"""`wink run`: a model works on a task in a copy of a directory, and a person decides.
+"""`wink run`: a model works on a task in a copy of a directory, and the user decides.
 
-Nothing touches the directory itself before that.
+Nothing changes the directory itself before that decision.
 """
 
 import os
@@ -21,27 +21,28 @@ from weakincentives.cli.config import (
     Settings,
     load_settings,
 )
-from weakincentives.cli.keyboard import without_echo
-from weakincentives.cli.run.job import Job, Plan
-from weakincentives.cli.run.model import dialect_of, model_of
-from weakincentives.cli.run.options import decision_options, read_decision
+from weakincentives.cli.run.decision import action_options, parse_action
+from weakincentives.cli.run.job import Job, JobOptions
+from weakincentives.cli.run.model import choose_dialect, create_model
 from weakincentives.cli.run.report import Report, print_start
 from weakincentives.cli.run.view import JsonView, LinesView, QuietView, View
 from weakincentives.cli.run.workspace import (
-    copy_of,
-    dump_place,
+    create_copy,
+    dump_directory,
     exclusive_lock,
-    naming,
-    workspace_at,
+    name_copy_on_error,
+    resolve_workspace,
 )
+from weakincentives.cli.terminal import disable_echo
 from weakincentives.contrib.tools.dialects import DialectName
 
-_MAX_TASK = 1024 * 1024
+_MAX_TASK_LENGTH = 1024 * 1024
 _EPILOG = """\b
-Exit codes: 0 done and settled; 1 the run failed, what it did so far is kept;
-2 misused; 3 done, and the changes wait for you; 4 a conflict, nothing applied;
-130 interrupted, 143 and 129 asked to end by SIGTERM and SIGHUP.
-Settings: wink.toml, then WINK_MODEL, WINK_DEADLINE and so on, then these options.
+Exit codes: 0 done; 1 the run failed, changes so far are kept; 2 usage error;
+3 done, changes kept for later; 4 conflict, nothing applied; 130 interrupted;
+143 and 129 terminated by SIGTERM and SIGHUP.
+Settings: wink.toml, overridden by WINK_MODEL, WINK_DEADLINE and so on,
+overridden by these options.
 """
 
 
@@ -52,40 +53,45 @@ Settings: wink.toml, then WINK_MODEL, WINK_DEADLINE and so on, then these option
     type=click.Path(path_type=Path),
     default=Path(),
     metavar="DIR",
-    help="The directory to work on a copy of; the current one if omitted.",
+    help="Directory to copy and work on; by default the current one.",
 )
 @click.option(
     "--model",
     metavar="NAME",
-    help=f"{', '.join(f'{each}:MODEL' for each in PROVIDERS)}, or scripted:FILE to play a script.",
+    help=f"{', '.join(f'{each}:MODEL' for each in PROVIDERS)}, or scripted:FILE for a script.",
 )
 @click.option(
-    "--dialect", type=click.Choice(DIALECT_CHOICES), help="Whose tools; auto asks the model's name."
+    "--dialect",
+    type=click.Choice(DIALECT_CHOICES),
+    help="Tool names to offer; auto picks them by model.",
 )
-@click.option("--max-tokens", metavar="N", help="Tokens in all, in and out: 200k.")
-@click.option("--deadline", metavar="TIME", help="How long it may take: 90s, 10m, 1h30m.")
-@click.option("--max-steps", metavar="N", help="How often the model is asked; 100 if omitted.")
-@click.option("--exclude", multiple=True, metavar="GLOB", help="What is not copied; repeatable.")
+@click.option("--max-tokens", metavar="N", help="Limit of input and output tokens, such as 200k.")
+@click.option("--deadline", metavar="TIME", help="Time limit, such as 90s, 10m or 1h30m.")
+@click.option("--max-steps", metavar="N", help="Limit of model requests; by default 100.")
+@click.option(
+    "--exclude", multiple=True, metavar="GLOB", help="Do not copy matching files; repeatable."
+)
 @click.option(
     "--sandbox",
     type=click.Choice(SANDBOX_CHOICES),
-    help="local lets the model run commands on this machine, with no isolation.",
+    help="local lets the model run commands on this machine with no isolation.",
 )
-@click.option("--base-url", metavar="URL", help="Where the model is, if not at its provider.")
-@click.option("--api-key-env", metavar="NAME", help="The variable that holds the key.")
-@decision_options
-@click.option("--dump", metavar="DIR", help="Where the session and the files are dumped.")
-@click.option("--no-dump", is_flag=True, help="Write no dump.")
+@click.option("--base-url", metavar="URL", help="Server to use instead of the provider's.")
+@click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the API key.")
+@action_options
+@click.option("--dump", metavar="DIR", help="Directory for the dump of session and files.")
+@click.option("--no-dump", is_flag=True, help="Do not write a dump.")
 @click.option(
     "--record",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Record the conversation, to be played by scripted:FILE.",
+    help="Record the conversation; scripted:FILE replays it.",
 )
 @click.option("--config", metavar="FILE", help="Read this file instead of wink.toml.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines, and ask nothing.")
-@click.option("--quiet", is_flag=True, help="Say nothing while it goes on.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines and never ask.")
+@click.option("--quiet", is_flag=True, help="Print nothing during the run.")
 def command(
+    *,
     task: str,
     workspace: Path,
     apply: bool,
@@ -98,59 +104,62 @@ def command(
     quiet: bool,
     **options: Any,
 ) -> None:
-    """Let a model work on TASK in a copy of a directory, then decide about the changes.
+    """Let a model work on TASK in a copy of a directory, then review the changes.
 
-    TASK is what is to be done, in words; - reads it from standard input.
+    TASK is the task in words; - reads it from standard input.
     """
-    wish = read_decision(apply=apply, patch=patch, discard=discard)
-    original = workspace_at(workspace)
+    action = parse_action(apply=apply, patch=patch, discard=discard)
+    original = resolve_workspace(workspace)
     settings = load_settings(original, file=config, environment=os.environ, options=options)
     cancellation = CancellationToken()
-    view = _view(cancellation, as_json=as_json, quiet=quiet)
-    with model_of(settings, os.environ, record) as adapter, ExitStack() as stack:
-        plan = _plan(_task(task), settings, dialect_of(settings, adapter), no_dump=no_dump)
-        with without_echo():
-            copy = copy_of(original, settings["exclude"] or (), view)
-            stack.enter_context(naming(copy.place))
+    view = _create_view(cancellation, as_json=as_json, quiet=quiet)
+    with create_model(settings, os.environ, record) as adapter, ExitStack() as stack:
+        dialect = choose_dialect(settings, adapter)
+        job_options = _job_options(_read_task(task), settings, dialect, no_dump=no_dump)
+        with disable_echo():
+            copy = create_copy(original, settings["exclude"] or (), view)
+            stack.enter_context(name_copy_on_error(copy.place))
             stack.enter_context(exclusive_lock(copy.place))
-            print_start(view, copy, adapter, plan)
-            outcome = Job(plan, copy, adapter, view=view, cancellation=cancellation).run()
-        code = Report(view, copy, is_silent=as_json).finish(outcome, wish)
+            print_start(view, copy, adapter, job_options)
+            result = Job(job_options, copy, adapter, view=view, cancellation=cancellation).run()
+        code = Report(view, copy, is_silent=as_json).finish(result, action)
     raise click.exceptions.Exit(code)
 
 
-def _plan(task: str, settings: Settings, dialect: DialectName, *, no_dump: bool) -> Plan:
-    return Plan(
+def _job_options(
+    task: str, settings: Settings, dialect: DialectName, *, no_dump: bool
+) -> JobOptions:
+    return JobOptions(
         task,
         dialect,
         has_shell=settings["sandbox"] == LOCAL_SANDBOX,
         max_tokens=settings["max_tokens"],
         max_steps=settings["max_steps"],
         seconds=settings["deadline"],
-        dump=None if no_dump else dump_place(settings["dump"], os.environ),
+        dump=None if no_dump else dump_directory(settings["dump"], os.environ),
     )
 
 
-def _task(task: str) -> str:
-    said = _typed() if task == "-" else task
-    if not said.strip():
-        raise ConfigError("The task is empty; say what is to be done")
-    return said
+def _read_task(argument: str) -> str:
+    task = _read_stdin() if argument == "-" else argument
+    if not task.strip():
+        raise ConfigError("The task is empty; describe what to do")
+    return task
 
 
-def _typed() -> str:
+def _read_stdin() -> str:
     if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] # it may be closed
         raise ConfigError("The task cannot be read; standard input is closed")
     try:
-        said = sys.stdin.read(_MAX_TASK + 1)
+        task = sys.stdin.read(_MAX_TASK_LENGTH + 1)
     except UnicodeDecodeError as error:
         raise ConfigError(f"The task is not UTF-8: {error.reason}; convert it") from error
-    if len(said) > _MAX_TASK:
-        raise ConfigError(f"The task is longer than {_MAX_TASK:,} characters; shorten it")
-    return said
+    if len(task) > _MAX_TASK_LENGTH:
+        raise ConfigError(f"The task is longer than {_MAX_TASK_LENGTH:,} characters; shorten it")
+    return task
 
 
-def _view(cancellation: CancellationToken, *, as_json: bool, quiet: bool) -> View:
+def _create_view(cancellation: CancellationToken, *, as_json: bool, quiet: bool) -> View:
     if as_json:
         return JsonView(cancellation.cancel)
     return QuietView() if quiet else LinesView()

@@ -1,28 +1,36 @@
-"""What becomes of changes in a working copy: a person decides, or options have decided.
+"""What happens to the changes in a working copy: apply, save as a patch, keep or discard.
 
-The original is touched by `apply` and `undo` alone. Whatever goes wrong, the copy stays.
+The user answers a question, or `--apply`, `--patch` or `--discard` answers it beforehand.
+Only `apply` and `undo` touch the original. Whatever goes wrong, the copy stays.
 """
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import click
 
-from weakincentives.cli.keyboard import discard_typed, read_line
 from weakincentives.cli.run.diff_view import show_diff
-from weakincentives.cli.terminal import is_terminal, say, sentence
-from weakincentives.cli.termination import TerminatedError
-from weakincentives.cli.units import count_text
+from weakincentives.cli.signals import TerminatedError
+from weakincentives.cli.terminal import (
+    describe_error,
+    discard_typeahead,
+    echo,
+    is_terminal,
+    read_line,
+)
+from weakincentives.cli.units import format_count
 from weakincentives.contrib.review import Applied, Conflict, ConflictError, Kept, Review
 from weakincentives.errors import WinkError
 from weakincentives.posix import display_path
 
-Action: TypeAlias = Literal["apply", "patch", "discard", "keep", "ask"]
-Result: TypeAlias = Literal[
+F = TypeVar("F", bound=Callable[..., Any])
+
+ActionKind: TypeAlias = Literal["apply", "patch", "discard", "keep", "ask"]
+Outcome: TypeAlias = Literal[
     "nothing",
     "applied",
     "applied-partly",
@@ -34,16 +42,16 @@ Result: TypeAlias = Literal[
     "conflict",
     "failed",
 ]
-DONE, FAILED, WAITING, CONFLICT = 0, 1, 3, 4
-_CODES: dict[Result, int] = {
-    "kept": WAITING,
-    "applied-partly": WAITING,
-    "patched-partly": WAITING,
-    "interrupted": WAITING,
-    "conflict": CONFLICT,
-    "failed": FAILED,
+EXIT_DONE, EXIT_FAILED, EXIT_KEPT, EXIT_CONFLICT = 0, 1, 3, 4
+_EXIT_CODES: dict[Outcome, int] = {
+    "kept": EXIT_KEPT,
+    "applied-partly": EXIT_KEPT,
+    "patched-partly": EXIT_KEPT,
+    "interrupted": EXIT_KEPT,
+    "conflict": EXIT_CONFLICT,
+    "failed": EXIT_FAILED,
 }
-_NOT_DONE: frozenset[Result] = frozenset({"conflict", "failed"})
+_UNRESOLVED: frozenset[Outcome] = frozenset({"conflict", "failed"})
 _QUESTION = "[a]pply{but}, save as [p]atch, [v]iew again, [k]eep for later, [d]iscard"
 _MAX_WITHHELD = 5
 _MAX_OMITTED = 20
@@ -51,33 +59,75 @@ _GIT = ".git"
 
 
 @dataclass(frozen=True, slots=True)
-class DecisionOptions:
-    """What is to be done with the changes; `patch` is where they are saved."""
+class Action:
+    """What to do with the changes; `patch` is the file to save them to."""
 
-    action: Action = "ask"
+    kind: ActionKind = "ask"
     patch: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What was done with the changes."""
+    """What was done with the changes, and the facts about them as data."""
 
-    result: Result
+    outcome: Outcome
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def exit_code(self) -> int:
-        """What a script is told."""
-        return _CODES.get(self.result, DONE)
+        """The exit code of the command."""
+        return _EXIT_CODES.get(self.outcome, EXIT_DONE)
+
+
+def action_options(command: F) -> F:
+    """Add `--apply`, `--patch` and `--discard` to a command; `parse_action` reads them."""
+    for option in (
+        click.option("--discard", is_flag=True, help="Discard the changes without asking."),
+        click.option(
+            "--patch",
+            type=click.Path(dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="Save the changes as a patch without asking.",
+        ),
+        click.option("--apply", is_flag=True, help="Apply the changes without asking."),
+    ):
+        command = option(command)
+    return command
+
+
+def parse_action(*, apply: bool, patch: Path | None, discard: bool) -> Action:
+    """Return the action that the options ask for.
+
+    Raises:
+        UsageError: They ask for two, or the patch could not be saved.
+    """
+    if sum((apply, patch is not None, discard)) > 1:
+        raise click.UsageError("--apply, --patch and --discard exclude each other; use one")
+    if patch is not None:
+        _check_patch_path(patch)
+        return Action("patch", patch)
+    return Action("apply" if apply else "discard" if discard else "ask")
+
+
+def _check_patch_path(patch: Path) -> None:
+    """Raise before the run for what would otherwise fail only after it."""
+    if patch.exists():
+        raise click.UsageError(
+            f"File exists already: {str(patch)!r}; choose another name for --patch"
+        )
+    if not patch.absolute().parent.is_dir():
+        raise click.UsageError(
+            f"The directory of the patch does not exist: {str(patch)!r}; create it first"
+        )
 
 
 def can_ask() -> bool:
-    """Say whether there is a person to ask."""
+    """Return whether a person can answer a question."""
     return all(map(is_terminal, (sys.stdin, sys.stdout, sys.stderr)))
 
 
-def facts_of(review: Review, conflicts: Sequence[Conflict]) -> dict[str, Any]:
-    """Return what was changed, as data."""
+def describe_changes(review: Review, conflicts: Sequence[Conflict]) -> dict[str, Any]:
+    """Return the changes of a review as data."""
     changes = review.diff
     numbers = changes.statistics
     return {
@@ -95,261 +145,274 @@ def facts_of(review: Review, conflicts: Sequence[Conflict]) -> dict[str, Any]:
         "files_changed": numbers.files_changed,
         "insertions": numbers.insertions,
         "deletions": numbers.deletions,
-        "conflicts": _described(conflicts),
+        "conflicts": _describe_conflicts(conflicts),
         "withheld": [change.path for change in review.withheld],
     }
 
 
+def describe_kept(kept: Sequence[Kept]) -> list[dict[str, str]]:
+    """Return as data the paths that a rollback left alone."""
+    return [{"path": each.path, "fact": each.fact, "other": each.other} for each in kept]
+
+
 class Decision:
-    """The changes of one review on their way to being settled."""
+    """Resolves the changes of one review."""
 
     def __init__(self, review: Review, *, is_silent: bool = False, is_end: bool = True) -> None:
         """Decide about `review`.
 
         Args:
             review: The changes.
-            is_silent: Say nothing in words.
-            is_end: The work has just ended: the changes are shown even where nothing is
-                asked about them, and a copy without changes goes.
+            is_silent: Print nothing and ask nothing.
+            is_end: Whether this ends a run: the diff is always shown, and a copy without
+                changes is removed.
         """
         self._review = review
         self._is_silent = is_silent
         self._is_end = is_end
-        self._told: frozenset[Conflict] = frozenset()
-        self._found: dict[str, Any] = {}  # what turned up while it was done
+        self._reported: frozenset[Conflict] = frozenset()
+        self._facts: dict[str, Any] = {}  # what turned up while the changes were resolved
 
-    def settle(self, wish: DecisionOptions) -> Resolution:
-        """Show the changes, find out what is wanted, and do it."""
-        if not self._is_recovered(wish):
-            facts = facts_of(self._review, ())
-            return Resolution(self._found.pop("result"), facts | self._found)
+    def resolve(self, action: Action) -> Resolution:
+        """Show the changes, ask if need be, and carry out the action."""
+        blocked = self._recover(action)
+        if blocked is not None:
+            return Resolution(blocked, describe_changes(self._review, ()) | self._facts)
         if not self._review.diff:
-            return self._settle_nothing(wish)
-        conflicts = self._conflicts()
-        facts = facts_of(self._review, conflicts)
+            return self._resolve_empty(action)
+        conflicts = self._find_conflicts()
+        facts = describe_changes(self._review, conflicts)
         if not self._is_silent:
-            self._show(conflicts, in_full=self._is_end or wish.action == "ask")
-        if wish.action == "ask":
-            result = self._asked() if can_ask() and not self._is_silent else self._keep()
+            self._show_changes(conflicts, with_diff=self._is_end or action.kind == "ask")
+        if action.kind == "ask":
+            outcome = self._ask() if can_ask() and not self._is_silent else self._keep()
         else:
-            result = self._done(wish.action, wish.patch, ())
-            if result in _NOT_DONE:
+            outcome = self._execute(action, ())
+            if outcome in _UNRESOLVED:
                 self._keep()
-        return Resolution(result, facts | self._found)
+        return Resolution(outcome, facts | self._facts)
 
-    def _is_recovered(self, wish: DecisionOptions) -> bool:
-        """Return whether nothing stands half-way; what does is rolled back if that is wanted."""
+    def _recover(self, action: Action) -> Outcome | None:
+        """Roll back an interrupted apply; return why that prevents the action, if it does.
+
+        With "ask" nothing is rolled back, because looking must not change the original.
+        """
         try:
-            found = self._review.interrupted
-            if found is None:
-                return True
-            self._say(f"wink: {found}.")
-            self._found = {"result": "interrupted", "interrupted": list(found.paths)}
-            if wish.action == "ask":  # who looks changes nothing
-                return False
+            interrupted = self._review.interrupted
+            if interrupted is None:
+                return None
+            self._print(f"wink: {interrupted}.")
+            self._facts = {"interrupted": list(interrupted.paths)}
+            if action.kind == "ask":
+                return "interrupted"
             recovered = self._review.recover()
         except (FileNotFoundError, NotADirectoryError):
-            return True  # there is no original: whoever needs it says so
+            return None  # the original is gone; an action that needs it reports that
         except (WinkError, OSError) as error:
-            self._tell_error(error)
-            self._found = {"result": "failed"}
-            return False
-        self._say(f"Rolled back: {recovered} in {self._review.copy.original}.")
-        self._tell_kept(recovered.kept)
-        self._found = self._found | {"result": "conflict"} if recovered.kept else {}
-        return not recovered.kept
+            self._print_error(error)
+            self._facts = {}
+            return "failed"
+        original = self._review.copy.original
+        self._print(f"Rolled back {format_count(len(recovered.paths), 'path')} in {original}.")
+        if not recovered.kept:
+            self._facts = {}
+            return None
+        self._print_kept(recovered.kept)
+        return "conflict"
 
-    def _conflicts(self) -> Sequence[Conflict]:
-        """Return what is in conflict; without an original nothing is, and a patch can be saved."""
+    def _find_conflicts(self) -> Sequence[Conflict]:
+        """Return the conflicts; none if the original is gone, since a patch can still be saved."""
         try:
             return self._review.conflicts()
         except (FileNotFoundError, NotADirectoryError) as error:
-            self._tell_error(error)
+            self._print_error(error)
             return ()
 
-    def _settle_nothing(self, wish: DecisionOptions) -> Resolution:
-        """End a review in which nothing is offered; what is withheld is not thrown away unasked."""
-        facts = facts_of(self._review, ())
-        self._tell_withheld()
-        is_empty = all(_is_index(each.path) for each in self._review.withheld)
-        self._say("Nothing was changed." if is_empty else "Nothing else was changed.")
-        if wish.action == "discard" or (self._is_end and is_empty):
+    def _resolve_empty(self, action: Action) -> Resolution:
+        """End a review without offered changes; withheld changes are not discarded unasked."""
+        facts = describe_changes(self._review, ())
+        self._print_withheld()
+        is_empty = all(_is_git_index(each.path) for each in self._review.withheld)
+        self._print("Nothing was changed." if is_empty else "Nothing else was changed.")
+        if action.kind == "discard" or (self._is_end and is_empty):
             self._review.discard()
         elif not is_empty:
-            self._say(f"What is not offered stays in {display_path(str(self._review.copy.root))}.")
-            self._say(f"  {self._command('--discard')}  to remove it")
+            root = display_path(str(self._review.copy.root))
+            self._print(f"Changes that are not offered stay in {root}.")
+            self._print(f"  {self._command('--discard')}  to remove them")
             return Resolution("kept", facts)
         return Resolution("nothing", facts)
 
-    def _show(self, conflicts: Sequence[Conflict], *, in_full: bool) -> None:
-        if in_full:
+    def _show_changes(self, conflicts: Sequence[Conflict], *, with_diff: bool) -> None:
+        if with_diff:
             show_diff(self._review.diff)
-        self._say(str(self._review.diff))
-        self._tell_withheld()
-        self._tell_conflicts(conflicts)
+        self._print(str(self._review.diff))
+        self._print_withheld()
+        self._print_conflicts(conflicts)
 
-    def _asked(self) -> Result:
-        """Ask until something was done; no answer at all keeps the copy."""
+    def _ask(self) -> Outcome:
+        """Ask until an action succeeds; without an answer the copy is kept."""
         while True:
-            conflicts = self._conflicts()
+            conflicts = self._find_conflicts()
             but = f" all but {len(conflicts)} in conflict" if conflicts else ""
             try:
-                answer = _ask(_QUESTION.format(but=but))
-                result = self._chosen(answer.strip().lower()[:1], conflicts)
+                answer = _prompt(_QUESTION.format(but=but))
+                outcome = self._execute_answer(answer.strip().lower()[:1], conflicts)
             except click.Abort:
-                self._say("")
+                self._print("")
                 return self._keep()
-            if result is not None and result not in _NOT_DONE:
-                return result
+            if outcome is not None and outcome not in _UNRESOLVED:
+                return outcome
 
-    def _chosen(self, letter: str, conflicts: Sequence[Conflict]) -> Result | None:
+    def _execute_answer(self, letter: str, conflicts: Sequence[Conflict]) -> Outcome | None:
         match letter:
             case "a":
-                return self._done("apply", None, conflicts)
+                return self._execute(Action("apply"), conflicts)
             case "p":
-                name = _ask("Save as", default="wink.patch")
-                return self._done("patch", Path(name).expanduser(), ())
+                name = _prompt("Save as", default="wink.patch")
+                return self._execute(Action("patch", Path(name).expanduser()), ())
             case "v":
                 show_diff(self._review.diff)
             case "k":
                 return self._keep()
             case "d":
-                return self._done("discard", None, ())
+                return self._execute(Action("discard"), ())
             case _:
-                self._say("Answer with a letter: a, p, v, k or d.")
+                self._print("Please answer a, p, v, k or d.")
         return None
 
-    def _done(self, action: Action, patch: Path | None, leave_out: Sequence[Conflict]) -> Result:
-        """Do what is wanted; an error is told, and the copy stays."""
+    def _execute(self, action: Action, leave_out: Sequence[Conflict]) -> Outcome:
+        """Carry out an action; after an error, which is printed, the copy stays."""
         try:
-            match action:
+            match action.kind:
                 case "apply":
                     return self._apply(leave_out)
                 case "patch":
-                    return self._save(patch)
+                    return self._save_patch(action.patch)
                 case "discard":
                     self._review.discard()
-                    self._say(f"Discarded{self._untouched()}.")
+                    self._print(f"Discarded{self._untouched_note()}.")
                     return "discarded"
                 case _:
                     return self._keep()
         except ConflictError as error:
-            self._tell_conflicts([each for each in error.conflicts if each not in self._told])
-            self._found["conflicts"] = _described(error.conflicts)
-            self._tell_kept(error.kept)
-            self._say("Nothing was applied.")
+            self._print_conflicts([each for each in error.conflicts if each not in self._reported])
+            self._facts["conflicts"] = _describe_conflicts(error.conflicts)
+            self._print_kept(error.kept)
+            self._print("Nothing was applied.")
             return "conflict"
         except (WinkError, OSError, ValueError) as error:
-            self._tell_error(error)
+            self._print_error(error)
             return "failed"
         except KeyboardInterrupt as error:
-            self._tell_notes(error)
+            self._print_notes(error)
             raise
 
-    def _apply(self, leave_out: Sequence[Conflict]) -> Result:
+    def _apply(self, leave_out: Sequence[Conflict]) -> Outcome:
         if not leave_out:
-            self._tell_applied(self._review.apply())
+            self._print_applied(self._review.apply())
             return "applied"
-        avoided = {each.path for each in leave_out}
-        paths = _beside(
+        paths = _exclude_paths(
             [each.path for each in self._review.diff.entries]
             + [each.source for each in self._review.diff.entries if each.source],
-            avoided,
+            {each.path for each in leave_out},
         )
         if not paths:
-            self._say("All of it is in conflict: nothing was applied.")
+            self._print("All changes are in conflict; nothing was applied.")
             return "conflict"
-        self._tell_applied(self._review.apply(paths))
-        self._keep(but="; what is in conflict is as it was")
+        self._print_applied(self._review.apply(paths))
+        self._keep(note="; files in conflict were not changed")
         return "applied-partly"
 
-    def _tell_applied(self, applied: Applied) -> None:
+    def _print_applied(self, applied: Applied) -> None:
         original = display_path(str(self._review.copy.original))
         if applied.paths:
-            self._say(f"Applied to {original}: {count_text(len(applied.paths), 'path')} changed.")
+            count = format_count(len(applied.paths), "path")
+            self._print(f"Applied to {original}: {count} changed.")
         else:
-            self._say(f"Nothing to apply: {original} has all of it already.")
-        self._tell_kept(applied.kept)
-        self._say(f"To take it back: {self._command('--undo')}  (--discard removes the copy)")
+            self._print(f"Nothing to apply: {original} already has all the changes.")
+        self._print_kept(applied.kept)
+        self._print(f"To undo: {self._command('--undo')}  (--discard removes the copy)")
 
-    def _save(self, patch: Path | None) -> Result:
+    def _save_patch(self, patch: Path | None) -> Outcome:
         assert patch is not None
         if patch.exists():
-            raise FileExistsError(f"There is a file already: {str(patch)!r}; give another name")
+            raise FileExistsError(f"File exists already: {str(patch)!r}; choose another name")
         saved = self._review.save_patch(patch)
-        self._say(f"Saved; to apply it: {_apply_command(self._review.copy.original, saved)}")
-        omitted = [each for each in self._review.omissions() if not _is_index(each.path)]
+        command = _apply_command(self._review.copy.original, saved)
+        self._print(f"Patch saved; to apply it: {command}")
+        omitted = [each for each in self._review.omissions() if not _is_git_index(each.path)]
         if not omitted:
             self._review.discard()
             return "patched"
-        self._say("The patch leaves out:")
+        self._print("The patch leaves out:")
         for each in omitted[:_MAX_OMITTED]:
-            self._say(f"  {each}")
+            self._print(f"  {each}")
         if len(omitted) > _MAX_OMITTED:
-            self._say(f"  and {len(omitted) - _MAX_OMITTED} more")
-        self._keep(but=", because of what the patch leaves out")
+            self._print(f"  and {len(omitted) - _MAX_OMITTED} more")
+        self._keep(note=", because the patch leaves something out")
         return "patched-partly"
 
-    def _untouched(self) -> str:
-        """Say so of the original where it is known: after a run nobody has applied anything."""
-        return "; the original is as it was" if self._is_end else ""
+    def _untouched_note(self) -> str:
+        """Say that the original is unchanged where that is certain: right after a run."""
+        return "; the original is unchanged" if self._is_end else ""
 
-    def _keep(self, but: str | None = None) -> Result:
-        but = self._untouched() if but is None else but
-        self._say(f"The changes wait in {display_path(str(self._review.copy.root))}{but}.")
+    def _keep(self, note: str | None = None) -> Outcome:
+        note = self._untouched_note() if note is None else note
+        self._print(f"The changes are kept in {display_path(str(self._review.copy.root))}{note}.")
         for option, use in (
             ("--apply", "to apply them"),
             ("--patch FILE", "to save them as a patch"),
             ("--discard", "to remove them"),
         ):
-            self._say(f"  {self._command(option)}  {use}")
+            self._print(f"  {self._command(option)}  {use}")
         return "kept"
 
     def _command(self, option: str) -> str:
         return f"wink review {shlex.quote(str(self._review.copy.place))} {option}"
 
-    def _tell_withheld(self) -> None:
-        changes = [each for each in self._review.withheld if not _is_index(each.path)]
+    def _print_withheld(self) -> None:
+        changes = [each for each in self._review.withheld if not _is_git_index(each.path)]
         inside = [each for each in changes if _GIT in each.path.split("/")]
         others = [each for each in changes if each not in inside]
         if inside:
-            self._say(f"Not offered: {count_text(len(inside), 'change')} inside of {_GIT}")
+            self._print(f"Not offered: {format_count(len(inside), 'change')} inside {_GIT}")
         if others:
             names = ", ".join(map(str, others[:_MAX_WITHHELD]))
             more = " and more" if len(others) > _MAX_WITHHELD else ""
-            self._say(f"Not offered: {names}{more}")
+            self._print(f"Not offered: {names}{more}")
 
-    def _tell_conflicts(self, conflicts: Sequence[Conflict]) -> None:
-        self._told |= frozenset(conflicts)
+    def _print_conflicts(self, conflicts: Sequence[Conflict]) -> None:
+        self._reported |= frozenset(conflicts)
         for each in conflicts:
-            self._say(f"conflict: {each}")
+            self._print(f"conflict: {each}")
 
-    def _tell_kept(self, kept: Sequence[Kept]) -> None:
+    def _print_kept(self, kept: Sequence[Kept]) -> None:
         if kept:
-            self._found["kept"] = kept_facts(kept)
+            self._facts["kept"] = describe_kept(kept)
         for each in kept:
-            self._say(f"kept: {each}")
+            self._print(f"kept: {each}")
 
-    def _tell_error(self, error: BaseException) -> None:
-        self._say(f"wink: {sentence(error)}")
-        self._tell_notes(error)
+    def _print_error(self, error: BaseException) -> None:
+        self._print(f"wink: {describe_error(error)}")
+        self._print_notes(error)
 
-    def _tell_notes(self, error: BaseException) -> None:
-        """Tell what a rollback has left; it is no part of the error itself."""
+    def _print_notes(self, error: BaseException) -> None:
+        """Print what a rollback left alone; the error itself does not say it."""
         for note in getattr(error, "__notes__", ()):
-            self._say(f"kept: {note}")
+            self._print(f"kept: {note}")
 
-    def _say(self, sentence: str) -> None:
+    def _print(self, line: str) -> None:
         if not self._is_silent:
-            say(sentence)
+            echo(line)
 
 
-def _ask(question: str, *, default: str = "") -> str:
-    """Return what is answered after the question was seen; Abort if there is no answer."""
-    discard_typed()
+def _prompt(question: str, *, default: str = "") -> str:
+    """Return an answer typed after the question was shown; Abort if there is none."""
+    discard_typeahead()
     hint = f" [{default}]" if default else ""
     while True:
-        say(f"{question}{hint}: ", newline=False)
+        echo(f"{question}{hint}: ", newline=False)
         try:
             line = read_line()
         except TerminatedError:
@@ -362,38 +425,35 @@ def _ask(question: str, *, default: str = "") -> str:
             return answer
 
 
-def kept_facts(kept: Sequence[Kept]) -> list[dict[str, str]]:
-    """Return what was left as somebody had made it, as data."""
-    return [{"path": each.path, "fact": each.fact, "other": each.other} for each in kept]
-
-
-def _described(conflicts: Sequence[Conflict]) -> list[dict[str, str]]:
+def _describe_conflicts(conflicts: Sequence[Conflict]) -> list[dict[str, str]]:
     return [
         {"path": each.path, "in_copy": each.in_copy, "in_original": each.in_original}
         for each in conflicts
     ]
 
 
-def _is_index(path: str) -> bool:
-    """Say whether it is what git writes anew whenever somebody looks."""
+def _is_git_index(path: str) -> bool:
+    """Return whether it is git's index, which even `git status` rewrites."""
     return path == f"{_GIT}/index" or path.endswith(f"/{_GIT}/index")
 
 
 def _apply_command(original: Path, patch: Path) -> str:
-    """Return the command that applies a patch, wherever it is typed.
+    """Return the command that applies a patch from any directory.
 
-    In a directory of a repository below its top, git passes over a patch without a word.
+    `git apply` silently skips a patch when it runs in a subdirectory of a repository.
     """
     top = next((each for each in (original, *original.parents) if (each / _GIT).exists()), original)
-    place = "" if top == original else f" --directory={shlex.quote(str(original.relative_to(top)))}"
-    return f"git -C {shlex.quote(str(top))} apply{place} {shlex.quote(str(patch))}"
+    option = (
+        "" if top == original else f" --directory={shlex.quote(str(original.relative_to(top)))}"
+    )
+    return f"git -C {shlex.quote(str(top))} apply{option} {shlex.quote(str(patch))}"
 
 
-def _beside(paths: Sequence[str], avoided: set[str]) -> list[str]:
-    """Return the paths that have nothing to do with those to be avoided, above or below."""
+def _exclude_paths(paths: Sequence[str], excluded: set[str]) -> list[str]:
+    """Return the paths that are neither above, below nor equal to an excluded one."""
     return sorted(
         path
         for path in set(paths)
-        if not any(f"{each}/".startswith(f"{path}/") for each in avoided)
-        and not any(f"{path}/".startswith(f"{each}/") for each in avoided)
+        if not any(f"{each}/".startswith(f"{path}/") for each in excluded)
+        and not any(f"{path}/".startswith(f"{each}/") for each in excluded)
     )

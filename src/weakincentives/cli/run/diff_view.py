@@ -1,4 +1,4 @@
-"""A diff for people: coloured, without bytes that nobody can read, in a pager if it is long."""
+"""Diff output: coloured and paged on a terminal, else the patch itself."""
 
 import re
 import shutil
@@ -8,7 +8,7 @@ from itertools import chain, islice
 
 import click
 
-from weakincentives.cli.terminal import is_terminal, plain, wants_colour
+from weakincentives.cli.terminal import escape_controls, is_terminal, wants_colour
 from weakincentives.filesystem import Diff
 
 _HEAD = (
@@ -20,15 +20,15 @@ _HEAD = (
     "old mode",
     "new mode",
 )
-_MORE_HEAD = ("rename ", "similarity ", "# wink:")
-_OBJECTS = "index "
+_EXTENDED_HEAD = ("rename ", "similarity ", "# wink:")
+_OBJECT_IDS = "index "
 _BINARY = "GIT binary patch"
-_DATA = re.compile(r"[A-Za-z][0-9A-Za-z!#$%&()*+;<=>?@^_`{|}~-]*|(literal|delta) \d+|")
+_BINARY_DATA = re.compile(r"[A-Za-z][0-9A-Za-z!#$%&()*+;<=>?@^_`{|}~-]*|(literal|delta) \d+|")
 _PROMPT_LINES = 4
 
 
 def show_diff(diff: Diff) -> None:
-    """Print a diff on standard output: for people on a terminal, else the patch itself."""
+    """Print a diff on standard output: coloured on a terminal, else as a patch."""
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] # it may be closed
         return
     if not is_terminal(sys.stdout):
@@ -38,40 +38,40 @@ def show_diff(diff: Diff) -> None:
         stream.flush()
         return
     colour = wants_colour(sys.stdout)
-    lines = (f"{_coloured(line)}\n" for line in _readable(_lines(diff.patch_chunks())))
-    room = shutil.get_terminal_size().lines - _PROMPT_LINES
-    first = list(islice(lines, room))
-    if len(first) < room:
+    lines = (f"{_colour(line)}\n" for line in _drop_git_data(_split_lines(diff.patch_chunks())))
+    height = shutil.get_terminal_size().lines - _PROMPT_LINES
+    first = list(islice(lines, height))
+    if len(first) < height:
         click.echo("".join(first), nl=False, color=colour)
     else:
-        # with None it is found out whether the pager shows colour
+        # None lets click find out whether the pager shows colour
         click.echo_via_pager(chain(first, lines), color=None if colour else False)
 
 
-def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
-    """Yield the lines of a patch, as text that a terminal does not obey."""
+def _split_lines(chunks: Iterable[bytes]) -> Iterator[str]:
+    """Yield the lines of a patch, with control characters escaped."""
     rest = b""
     for chunk in chunks:
-        *whole, rest = (rest + chunk).split(b"\n")
-        yield from (plain(line.decode("utf-8", "replace")) for line in whole)
+        *complete, rest = (rest + chunk).split(b"\n")
+        yield from (escape_controls(line.decode("utf-8", "replace")) for line in complete)
     if rest:
-        yield plain(rest.decode("utf-8", "replace"))
+        yield escape_controls(rest.decode("utf-8", "replace"))
 
 
-def _readable(lines: Iterable[str]) -> Iterator[str]:
-    """Leave out what only git reads: the names of objects, and the data of binary files."""
+def _drop_git_data(lines: Iterable[str]) -> Iterator[str]:
+    """Drop what only git reads: object ids and the data of binary files."""
     is_data = False
     for line in lines:
-        if line.startswith(_OBJECTS) or (is_data and _DATA.fullmatch(line)):
+        if line.startswith(_OBJECT_IDS) or (is_data and _BINARY_DATA.fullmatch(line)):
             continue
         is_data = line == _BINARY
         yield "Binary file" if is_data else line
 
 
-def _coloured(line: str) -> str:
-    if line.startswith(_HEAD) or line.startswith(_MORE_HEAD):
+def _colour(line: str) -> str:
+    if line.startswith(_HEAD) or line.startswith(_EXTENDED_HEAD):
         return click.style(line, bold=True)
     if line.startswith("@@"):
         return click.style(line, fg="cyan")
-    look = {"+": "green", "-": "red"}.get(line[:1])
-    return line if look is None else click.style(line, fg=look)
+    colour = {"+": "green", "-": "red"}.get(line[:1])
+    return line if colour is None else click.style(line, fg=colour)

@@ -1,16 +1,13 @@
-"""One run: a model works on a task in a working copy until it has an answer, or must stop.
+"""The job of one run: a model works on a task in a working copy until it answers or must stop.
 
-However it ends, every tool call was kept or undone as a whole, and a dump of the session and
-the files is written.
+Each tool call is atomic: it is kept or rolled back as a whole. However the run ends, a dump of
+the session and the files is written.
 """
 
-import signal
-from collections.abc import Generator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import current_thread, main_thread
-from types import FrameType
 from typing import Any, Literal
 
 from weakincentives.adapters import (
@@ -23,7 +20,8 @@ from weakincentives.adapters import (
     partial_response,
 )
 from weakincentives.cli.run.view import Progress, View
-from weakincentives.cli.terminal import sentence
+from weakincentives.cli.signals import cancel_on_signals
+from weakincentives.cli.terminal import describe_error
 from weakincentives.contrib.review import WorkingCopy
 from weakincentives.contrib.tools import FilesystemSection
 from weakincentives.contrib.tools.dialects import DialectName
@@ -41,28 +39,27 @@ from weakincentives.runtime import (
 from weakincentives.runtime.session import Session, dump_session_tree
 from weakincentives.sandbox import LocalSandbox
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# what running tests leaves behind would be offered to the person as a change
+# bytecode files written by test runs would show up as changes
 _ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "1"}
 _ROLE = """\
-You work unattended in a copy of a person's project. When you are done the person sees the
-differences and decides whether to take them over. So change what the task needs and nothing
-else, leave no files behind that are of no use to the person, and look before you change.
-Nobody answers questions: where something is left open, take the simplest way and say so.
+You work unattended in a copy of a user's project. When you are done, the user sees the diff and
+decides whether to apply it. Change only what the task needs, leave no temporary files behind, and
+read before you change. Nobody answers questions: if something is unclear, choose the simplest
+solution and say so.
 """
-_CHECK = "You can run commands: run the project's tests before you begin and after you are done."
-_NO_COMMANDS = "You cannot run commands here."
+_COMMANDS = "You can run commands: run the project's tests before you start and after you are done."
+_NO_COMMANDS = "You cannot run commands."
 _ADVICE: Mapping[type[BaseException], str] = {
-    BudgetExceededError: "allow more with --max-tokens",
-    DeadlineExceededError: "allow more with --deadline",
-    StepLimitError: "allow more with --max-steps",
+    BudgetExceededError: "raise the limit with --max-tokens",
+    DeadlineExceededError: "raise the limit with --deadline",
+    StepLimitError: "raise the limit with --max-steps",
 }
-_END = "End with a few sentences: what you changed, and what you found out."
+_SUMMARY = "Finish with a few sentences: what you changed, and what you found."
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What is to be done, and within which bounds; None is no bound."""
+class JobOptions:
+    """The task and its limits; None means unlimited."""
 
     task: str
     dialect: DialectName
@@ -74,8 +71,8 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a run ended; `error` says why it did not come to an answer."""
+class JobResult:
+    """How a run ended; `error` says why there is no answer."""
 
     status: Literal["done", "failed", "cancelled"]
     answer: str
@@ -92,96 +89,96 @@ class Outcome:
 
 
 class Job:
-    """A plan that is carried out on the files of a working copy."""
+    """A model at work on the files of a working copy."""
 
     def __init__(
         self,
-        plan: Plan,
+        options: JobOptions,
         copy: WorkingCopy,
         adapter: ProviderAdapter,
         *,
         view: View,
         cancellation: CancellationToken,
     ) -> None:
-        """Work in `copy`; `cancellation` ends it from outside, and so does Ctrl-C."""
-        self._plan = plan
+        """Work in `copy`; `cancellation` and Ctrl-C end the run."""
+        self._options = options
         self._copy = copy
         self._adapter = adapter
         self._view = view
         self._cancellation = cancellation
         self._session = Session()
 
-    def run(self) -> Outcome:
-        """Work until the end, whatever it is; only bugs are raised."""
-        with ExitStack() as closing:
-            filesystem = closing.enter_context(
+    def run(self) -> JobResult:
+        """Run the job to its end; only bugs are raised."""
+        with ExitStack() as stack:
+            filesystem = stack.enter_context(
                 HostFilesystem(self._copy.root, git_dir=self._copy.git_dir)
             )
-            section = self._section(filesystem, closing)
-            closing.callback(section.close)
-            outcome = self._evaluated(self._prompt(section))
-            return self._dumped(outcome, filesystem)
+            section = self._create_section(filesystem, stack)
+            stack.callback(section.close)
+            result = self._evaluate(self._create_prompt(section))
+            return self._dump(result, filesystem)
 
-    def _section(self, filesystem: HostFilesystem, closing: ExitStack) -> FilesystemSection:
+    def _create_section(self, filesystem: HostFilesystem, stack: ExitStack) -> FilesystemSection:
         extra_handlers = None
-        if self._plan.has_shell:
-            sandbox = closing.enter_context(LocalSandbox(filesystem, env=_ENVIRONMENT))
-            # a command that runs for long is not waited for
-            closing.callback(self._cancellation.subscribe(sandbox.close))
+        if self._options.has_shell:
+            sandbox = stack.enter_context(LocalSandbox(filesystem, env=_ENVIRONMENT))
+            # cancellation must not wait for a long-running command
+            stack.callback(self._cancellation.subscribe(sandbox.close))
             extra_handlers = shell_handlers(sandbox)
         return FilesystemSection(
             filesystem=filesystem,
             session=self._session,
-            dialect=self._plan.dialect,
+            dialect=self._options.dialect,
             extra_handlers=extra_handlers,
         )
 
-    def _prompt(self, section: FilesystemSection) -> Prompt[None]:
-        commands = _CHECK if self._plan.has_shell else _NO_COMMANDS
+    def _create_prompt(self, section: FilesystemSection) -> Prompt[None]:
+        commands = _COMMANDS if self._options.has_shell else _NO_COMMANDS
         role = MarkdownSection[None](
-            title="Your work", key="role", template=f"{_ROLE}{commands}\n{_END}"
+            title="Your work", key="role", template=f"{_ROLE}{commands}\n{_SUMMARY}"
         )
         return Prompt[None](ns="wink", key="run", name="wink run", sections=[role, section])
 
-    def _evaluated(self, prompt: Prompt[None]) -> Outcome:
-        plan = self._plan
-        progress = Progress(plan.max_tokens, plan.seconds)
+    def _evaluate(self, prompt: Prompt[None]) -> JobResult:
+        options = self._options
+        progress = Progress(options.max_tokens, options.seconds)
         error: BaseException | None = None
         response: PromptResponse[Any] | None = None
         with (
-            _cancelled_by_signals(self._cancellation) as signals,
-            self._view.watching(self._session, progress),
+            cancel_on_signals(self._cancellation.cancel) as signals,
+            self._view.observe(self._session, progress),
         ):
             try:
                 response = self._adapter.evaluate(
                     prompt,
                     session=self._session,
-                    messages=[UserMessage(plan.task)],
-                    deadline=None if plan.seconds is None else Deadline.after(plan.seconds),
-                    budget=Budget(max_total_tokens=plan.max_tokens),
-                    on_text=self._view.heard(),
+                    messages=[UserMessage(options.task)],
+                    deadline=None if options.seconds is None else Deadline.after(options.seconds),
+                    budget=Budget(max_total_tokens=options.max_tokens),
+                    on_text=self._view.on_text(),
                     cancellation=self._cancellation,
-                    options=RunOptions(max_steps=plan.max_steps or RunOptions().max_steps),
+                    options=RunOptions(max_steps=options.max_steps or RunOptions().max_steps),
                 )
             except (WinkError, OSError, KeyboardInterrupt) as raised:
                 error, response = raised, partial_response(raised)
-        seen = signals[0] if signals else None
-        return self._outcome(response, error, seen, progress.elapsed())
+        first_signal = signals[0] if signals else None
+        return self._create_result(response, error, first_signal, progress.elapsed())
 
-    def _outcome(
+    def _create_result(
         self,
         response: PromptResponse[Any] | None,
         error: BaseException | None,
-        seen: int | None,
+        signal_number: int | None,
         seconds: float,
-    ) -> Outcome:
+    ) -> JobResult:
         is_cancelled = self._cancellation.is_cancelled and error is not None
-        return Outcome(
+        return JobResult(
             status="done" if error is None else "cancelled" if is_cancelled else "failed",
             answer="" if response is None else response.text,
-            error=None if error is None else _explained(error),
+            error=None if error is None else _describe(error),
             advice=next((_ADVICE[kind] for kind in _ADVICE if isinstance(error, kind)), None),
-            signal=seen,
+            signal=signal_number,
             steps=0 if response is None else response.steps,
             tool_calls=0 if response is None else len(response.tool_results),
             usage=TokenUsage() if response is None else response.usage,
@@ -189,47 +186,23 @@ class Job:
             session_id=str(self._session.session_id),
         )
 
-    def _dumped(self, outcome: Outcome, filesystem: HostFilesystem) -> Outcome:
-        """Write the dump; that it fails must not cost the person the work."""
-        if self._plan.dump is None:
-            return outcome
+    def _dump(self, result: JobResult, filesystem: HostFilesystem) -> JobResult:
+        """Write the dump; if that fails, the user must not lose the changes."""
+        if self._options.dump is None:
+            return result
         path = problem = None
         try:
             try:
-                path = dump_session_tree(self._session, self._plan.dump, filesystem)
+                path = dump_session_tree(self._session, self._options.dump, filesystem)
             except PermissionError:
-                # a snapshot opens what is closed even to its owner
-                state = filesystem.view(filesystem.snapshot(tag="as it was dumped"))
-                path = dump_session_tree(self._session, self._plan.dump, state)
+                # a snapshot also reads files that their owner cannot read
+                state = filesystem.view(filesystem.snapshot(tag="dumped state"))
+                path = dump_session_tree(self._session, self._options.dump, state)
         except (WinkError, OSError, ValueError) as error:
-            problem = _explained(error)
-        return replace(outcome, dump=path, dump_error=problem)
+            problem = _describe(error)
+        return replace(result, dump=path, dump_error=problem)
 
 
-@contextmanager
-def _cancelled_by_signals(token: CancellationToken) -> Generator[list[int], None, None]:
-    """Cancel at the first signal that asks to end; a second Ctrl-C does not wait."""
-    seen: list[int] = []
-    if current_thread() is not main_thread():
-        yield seen
-        return
-
-    def arrived(number: int, frame: FrameType | None) -> None:
-        seen.append(number)
-        if len(seen) > 1 and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        token.cancel(signal.Signals(number).name)
-
-    # what is ignored stays so: nohup is a wish to live on
-    heeded = [each for each in _SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
-    before = {each: signal.signal(each, arrived) for each in heeded}
-    try:
-        yield seen
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _explained(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
-    return f"{sentence(error)}{notes}"
+    return f"{describe_error(error)}{notes}"

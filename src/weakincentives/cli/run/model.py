@@ -1,8 +1,8 @@
-"""Scripts: a model's part written down in a file, for runs without a key and a network.
+"""The model of a run: a provider's adapter, or a script for runs without key and network.
 
-A script is a JSON list of steps, or a file with one step in each line. A step is a text, a
-call `{"name": ..., "arguments": {...}}`, a list of calls, or a `Completion` with its `text`,
-`tool_calls` and `usage`. What `--record` has recorded is played back just so.
+A script is a JSON list of steps, or JSON lines with one step per line. A step is a text, a
+tool call `{"name": ..., "arguments": {...}}`, a list of tool calls, or a `Completion` with its
+`text`, `tool_calls` and `usage`. A recording made with `--record` is replayed in the same way.
 """
 
 import json
@@ -32,35 +32,37 @@ from weakincentives.serde import SerdeError, convert
 
 
 def load_script(path: Path) -> ScriptedAdapter:
-    """Return what plays the script or the recording at `path`.
+    """Return an adapter that replays the script or recording at `path`.
 
-    A recording is played whatever is asked: the task may be another one.
+    A recording is replayed whatever the requests are, so the task may differ.
 
     Raises:
         ScriptError: It is neither, or cannot be read.
     """
     try:
-        # the person names the file, so a link to it will do
+        # the user names the file, so a link is followed
         data = read_regular(path, MAX_RECORDING_BYTES, follow_links=True)
-        steps = _steps(data.decode())
+        steps = _split_steps(data.decode())
     except OSError as error:
-        raise ScriptError(f"The script cannot be read: {error.strerror}: {str(path)!r}") from error
+        raise ScriptError(f"Script cannot be read: {error.strerror}: {str(path)!r}") from error
     except ValueError as error:
-        raise ScriptError(f"The script is not JSON: {error}: {str(path)!r}") from error
+        raise ScriptError(f"Script is not JSON: {error}: {str(path)!r}") from error
     if steps and isinstance(steps[0], dict) and "adapter" in steps[0]:
         return ScriptedAdapter.from_recording(path, strict=False)
-    return ScriptedAdapter([_step(each, number, path) for number, each in enumerate(steps, 1)])
+    return ScriptedAdapter(
+        [_parse_step(each, number, path) for number, each in enumerate(steps, 1)]
+    )
 
 
-def _steps(text: str) -> list[Any]:
+def _split_steps(text: str) -> list[Any]:
     try:
-        whole = json.loads(text)
+        document = json.loads(text)
     except ValueError:
         return [json.loads(line) for line in text.splitlines() if line.strip()]
-    return cast("list[Any]", whole) if isinstance(whole, list) else [whole]
+    return cast("list[Any]", document) if isinstance(document, list) else [document]
 
 
-def _step(step: Any, number: int, path: Path) -> ScriptStep:
+def _parse_step(step: Any, number: int, path: Path) -> ScriptStep:
     try:
         if isinstance(step, str):
             return step
@@ -73,56 +75,55 @@ def _step(step: Any, number: int, path: Path) -> ScriptStep:
         raise ScriptError(f"Step {number} of the script: {error}: {str(path)!r}") from error
 
 
-_SCRIPTED = "scripted"
-
-
 class ModelError(click.ClickException):
-    """The model that is named cannot be asked; nothing has been done."""
+    """The model cannot be used; nothing was done."""
 
     exit_code = 2
 
 
-def model_of(
+def create_model(
     settings: Settings, environment: Mapping[str, str], record: Path | None = None
 ) -> ProviderAdapter:
-    """Return what asks the model that the settings name, and records it if told to.
+    """Return the adapter of the model in the settings; with `record`, one that records.
 
     Raises:
-        ConfigError: No model is named, or its key is missing.
-        ModelError: The model is not known, or something for it is not installed.
+        ConfigError: No model is set, or its key is missing.
+        ModelError: The model is unknown, or its extra is not installed.
     """
     name = settings["model"]
     if name is None:
         raise ConfigError(
-            "No model is given; say --model openai:MODEL or set WINK_MODEL;"
-            " without a key: wink demo"
+            "No model is set; use --model openai:MODEL or set WINK_MODEL;"
+            " wink demo works without a key"
         )
     try:
-        adapter = _adapter(name, settings, environment)
+        adapter = _create_adapter(name, settings, environment)
     except AdapterError as error:
         raise ModelError(str(error)) from error
     if record is None:
         return adapter
     if record.exists():
         adapter.close()
-        raise ConfigError(f"There is a file already: {str(record)!r}; give --record another name")
+        raise ConfigError(f"File exists already: {str(record)!r}; choose another name for --record")
     return RecordingAdapter(adapter, record)
 
 
-def dialect_of(settings: Settings, adapter: ProviderAdapter) -> DialectName:
-    """Return the dialect that the settings name, or the one that the model knows best."""
+def choose_dialect(settings: Settings, adapter: ProviderAdapter) -> DialectName:
+    """Return the dialect in the settings, or the one that the model knows best."""
     named = settings["dialect"]
     if named is None or named == AUTO:
         return dialect_for(f"{adapter.name}:{adapter.model}")
     return named
 
 
-def _adapter(name: str, settings: Settings, environment: Mapping[str, str]) -> ProviderAdapter:
+def _create_adapter(
+    name: str, settings: Settings, environment: Mapping[str, str]
+) -> ProviderAdapter:
     provider, _, rest = name.partition(":")
-    if provider == _SCRIPTED and rest:
+    if provider == "scripted" and rest:
         _check_script(settings)
         return load_script(Path(rest).expanduser())
-    key = _key(settings["api_key_env"], environment)
+    key = _read_key(settings["api_key_env"], environment)
     try:
         return create_adapter(name, api_key=key, base_url=settings["base_url"])
     except AuthenticationError as error:
@@ -131,22 +132,22 @@ def _adapter(name: str, settings: Settings, environment: Mapping[str, str]) -> P
             raise
         raise ConfigError(
             f"No key for {provider}; set {variable}, or name another variable with --api-key-env;"
-            " without a key: wink demo"
+            " wink demo works without a key"
         ) from error
 
 
 def _check_script(settings: Settings) -> None:
-    """Refuse to run commands that a stranger has written down."""
+    """Raise if a script from a workspace would run commands."""
     if settings["sandbox"] == LOCAL_SANDBOX and settings.given["model"].is_foreign:
         raise ConfigError(
-            f"{settings.given['model'].source}: a script that a workspace brings cannot run"
-            " commands here; say --model yourself, or --sandbox none"
+            f"{settings.given['model'].source}: a workspace's script cannot run commands;"
+            " choose it with --model, or use --sandbox none"
         )
 
 
-def _key(variable: str | None, environment: Mapping[str, str]) -> str | None:
+def _read_key(variable: str | None, environment: Mapping[str, str]) -> str | None:
     if variable is None:
         return None
     if not environment.get(variable):
-        raise ConfigError(f"The environment has no {variable!r}; set it to the key of the model")
+        raise ConfigError(f"The variable {variable!r} is not set; set it to the model's API key")
     return environment[variable]

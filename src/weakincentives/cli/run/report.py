@@ -1,135 +1,138 @@
-"""What is said of a run at its beginning and at its end."""
+"""The report of a run: what is printed at its start and at its end, and the exit code."""
 
 import signal
 from collections.abc import Iterator
 
 from weakincentives.adapters import ProviderAdapter
-from weakincentives.cli.run.decision import FAILED, Decision, DecisionOptions, Resolution
-from weakincentives.cli.run.job import Outcome, Plan
+from weakincentives.cli.run.decision import EXIT_FAILED, Action, Decision, Resolution
+from weakincentives.cli.run.job import JobOptions, JobResult
 from weakincentives.cli.run.view import View
-from weakincentives.cli.terminal import plain, say
-from weakincentives.cli.units import brief_time, clock, count_text
+from weakincentives.cli.signals import EXIT_SIGNAL_BASE
+from weakincentives.cli.terminal import echo, escape_controls
+from weakincentives.cli.units import format_clock, format_count, format_duration
 from weakincentives.contrib.review import Review, WorkingCopy
 from weakincentives.posix import display_path
 
-_SIGNAL_BASE = 128
-_NOBODY_TO_ASK = frozenset({signal.SIGTERM, signal.SIGHUP})
+_TERMINATION = frozenset({signal.SIGTERM, signal.SIGHUP})
 _MAX_NAMES = 5
-_GONE = frozenset({"nothing", "patched", "discarded"})
+_COPY_REMOVED = frozenset({"nothing", "patched", "discarded"})
 _PATCHED = frozenset({"patched", "patched-partly"})
 
 
-def print_start(view: View, copy: WorkingCopy, adapter: ProviderAdapter, plan: Plan) -> None:
-    """Say what is about to be done, and where."""
+def print_start(
+    view: View, copy: WorkingCopy, adapter: ProviderAdapter, options: JobOptions
+) -> None:
+    """Print what is about to run, and where."""
     facts = {
-        "task": plan.task,
+        "task": options.task,
         "workspace": str(copy.original),
         "copy": str(copy.place),
         "model": f"{adapter.name}:{adapter.model}",
-        "dialect": plan.dialect,
-        "sandbox": "local" if plan.has_shell else "none",
-        "isolation": "none" if plan.has_shell else None,
-        "max_tokens": plan.max_tokens,
-        "deadline_seconds": plan.seconds,
+        "dialect": options.dialect,
+        "sandbox": "local" if options.has_shell else "none",
+        "isolation": "none" if options.has_shell else None,
+        "max_tokens": options.max_tokens,
+        "deadline_seconds": options.seconds,
         "skipped": [each.path for each in copy.skipped],
         "outward_links": list(copy.external_links),
     }
-    view.told("started", facts, plain("\n".join(_beginning(copy, adapter, plan))))
+    lines = _start_lines(copy, adapter, options)
+    view.emit("started", facts, escape_controls("\n".join(lines)))
 
 
-def _beginning(copy: WorkingCopy, adapter: ProviderAdapter, plan: Plan) -> Iterator[str]:
-    bounds = "" if plan.seconds is None else f", at most {clock(plan.seconds)}"
-    if plan.has_shell:
-        yield "Commands of the model run on this machine, with no isolation (--sandbox local)."
+def _start_lines(copy: WorkingCopy, adapter: ProviderAdapter, options: JobOptions) -> Iterator[str]:
+    limit = "" if options.seconds is None else f", for at most {format_clock(options.seconds)}"
+    if options.has_shell:
+        yield "The model's commands run on this machine with no isolation (--sandbox local)."
     yield (
         f"{adapter.name}:{adapter.model} works in a copy of"
-        f" {display_path(str(copy.original))}{bounds}"
+        f" {display_path(str(copy.original))}{limit}"
     )
     for each in copy.skipped[:_MAX_NAMES]:
         yield f"  not copied: {each}"
     more = len(copy.skipped) - _MAX_NAMES
     if more > 0:
-        yield (f"  not copied: {more} more")
-    if copy.external_links and plan.has_shell:
-        # a command that writes through one changes what is outside
+        yield f"  not copied: {more} more"
+    if copy.external_links and options.has_shell:
+        # a command that writes through such a link changes files outside the copy
         yield (
-            "  links that lead out of it:"
+            "  links to outside the copy:"
             f" {', '.join(map(display_path, copy.external_links[:_MAX_NAMES]))}"
         )
 
 
 class Report:
-    """The end of a run: what it came to, and what becomes of its changes."""
+    """The end of a run: prints its result and resolves its changes."""
 
     def __init__(self, view: View, copy: WorkingCopy, *, is_silent: bool) -> None:
-        """Report on work in `copy`; `is_silent` says nothing in words."""
+        """Report on a run in `copy`; `is_silent` prints no text."""
         self._view = view
         self._copy = copy
         self._is_silent = is_silent
 
-    def finish(self, outcome: Outcome, wish: DecisionOptions) -> int:
-        """Say how it ended, settle the changes, and return the exit code."""
-        self._tell_outcome(outcome, wish)
-        if outcome.status != "done" and wish.action == "apply":
-            self._say("The run did not come to its end, so nothing is applied unasked.")
-            wish = DecisionOptions("keep")
-        if outcome.signal in _NOBODY_TO_ASK and wish.action == "ask":
-            wish = DecisionOptions("keep")
+    def finish(self, result: JobResult, action: Action) -> int:
+        """Print how the run ended, resolve the changes and return the exit code."""
+        self._print_result(result, action)
+        if result.status != "done" and action.kind == "apply":
+            self._print("The run did not finish; nothing was applied.")
+            action = Action("keep")
+        if result.signal in _TERMINATION and action.kind == "ask":
+            action = Action("keep")
         with Review(self._copy) as review:
-            settled = Decision(review, is_silent=self._is_silent).settle(wish)
-        code = _exit_code(outcome, settled)
-        self._view.told("finished", self._facts(outcome, settled, wish, code))
+            resolution = Decision(review, is_silent=self._is_silent).resolve(action)
+        code = _exit_code(result, resolution)
+        self._view.emit("finished", self._describe(result, resolution, action, code))
         return code
 
-    def _tell_outcome(self, outcome: Outcome, wish: DecisionOptions) -> None:
-        if outcome.answer.strip():
-            self._say(f"\n{outcome.answer.strip()}\n")
-        self._say(
-            f"{count_text(outcome.steps, 'step')}, {count_text(outcome.tool_calls, 'tool call')},"
-            f" {count_text(outcome.usage.total_tokens, 'token')},"
-            f" {brief_time(outcome.seconds * 1000)}"
+    def _print_result(self, result: JobResult, action: Action) -> None:
+        if result.answer.strip():
+            self._print(f"\n{result.answer.strip()}\n")
+        self._print(
+            f"{format_count(result.steps, 'step')}, {format_count(result.tool_calls, 'tool call')},"
+            f" {format_count(result.usage.total_tokens, 'token')},"
+            f" {format_duration(result.seconds * 1000)}"
         )
-        if outcome.dump is not None:
-            self._say(f"Dump of session and files: {outcome.dump}, and .fs.zip beside it")
-        if outcome.dump_error is not None:
-            self._say(f"wink: no dump was written: {outcome.dump_error}")
-        if outcome.status == "cancelled":
-            self._say("Interrupted; what was done so far:")
-        elif outcome.error is not None:
-            advice = f"; {outcome.advice}" if outcome.advice else ""
-            kept = "" if wish.action == "discard" else "; what was done so far is kept"
-            self._say(f"wink: {outcome.error}{advice}{kept}")
+        if result.dump is not None:
+            self._print(f"Session dump: {result.dump}, files in the .fs.zip beside it")
+        if result.dump_error is not None:
+            self._print(f"wink: the dump could not be written: {result.dump_error}")
+        if result.status == "cancelled":
+            self._print("Interrupted; changes so far:")
+        elif result.error is not None:
+            advice = f"; {result.advice}" if result.advice else ""
+            kept = "" if action.kind == "discard" else "; the changes so far are kept"
+            self._print(f"wink: {result.error}{advice}{kept}")
 
-    def _facts(
-        self, outcome: Outcome, settled: Resolution, wish: DecisionOptions, code: int
+    def _describe(
+        self, result: JobResult, resolution: Resolution, action: Action, code: int
     ) -> dict[str, object]:
         return {
-            "status": outcome.status,
-            "result": settled.result,
+            "status": result.status,
+            "result": resolution.outcome,
             "exit_code": code,
-            "answer": outcome.answer,
-            "error": outcome.error,
-            "advice": outcome.advice,
-            "steps": outcome.steps,
-            "tool_calls": outcome.tool_calls,
-            "input_tokens": outcome.usage.input_tokens,
-            "output_tokens": outcome.usage.output_tokens,
-            "seconds": round(outcome.seconds, 3),
-            "session_id": outcome.session_id,
-            "dump": None if outcome.dump is None else str(outcome.dump),
-            "dump_error": outcome.dump_error,
+            "answer": result.answer,
+            "error": result.error,
+            "advice": result.advice,
+            "steps": result.steps,
+            "tool_calls": result.tool_calls,
+            "input_tokens": result.usage.input_tokens,
+            "output_tokens": result.usage.output_tokens,
+            "seconds": round(result.seconds, 3),
+            "session_id": result.session_id,
+            "dump": None if result.dump is None else str(result.dump),
+            "dump_error": result.dump_error,
             "workspace": str(self._copy.original),
-            "copy": None if settled.result in _GONE else str(self._copy.place),
-            "patch": str(wish.patch) if settled.result in _PATCHED else None,
-            **settled.facts,
+            "copy": None if resolution.outcome in _COPY_REMOVED else str(self._copy.place),
+            "patch": str(action.patch) if resolution.outcome in _PATCHED else None,
+            **resolution.facts,
         }
 
-    def _say(self, sentence: str) -> None:
+    def _print(self, text: str) -> None:
         if not self._is_silent:
-            say(sentence)
+            echo(text)
 
 
-def _exit_code(outcome: Outcome, settled: Resolution) -> int:
-    if outcome.status == "done":
-        return settled.exit_code
-    return FAILED if outcome.signal is None else _SIGNAL_BASE + outcome.signal
+def _exit_code(result: JobResult, resolution: Resolution) -> int:
+    if result.status == "done":
+        return resolution.exit_code
+    return EXIT_FAILED if result.signal is None else EXIT_SIGNAL_BASE + result.signal

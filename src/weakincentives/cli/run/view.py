@@ -1,4 +1,4 @@
-"""How far a run has come: steps, tools, files, tokens, time."""
+"""Progress output of a run: lines with a live footer, JSON lines, or nothing."""
 
 import json
 import sys
@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from weakincentives.adapters import ModelResponded, RequestRetried
-from weakincentives.cli.terminal import is_terminal, one_line, plain, wants_colour
-from weakincentives.cli.units import brief_time, clock, count_text
+from weakincentives.cli.terminal import escape_controls, is_terminal, shorten, wants_colour
+from weakincentives.cli.units import format_clock, format_count, format_duration
 from weakincentives.filesystem import (
     DirectoryCreated,
     EntryMoved,
@@ -31,57 +31,57 @@ from weakincentives.runtime import ToolInvoked
 from weakincentives.runtime.session import Session
 
 CHANGES = (FileWritten, FileDeleted, DirectoryCreated, LinkCreated, EntryMoved)
-"""The events that say that something was touched."""
+"""The events of a changed path."""
 _MAX_PATHS = 3
-_ARGUMENTS = ("command", "cmd", "pattern", "query")
+_SUBJECT_ARGUMENTS = ("command", "cmd", "pattern", "query")
 
 
 @dataclass(slots=True)
 class Progress:
-    """What has happened so far; told of every event, in the thread of the run."""
+    """Counters of a run, updated by its events in the thread of the run."""
 
     max_tokens: int | None = None
     seconds: float | None = None
-    """How long the run may take; None is no limit."""
+    """Time limit of the run; None means unlimited."""
     now: Callable[[], float] = time.monotonic
     steps: int = 0
     calls: int = 0
     tokens: int = 0
     characters: int = 0
-    """What has arrived of the answer that is being written."""
+    """Length of the streamed part of the current response."""
     activity: str = "asking the model"
     touched: dict[str, None] = field(default_factory=dict[str, None])
     started: float = field(init=False)
 
     def __post_init__(self) -> None:
-        """Note when it began."""
+        """Record the start time."""
         self.started = self.now()
 
-    def heard(self, piece: str) -> None:
-        """Take note of text that arrives."""
+    def on_text(self, piece: str) -> None:
+        """Count streamed text."""
         self.characters += len(piece)
-        self.activity = f"the model writes, {self.characters:,} characters"
+        self.activity = f"receiving, {self.characters:,} characters"
 
-    def answered(self, event: ModelResponded) -> None:
-        """Take note of an answer."""
+    def on_response(self, event: ModelResponded) -> None:
+        """Count a response of the model."""
         self.steps += 1
         self.characters = 0
         self.tokens += event.usage.total_tokens
         names = ", ".join(dict.fromkeys(event.tool_calls))
-        self.activity = f"running {plain(names)}" if names else "done"
+        self.activity = f"running {escape_controls(names)}" if names else "done"
 
-    def retried(self, _: RequestRetried) -> None:
-        """Take note that an answer is waited for anew; what had arrived of it is void."""
+    def on_retry(self, _: RequestRetried) -> None:
+        """Reset the streamed text: the request is sent again."""
         self.characters = 0
-        self.activity = "waiting to ask again"
+        self.activity = "waiting to retry"
 
-    def called(self, _: ToolInvoked) -> None:
-        """Take note of a tool call."""
+    def on_tool_call(self, _: ToolInvoked) -> None:
+        """Count a tool call."""
         self.calls += 1
         self.activity = "asking the model"
 
-    def changed(self, event: object) -> None:
-        """Take note of a file that was touched."""
+    def on_change(self, event: object) -> None:
+        """Count a changed path."""
         if isinstance(event, EntryMoved):
             self.touched[event.source] = None
         path = getattr(event, "path", None)
@@ -89,33 +89,36 @@ class Progress:
             self.touched[path] = None
 
     def elapsed(self) -> float:
-        """Return how many seconds it took so far."""
+        """Return the seconds since the start."""
         return self.now() - self.started
 
     def line(self) -> str:
-        """Return all of it in one line."""
+        """Return the progress as one line."""
         tokens = f"{self.tokens:,}"
         if self.max_tokens is not None:
             tokens += f" of {self.max_tokens:,}"
-        took = self.elapsed()
-        time = clock(took) if self.seconds is None else f"{clock(self.seconds - took)} left"
-        touched = count_text(len(self.touched), "file touched", "files touched")
+        elapsed = self.elapsed()
+        if self.seconds is None:
+            time = format_clock(elapsed)
+        else:
+            time = f"{format_clock(self.seconds - elapsed)} left"
+        touched = format_count(len(self.touched), "file changed", "files changed")
         return f"{time} · step {max(1, self.steps)} · {self.activity} · {touched} · {tokens} tokens"
 
 
-def target_of(event: ToolInvoked, width: int) -> str:
-    """Return what a call was about: what it ran or looked for, and its files."""
-    found = [_argument(event.params)]
+def describe_target(event: ToolInvoked, width: int) -> str:
+    """Return what a call was about: its command or pattern, and its files."""
+    parts = [_find_subject(event.params)]
     if event.paths and event.paths != (".",):
         more = len(event.paths) - _MAX_PATHS
         names = [display_path(path) for path in event.paths[:_MAX_PATHS]]
-        found.append(", ".join(names) + (f" and {more} more" if more > 0 else ""))
-    return one_line(" · ".join(filter(None, found)) or ".", width)
+        parts.append(", ".join(names) + (f" and {more} more" if more > 0 else ""))
+    return shorten(" · ".join(filter(None, parts)) or ".", width)
 
 
-def _argument(params: Mapping[str, Any]) -> str:
-    """Return the command or the pattern among the arguments of a call."""
-    for name in _ARGUMENTS:
+def _find_subject(params: Mapping[str, Any]) -> str:
+    """Return the command or pattern among the arguments of a call."""
+    for name in _SUBJECT_ARGUMENTS:
         value: object = params.get(name)
         if isinstance(value, str):
             return value
@@ -124,14 +127,9 @@ def _argument(params: Mapping[str, Any]) -> str:
     return ""
 
 
-def said_by(event: ToolInvoked) -> str:
-    """Return what came of a call in words; one that was stopped has only its error."""
+def result_text(event: ToolInvoked) -> str:
+    """Return the result of a call as text; an aborted call has only an error."""
     return event.result_message or event.error or ""
-
-
-def took(event: ToolInvoked) -> str:
-    """Return how long a call took."""
-    return brief_time(event.duration_ms)
 
 
 _NAME_WIDTH = 13
@@ -139,57 +137,57 @@ _PLAIN_WIDTH = 160
 
 
 class View(Protocol):
-    """Shows a run; `watching` is around it, the rest is said before and after."""
+    """Shows a run: `observe` during it, `emit` before and after."""
 
-    def told(self, event: str, facts: Mapping[str, object], sentence: str | None = None) -> None:
-        """Say something about the run as a whole: in data, and in words if there are any."""
+    def emit(self, event: str, facts: Mapping[str, object], text: str | None = None) -> None:
+        """Report an event of the whole run as data, and as text if there is any."""
         ...
 
-    def copying(self) -> AbstractContextManager[Callable[[MountProgress], object] | None]:
-        """Show how far a copy has come; what is returned is told of it."""
+    def copy_progress(self) -> AbstractContextManager[Callable[[MountProgress], object] | None]:
+        """Show the progress of a copy; the value is its progress callback, if any."""
         ...
 
-    def watching(self, session: Session, progress: Progress) -> AbstractContextManager[None]:
-        """Show what happens in a session, for as long as the context lasts."""
+    def observe(self, session: Session, progress: Progress) -> AbstractContextManager[None]:
+        """Show the events of a session until the context ends."""
         ...
 
-    def heard(self) -> Callable[[str], None] | None:
-        """Return what is told each piece of the model's text, if anything."""
+    def on_text(self) -> Callable[[str], None] | None:
+        """Return the callback for streamed text, if any."""
         ...
 
 
 @contextmanager
-def _following(
+def _subscribe(
     session: Session,
     progress: Progress,
     *,
-    answered: Callable[[ModelResponded], object],
-    called: Callable[[ToolInvoked], object],
-    retried: Callable[[RequestRetried], object],
+    on_response: Callable[[ModelResponded], object],
+    on_tool_call: Callable[[ToolInvoked], object],
+    on_retry: Callable[[RequestRetried], object],
 ) -> Generator[None, None, None]:
-    """Tell of what happens in a session; the progress is told first."""
+    """Subscribe to the events of a session; the progress is updated before the callbacks."""
     bus = session.bus
-    stops = [bus.subscribe(kind, progress.changed) for kind in CHANGES]
-    stops += [
-        bus.subscribe(ModelResponded, progress.answered),
-        bus.subscribe(ToolInvoked, progress.called),
-        bus.subscribe(RequestRetried, progress.retried),
-        bus.subscribe(ModelResponded, answered),
-        bus.subscribe(ToolInvoked, called),
-        bus.subscribe(RequestRetried, retried),
+    subscriptions = [bus.subscribe(kind, progress.on_change) for kind in CHANGES]
+    subscriptions += [
+        bus.subscribe(ModelResponded, progress.on_response),
+        bus.subscribe(ToolInvoked, progress.on_tool_call),
+        bus.subscribe(RequestRetried, progress.on_retry),
+        bus.subscribe(ModelResponded, on_response),
+        bus.subscribe(ToolInvoked, on_tool_call),
+        bus.subscribe(RequestRetried, on_retry),
     ]
     try:
         yield
     finally:
-        for stop in stops:
-            stop()
+        for unsubscribe in subscriptions:
+            unsubscribe()
 
 
 class LinesView:
-    """A line for each thing that happens, and on a terminal a last line that lives."""
+    """A line per event, and on a terminal a live footer."""
 
     def __init__(self, stream: IO[str] | None = None) -> None:
-        """Write to `stream`, standard error if omitted."""
+        """Write to `stream`, by default standard error."""
         target = sys.stderr if stream is None else stream
         self._is_live = is_terminal(target)
         self._console = Console(
@@ -205,14 +203,15 @@ class LinesView:
         self._spinner = Spinner("dots", style="cyan")
         self._progress: Progress | None = None
 
-    def told(self, event: str, facts: Mapping[str, object], sentence: str | None = None) -> None:
-        """Say it in words."""
-        if sentence:
-            self._console.print(sentence, soft_wrap=True)
+    def emit(self, event: str, facts: Mapping[str, object], text: str | None = None) -> None:
+        """Print the text."""
+        del event, facts  # people read text
+        if text:
+            self._console.print(text, soft_wrap=True)
 
     @contextmanager
-    def copying(self) -> Generator[Callable[[MountProgress], object] | None, None, None]:
-        """Show how far a copy has come, on a terminal."""
+    def copy_progress(self) -> Generator[Callable[[MountProgress], object] | None, None, None]:
+        """Show the progress of a copy on a terminal."""
         if not self._is_live:
             yield None
             return
@@ -222,13 +221,13 @@ class LinesView:
             )
 
     @contextmanager
-    def watching(self, session: Session, progress: Progress) -> Generator[None, None, None]:
-        """Show what happens in a session."""
+    def observe(self, session: Session, progress: Progress) -> Generator[None, None, None]:
+        """Show the events of a session."""
         self._progress = progress
         live = (
             Live(
                 console=self._console,
-                get_renderable=self._footer,
+                get_renderable=self._render_footer,
                 refresh_per_second=8,
                 transient=True,
                 redirect_stdout=False,
@@ -239,21 +238,21 @@ class LinesView:
         )
         with (
             live,
-            _following(
+            _subscribe(
                 session,
                 progress,
-                answered=self._answered,
-                called=self._called,
-                retried=self._retried,
+                on_response=self._on_response,
+                on_tool_call=self._on_tool_call,
+                on_retry=self._on_retry,
             ),
         ):
             yield
 
-    def heard(self) -> Callable[[str], None] | None:
-        """Return what counts the text, where a person sees the number."""
-        return self._progress.heard if self._is_live and self._progress else None
+    def on_text(self) -> Callable[[str], None] | None:
+        """Count the text where the footer shows the number."""
+        return self._progress.on_text if self._is_live and self._progress else None
 
-    def _footer(self) -> Table:
+    def _render_footer(self) -> Table:
         line = Table.grid(padding=(0, 1))
         line.add_column(width=1)
         line.add_column(no_wrap=True, overflow="ellipsis")
@@ -261,28 +260,30 @@ class LinesView:
         line.add_row(self._spinner, Text(self._progress.line(), style="dim"))
         return line
 
-    def _answered(self, event: ModelResponded) -> None:
+    def _on_response(self, event: ModelResponded) -> None:
         if event.text.strip() and event.tool_calls:
-            self._line(Text.assemble(("  ", ""), (one_line(event.text, self._width()), "italic")))
+            self._print_line(
+                Text.assemble(("  ", ""), (shorten(event.text, self._width()), "italic"))
+            )
 
-    def _called(self, event: ToolInvoked) -> None:
-        good = event.success
-        lead = f"{'' if good else 'failed '}{event.tool}"
-        room = max(10, self._width() - max(_NAME_WIDTH, len(lead)) - 14)
+    def _on_tool_call(self, event: ToolInvoked) -> None:
+        succeeded = event.success
+        label = f"{'' if succeeded else 'failed '}{event.tool}"
+        room = max(10, self._width() - max(_NAME_WIDTH, len(label)) - 14)
         text = Text("  ")
-        text.append(f"{one_line(lead, 40):<{_NAME_WIDTH}}", "cyan" if good else "red")
-        text.append(f"  {target_of(event, room)}")
-        text.append(f"  {took(event)}", "dim")
-        self._line(text)
-        if not good:
-            self._line(Text(f"    {one_line(said_by(event), self._width() - 4)}", "red"))
+        text.append(f"{shorten(label, 40):<{_NAME_WIDTH}}", "cyan" if succeeded else "red")
+        text.append(f"  {describe_target(event, room)}")
+        text.append(f"  {format_duration(event.duration_ms)}", "dim")
+        self._print_line(text)
+        if not succeeded:
+            self._print_line(Text(f"    {shorten(result_text(event), self._width() - 4)}", "red"))
 
-    def _retried(self, event: RequestRetried) -> None:
-        wait = brief_time(event.delay * 1000)
-        told = f"  again in {wait}: {one_line(event.error, self._width() - 24)}"
-        self._line(Text(told, "yellow"))
+    def _on_retry(self, event: RequestRetried) -> None:
+        delay = format_duration(event.delay * 1000)
+        text = f"  retry in {delay}: {shorten(event.error, self._width() - 24)}"
+        self._print_line(Text(text, "yellow"))
 
-    def _line(self, text: Text) -> None:
+    def _print_line(self, text: Text) -> None:
         self._console.print(text, no_wrap=True, overflow="ellipsis", crop=self._is_live)
 
     def _width(self) -> int:
@@ -293,13 +294,14 @@ class JsonView:
     """One JSON object per line on standard output."""
 
     def __init__(self, stop: Callable[[str], None], stream: IO[str] | None = None) -> None:
-        """Write to `stream`; `stop` is called when nobody reads any more."""
+        """Write to `stream`; call `stop` when the reader is gone."""
         self._stop = stop
         self._stream: IO[str] | None = sys.stdout if stream is None else stream
         self._is_closed = self._stream is None
 
-    def told(self, event: str, facts: Mapping[str, object], sentence: str | None = None) -> None:
-        """Say it in data."""
+    def emit(self, event: str, facts: Mapping[str, object], text: str | None = None) -> None:
+        """Print the data."""
+        del text  # programs read data
         if self._stream is None or self._is_closed:
             return
         line = json.dumps({"event": event, **facts}, default=str)
@@ -308,29 +310,29 @@ class JsonView:
             self._stream.flush()
         except OSError:
             self._is_closed = True
-            self._stop("nobody reads the output")
+            self._stop("the output was closed")
 
-    def copying(self) -> AbstractContextManager[None]:
-        """Say nothing of the copy."""
+    def copy_progress(self) -> AbstractContextManager[None]:
+        """Show nothing."""
         return nullcontext()
 
     @contextmanager
-    def watching(self, session: Session, progress: Progress) -> Generator[None, None, None]:
-        """Show what happens in a session."""
-        with _following(
+    def observe(self, session: Session, progress: Progress) -> Generator[None, None, None]:
+        """Show the events of a session."""
+        with _subscribe(
             session,
             progress,
-            answered=self._answered,
-            called=lambda event: self._called(event, progress),
-            retried=self._retried,
+            on_response=self._on_response,
+            on_tool_call=lambda event: self._on_tool_call(event, progress),
+            on_retry=self._on_retry,
         ):
             yield
 
-    def heard(self) -> Callable[[str], None] | None:
-        """Return nothing: text comes with its step."""
+    def on_text(self) -> Callable[[str], None] | None:
+        """Return None: the text is part of its step."""
         return None
 
-    def _answered(self, event: ModelResponded) -> None:
+    def _on_response(self, event: ModelResponded) -> None:
         usage = event.usage
         facts = {
             "step": event.step,
@@ -341,50 +343,52 @@ class JsonView:
             "output_tokens": usage.output_tokens,
             "duration_ms": round(event.duration_ms, 3),
         }
-        self.told("step", facts)
+        self.emit("step", facts)
 
-    def _called(self, event: ToolInvoked, progress: Progress) -> None:
+    def _on_tool_call(self, event: ToolInvoked, progress: Progress) -> None:
         facts = {
             "step": progress.steps,
             "tool": event.tool,
             "params": dict(event.params),
             "paths": list(event.paths),
             "success": event.success,
-            "message": said_by(event),
+            "message": result_text(event),
             "duration_ms": round(event.duration_ms, 3),
         }
-        self.told("tool", facts)
+        self.emit("tool", facts)
 
-    def _retried(self, event: RequestRetried) -> None:
+    def _on_retry(self, event: RequestRetried) -> None:
         facts = {
             "step": event.step,
             "retry": event.retry,
             "delay": event.delay,
             "error": event.error,
         }
-        self.told("retry", facts)
+        self.emit("retry", facts)
 
 
 class QuietView:
-    """Nothing while it goes on."""
+    """No output during the run."""
 
-    def told(self, event: str, facts: Mapping[str, object], sentence: str | None = None) -> None:
-        """Say nothing."""
+    def emit(self, event: str, facts: Mapping[str, object], text: str | None = None) -> None:
+        """Print nothing."""
 
-    def copying(self) -> AbstractContextManager[None]:
-        """Say nothing of the copy."""
+    def copy_progress(self) -> AbstractContextManager[None]:
+        """Show nothing."""
         return nullcontext()
 
     @contextmanager
-    def watching(self, session: Session, progress: Progress) -> Generator[None, None, None]:
-        """Keep the progress, and show nothing of it."""
+    def observe(self, session: Session, progress: Progress) -> Generator[None, None, None]:
+        """Update the progress without showing it."""
 
-        def nothing(_: object) -> None:
+        def ignore(_: object) -> None:
             return None
 
-        with _following(session, progress, answered=nothing, called=nothing, retried=nothing):
+        with _subscribe(
+            session, progress, on_response=ignore, on_tool_call=ignore, on_retry=ignore
+        ):
             yield
 
-    def heard(self) -> Callable[[str], None] | None:
-        """Return nothing."""
+    def on_text(self) -> Callable[[str], None] | None:
+        """Return None."""
         return None

@@ -1,4 +1,4 @@
-"""Where a run works and where it leaves things: the original, its copy, the dump."""
+"""Directories of a run: the original, its working copy with a lock, and the dumps."""
 
 import fcntl
 import os
@@ -11,7 +11,7 @@ import click
 
 from weakincentives.cli.config import ConfigError
 from weakincentives.cli.run.view import View
-from weakincentives.cli.terminal import say
+from weakincentives.cli.terminal import echo
 from weakincentives.contrib.review import (
     ApplyInterruptedError,
     CopyError,
@@ -22,65 +22,67 @@ from weakincentives.contrib.review import (
 from weakincentives.filesystem import LimitExceededError
 
 
-def workspace_at(place: Path) -> Path:
-    """Return the directory that a run is about.
+def resolve_workspace(path: Path) -> Path:
+    """Return the absolute path of the workspace.
 
     Raises:
-        ConfigError: There is none, or it is the copy of another run.
+        ConfigError: It is not a directory, or it is inside the working copy of another run.
     """
-    found = Path(os.path.realpath(place.expanduser()))
-    if not found.is_dir():
-        fact = "is not a directory" if found.exists() else "does not exist"
-        raise ConfigError(f"The workspace {fact}: {str(place)!r}; give --workspace a directory")
-    for each in (found, *found.parents):
+    resolved = Path(os.path.realpath(path.expanduser()))
+    if not resolved.is_dir():
+        fact = "is not a directory" if resolved.exists() else "does not exist"
+        raise ConfigError(f"The workspace {fact}: {str(path)!r}; pass a directory to --workspace")
+    for each in (resolved, *resolved.parents):
         try:
             other = open_copy(each)
         except (CopyError, OSError):
             continue
         raise ConfigError(
-            f"The workspace is in the copy of another run: {str(place)!r};"
-            f" wink review {other.place} decides about that one"
+            f"The workspace is inside the working copy of another run: {str(path)!r};"
+            f" resolve that run first with wink review {other.place}"
         )
-    return found
+    return resolved
 
 
-def copy_of(original: Path, exclude: Sequence[str], view: View) -> WorkingCopy:
-    """Return a copy of the directory to work in, and show how far it has come meanwhile.
+def create_copy(original: Path, exclude: Sequence[str], view: View) -> WorkingCopy:
+    """Create the working copy of a directory and show the progress.
 
     Raises:
-        ConfigError: The directory is too large, or there is no place for the copy.
+        ConfigError: The directory is too large, or the copy cannot be placed.
     """
     try:
-        with view.copying() as progress:
+        with view.copy_progress() as progress:
             return working_copy(original, exclude=exclude, progress=progress)
     except LimitExceededError as error:
         fact = str(error).partition(";")[0]
-        raise ConfigError(f"{fact}; leave something out with --exclude") from error
+        raise ConfigError(f"{fact}; exclude something with --exclude") from error
     except ApplyInterruptedError as error:
         raise ConfigError(str(error)) from error
     except CopyError as error:
         fact = str(error).partition(";")[0]
-        raise ConfigError(f"{fact}; set TMPDIR to a directory elsewhere") from error
+        raise ConfigError(f"{fact}; set TMPDIR to another directory") from error
 
 
 @contextmanager
-def naming(place: Path, kind: type[BaseException] = BaseException) -> Generator[None, None, None]:
-    """Say where the copy is if something ends the work in it: Ctrl-C, a signal, a bug."""
+def name_copy_on_error(
+    place: Path, kind: type[BaseException] = BaseException
+) -> Generator[None, None, None]:
+    """Print where the copy is if Ctrl-C, a signal or a bug ends the block."""
     try:
         yield
     except kind:
         if place.exists():
-            with suppress(OSError):  # nobody is there to read it
-                say(f"The copy is kept: wink review {shlex.quote(str(place))}")
+            with suppress(OSError):  # the terminal may be gone
+                echo(f"The working copy is kept: wink review {shlex.quote(str(place))}")
         raise
 
 
 @contextmanager
 def exclusive_lock(place: Path) -> Generator[None, None, None]:
-    """Work in a copy while nobody else does: half a run must not be applied, nor removed.
+    """Lock a working copy, so that half a run is neither applied nor removed.
 
     Raises:
-        ClickException: Somebody else works in it.
+        ClickException: Another process has the lock.
     """
     descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -88,16 +90,16 @@ def exclusive_lock(place: Path) -> Generator[None, None, None]:
         yield
     except BlockingIOError as error:
         raise click.ClickException(
-            f"Somebody is at work in the copy: {str(place)!r}; wait until the run has ended"
+            f"The working copy is in use: {str(place)!r}; wait until the run has ended"
         ) from error
     finally:
         os.close(descriptor)
 
 
-def dump_place(given: str | None, environment: Mapping[str, str]) -> Path:
-    """Return where dumps go: where the settings say, or with the other state of the user."""
-    if given is not None:
-        return Path(given).expanduser().absolute()
+def dump_directory(setting: str | None, environment: Mapping[str, str]) -> Path:
+    """Return the directory for dumps: the setting, or the user's XDG state directory."""
+    if setting is not None:
+        return Path(setting).expanduser().absolute()
     state = environment.get("XDG_STATE_HOME", "")
     home = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
     return home / "wink" / "dumps"

@@ -1,4 +1,4 @@
-"""What must hold for a bill."""
+"""Tests of bills."""
 
 import unittest
 
@@ -8,14 +8,14 @@ from bills.split import shares
 
 
 class TestBills(unittest.TestCase):
-    """A bill that is paid in full, and fairly."""
+    """A bill is paid in full, and fairly."""
 
     def test_no_cent_is_lost(self) -> None:
-        """What the friends pay together is the bill."""
+        """The shares add up to the bill."""
         self.assertEqual(sum(shares(cents("10.00"), 3)), cents("10.00"))
 
     def test_nobody_pays_more_than_a_cent_extra(self) -> None:
-        """Shares differ by one cent at most."""
+        """Shares differ by at most one cent."""
         amounts = shares(cents("10.00"), 3)
         self.assertLessEqual(max(amounts) - min(amounts), 1)
 

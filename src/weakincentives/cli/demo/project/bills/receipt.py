@@ -1,12 +1,12 @@
-"""The receipt that is handed round."""
+"""The receipt of a bill."""
 
-from bills.money import shown
+from bills.money import format_cents
 from bills.split import shares
 
 
 def receipt(total: int, names: list[str]) -> str:
-    """Return one line for each name, with what that person pays."""
+    """Return one line per person, with the amount to pay."""
     amounts = shares(total, len(names))
     return "\n".join(
-        f"{name:<10}{shown(amount):>8}" for name, amount in zip(names, amounts, strict=True)
+        f"{name:<10}{format_cents(amount):>8}" for name, amount in zip(names, amounts, strict=True)
     )

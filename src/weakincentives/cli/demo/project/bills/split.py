@@ -1,8 +1,8 @@
-"""Who pays how much."""
+"""Splitting of a bill."""
 
 
 def shares(total: int, people: int) -> list[int]:
-    """Return what each pays, in cents; together it is `total`."""
+    """Return the share of each person in cents; the shares add up to `total`."""
     if people < 1:
         raise ValueError(f"A bill needs at least one person: {people}")
     return [total // people] * people

@@ -57,12 +57,12 @@ def test_a_request_to_end_names_the_copy_and_leaves_the_original_whole(
         check=False,
     )
     assert done.returncode == code, done.stderr
-    assert f"wink: ended by {number.name}" in done.stderr
+    assert f"wink: terminated by {number.name}" in done.stderr
     assert (project / "calc.py").read_text() == CALC
     if phase == "copy":
         assert copies() == []
     else:
-        assert f"The copy is kept: wink review {copies()[0]}" in done.stderr
+        assert f"The working copy is kept: wink review {copies()[0]}" in done.stderr
         again = subprocess.run(
             [sys.executable, "-m", "weakincentives", "review", copies()[0], "--apply"], check=True
         )
