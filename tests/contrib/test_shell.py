@@ -338,7 +338,7 @@ def test_nothing_runs_in_the_background():
         ("run_shell_command", "gemini", "is_background"),
     ):
         bench = played()
-        assert "Nothing runs in the background" in bench.say(
+        assert "Commands cannot run in the background" in bench.say(
             name, dialect, command="x", **{key: True}
         )
         assert asked(bench) == {}

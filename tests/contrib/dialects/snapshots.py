@@ -1,6 +1,6 @@
-"""What models are told about the tools of each dialect, kept as files to look at.
+"""Guidance, descriptions and schemas of each dialect, stored as approved text files.
 
-`python3 -m tests.contrib.dialects.snapshots` writes them anew; read the difference.
+`python3 -m tests.contrib.dialects.snapshots` rewrites them; read the diff.
 """
 
 import json
@@ -15,8 +15,8 @@ NAMES: tuple[DialectName, ...] = get_args(DialectName)
 HERE = Path(__file__).parent / "transcripts"
 
 
-def told(dialect: DialectName) -> str:
-    """Return the guidance of a dialect, then each tool with its description and its schema."""
+def render_dialect(dialect: DialectName) -> str:
+    """Return the guidance of a dialect, then each tool with its description and schema."""
     parts = [tool_guidance(create_dialect(dialect), (), is_new=True)]
     for tool in filesystem_tools(dialect):
         schema = json.dumps(tool.schema, indent=1, ensure_ascii=False)
@@ -24,12 +24,12 @@ def told(dialect: DialectName) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def place(dialect: DialectName) -> Path:
-    """Return the file that keeps what is told in a dialect."""
+def snapshot_path(dialect: DialectName) -> Path:
+    """Return the file with the approved text of a dialect."""
     return HERE / f"{dialect}.txt"
 
 
 if __name__ == "__main__":
     HERE.mkdir(exist_ok=True)
     for each in NAMES:
-        place(each).write_text(told(each), encoding="utf-8")
+        snapshot_path(each).write_text(render_dialect(each), encoding="utf-8")

@@ -197,7 +197,7 @@ def test_a_page_that_is_not_found_is_told_in_the_words_of_the_dialect(root: Path
 def test_the_last_lines_of_a_huge_file_are_refused_and_not_guessed(root: Path):
     outcome = call(root, "mcp", "read_text_file", {"path": "big.txt", "tail": 2})
     assert not outcome.result.success
-    assert "The last lines of 'big.txt' cannot be found: it has 8,589,934,592 bytes" in outcome.text
+    assert "tail is not available for 'big.txt': the file has 8,589,934,592 bytes" in outcome.text
 
 
 def test_what_is_too_large_to_change_is_refused_before_it_is_read(root: Path):

@@ -1,6 +1,6 @@
-"""Dialects: the tools of a workspace by the names and parameters that models know.
+"""Dialects: the workspace's tools under the names and parameters that models know.
 
-One table of tools each, all for the same requests.
+Each dialect is a table of `ToolSpec`s; all of them send the same requests.
 """
 
 from weakincentives.contrib.tools.dialects.classic import (

@@ -1,6 +1,6 @@
-"""The dialect `anthropic-editor`: the text editor tool of Anthropic's API.
+"""The `anthropic-editor` dialect: the text editor tool of Anthropic's API.
 
-Its commands are those of the editor, and `delete` and `rename`, which Claude knows from
+Its commands are those of the editor, plus `delete` and `rename`, which Claude knows from
 the memory tool.
 """
 
@@ -10,12 +10,13 @@ from typing import Any, Literal
 
 from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.dialects.shared import (
+    EDIT_TOLERANCE,
     first_line,
     is_page,
     last_line,
-    lines_before,
-    one_edit,
-    page,
+    line_offset,
+    page_request,
+    single_edit,
 )
 from weakincentives.contrib.tools.requests import (
     EditFileParams,
@@ -34,20 +35,20 @@ Command = Literal["view", "create", "str_replace", "insert", "delete", "rename"]
 
 @dataclass(frozen=True, slots=True)
 class EditorCall:
-    """Look at files and change them.
+    """View and change files.
 
     Args:
-        command: What to do.
-        path: The file or directory.
-        view_range: For view: the first and the last line (of a directory: entry) to show, counted
-            from 1; -1 as the last means to the end.
-        file_text: For create: the text of the new file.
-        old_str: For str_replace: the text to replace; it must be in the file exactly once.
-        new_str: For str_replace: the text to put in its place; nothing if left out.
-        insert_line: For insert: the line after which the text goes, counted from 1; 0 puts it at
-            the beginning.
-        insert_text: For insert: the text.
-        new_path: For rename: where the file or directory is to be; nothing may be there.
+        command: The operation.
+        path: The path of the file or directory.
+        view_range: For view: the first and last line (or directory entry) to show, counted from
+            1; -1 as the last shows everything to the end.
+        file_text: For create: the complete text of the new file.
+        old_str: For str_replace: the text to replace; it must match exactly one place.
+        new_str: For str_replace: the text to replace it with; if omitted, the text is removed.
+        insert_line: For insert: the line after which to insert, counted from 1; 0 inserts at the
+            start of the file.
+        insert_text: For insert: the text to insert.
+        new_path: For rename: the new path; it must not exist.
     """
 
     command: Command
@@ -61,30 +62,28 @@ class EditorCall:
     new_path: str | None = None
 
 
-_EDITOR = """\
-Look at files and change them, by command:
-- view shows a file, 2000 lines at a time, each with its number before it, or lists a directory. \
-view_range [first, last] asks for some of the lines; they count from 1, and [100, -1] goes on to \
-the end.
-- create makes a new file with file_text, and the directories on the way to it. It does not \
-replace a file that exists. At most 48000 characters in one call.
-- str_replace puts new_str in the place of old_str, which must be in the file exactly once: quote \
-it as the file has it, without line numbers, with enough lines around it. Small slips in white \
-space and quotation marks are forgiven where the place is clear, and told.
-- insert puts insert_text after the line insert_line, counted from 1; 0 is before the first line.
-- delete removes a file, or a directory with everything in it.
+_EDITOR = f"""\
+View and change files, by command:
+- view returns a file, up to 2000 lines per call, each with its line number, or lists a directory. \
+view_range [first, last] selects lines, counted from 1; [100, -1] continues to the end.
+- create writes a new file with file_text; missing parent directories are created. Fails if the \
+file exists. At most 48000 characters per call.
+- str_replace replaces old_str with new_str. old_str must match exactly one place: copy it from \
+the file without line numbers, with enough surrounding lines to be unique. {EDIT_TOLERANCE}
+- insert adds insert_text after line insert_line, counted from 1; 0 is before the first line.
+- delete deletes a file, or a directory with everything in it.
 - rename moves a file or directory to new_path.
-View a file before you change it. A change is answered with its diff."""
+View a file before you change it. Commands that change a file return a diff."""
 
 
-def _view(params: EditorCall, context: HandlerContext) -> ReadFileParams | LsParams:
-    first, last = _range(params)
+def _decode_view(params: EditorCall, context: HandlerContext) -> ReadFileParams | LsParams:
+    first, last = _parse_range(params)
     if _is_directory(context, params.path):
-        return LsParams(params.path, offset=lines_before(first))
-    return page(params.path, first, last)
+        return LsParams(params.path, offset=line_offset(first))
+    return page_request(params.path, first, last)
 
 
-def _range(params: EditorCall) -> tuple[int | None, int | None]:
+def _parse_range(params: EditorCall) -> tuple[int | None, int | None]:
     if not params.view_range:
         return None, None
     if len(params.view_range) != 2:
@@ -99,67 +98,67 @@ def _is_directory(context: HandlerContext, path: str) -> bool:
     try:
         return context.filesystem.stat(context.resolve_path(path)).is_directory
     except (OSError, ValueError):
-        return False  # the tool that reads says what is wrong with it
+        return False  # the read itself reports what is wrong
 
 
-def _create(params: EditorCall, context: HandlerContext) -> WriteFileParams:
-    return WriteFileParams(params.path, _needed(params, "file_text"))
+def _decode_create(params: EditorCall, _: HandlerContext) -> WriteFileParams:
+    return WriteFileParams(params.path, _require(params, "file_text"))
 
 
-def _replace(params: EditorCall, context: HandlerContext) -> EditFileParams:
-    return EditFileParams(params.path, _needed(params, "old_str"), params.new_str or "")
+def _decode_replace(params: EditorCall, _: HandlerContext) -> EditFileParams:
+    return EditFileParams(params.path, _require(params, "old_str"), params.new_str or "")
 
 
-def _insert(params: EditorCall, context: HandlerContext) -> InsertTextParams:
+def _decode_insert(params: EditorCall, _: HandlerContext) -> InsertTextParams:
     if params.insert_line is None:
-        raise ToolValidationError("insert needs 'insert_line', the line after which the text goes")
-    # earlier versions of the tool called the text new_str, and models remember
+        raise ToolValidationError("insert needs 'insert_line', the line after which to insert")
+    # earlier versions of the tool called it new_str, and models still send that
     text = params.new_str if params.insert_text is None else params.insert_text
     if text is None:
         raise ToolValidationError("insert needs 'insert_text'")
     return InsertTextParams(params.path, params.insert_line, text)
 
 
-def _delete(params: EditorCall, context: HandlerContext) -> RmParams:
+def _decode_delete(params: EditorCall, _: HandlerContext) -> RmParams:
     return RmParams(params.path)
 
 
-def _rename(params: EditorCall, context: HandlerContext) -> MoveParams:
-    return MoveParams(params.path, _needed(params, "new_path"))
+def _decode_rename(params: EditorCall, _: HandlerContext) -> MoveParams:
+    return MoveParams(params.path, _require(params, "new_path"))
 
 
 _COMMANDS: Mapping[Command, Callable[[EditorCall, HandlerContext], object]] = {
-    "view": _view,
-    "create": _create,
-    "str_replace": _replace,
-    "insert": _insert,
-    "delete": _delete,
-    "rename": _rename,
+    "view": _decode_view,
+    "create": _decode_create,
+    "str_replace": _decode_replace,
+    "insert": _decode_insert,
+    "delete": _decode_delete,
+    "rename": _decode_rename,
 }
 
 
-def _understood(params: EditorCall, context: HandlerContext) -> object:
+def _decode(params: EditorCall, context: HandlerContext) -> object:
     return _COMMANDS[params.command](params, context)
 
 
-def _needed(params: EditorCall, name: str) -> str:
+def _require(params: EditorCall, name: str) -> str:
     value: str | None = getattr(params, name)
     if value is None:
         raise ToolValidationError(f"{params.command} needs {name!r}")
     return value
 
 
-def _spelled(request: object) -> EditorCall | None:
+def _encode(request: object) -> EditorCall | None:
     match request:
         case LsParams(path=path, exclude=(), offset=offset):
             lines = (offset + 1, -1) if offset else None
             return EditorCall("view", path, view_range=lines)
         case ReadFileParams():
-            return _spelled_page(request)
+            return _encode_page(request)
         case WriteFileParams(file_path=path, content=text, mode="create", encoding="utf-8"):
             return EditorCall("create", path, file_text=text)
         case EditFileParams():
-            return _spelled_edit(request)
+            return _encode_edit(request)
         case InsertTextParams(file_path=path, line=line, text=text):
             return EditorCall("insert", path, insert_line=line, insert_text=text)
         case RmParams(path=path):
@@ -170,7 +169,7 @@ def _spelled(request: object) -> EditorCall | None:
             return None
 
 
-def _spelled_page(request: ReadFileParams) -> EditorCall | None:
+def _encode_page(request: ReadFileParams) -> EditorCall | None:
     if not is_page(request):
         return None
     first, last = first_line(request), last_line(request)
@@ -180,8 +179,8 @@ def _spelled_page(request: ReadFileParams) -> EditorCall | None:
     return EditorCall("view", request.file_path, view_range=lines)
 
 
-def _spelled_edit(request: EditFileParams) -> EditorCall | None:
-    edit = one_edit(request)
+def _encode_edit(request: EditFileParams) -> EditorCall | None:
+    edit = single_edit(request)
     if edit is None or edit.replace_all:
         return None
     return EditorCall(
@@ -203,8 +202,8 @@ ANTHROPIC_EDITOR: tuple[ToolSpec[Any], ...] = (
             RmParams,
             MoveParams,
         ),
-        decode=_understood,
-        encode=_spelled,
+        decode=_decode,
+        encode=_encode,
         aliases={
             "file_path": "path",
             "old_path": "path",

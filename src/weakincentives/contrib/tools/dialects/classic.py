@@ -1,6 +1,6 @@
-"""The calls of the dialect `classic`, which requests they are, and what they return.
+"""The `classic` dialect: four tools with strict paths, their schemas and their result values.
 
-Paths are strict: relative, ASCII, without `..`; bytes travel as base64.
+Paths are relative and ASCII, without `..`; bytes are encoded as base64.
 """
 
 import base64
@@ -27,7 +27,7 @@ from weakincentives.prompt import ToolResult
 from weakincentives.serde import encode
 
 ContentEncoding = Literal["utf-8", "binary"]
-_SNIFFED = 16_384  # bytes that are read to tell text from anything else; only 8 KiB count
+_SNIFF_BYTES = 16_384  # read to tell text from binary; only the first 8 KiB count
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +35,17 @@ class ListDirectory:
     """List a directory.
 
     Args:
-        path: The directory, relative, without ".."; the top of the workspace if left out.
-        offset: How many entries to skip; counts from 0. For the rest of a long listing.
+        path: The path of the directory, relative, without ".."; the workspace root if omitted.
+        offset: The number of entries to skip; counts from 0. For the rest of a long listing.
     """
 
     path: VfsPath | str | None = None
     offset: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse a path that is absolute, not ASCII, or has `..`."""
+        """Check that the path is relative and ASCII, without `..`."""
         if self.path is not None:
-            object.__setattr__(self, "path", _strict(self.path))
+            object.__setattr__(self, "path", _parse_strict(self.path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class ReadFile:
     """Read a file.
 
     Args:
-        path: The file, relative, without "..".
-        offset: How many lines (for binary files: bytes) to skip; counts from 0.
-        limit: How many lines (or bytes) to return; 2000 lines if left out.
+        path: The path of the file, relative, without "..".
+        offset: The number of lines (in binary files: bytes) to skip; counts from 0.
+        limit: The number of lines (or bytes) to return; 2000 lines if omitted.
     """
 
     path: VfsPath | str
@@ -63,8 +63,8 @@ class ReadFile:
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a path that is absolute, not ASCII, or has `..`."""
-        object.__setattr__(self, "path", _strict(self.path))
+        """Check that the path is relative and ASCII, without `..`."""
+        object.__setattr__(self, "path", _parse_strict(self.path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,11 @@ class WriteFileCall:
     """Write a file.
 
     Args:
-        path: The file, relative, without ".."; directories on the way are made.
-        content: Its text, or its bytes as base64 if encoding is "binary".
-        mode: "create" refuses to replace a file that exists, "overwrite" replaces it,
-            "append" adds to its end.
-        encoding: "utf-8" for text, "binary" for bytes.
+        path: The path of the file, relative, without ".."; missing parent directories are created.
+        content: The text to write, or base64 if encoding is "binary".
+        mode: "create" fails if the file exists, "overwrite" replaces it, "append" adds to its
+            end.
+        encoding: "utf-8" for text, "binary" for base64.
     """
 
     path: VfsPath | str
@@ -85,32 +85,32 @@ class WriteFileCall:
     encoding: ContentEncoding = "utf-8"
 
     def __post_init__(self) -> None:
-        """Refuse a path that is absolute, not ASCII, or has `..`."""
-        object.__setattr__(self, "path", _strict(self.path))
+        """Check that the path is relative and ASCII, without `..`."""
+        object.__setattr__(self, "path", _parse_strict(self.path))
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteFile:
-    """Remove a file, or a directory with everything in it.
+    """Delete a file, or a directory with everything in it.
 
     Args:
-        path: What to remove, relative, without "..".
+        path: The path of the file or directory, relative, without "..".
     """
 
     path: VfsPath | str
 
     def __post_init__(self) -> None:
-        """Refuse a path that is absolute, not ASCII, or has `..`."""
-        object.__setattr__(self, "path", _strict(self.path))
+        """Check that the path is relative and ASCII, without `..`."""
+        object.__setattr__(self, "path", _parse_strict(self.path))
 
     def render(self) -> str:
-        """Return what is, or was, removed."""
+        """Return a line that says what was removed."""
         return f"removed {self.path}"
 
 
 @dataclass(frozen=True, slots=True)
 class WriteFile:
-    """A file that was written: what `write_file` returns to programs."""
+    """The result value of `write_file`: the file that was written."""
 
     path: VfsPath
     content: bytes
@@ -118,19 +118,19 @@ class WriteFile:
     encoding: str | None = "utf-8"
 
     def render(self) -> str:
-        """Return what was written."""
+        """Return a line that says what was written."""
         return f"{self.path}: {len(self.content)} bytes ({self.mode}, {self.encoding})"
 
 
 @dataclass(frozen=True, slots=True)
 class FileReadResult:
-    """What is known about a file, and the bytes that were read of it."""
+    """The metadata of a file, and the bytes that were read."""
 
     file: VfsFile
     content: bytes
 
     def render(self) -> str:
-        """Return what is known about the file, and its text, or its bytes as base64."""
+        """Return the metadata, then the text, or the bytes as base64."""
         file = self.file
         head = f"{file.path} ({file.encoding}, {file.size_bytes} bytes, version {file.version})"
         if file.encoding == "binary":
@@ -139,64 +139,58 @@ class FileReadResult:
 
 
 class DirectorySummary(dict[str, object]):
-    """What is in a directory, as JSON has it: `path`, `directories`, `files`, `truncated`."""
+    """A directory listing for JSON: `path`, `directories`, `files`, `truncated`."""
 
     def render(self) -> str:
         """Return the summary as JSON."""
         return encode(dict(self)).decode()
 
 
-def read(params: ReadFile, context: HandlerContext) -> ReadFileParams:
-    """Return the request for a page of text, or for bytes as base64."""
+def _decode_read(params: ReadFile, context: HandlerContext) -> ReadFileParams:
     view = "base64" if _is_binary(context, str(params.path)) else "auto"
     return ReadFileParams(str(params.path), params.offset, params.limit, view=view)
 
 
-def say_read(request: ReadFileParams) -> ReadFile | None:
-    """Return the call for a page of a file; how it is shown is not for the call to say."""
-    if request.view != "auto" or not is_strict(request.file_path):
+def _encode_read(request: ReadFileParams) -> ReadFile | None:
+    if request.view != "auto" or not _is_strict(request.file_path):
         return None
     offset = request.offset if request.start_line is None else request.start_line - 1
     return ReadFile(request.file_path, offset, request.limit)
 
 
-def say_list(request: LsParams) -> ListDirectory | None:
-    """Return the call that lists a directory."""
-    if request.exclude or not is_strict(request.path):
+def _encode_list(request: LsParams) -> ListDirectory | None:
+    if request.exclude or not _is_strict(request.path):
         return None
     return ListDirectory(None if request.path == "." else request.path, request.offset)
 
 
-def write(params: WriteFileCall, context: object) -> WriteFileParams:
-    """Return the request to write a text, or bytes."""
+def _decode_write(params: WriteFileCall, _: object) -> WriteFileParams:
     encoding = "base64" if params.encoding == "binary" else "utf-8"
     return WriteFileParams(str(params.path), params.content, params.mode, encoding)
 
 
-def say_write(request: WriteFileParams) -> WriteFileCall | None:
-    """Return the call that writes a file."""
-    if not is_strict(request.file_path):
+def _encode_write(request: WriteFileParams) -> WriteFileCall | None:
+    if not _is_strict(request.file_path):
         return None
     encoding = "binary" if request.encoding == "base64" else "utf-8"
     return WriteFileCall(request.file_path, request.content, request.mode, encoding)
 
 
-def say_delete(request: RmParams) -> DeleteFile | None:
-    """Return the call that removes a file or directory."""
-    return DeleteFile(request.path) if is_strict(request.path) else None
+def _encode_delete(request: RmParams) -> DeleteFile | None:
+    return DeleteFile(request.path) if _is_strict(request.path) else None
 
 
-def is_strict(path: str) -> bool:
-    """Return whether a path is one that the dialect can say."""
+def _is_strict(path: str) -> bool:
+    """Return whether a path is relative and ASCII, without `..`."""
     try:
-        _strict(path)
+        _parse_strict(path)
     except ValueError:
         return False
     return True
 
 
-def show_list(request: LsParams, result: ToolResult[LsResult], context: object) -> ToolResult[Any]:
-    """Return a listing with a summary that JSON can hold."""
+def _render_list(_: LsParams, result: ToolResult[LsResult], __: object) -> ToolResult[Any]:
+    """Return the result with the listing as a `DirectorySummary`."""
     if result.value is None:
         return result
     listed = result.value
@@ -209,59 +203,59 @@ def show_list(request: LsParams, result: ToolResult[LsResult], context: object) 
     return replace(result, value=summary)
 
 
-def show_read(
+def _render_read(
     request: ReadFileParams, result: ToolResult[ReadFileResult], context: HandlerContext
 ) -> ToolResult[Any]:
-    """Return a page with what is known about its file."""
+    """Return the result with the page as a `FileReadResult`, and a note on the file."""
     if result.value is None:
         return result
     path = context.resolve_path(request.file_path)
-    file = _file(path, result.value, context)
-    content = _bytes(request, result.value, context)
+    file = _file_metadata(path, result.value, context)
+    content = _read_bytes(request, result.value, context)
     note = f"\n[{file.encoding}, {file.size_bytes} bytes, version {file.version}]"
     fits = len(result.message) + len(note) <= context.settings.budget
     message = result.message + note if fits else result.message
     return replace(result, message=message, value=FileReadResult(file, content))
 
 
-def show_write(
+def _render_write(
     request: WriteFileParams, result: ToolResult[WriteFileResult], context: HandlerContext
 ) -> ToolResult[Any]:
-    """Return what was written."""
+    """Return the result with the file as a `WriteFile`."""
     if result.value is None:
         return result
     path = VfsPath.parse(context.resolve_path(request.file_path))
     if request.encoding == "base64":
-        value = WriteFile(path, _decoded(request.content), request.mode, "binary")
+        value = WriteFile(path, _decode_base64(request.content), request.mode, "binary")
     else:
         value = WriteFile(path, request.content.encode(), request.mode)
     return replace(result, value=value)
 
 
-def show_delete(
+def _render_delete(
     request: RmParams, result: ToolResult[Any], context: HandlerContext
 ) -> ToolResult[Any]:
-    """Return what was removed."""
+    """Return the result with the path as a `DeleteFile`."""
     return replace(result, value=DeleteFile(context.resolve_path(request.path)))
 
 
-def _strict(path: VfsPath | str) -> VfsPath:
+def _parse_strict(path: VfsPath | str) -> VfsPath:
     if isinstance(path, VfsPath):
         return path
     if path.startswith("/"):
-        return VfsPath.parse(path)  # which says that it is absolute
+        return VfsPath.parse(path)  # raises, because the path is absolute
     return VfsPath(tuple(each for each in path.split("/") if each not in ("", ".")))
 
 
 def _is_binary(context: HandlerContext, path: str) -> bool:
     try:
-        return is_binary(context.filesystem.read_bytes(path, limit=_SNIFFED).content)
+        return is_binary(context.filesystem.read_bytes(path, limit=_SNIFF_BYTES).content)
     except (OSError, ValueError):
-        return False  # the tool that reads says what is wrong with it
+        return False  # the read itself reports what is wrong
 
 
-def _file(path: str, found: ReadFileResult, context: HandlerContext) -> VfsFile:
-    """Return what the session knows about a file, or else what the filesystem does."""
+def _file_metadata(path: str, found: ReadFileResult, context: HandlerContext) -> VfsFile:
+    """Return the metadata of a file from the session, or else from the filesystem."""
     known = context.tool_context.session[VirtualFileSystem].latest()
     file = None if known is None else known.file(path)
     if file is not None:
@@ -279,16 +273,16 @@ def _file(path: str, found: ReadFileResult, context: HandlerContext) -> VfsFile:
     )
 
 
-def _bytes(request: ReadFileParams, found: ReadFileResult, context: HandlerContext) -> bytes:
+def _read_bytes(request: ReadFileParams, found: ReadFileResult, context: HandlerContext) -> bytes:
     if found.offset == 0 and found.next_offset is None:
-        with suppress(LimitExceededError):  # then what is shown must do
+        with suppress(LimitExceededError):  # then the page must do
             return context.filesystem.read_bytes(context.resolve_path(request.file_path)).content
     if request.view == "base64":
-        return _decoded(found.content)
+        return _decode_base64(found.content)
     return found.content.encode("utf-8", "surrogateescape")
 
 
-def _decoded(text: str) -> bytes:
+def _decode_base64(text: str) -> bytes:
     try:
         return base64.b64decode(text)
     except binascii.Error as error:
@@ -296,19 +290,19 @@ def _decoded(text: str) -> bytes:
 
 
 _LIST = """\
-List a directory: its directories and files, without going into directories.
-Use it to look around before you read or write, one directory at a time."""
+List one directory: its subdirectories and files. It does not recurse.
+Use it to explore before you read or write, one directory at a time."""
 _READ = """\
-Read a file. Text is returned with the number of each line before it, which counts from 1, 2000 \
-lines at a time; what is binary is returned as base64.
-offset counts from 0 and leads to the rest of a long file."""
+Read a file. Text is returned up to 2000 lines per call, each with its line number, counted from \
+1; binary content is returned as base64.
+For the rest of a long file, set offset, which counts from 0."""
 _WRITE = """\
-Create a file with the given content, and the directories on the way to it.
-A file that exists is left alone unless mode is "overwrite" (replace it) or "append" (add to its \
-end): to change a file, use $ReadFileParams, then write all of it with mode "overwrite".
-At most 48000 characters, or bytes, in one call. Keep binary files small."""
+Create a file with the given content; missing parent directories are created.
+Fails if the file exists, unless mode is "overwrite" (replace it) or "append" (add to its end). To \
+change a file, use $ReadFileParams, then write the complete text with mode "overwrite".
+At most 48000 characters, or bytes, per call. Keep binary files small."""
 _DELETE = """\
-Remove a file, or a directory with everything in it; nothing beside it is touched."""
+Delete a file, or a directory with everything in it; nothing else is touched."""
 _PATH = {"file_path": "path"}
 CLASSIC: tuple[ToolSpec[Any], ...] = (
     ToolSpec(
@@ -316,12 +310,10 @@ CLASSIC: tuple[ToolSpec[Any], ...] = (
         description=_LIST,
         params=ListDirectory,
         requests=(LsParams,),
-        decode=lambda params, context: LsParams(
-            str(params.path or "") or ".", offset=params.offset
-        ),
-        encode=say_list,
+        decode=lambda params, _: LsParams(str(params.path or "") or ".", offset=params.offset),
+        encode=_encode_list,
         aliases={"dir_path": "path"},
-        render=show_list,
+        render=_render_list,
         read_only=True,
     ),
     ToolSpec(
@@ -329,10 +321,10 @@ CLASSIC: tuple[ToolSpec[Any], ...] = (
         description=_READ,
         params=ReadFile,
         requests=(ReadFileParams,),
-        decode=read,
-        encode=say_read,
+        decode=_decode_read,
+        encode=_encode_read,
         aliases=_PATH,
-        render=show_read,
+        render=_render_read,
         read_only=True,
     ),
     ToolSpec(
@@ -340,19 +332,19 @@ CLASSIC: tuple[ToolSpec[Any], ...] = (
         description=_WRITE,
         params=WriteFileCall,
         requests=(WriteFileParams,),
-        decode=write,
-        encode=say_write,
+        decode=_decode_write,
+        encode=_encode_write,
         aliases=_PATH,
-        render=show_write,
+        render=_render_write,
     ),
     ToolSpec(
         name="delete_file",
         description=_DELETE,
         params=DeleteFile,
         requests=(RmParams,),
-        decode=lambda params, context: RmParams(str(params.path)),
-        encode=say_delete,
+        decode=lambda params, _: RmParams(str(params.path)),
+        encode=_encode_delete,
         aliases=_PATH,
-        render=show_delete,
+        render=_render_delete,
     ),
 )

@@ -1,18 +1,25 @@
-"""The calls of the dialect `claude`, and which requests they are."""
+"""The `claude` dialect: the tools of Claude Code, with their parameter schemas and descriptions."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
 from weakincentives.contrib.tools.dialects.shared import (
+    CREATES_WITH_EMPTY_OLD,
+    DELETE_DESCRIPTION,
     EDIT_ALIASES,
-    fields_as_they_are,
+    EDIT_TOLERANCE,
+    FILE_FORMATS,
+    GLOB_SYNTAX,
+    MOVE_DESCRIPTION,
+    REGEX_SYNTAX,
     first_line,
-    identity,
     is_page,
     is_whole_text,
-    lines_before,
-    one_edit,
-    says_only,
+    line_offset,
+    pass_through,
+    path_or_none,
+    sets_only,
+    single_edit,
 )
 from weakincentives.contrib.tools.requests import (
     BashParams,
@@ -36,9 +43,9 @@ class Read:
     """Read a file.
 
     Args:
-        file_path: The file.
-        offset: The line to begin with, counted from 1. Leave it out to begin at the first.
-        limit: How many lines to read; 2000 if left out.
+        file_path: The path of the file.
+        offset: The first line to return, counted from 1; omit it to start at the first line.
+        limit: The number of lines to return; 2000 if omitted.
     """
 
     file_path: str
@@ -51,8 +58,8 @@ class Write:
     """Write a whole file.
 
     Args:
-        file_path: The file; directories on the way are made.
-        content: Its text.
+        file_path: The path of the file; missing parent directories are created.
+        content: The complete text of the file.
     """
 
     file_path: str
@@ -64,10 +71,10 @@ class Edit:
     """Replace text in a file.
 
     Args:
-        file_path: The file.
-        old_string: The text to replace, as it is in the file, without line numbers.
-        new_string: The text to put in its place; it must be different.
-        replace_all: Replace it everywhere; otherwise it must be there exactly once.
+        file_path: The path of the file.
+        old_string: The text to replace, copied from the file without line numbers.
+        new_string: The text to replace it with; it must differ from old_string.
+        replace_all: Replace every occurrence; otherwise there must be exactly one.
     """
 
     file_path: str
@@ -81,11 +88,11 @@ class MultiEdit:
     """Replace several texts in a file.
 
     Args:
-        file_path: The file.
-        edits: The replacements, made in this order, all or none.
+        file_path: The path of the file.
+        edits: The replacements, applied in this order, all or none.
         old_string: The text to replace, instead of edits.
-        new_string: The text to put in its place.
-        replace_all: Replace everything everywhere.
+        new_string: The text to replace it with.
+        replace_all: Replace every occurrence of each text.
     """
 
     file_path: str
@@ -100,17 +107,12 @@ class Glob:
     """Find files by name.
 
     Args:
-        pattern: For example "**/*.js" or "src/**/*.ts".
-        path: The directory to look in; the whole workspace if left out.
+        pattern: A path pattern, for example "**/*.js" or "src/**/*.ts".
+        path: The directory to search; the whole workspace if omitted.
     """
 
     pattern: str
     path: str | None = None
-
-
-def glob(params: Glob, context: object) -> GlobParams:
-    """Return the request for files by name."""
-    return GlobParams(params.pattern, params.path or ".")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,19 +120,19 @@ class Grep:
     """Search the lines of files.
 
     Args:
-        pattern: A regular expression (RE2: no look-around, no back references).
-        path: The file or directory to search; the whole workspace if left out.
+        pattern: A regular expression (RE2 syntax: no lookaround, no backreferences).
+        path: The file or directory to search; the whole workspace if omitted.
         glob: Search only files whose name matches, for example "*.js" or "*.{ts,tsx}".
-        type: Search only files of a language, for example "js", "py", "rust".
-        output_mode: "files_with_matches" returns paths, "content" the lines that match, "count"
-            how many lines match in each file.
-        ignore_case: Take upper and lower case for the same.
-        numbers: Show the numbers of lines, counted from 1; they are always shown with "content".
+        type: Search only files of this type, for example "js", "py" or "rust".
+        output_mode: "files_with_matches" returns paths, "content" matching lines, "count" the
+            number of matching lines per file.
+        ignore_case: Match upper and lower case alike.
+        numbers: Show line numbers, counted from 1; "content" always shows them.
         after: Lines to show after each match; needs output_mode "content".
         before: Lines to show before each match; needs output_mode "content".
         context: Lines to show before and after each match; needs output_mode "content".
-        head_limit: How many lines, paths or counts to return at most.
-        multiline: Not available: a pattern matches within one line. Leave it out.
+        head_limit: The maximum number of lines, paths or counts to return.
+        multiline: Not available: a pattern matches within one line. Omit it.
     """
 
     pattern: str
@@ -149,39 +151,34 @@ class Grep:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove a file or directory.
+    """Delete a file or directory.
 
     Args:
-        file_path: What to remove.
+        file_path: The path of the file or directory.
     """
 
     file_path: str
 
 
-def read(params: Read, context: object) -> ReadFileParams:
-    """Return the request for a page of a file."""
-    return ReadFileParams(params.file_path, lines_before(params.offset), params.limit)
+def _decode_read(params: Read, _: object) -> ReadFileParams:
+    return ReadFileParams(params.file_path, line_offset(params.offset), params.limit)
 
 
-def say_read(request: ReadFileParams) -> Read | None:
-    """Return the call for a page of a file."""
+def _encode_read(request: ReadFileParams) -> Read | None:
     if not is_page(request):
         return None
     return Read(request.file_path, first_line(request), request.limit)
 
 
-def write(params: Write, context: object) -> WriteFileParams:
-    """Return the request to write a file, whether it exists or not."""
+def _decode_write(params: Write, _: object) -> WriteFileParams:
     return WriteFileParams(params.file_path, params.content, "overwrite")
 
 
-def say_write(request: WriteFileParams) -> Write | None:
-    """Return the call that writes a whole text."""
+def _encode_write(request: WriteFileParams) -> Write | None:
     return Write(request.file_path, request.content) if is_whole_text(request) else None
 
 
-def edit(params: Edit | MultiEdit, context: object) -> EditFileParams:
-    """Return the request for one replacement, or for several."""
+def _decode_edit(params: Edit | MultiEdit, _: object) -> EditFileParams:
     return EditFileParams(
         params.file_path,
         params.old_string,
@@ -191,28 +188,30 @@ def edit(params: Edit | MultiEdit, context: object) -> EditFileParams:
     )
 
 
-def say_edit(request: EditFileParams) -> Edit | None:
-    """Return the call for one replacement."""
-    edit = one_edit(request)
+def _encode_edit(request: EditFileParams) -> Edit | None:
+    edit = single_edit(request)
     if edit is None:
         return None
     return Edit(request.file_path, edit.old_string, edit.new_string, edit.replace_all)
 
 
-def say_glob(request: GlobParams | LsParams) -> Glob | None:
-    """Return the call for files by name; those of a directory are found so too."""
+def _decode_glob(params: Glob, _: object) -> GlobParams:
+    return GlobParams(params.pattern, params.path or ".")
+
+
+def _encode_glob(request: GlobParams | LsParams) -> Glob | None:
+    # there is no tool to list a directory: it is a glob for everything below it
     if isinstance(request, LsParams):
-        return Glob("**/*", _directory(request.path)) if says_only(request, "path") else None
-    if not says_only(request, "pattern", "path"):
+        return Glob("**/*", path_or_none(request.path)) if sets_only(request, "path") else None
+    if not sets_only(request, "pattern", "path"):
         return None
-    return Glob(request.pattern, _directory(request.path))
+    return Glob(request.pattern, path_or_none(request.path))
 
 
-def grep(params: Grep, context: object) -> GrepParams:
-    """Return the request for lines or files."""
+def _decode_grep(params: Grep, _: object) -> GrepParams:
     if params.multiline:
         raise ToolValidationError(
-            "multiline is not available: search for what is in one line, then read around it"
+            "multiline is not available: search for text within one line, then read around it"
         )
     return GrepParams(
         params.pattern,
@@ -228,14 +227,13 @@ def grep(params: Grep, context: object) -> GrepParams:
     )
 
 
-def say_grep(request: GrepParams) -> Grep | None:
-    """Return the call for lines or files."""
-    unsayable = request.fixed_string or request.include_ignored or request.exclude is not None
-    if unsayable or request.max_per_file is not None:
+def _encode_grep(request: GrepParams) -> Grep | None:
+    unsupported = request.fixed_string or request.include_ignored or request.exclude is not None
+    if unsupported or request.max_per_file is not None:
         return None
     return Grep(
         request.pattern,
-        _directory(request.path),
+        path_or_none(request.path),
         request.glob,
         request.type,
         request.output_mode,
@@ -247,45 +245,35 @@ def say_grep(request: GrepParams) -> Grep | None:
     )
 
 
-def _directory(path: str) -> str | None:
-    return None if path == "." else path
-
-
-_READ = """\
-Read a file: up to 2000 lines, each with its number before it; the numbers, and offset, count \
-from 1.
-Read a file before you edit it or write over it. For a long file, page with offset and limit.
-Notebooks are shown as cells, pictures as pictures where you can see them, and other binary files \
-as a hex dump.
-It reads files only; $GlobParams finds them."""
+_READ = f"""\
+Read a file: up to 2000 lines per call, each with its line number; line numbers and offset are \
+counted from 1.
+Read a file before you edit or overwrite it. To page through a long file, set offset and limit.
+{FILE_FORMATS}
+It reads files, not directories; to find files, use $GlobParams."""
 _WRITE = """\
-Write a file; one that exists is replaced as a whole.
-Read a file that exists first, and prefer $EditFileParams for changing a part of it.
-At most 48000 characters in one call."""
-_EDIT = """\
-Replace text in a file, and return what changed as a diff.
-old_string must be in the file exactly once, unless replace_all is set: quote it as the file has \
-it, without the line numbers that $ReadFileParams shows, and with enough around it to be unique.
-Small slips in white space and quotation marks are forgiven where the place is clear, and told.
-With an empty old_string, a file that does not exist is created."""
-_GLOB = """\
-Find files by a pattern of their path: "**/*.js", "src/**/*.ts"; sorted by path. "**/*" with a \
-path shows all that is in a directory.
-"*" stays in one directory and "**" spans any number. Files that .gitignore leaves out are not \
-found.
-$GrepParams searches what is in files."""
-_GREP = """\
-Search files for a regular expression (RE2: no look-around, no back references; special \
-characters that are meant as such need a backslash).
-output_mode "files_with_matches", the default, returns paths; "content" returns lines with their \
-numbers, which count from 1, and takes -A, -B and -C; "count" returns how many lines match in each \
-file.
-Narrow it down with path, glob ("*.js") or type ("py"). A pattern matches within one line.
-Binary files, and files that .gitignore leaves out, are not searched."""
-_DELETE = """\
-Remove a file, or a directory with everything in it."""
-_MOVE = """\
-Move or rename a file or directory; what is at the destination is never replaced."""
+Write a file; an existing file is replaced completely.
+Read an existing file first. To change part of a file, prefer $EditFileParams.
+At most 48000 characters per call."""
+_EDIT = f"""\
+Replace text in a file; returns a diff of the change.
+old_string must match exactly one place, unless replace_all is set: copy it from the file without \
+the line numbers that $ReadFileParams shows, with enough surrounding text to be unique.
+{EDIT_TOLERANCE}
+{CREATES_WITH_EMPTY_OLD}"""
+_GLOB = f"""\
+Find files by path pattern, such as "**/*.js" or "src/**/*.ts"; returns sorted paths. To list a \
+directory, set path and use the pattern "**/*".
+{GLOB_SYNTAX} Files ignored by .gitignore are not found.
+To search the contents of files, use $GrepParams."""
+_GREP = f"""\
+Search the lines of files for a regular expression ({REGEX_SYNTAX}; escape special characters \
+with a backslash to match them literally).
+output_mode "files_with_matches", the default, returns paths; "content" returns matching lines \
+with their line numbers, counted from 1, and supports -A, -B and -C; "count" returns the number of \
+matching lines per file.
+Narrow the search with path, glob ("*.js") or type ("py"). A pattern matches within one line.
+Binary files and files ignored by .gitignore are not searched."""
 _FILE_PATH = {"path": "file_path"}
 CLAUDE: tuple[ToolSpec[Any], ...] = (
     ToolSpec(
@@ -293,8 +281,8 @@ CLAUDE: tuple[ToolSpec[Any], ...] = (
         description=_READ,
         params=Read,
         requests=(ReadFileParams,),
-        decode=read,
-        encode=say_read,
+        decode=_decode_read,
+        encode=_encode_read,
         aliases=_FILE_PATH,
         read_only=True,
     ),
@@ -303,8 +291,8 @@ CLAUDE: tuple[ToolSpec[Any], ...] = (
         description=_WRITE,
         params=Write,
         requests=(WriteFileParams,),
-        decode=write,
-        encode=say_write,
+        decode=_decode_write,
+        encode=_encode_write,
         aliases=_FILE_PATH,
     ),
     ToolSpec(
@@ -312,8 +300,8 @@ CLAUDE: tuple[ToolSpec[Any], ...] = (
         description=_EDIT,
         params=Edit,
         requests=(EditFileParams,),
-        decode=edit,
-        encode=say_edit,
+        decode=_decode_edit,
+        encode=_encode_edit,
         aliases={**_FILE_PATH, **EDIT_ALIASES},
         other_names=("MultiEdit",),
         other_params=MultiEdit,
@@ -323,8 +311,8 @@ CLAUDE: tuple[ToolSpec[Any], ...] = (
         description=_GLOB,
         params=Glob,
         requests=(GlobParams, LsParams),
-        decode=glob,
-        encode=say_glob,
+        decode=_decode_glob,
+        encode=_encode_glob,
         read_only=True,
     ),
     ToolSpec(
@@ -332,27 +320,19 @@ CLAUDE: tuple[ToolSpec[Any], ...] = (
         description=_GREP,
         params=Grep,
         requests=(GrepParams,),
-        decode=grep,
-        encode=say_grep,
+        decode=_decode_grep,
+        encode=_encode_grep,
         read_only=True,
     ),
     ToolSpec(
         name="Delete",
-        description=_DELETE,
+        description=DELETE_DESCRIPTION,
         params=Delete,
         requests=(RmParams,),
-        decode=lambda params, context: RmParams(params.file_path),
+        decode=lambda params, _: RmParams(params.file_path),
         encode=lambda request: Delete(request.path),
         aliases=_FILE_PATH,
         superseded_by=(BashParams,),
     ),
-    ToolSpec(
-        name="Move",
-        description=_MOVE,
-        params=MoveParams,
-        requests=(MoveParams,),
-        decode=identity,
-        encode=fields_as_they_are,
-        superseded_by=(BashParams,),
-    ),
+    pass_through("Move", MoveParams, MOVE_DESCRIPTION, superseded_by=(BashParams,)),
 )

@@ -1,19 +1,26 @@
-"""The calls of the dialect `gemini`, and which requests they are."""
+"""The `gemini` dialect: the tools of Gemini CLI, with their parameter schemas and descriptions."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from weakincentives.contrib.tools.dialects.shared import (
+    CREATES_WITH_EMPTY_OLD,
+    DELETE_DESCRIPTION,
     EDIT_ALIASES,
-    fields_as_they_are,
+    EDIT_TOLERANCE,
+    FILE_FORMATS,
+    GLOB_SYNTAX,
+    MOVE_DESCRIPTION,
+    REGEX_SYNTAX,
     first_line,
-    identity,
     is_page,
     is_whole_text,
     last_line,
-    one_edit,
-    page,
-    says_only,
+    page_request,
+    pass_through,
+    path_or_none,
+    sets_only,
+    single_edit,
 )
 from weakincentives.contrib.tools.requests import (
     BashParams,
@@ -35,9 +42,9 @@ class ReadCall:
     """Read a file.
 
     Args:
-        file_path: The file.
+        file_path: The path of the file.
         start_line: The first line to return, counted from 1.
-        end_line: The last line to return, counted from 1; 2000 lines if left out.
+        end_line: The last line to return, counted from 1; if omitted, up to 2000 lines.
     """
 
     file_path: str
@@ -50,8 +57,8 @@ class WriteCall:
     """Write a whole file.
 
     Args:
-        file_path: The file; directories on the way are made.
-        content: Its text, all of it.
+        file_path: The path of the file; missing parent directories are created.
+        content: The complete text of the file.
     """
 
     file_path: str
@@ -63,11 +70,11 @@ class ReplaceCall:
     """Replace text in a file.
 
     Args:
-        file_path: The file.
-        old_string: The text to replace, as it is in the file, without line numbers.
-        new_string: The text to put in its place.
-        instruction: What the change is for, in a sentence.
-        allow_multiple: Replace it everywhere; otherwise it must be there exactly once.
+        file_path: The path of the file.
+        old_string: The text to replace, copied from the file without line numbers.
+        new_string: The text to replace it with.
+        instruction: The purpose of the change, in one sentence.
+        allow_multiple: Replace every occurrence; otherwise there must be exactly one.
     """
 
     file_path: str
@@ -79,15 +86,15 @@ class ReplaceCall:
 
 @dataclass(frozen=True, slots=True)
 class CountedReplaceCall:
-    """Replace text in a file as often as it is said to be there.
+    """Replace every occurrence of a text, if their number is as expected.
 
     Args:
-        file_path: The file.
-        old_string: The text to replace, as it is in the file, without line numbers.
-        new_string: The text to put in its place.
-        expected_replacements: How many times it must be there; it is replaced everywhere.
-        instruction: What the change is for, in a sentence.
-        allow_multiple: As expected_replacements says; it is not needed.
+        file_path: The path of the file.
+        old_string: The text to replace, copied from the file without line numbers.
+        new_string: The text to replace it with.
+        expected_replacements: The required number of occurrences; all of them are replaced.
+        instruction: The purpose of the change, in one sentence.
+        allow_multiple: Ignored; expected_replacements decides.
     """
 
     file_path: str
@@ -103,8 +110,8 @@ class ListCall:
     """List a directory.
 
     Args:
-        dir_path: The directory; "." is the top of the workspace.
-        ignore: Patterns of names to leave out.
+        dir_path: The path of the directory; "." is the workspace root.
+        ignore: Name patterns to leave out.
     """
 
     dir_path: str = "."
@@ -116,9 +123,9 @@ class GlobCall:
     """Find files by name.
 
     Args:
-        pattern: For example "**/*.py" or "docs/*.md".
-        dir_path: The directory to look in; the whole workspace if left out.
-        respect_git_ignore: Leave out what .gitignore files leave out.
+        pattern: A path pattern, for example "**/*.py" or "docs/*.md".
+        dir_path: The directory to search; the whole workspace if omitted.
+        respect_git_ignore: Leave out files ignored by .gitignore.
     """
 
     pattern: str
@@ -131,19 +138,19 @@ class GrepCall:
     """Search the lines of files.
 
     Args:
-        pattern: A regular expression (RE2: no look-around, no back references).
-        dir_path: The directory or file to search; the whole workspace if left out.
+        pattern: A regular expression (RE2 syntax: no lookaround, no backreferences).
+        dir_path: The directory or file to search; the whole workspace if omitted.
         include_pattern: Search only files whose name matches, for example "*.{ts,tsx}".
         exclude_pattern: Leave out files whose name matches.
-        names_only: Return only the paths of files that match.
-        case_sensitive: Tell upper from lower case; they are the same if left out.
-        fixed_strings: Take the pattern as plain text.
+        names_only: Return only the paths of files with a match.
+        case_sensitive: Distinguish upper and lower case; by default they match alike.
+        fixed_strings: Treat the pattern as plain text.
         context: Lines to show before and after each match.
         after: Lines to show after each match.
         before: Lines to show before each match.
-        no_ignore: Search also what .gitignore files leave out.
-        max_matches_per_file: How many matches to return of one file at most.
-        total_max_matches: How many matches to return at most.
+        no_ignore: Also search files ignored by .gitignore.
+        max_matches_per_file: The maximum number of matches to return per file.
+        total_max_matches: The maximum number of matches to return.
     """
 
     pattern: str
@@ -163,36 +170,32 @@ class GrepCall:
 
 @dataclass(frozen=True, slots=True)
 class DeleteCall:
-    """Remove a file or directory.
+    """Delete a file or directory.
 
     Args:
-        file_path: What to remove.
+        file_path: The path of the file or directory.
     """
 
     file_path: str
 
 
-def say_read(request: ReadFileParams) -> ReadCall | None:
-    """Return the call for a page of a file."""
+def _encode_read(request: ReadFileParams) -> ReadCall | None:
     if not is_page(request):
         return None
     return ReadCall(request.file_path, first_line(request), last_line(request))
 
 
-def say_list(request: LsParams) -> ListCall | None:
-    """Return the call that lists a directory from its beginning."""
+def _encode_list(request: LsParams) -> ListCall | None:
     return None if request.offset else ListCall(request.path, request.exclude)
 
 
-def say_write(request: WriteFileParams) -> WriteCall | None:
-    """Return the call that writes a whole text."""
+def _encode_write(request: WriteFileParams) -> WriteCall | None:
     return WriteCall(request.file_path, request.content) if is_whole_text(request) else None
 
 
-def replace(
-    params: ReplaceCall | CountedReplaceCall, context: object
+def _decode_replace(
+    params: ReplaceCall | CountedReplaceCall, _: object
 ) -> EditFileParams | CountedEditParams:
-    """Return the request for one replacement."""
     if isinstance(params, CountedReplaceCall):
         return CountedEditParams(
             params.file_path, params.old_string, params.new_string, params.expected_replacements
@@ -202,9 +205,8 @@ def replace(
     )
 
 
-def say_replace(request: EditFileParams) -> ReplaceCall | None:
-    """Return the call for one replacement."""
-    edit = one_edit(request)
+def _encode_replace(request: EditFileParams) -> ReplaceCall | None:
+    edit = single_edit(request)
     if edit is None:
         return None
     return ReplaceCall(
@@ -215,22 +217,19 @@ def say_replace(request: EditFileParams) -> ReplaceCall | None:
     )
 
 
-def glob(params: GlobCall, context: object) -> GlobParams:
-    """Return the request for files by name."""
+def _decode_glob(params: GlobCall, _: object) -> GlobParams:
     return GlobParams(
         params.pattern, params.dir_path or ".", include_ignored=not params.respect_git_ignore
     )
 
 
-def say_glob(request: GlobParams) -> GlobCall | None:
-    """Return the call for files by name."""
-    if not says_only(request, "pattern", "path", "include_ignored"):
+def _encode_glob(request: GlobParams) -> GlobCall | None:
+    if not sets_only(request, "pattern", "path", "include_ignored"):
         return None
-    return GlobCall(request.pattern, _directory(request.path), not request.include_ignored)
+    return GlobCall(request.pattern, path_or_none(request.path), not request.include_ignored)
 
 
-def grep(params: GrepCall, context: object) -> GrepParams:
-    """Return the request for lines or files."""
+def _decode_grep(params: GrepCall, _: object) -> GrepParams:
     return GrepParams(
         params.pattern,
         params.dir_path or ".",
@@ -248,13 +247,12 @@ def grep(params: GrepCall, context: object) -> GrepParams:
     )
 
 
-def say_grep(request: GrepParams) -> GrepCall | None:
-    """Return the call for lines or files."""
+def _encode_grep(request: GrepParams) -> GrepCall | None:
     if request.output_mode == "count" or request.type is not None:
         return None
     return GrepCall(
         request.pattern,
-        _directory(request.path),
+        path_or_none(request.path),
         request.glob,
         request.exclude,
         request.output_mode == "files_with_matches",
@@ -269,44 +267,33 @@ def say_grep(request: GrepParams) -> GrepCall | None:
     )
 
 
-def _directory(path: str) -> str | None:
-    return None if path == "." else path
-
-
-_READ = """\
-Read a file: up to 2000 lines, each with its number before it; the numbers, start_line and \
-end_line count from 1.
-Read a file before you change it. For a long file, ask for the lines that matter.
-Notebooks are shown as cells, pictures as pictures where you can see them, and other binary files \
-as a hex dump."""
+_READ = f"""\
+Read a file: up to 2000 lines per call, each with its line number; line numbers, start_line and \
+end_line are counted from 1.
+Read a file before you change it. For a long file, ask for the lines you need.
+{FILE_FORMATS}"""
 _WRITE = """\
-Write a file; one that exists is replaced as a whole. Give the complete content: a placeholder for \
-what stays as it is would be written as it stands.
-$EditFileParams changes a part of a file. At most 48000 characters in one call."""
-_REPLACE = """\
-Replace text in a file, and return what changed as a diff.
-old_string must be in the file exactly once, unless allow_multiple is set: quote it as the file \
-has it, without line numbers, with about three lines around it.
-Small slips in white space and quotation marks are forgiven where the place is clear, and told.
-Use $ReadFileParams first, so that you quote what is there. With an empty old_string, a file that \
-does not exist is created."""
+Write a file; an existing file is replaced completely. Give the complete content: a placeholder \
+for unchanged text would be written literally.
+To change part of a file, use $EditFileParams. At most 48000 characters per call."""
+_REPLACE = f"""\
+Replace text in a file; returns a diff of the change.
+old_string must match exactly one place, unless allow_multiple is set: copy it from the file \
+without line numbers, with about three surrounding lines.
+{EDIT_TOLERANCE}
+Use $ReadFileParams first, so that you copy the current text. {CREATES_WITH_EMPTY_OLD}"""
 _LIST = """\
-List a directory: directories first, then files with their sizes. It does not go into directories; \
-$GlobParams finds files at any depth."""
-_GLOB = """\
-Find files by a pattern of their path, sorted by path: "src/**/*.ts", "**/*.md".
-"*" stays in one directory and "**" spans any number.
-$GrepParams searches what is in files."""
-_GREP = """\
-Search the lines of files for a regular expression (RE2: no look-around, no back references), and \
-return them with their numbers, which count from 1.
-Upper and lower case are the same unless case_sensitive is set. Narrow it down with dir_path, \
-include_pattern and exclude_pattern; names_only returns paths and no lines. Binary files are not \
-searched."""
-_DELETE = """\
-Remove a file, or a directory with everything in it."""
-_MOVE = """\
-Move or rename a file or directory; what is at the destination is never replaced."""
+List one directory: subdirectories first, then files with their sizes. It does not recurse; to \
+find files at any depth, use $GlobParams."""
+_GLOB = f"""\
+Find files by path pattern, such as "src/**/*.ts" or "**/*.md"; returns sorted paths.
+{GLOB_SYNTAX}
+To search the contents of files, use $GrepParams."""
+_GREP = f"""\
+Search the lines of files for a regular expression ({REGEX_SYNTAX}); returns matching lines with \
+their line numbers, counted from 1.
+Case is ignored unless case_sensitive is set. Narrow the search with dir_path, include_pattern and \
+exclude_pattern; names_only returns paths instead of lines. Binary files are not searched."""
 _FILE_PATH = {"path": "file_path", "absolute_path": "file_path"}
 _DIR_PATH = {"path": "dir_path"}
 GEMINI: tuple[ToolSpec[Any], ...] = (
@@ -315,8 +302,8 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
         description=_LIST,
         params=ListCall,
         requests=(LsParams,),
-        decode=lambda params, context: LsParams(params.dir_path, params.ignore),
-        encode=say_list,
+        decode=lambda params, _: LsParams(params.dir_path, params.ignore),
+        encode=_encode_list,
         aliases=_DIR_PATH,
         read_only=True,
     ),
@@ -325,8 +312,8 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
         description=_READ,
         params=ReadCall,
         requests=(ReadFileParams,),
-        decode=lambda params, context: page(params.file_path, params.start_line, params.end_line),
-        encode=say_read,
+        decode=lambda params, _: page_request(params.file_path, params.start_line, params.end_line),
+        encode=_encode_read,
         aliases=_FILE_PATH,
         read_only=True,
     ),
@@ -335,10 +322,8 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
         description=_WRITE,
         params=WriteCall,
         requests=(WriteFileParams,),
-        decode=lambda params, context: WriteFileParams(
-            params.file_path, params.content, "overwrite"
-        ),
-        encode=say_write,
+        decode=lambda params, _: WriteFileParams(params.file_path, params.content, "overwrite"),
+        encode=_encode_write,
         aliases=_FILE_PATH,
     ),
     ToolSpec(
@@ -346,8 +331,8 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
         description=_REPLACE,
         params=ReplaceCall,
         requests=(EditFileParams,),
-        decode=replace,
-        encode=say_replace,
+        decode=_decode_replace,
+        encode=_encode_replace,
         aliases={**_FILE_PATH, **EDIT_ALIASES, "replace_all": "allow_multiple"},
         other_params=CountedReplaceCall,
     ),
@@ -356,8 +341,8 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
         description=_GLOB,
         params=GlobCall,
         requests=(GlobParams,),
-        decode=glob,
-        encode=say_glob,
+        decode=_decode_glob,
+        encode=_encode_glob,
         aliases=_DIR_PATH,
         read_only=True,
     ),
@@ -366,29 +351,21 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
         description=_GREP,
         params=GrepCall,
         requests=(GrepParams,),
-        decode=grep,
-        encode=say_grep,
+        decode=_decode_grep,
+        encode=_encode_grep,
         aliases={**_DIR_PATH, "include": "include_pattern"},
         read_only=True,
         other_names=("search_file_content",),
     ),
     ToolSpec(
         name="delete_file",
-        description=_DELETE,
+        description=DELETE_DESCRIPTION,
         params=DeleteCall,
         requests=(RmParams,),
-        decode=lambda params, context: RmParams(params.file_path),
+        decode=lambda params, _: RmParams(params.file_path),
         encode=lambda request: DeleteCall(request.path),
         aliases=_FILE_PATH,
         superseded_by=(BashParams,),
     ),
-    ToolSpec(
-        name="move_file",
-        description=_MOVE,
-        params=MoveParams,
-        requests=(MoveParams,),
-        decode=identity,
-        encode=fields_as_they_are,
-        superseded_by=(BashParams,),
-    ),
+    pass_through("move_file", MoveParams, MOVE_DESCRIPTION, superseded_by=(BashParams,)),
 )

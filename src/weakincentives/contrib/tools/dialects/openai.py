@@ -1,4 +1,4 @@
-"""The dialect `openai`: patches, as Codex writes them, and its tools for reading."""
+"""The `openai` dialect: `apply_patch` and the reading tools of Codex, with their schemas."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,8 +6,9 @@ from typing import Any
 from weakincentives.contrib.tools.dialects.shared import (
     first_line,
     is_page,
-    lines_before,
-    says_only,
+    line_offset,
+    path_or_none,
+    sets_only,
 )
 from weakincentives.contrib.tools.requests import (
     ApplyPatchParams,
@@ -26,7 +27,7 @@ from weakincentives.contrib.tools.spec import ToolSpec
 
 @dataclass(frozen=True, slots=True)
 class PatchCall:
-    """Change files by a patch.
+    """Change files with a patch.
 
     Args:
         input: The whole patch, from "*** Begin Patch" to "*** End Patch".
@@ -40,9 +41,9 @@ class ReadCall:
     """Read a file.
 
     Args:
-        file_path: The file.
-        offset: The line to begin with, counted from 1.
-        limit: How many lines to return; 2000 if left out.
+        file_path: The path of the file.
+        offset: The first line to return, counted from 1.
+        limit: The number of lines to return; 2000 if omitted.
     """
 
     file_path: str
@@ -55,10 +56,10 @@ class ListCall:
     """List a directory.
 
     Args:
-        dir_path: The directory; "." is the top of the workspace.
-        offset: The entry to begin with, counted from 1.
-        limit: How many entries to return; 1000 if left out.
-        depth: How many levels to show; 1 for the directory alone.
+        dir_path: The path of the directory; "." is the workspace root.
+        offset: The first entry to return, counted from 1.
+        limit: The number of entries to return; 1000 if omitted.
+        depth: The number of levels to show; 1 for the directory alone.
     """
 
     dir_path: str = "."
@@ -69,13 +70,13 @@ class ListCall:
 
 @dataclass(frozen=True, slots=True)
 class GrepFilesCall:
-    """Find files by what is in them.
+    """Find files by their contents.
 
     Args:
-        pattern: A regular expression (RE2: no look-around, no back references).
+        pattern: A regular expression (RE2 syntax: no lookaround, no backreferences).
         include: Search only files whose name matches, for example "*.rs" or "*.{ts,tsx}".
-        path: The directory or file to search; the whole workspace if left out.
-        limit: How many paths to return at most.
+        path: The directory or file to search; the whole workspace if omitted.
+        limit: The maximum number of paths to return.
     """
 
     pattern: str
@@ -85,11 +86,11 @@ class GrepFilesCall:
 
 
 _PATCH = """\
-Change files by one patch: all of it, or nothing if any part does not fit.
+Change files with one patch. It is applied completely, or not at all if any part does not match.
 
 *** Begin Patch
 *** Add File: docs/new.md
-+every line of a new file begins with a plus
++every line of a new file starts with a plus
 *** Update File: src/app.py
 *** Move to: src/main.py
 @@ def greet():
@@ -100,77 +101,77 @@ Change files by one patch: all of it, or nothing if any part does not fit.
 *** Delete File: src/old.py
 *** End Patch
 
-Each file is added, updated or deleted; "*** Move to:" after an update renames the file. An \
-update needs about three lines around each change, as the file has them: " " before lines that \
-stay, "-" before those that go, "+" before those that come. "@@" with a line above the change, for \
-example a class or a function, tells like places apart; "*** End of File" ties a change to the \
-end. There are no line numbers.
-Paths are relative to the workspace. A new file has at most 48000 characters. Unified diffs are \
-taken too.
-Use $ReadFileParams first, so that you quote what is there."""
+Each file is added, updated or deleted; "*** Move to:" below an update also renames the file. In \
+an update, give about three lines of context around each change, exactly as in the file: " " \
+before unchanged lines, "-" before removed lines, "+" before added lines. If the lines occur more \
+than once, add "@@" with a line above the change, such as its class or function; "*** End of \
+File" marks a change at the end. Do not use line numbers.
+Paths are relative to the workspace root. A new file has at most 48000 characters. Unified diffs \
+are accepted too.
+Use $ReadFileParams first, so that you copy the current text."""
 
 _READ = """\
-Read a file: up to 2000 lines, each with its number before it; the numbers, and offset, count \
-from 1.
-Page through a long file with offset and limit."""
+Read a file: up to 2000 lines per call, each with its line number; line numbers and offset are \
+counted from 1.
+To page through a long file, set offset and limit."""
 
 _LIST = """\
-List a directory and what is in its directories, two levels unless depth says otherwise: \
-directories first, then files with their sizes.
-1000 entries are shown at a time; offset, which counts from 1, leads to the others."""
+List a directory and its subdirectories, two levels deep unless depth is set: directories first, \
+then files with their sizes.
+Returns up to 1000 entries per call; for the rest, set offset, counted from 1."""
 
 _GREP = """\
-Find the files that have a line which a regular expression (RE2) matches, and return their paths.
-Binary files, and files that .gitignore leaves out, are not searched.
-$ReadFileParams shows what is in a file."""
+Find the files with a line that matches a regular expression (RE2 syntax); returns their paths.
+Binary files and files ignored by .gitignore are not searched.
+To see the contents of a file, use $ReadFileParams."""
 
 
-def _patched(request: object) -> PatchCall | None:
+def _encode_patch(request: object) -> PatchCall | None:
     match request:
         case ApplyPatchParams(patch=patch, dry_run=False):
             return PatchCall(patch)
         case WriteFileParams(file_path=path, content=text, mode="create", encoding="utf-8"):
-            return PatchCall(_added(path, text))
+            return PatchCall(_format_addition(path, text))
         case MoveParams(source=source, destination=destination):
-            return _patch(f"*** Update File: {source}", f"*** Move to: {destination}")
+            return _format_patch(f"*** Update File: {source}", f"*** Move to: {destination}")
         case RmParams(path=path):
-            return _patch(f"*** Delete File: {path}")
+            return _format_patch(f"*** Delete File: {path}")
         case _:
             return None
 
 
-def _added(path: str, text: str) -> str:
-    """Return the patch that adds a file; only a unified diff says that no newline ends it."""
+def _format_addition(path: str, text: str) -> str:
+    """Return the patch that adds a file; a unified diff if the file lacks a final newline."""
     lines = text.split("\n")
     if not lines[-1]:
-        return _patch(f"*** Add File: {path}", *(f"+{line}" for line in lines[:-1])).input
+        return _format_patch(f"*** Add File: {path}", *(f"+{line}" for line in lines[:-1])).input
     head = ("--- /dev/null", f"+++ b/{path}", f"@@ -0,0 +1,{len(lines)} @@")
     body = "\n".join(f"+{line}" for line in lines)
     return "\n".join((*head, body, "\\ No newline at end of file", ""))
 
 
-def _patch(*lines: str) -> PatchCall:
+def _format_patch(*lines: str) -> PatchCall:
     return PatchCall("\n".join(("*** Begin Patch", *lines, "*** End Patch", "")))
 
 
-def _reads(params: ReadCall, context: object) -> ReadFileParams:
-    return ReadFileParams(params.file_path, lines_before(params.offset), params.limit)
+def _decode_read(params: ReadCall, _: object) -> ReadFileParams:
+    return ReadFileParams(params.file_path, line_offset(params.offset), params.limit)
 
 
-def _read(request: ReadFileParams) -> ReadCall | None:
+def _encode_read(request: ReadFileParams) -> ReadCall | None:
     if not is_page(request):
         return None
     return ReadCall(request.file_path, first_line(request) or 1, request.limit)
 
 
-def _lists(params: ListCall, context: object) -> LsParams | TreeParams:
-    before = lines_before(params.offset)
+def _decode_list(params: ListCall, _: object) -> LsParams | TreeParams:
+    offset = line_offset(params.offset)
     if params.depth == 1 and params.limit is None:
-        return LsParams(params.dir_path, offset=before)
-    return TreeParams(params.dir_path, depth=params.depth, offset=before, limit=params.limit)
+        return LsParams(params.dir_path, offset=offset)
+    return TreeParams(params.dir_path, depth=params.depth, offset=offset, limit=params.limit)
 
 
-def _list(request: LsParams | TreeParams) -> ListCall | None:
+def _encode_list(request: LsParams | TreeParams) -> ListCall | None:
     if request.exclude:
         return None
     if isinstance(request, LsParams):
@@ -180,7 +181,7 @@ def _list(request: LsParams | TreeParams) -> ListCall | None:
     return ListCall(request.path, request.offset + 1, request.limit, request.depth)
 
 
-def _greps(params: GrepFilesCall, context: object) -> GrepParams:
+def _decode_grep(params: GrepFilesCall, _: object) -> GrepParams:
     return GrepParams(
         params.pattern,
         params.path or ".",
@@ -190,11 +191,11 @@ def _greps(params: GrepFilesCall, context: object) -> GrepParams:
     )
 
 
-def _grep(request: GrepParams) -> GrepFilesCall | None:
-    sayable = ("pattern", "path", "glob", "output_mode", "head_limit")
-    if request.output_mode != "files_with_matches" or not says_only(request, *sayable):
+def _encode_grep(request: GrepParams) -> GrepFilesCall | None:
+    supported = ("pattern", "path", "glob", "output_mode", "head_limit")
+    if request.output_mode != "files_with_matches" or not sets_only(request, *supported):
         return None
-    path = None if request.path == "." else request.path
+    path = path_or_none(request.path)
     return GrepFilesCall(request.pattern, request.glob, path, request.head_limit)
 
 
@@ -204,8 +205,8 @@ OPENAI: tuple[ToolSpec[Any], ...] = (
         description=_PATCH,
         params=PatchCall,
         requests=(ApplyPatchParams, EditFileParams, WriteFileParams, RmParams, MoveParams),
-        decode=lambda params, context: ApplyPatchParams(params.input),
-        encode=_patched,
+        decode=lambda params, _: ApplyPatchParams(params.input),
+        encode=_encode_patch,
         aliases={"patch": "input", "diff": "input"},
     ),
     ToolSpec(
@@ -213,8 +214,8 @@ OPENAI: tuple[ToolSpec[Any], ...] = (
         description=_READ,
         params=ReadCall,
         requests=(ReadFileParams,),
-        decode=_reads,
-        encode=_read,
+        decode=_decode_read,
+        encode=_encode_read,
         aliases={"path": "file_path"},
         read_only=True,
         superseded_by=(BashParams,),
@@ -224,8 +225,8 @@ OPENAI: tuple[ToolSpec[Any], ...] = (
         description=_LIST,
         params=ListCall,
         requests=(LsParams, TreeParams),
-        decode=_lists,
-        encode=_list,
+        decode=_decode_list,
+        encode=_encode_list,
         aliases={"path": "dir_path"},
         read_only=True,
         superseded_by=(BashParams,),
@@ -235,8 +236,8 @@ OPENAI: tuple[ToolSpec[Any], ...] = (
         description=_GREP,
         params=GrepFilesCall,
         requests=(GrepParams,),
-        decode=_greps,
-        encode=_grep,
+        decode=_decode_grep,
+        encode=_encode_grep,
         aliases={"glob": "include"},
         read_only=True,
         superseded_by=(BashParams,),

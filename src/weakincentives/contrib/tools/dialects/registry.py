@@ -1,4 +1,4 @@
-"""The dialects by name, and which of them a model knows best."""
+"""The registry of dialects by name, and the choice of a dialect by model."""
 
 import re
 from collections.abc import Mapping
@@ -15,17 +15,20 @@ from weakincentives.contrib.tools.dialects.wink import WINK
 from weakincentives.contrib.tools.spec import ToolSpec
 
 DialectName = Literal["wink", "classic", "claude", "anthropic-editor", "openai", "gemini", "mcp"]
-"""What a dialect is called."""
-DIALECTS: Mapping[DialectName, tuple[ToolSpec[Any], ...]] = {
-    "wink": (*WINK, *SHELL_TOOL_SPECS["wink"]),
-    "classic": (*CLASSIC, *SHELL_TOOL_SPECS["classic"]),
-    "claude": (*CLAUDE, *SHELL_TOOL_SPECS["claude"]),
-    "anthropic-editor": (*ANTHROPIC_EDITOR, *SHELL_TOOL_SPECS["anthropic-editor"]),
-    "openai": (*OPENAI, *SHELL_TOOL_SPECS["openai"]),
-    "gemini": (*GEMINI, *SHELL_TOOL_SPECS["gemini"]),
-    "mcp": (*MCP, *SHELL_TOOL_SPECS["mcp"]),
+"""The name of a dialect."""
+_FILE_TOOL_SPECS: Mapping[DialectName, tuple[ToolSpec[Any], ...]] = {
+    "wink": WINK,
+    "classic": CLASSIC,
+    "claude": CLAUDE,
+    "anthropic-editor": ANTHROPIC_EDITOR,
+    "openai": OPENAI,
+    "gemini": GEMINI,
+    "mcp": MCP,
 }
-"""The phrases of each dialect; those that run something are said only where a sandbox is."""
+DIALECTS: Mapping[DialectName, tuple[ToolSpec[Any], ...]] = {
+    name: (*specs, *SHELL_TOOL_SPECS[name]) for name, specs in _FILE_TOOL_SPECS.items()
+}
+"""The tools of each dialect; those that run commands are offered only where there is a sandbox."""
 _FAMILIES: tuple[tuple[re.Pattern[str], DialectName], ...] = (
     (re.compile(r"claude"), "claude"),
     (re.compile(r"(chat)?gpt|codex|o[1-9](-|$)"), "openai"),
@@ -35,10 +38,10 @@ _PROVIDERS: Mapping[str, DialectName] = {"anthropic": "claude", "gemini": "gemin
 
 
 def dialect_for(model: str) -> DialectName:
-    """Return the dialect that a model was trained on; `wink` if its name does not tell.
+    """Return the dialect that a model was trained on; `wink` if its name does not show it.
 
     Args:
-        model: Its name, with or without the provider's before it: "anthropic:claude-opus-4",
+        model: The model name, with or without a provider: "anthropic:claude-opus-4",
             "openrouter/openai/gpt-5".
     """
     parts = re.split(r"[:/.@]", model.lower())

@@ -1,4 +1,4 @@
-"""What the tables of several dialects need to spell requests."""
+"""Descriptions, aliases and request conversions that several dialects share."""
 
 from dataclasses import MISSING, Field, fields
 from typing import Any, TypeVar
@@ -9,6 +9,7 @@ from weakincentives.contrib.tools.requests import (
     TextEdit,
     WriteFileParams,
 )
+from weakincentives.contrib.tools.spec import ToolSpec
 from weakincentives.errors import ToolValidationError
 
 T = TypeVar("T")
@@ -22,21 +23,41 @@ EDIT_ALIASES = {
     "new_text": "new_string",
     "newString": "new_string",
 }
-"""What models call the two texts of a replacement."""
+"""Other names that models use for the two texts of a replacement."""
+
+FILE_FORMATS = """\
+Notebooks are returned as cells, images as images if you can view them, and other binary files as \
+a hex dump."""
+EDIT_TOLERANCE = """\
+Small differences in whitespace and quotation marks are tolerated where the match is unambiguous, \
+and reported."""
+CREATES_WITH_EMPTY_OLD = "With an empty old_string, a file that does not exist is created."
+GLOB_SYNTAX = '"*" matches within one directory, "**" across any number of directories.'
+REGEX_SYNTAX = "RE2 syntax: no lookaround, no backreferences"
+DELETE_DESCRIPTION = "Delete a file, or a directory with everything in it."
+MOVE_DESCRIPTION = "Move or rename a file or directory. Fails if the destination exists."
 
 
-def identity(params: T, context: object) -> T:
-    """Return the request that parameters mean which are one."""
-    return params
+def pass_through(name: str, request: type[Any], description: str, **options: Any) -> ToolSpec[Any]:
+    """Return a tool whose parameters are the fields of a request."""
+    return ToolSpec(
+        name=name,
+        description=description,
+        params=request,
+        requests=(request,),
+        decode=identity,
+        encode=identity,
+        **options,
+    )
 
 
-def fields_as_they_are(request: T) -> T:
-    """Return the parameters of a tool that takes the request itself."""
-    return request
+def identity(value: T, _context: object = None) -> T:
+    """Return the value: the parameters are the request."""
+    return value
 
 
-def says_only(request: Any, *names: str) -> bool:
-    """Return whether every other field of a request is left at its default."""
+def sets_only(request: Any, *names: str) -> bool:
+    """Return whether all other fields of a request have their default."""
     return all(
         getattr(request, each.name) == _default(each)
         for each in fields(request)
@@ -44,11 +65,16 @@ def says_only(request: Any, *names: str) -> bool:
     )
 
 
-def lines_before(first: int | None) -> int:
-    """Return how many lines come before a line that counts from 1; 0 is taken for 1.
+def path_or_none(path: str) -> str | None:
+    """Return a path; None for the workspace root, which tools take as the default."""
+    return None if path == "." else path
+
+
+def line_offset(first: int | None) -> int:
+    """Return the number of lines before a line counted from 1; 0 is read as 1.
 
     Raises:
-        ToolValidationError: There is no such line.
+        ToolValidationError: The line number is negative.
     """
     if first is not None and first < 0:
         raise ToolValidationError(f"Lines count from 1: {first!r}")
@@ -56,44 +82,44 @@ def lines_before(first: int | None) -> int:
 
 
 def first_line(request: ReadFileParams) -> int | None:
-    """Return the line that a page begins with, counted from 1; None for the first."""
+    """Return the first line of a page, counted from 1; None for the start of the file."""
     first = request.start_line if request.start_line is not None else request.offset + 1
     return first if first > 1 else None
 
 
 def last_line(request: ReadFileParams) -> int | None:
-    """Return the line that a page ends with, counted from 1; None if nothing says."""
+    """Return the last line of a page, counted from 1; None if the request sets no limit."""
     return None if request.limit is None else (first_line(request) or 1) + request.limit - 1
 
 
-def page(file_path: str, first: int | None, last: int | None) -> ReadFileParams:
-    """Return the request for lines that count from 1, the last one included.
+def page_request(file_path: str, first: int | None, last: int | None) -> ReadFileParams:
+    """Return the request for lines `first` to `last`, counted from 1 and inclusive.
 
     Raises:
         ToolValidationError: The last line is before the first.
     """
-    before = lines_before(first)
-    if last is not None and last <= before:
+    offset = line_offset(first)
+    if last is not None and last <= offset:
         raise ToolValidationError(
-            f"The last line must not be before the first: {before + 1} to {last}"
+            f"The last line must not be before the first: {offset + 1} to {last}"
         )
-    return ReadFileParams(file_path, before, None if last is None else last - before)
+    return ReadFileParams(file_path, offset, None if last is None else last - offset)
 
 
 def is_page(request: ReadFileParams) -> bool:
-    """Return whether lines say it: no other view, and a page that is not empty."""
-    return says_only(request, "file_path", "offset", "limit", "start_line") and (
+    """Return whether a request is for a non-empty page of lines, in the default view."""
+    return sets_only(request, "file_path", "offset", "limit", "start_line") and (
         request.limit is None or request.limit > 0
     )
 
 
 def is_whole_text(request: WriteFileParams) -> bool:
-    """Return whether a tool that writes whole texts, and nothing else, says it."""
+    """Return whether a request writes a whole text file, and can replace an existing one."""
     return request.encoding == "utf-8" and request.mode != "append"
 
 
-def one_edit(request: EditFileParams) -> TextEdit | None:
-    """Return the replacement that a request asks for; None if it asks for more than one."""
+def single_edit(request: EditFileParams) -> TextEdit | None:
+    """Return the only replacement of a request; None if it has several or is a dry run."""
     if request.dry_run:
         return None
     if request.edits:

@@ -1,9 +1,10 @@
-"""How each dialect asks to run something."""
+"""The command-running tool of each dialect, with its schema and description."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from weakincentives.contrib.tools.dialects.shared import pass_through
 from weakincentives.contrib.tools.requests import BashParams, ShellExecuteParams
 from weakincentives.contrib.tools.spec import ToolSpec
 from weakincentives.errors import ToolValidationError
@@ -16,10 +17,10 @@ class BashCall:
     """Run a command in a shell.
 
     Args:
-        command: The command.
-        timeout: After how many milliseconds it is stopped; 120000 at most.
-        description: What it is for, in a few words.
-        run_in_background: Not available: every command ends with its call.
+        command: The shell command.
+        timeout: The time limit in milliseconds; at most 120000.
+        description: The purpose of the command, in a few words.
+        run_in_background: Not available: a command ends with its call.
     """
 
     command: str
@@ -33,8 +34,8 @@ class AnthropicBashCall:
     """Run a command in a shell.
 
     Args:
-        command: The command.
-        restart: Every command has a shell of its own, so there is nothing to restart.
+        command: The shell command.
+        restart: Not needed: every command runs in a new shell.
     """
 
     command: str | None = None
@@ -46,12 +47,12 @@ class ExecCommandCall:
     """Run a command in a shell.
 
     Args:
-        cmd: The command.
-        workdir: The directory to run it in; the top of the workspace if left out.
-        max_output_tokens: How much of the output to return at most.
+        cmd: The shell command.
+        workdir: The directory to run it in; the workspace root if omitted.
+        max_output_tokens: The maximum amount of output to return.
         yield_time_ms: Not needed: the call returns when the command ends.
-        shell: Not needed: it is bash, or sh where there is no bash.
-        login: Not needed: a login shell would read nothing else.
+        shell: Not needed: the shell is bash, or sh if there is no bash.
+        login: Not needed: a login shell would behave the same.
         tty: Not available: there is no terminal.
     """
 
@@ -69,10 +70,10 @@ class RunShellCommandCall:
     """Run a command in a shell.
 
     Args:
-        command: The command.
-        description: What it is for, in a few words.
-        dir_path: The directory to run it in; the top of the workspace if left out.
-        is_background: Not available: every command ends with its call.
+        command: The shell command.
+        description: The purpose of the command, in a few words.
+        dir_path: The directory to run it in; the workspace root if omitted.
+        is_background: Not available: a command ends with its call.
     """
 
     command: str
@@ -81,85 +82,83 @@ class RunShellCommandCall:
     is_background: bool = False
 
 
-_FACTS = """\
-The answer begins with the exit code; another code than 0 is no failure of the call, and what was \
-written to files stays.
-Nothing can be asked at a terminal, and whatever a command starts ends with it: no servers in \
-the background. Of long output the beginning and the end are returned."""
+_RESULT = """\
+The result starts with the exit code; a nonzero exit code is not a tool error, and files that were \
+written stay.
+There is no interactive input, and all processes end with the command, so servers cannot run in \
+the background. Long output is cut in the middle."""
 _EXECUTE = f"""\
-Run a program in the workspace: tests, compilers, version control. command is a list, one item for \
-each argument: ["python", "-m", "pytest", "-q"]. No shell reads it; for pipes, patterns or && \
-run one: ["sh", "-c", "..."].
-It is stopped after timeout_seconds, 30 if left out and 120 at most.
-{_FACTS}"""
-_LINE = f"""\
-Run a command in a shell in the workspace: tests, compilers, version control.
-Every command begins in a new shell at the top of the workspace: neither `cd` nor variables last \
-until the next.
-{_FACTS}"""
+Run a program in the workspace: tests, compilers, version control. command is a list with one item \
+per argument: ["python", "-m", "pytest", "-q"]. No shell interprets it; for pipes, globs or &&, \
+run a shell: ["sh", "-c", "..."].
+The program is stopped after timeout_seconds, by default 30 and at most 120.
+{_RESULT}"""
+_COMMAND = f"""\
+Run a shell command in the workspace: tests, compilers, version control.
+Each command runs in a new shell, by default in the workspace root; `cd` and variables do not \
+persist.
+{_RESULT}"""
+_TIMEOUT = "The command is stopped after timeout milliseconds, at most 120000."
 
 
-def _understand_bash(params: BashCall, context: object) -> BashParams:
-    _refuse_background(params.run_in_background)
+def _decode_bash(params: BashCall, _: object) -> BashParams:
+    _check_background(requested=params.run_in_background)
     return BashParams(params.command, params.timeout)
 
 
-def _say_bash(request: BashParams) -> BashCall | None:
+def _encode_bash(request: BashParams) -> BashCall | None:
     if request.cwd is not None or request.max_output is not None:
         return None
     return BashCall(request.command, request.timeout)
 
 
-def _understand_anthropic(params: AnthropicBashCall, context: object) -> BashParams:
+def _decode_anthropic(params: AnthropicBashCall, _: object) -> BashParams:
     if params.command is None and not params.restart:
-        raise ToolValidationError("A command is needed: 'command'")
+        raise ToolValidationError("bash needs 'command'")
     return BashParams(params.command or ":")
 
 
-def _say_anthropic(request: BashParams) -> AnthropicBashCall | None:
+def _encode_anthropic(request: BashParams) -> AnthropicBashCall | None:
     if request.cwd is not None or request.max_output is not None:
         return None
     return AnthropicBashCall(request.command)
 
 
-def _understand_exec(params: ExecCommandCall, context: object) -> BashParams:
+def _decode_exec(params: ExecCommandCall, _: object) -> BashParams:
     tokens = params.max_output_tokens
     size = None if tokens is None else tokens * _BYTES_PER_TOKEN
     return BashParams(params.cmd, None, params.workdir, size)
 
 
-def _say_exec(request: BashParams) -> ExecCommandCall:
+def _encode_exec(request: BashParams) -> ExecCommandCall:
     size = request.max_output
     tokens = None if size is None else size // _BYTES_PER_TOKEN
     return ExecCommandCall(request.command, request.cwd, tokens)
 
 
-def _understand_gemini(params: RunShellCommandCall, context: object) -> BashParams:
-    _refuse_background(params.is_background)
+def _decode_gemini(params: RunShellCommandCall, _: object) -> BashParams:
+    _check_background(requested=params.is_background)
     return BashParams(params.command, None, params.dir_path)
 
 
-def _say_gemini(request: BashParams) -> RunShellCommandCall | None:
+def _encode_gemini(request: BashParams) -> RunShellCommandCall | None:
     if request.max_output is not None:
         return None
     return RunShellCommandCall(request.command, dir_path=request.cwd)
 
 
-def _refuse_background(asked: bool) -> None:
-    if asked:
+def _check_background(*, requested: bool) -> None:
+    if requested:
         raise ToolValidationError(
-            "Nothing runs in the background here: whatever a command starts ends with it."
-            " Run it without, or start what you need and use it in one command"
+            "Commands cannot run in the background: all processes end with the command."
+            " Run it in the foreground, or start and use a server within one command"
         )
 
 
-_SHELL_EXECUTE: ToolSpec[Any] = ToolSpec(
-    name="shell_execute",
-    description=_EXECUTE,
-    params=ShellExecuteParams,
-    requests=(ShellExecuteParams,),
-    decode=lambda params, context: params,
-    encode=lambda request: request,
+_SHELL_EXECUTE = pass_through(
+    "shell_execute",
+    ShellExecuteParams,
+    _EXECUTE,
     aliases={"commands": "command", "argv": "command", "timeout": "timeout_seconds"},
     bypasses_filesystem=True,
 )
@@ -170,33 +169,33 @@ SHELL_TOOL_SPECS: Mapping[str, tuple[ToolSpec[Any], ...]] = {
     "claude": (
         ToolSpec(
             name="Bash",
-            description=f"{_LINE}\nIt is stopped after timeout milliseconds, 120000 at most.",
+            description=f"{_COMMAND}\n{_TIMEOUT}",
             params=BashCall,
             requests=(BashParams,),
-            decode=_understand_bash,
-            encode=_say_bash,
+            decode=_decode_bash,
+            encode=_encode_bash,
             bypasses_filesystem=True,
         ),
     ),
     "anthropic-editor": (
         ToolSpec(
             name="bash",
-            description=_LINE,
+            description=_COMMAND,
             params=AnthropicBashCall,
             requests=(BashParams,),
-            decode=_understand_anthropic,
-            encode=_say_anthropic,
+            decode=_decode_anthropic,
+            encode=_encode_anthropic,
             bypasses_filesystem=True,
         ),
     ),
     "openai": (
         ToolSpec(
             name="exec_command",
-            description=_LINE,
+            description=_COMMAND,
             params=ExecCommandCall,
             requests=(BashParams,),
-            decode=_understand_exec,
-            encode=_say_exec,
+            decode=_decode_exec,
+            encode=_encode_exec,
             aliases={"command": "cmd", "cwd": "workdir"},
             bypasses_filesystem=True,
         ),
@@ -204,14 +203,14 @@ SHELL_TOOL_SPECS: Mapping[str, tuple[ToolSpec[Any], ...]] = {
     "gemini": (
         ToolSpec(
             name="run_shell_command",
-            description=_LINE,
+            description=_COMMAND,
             params=RunShellCommandCall,
             requests=(BashParams,),
-            decode=_understand_gemini,
-            encode=_say_gemini,
+            decode=_decode_gemini,
+            encode=_encode_gemini,
             aliases={"directory": "dir_path"},
             bypasses_filesystem=True,
         ),
     ),
 }
-"""The tools of each dialect that run something."""
+"""The tools of each dialect that run commands."""

@@ -1,8 +1,15 @@
-"""The dialect `wink`: the seven tools of the workspace, as its own requests say them."""
+"""The `wink` dialect: seven tools whose parameters are the workspace's own requests."""
 
 from typing import Any
 
-from weakincentives.contrib.tools.dialects.shared import EDIT_ALIASES, fields_as_they_are, identity
+from weakincentives.contrib.tools.dialects.shared import (
+    DELETE_DESCRIPTION,
+    EDIT_ALIASES,
+    EDIT_TOLERANCE,
+    FILE_FORMATS,
+    REGEX_SYNTAX,
+    pass_through,
+)
 from weakincentives.contrib.tools.requests import (
     EditFileParams,
     GlobParams,
@@ -15,75 +22,61 @@ from weakincentives.contrib.tools.requests import (
 from weakincentives.contrib.tools.spec import ToolSpec
 
 _LS = """\
-List a directory: directories first, then files with their sizes.
-Use it to look around; it does not go into directories. $GlobParams finds files at any depth."""
+List one directory: subdirectories first, then files with their sizes.
+Use it to explore; it does not recurse. To find files at any depth, use $GlobParams."""
 
-_READ_FILE = """\
-Read a file, 2000 lines at a time, each with its number before it; the numbers count from 1.
-Read a file before you change it. Page through a long one with offset, which counts from 0, or \
-start_line, which counts from 1.
-Notebooks are shown as cells, pictures as pictures where you can see them, and other binary files \
-as a hex dump. $GrepParams finds the lines that matter in a large file."""
+_READ_FILE = f"""\
+Read a file: up to 2000 lines per call, each with its line number, counted from 1.
+Read a file before you change it. To page through a long file, set offset, which counts from 0, \
+or start_line, counted from 1.
+{FILE_FORMATS}
+To find the relevant lines of a large file, use $GrepParams."""
 
 _WRITE_FILE = """\
-Create a file with the given content, and the directories on the way to it.
-A file that exists is left alone unless mode is "overwrite" (replace it) or "append" (add to its \
-end).
-$EditFileParams is the better way to change a part of a file.
-At most 48000 characters in one call; write the rest with mode "append"."""
+Create a file with the given content; missing parent directories are created.
+Fails if the file exists, unless mode is "overwrite" (replace it) or "append" (add to its end).
+To change part of a file, prefer $EditFileParams.
+At most 48000 characters per call; write the rest with mode "append"."""
 
-_EDIT_FILE = """\
-Replace text in a file, and return what changed as a diff.
-old_string must be in the file exactly once, unless replace_all is set: quote it as the file has \
-it, without line numbers, with enough lines around it. Small slips in white space and quotation \
-marks are forgiven where the place is clear, and told.
-Several replacements go into edits: they are made in order, all or none.
-Use $ReadFileParams first, so that you quote what is there."""
+_EDIT_FILE = f"""\
+Replace text in a file; returns a diff of the change.
+old_string must match exactly one place, unless replace_all is set: copy it from the file without \
+line numbers, with enough surrounding lines to be unique. {EDIT_TOLERANCE}
+For several replacements, set edits: they are applied in order, all or none.
+Use $ReadFileParams first, so that you copy the current text."""
 
 _GLOB = """\
-Find files by a pattern of their path, sorted by path: "**/*.py", "src/*.{ts,tsx}", "docs/**".
-"*" stays in one directory and "**" spans any number, so "*.py" finds only files at the top.
-Files that .gitignore leaves out are found only with include_ignored.
-$GrepParams searches what is in files."""
+Find files by path pattern, such as "**/*.py", "src/*.{ts,tsx}" or "docs/**"; returns sorted paths.
+"*" matches within one directory, "**" across any number, so "*.py" finds only top-level files.
+Files ignored by .gitignore are found only with include_ignored.
+To search the contents of files, use $GrepParams."""
 
-_GREP = """\
-Search the lines of files for a regular expression (RE2: no look-around, no back references).
-output_mode "content" shows the lines with their numbers, which count from 1, \
-"files_with_matches" only the paths, "count" how many lines match in each file.
-Narrow a search down with path, glob ("*.py") or type ("py"); show lines around a match with \
-context. Files that .gitignore leaves out, and binary files, are not searched.
-$GlobParams finds files by name."""
+_GREP = f"""\
+Search the lines of files for a regular expression ({REGEX_SYNTAX}).
+output_mode "content" returns matching lines with their line numbers, counted from 1; \
+"files_with_matches" only paths; "count" the number of matching lines per file.
+Narrow the search with path, glob ("*.py") or type ("py"); set context to see surrounding lines. \
+Binary files and files ignored by .gitignore are not searched.
+To find files by name, use $GlobParams."""
 
-_RM = """\
-Remove a file, or a directory with everything in it.
-It asks nothing back: look first if you are not sure what is there."""
+_RM = f"""\
+{DELETE_DESCRIPTION}
+It does not ask for confirmation; if you are unsure what is there, look first."""
 
 _FILE_PATH = {"path": "file_path", "filename": "file_path", "filePath": "file_path"}
 _DIRECTORY = {"file_path": "path", "dir_path": "path", "directory": "path"}
 
 
-def _spec(name: str, request: type[Any], description: str, **more: Any) -> ToolSpec[Any]:
-    return ToolSpec(
-        name=name,
-        description=description,
-        params=request,
-        requests=(request,),
-        decode=identity,
-        encode=fields_as_they_are,
-        **more,
-    )
-
-
 WINK: tuple[ToolSpec[Any], ...] = (
-    _spec("ls", LsParams, _LS, aliases={**_DIRECTORY, "ignore": "exclude"}, read_only=True),
-    _spec("read_file", ReadFileParams, _READ_FILE, aliases=_FILE_PATH, read_only=True),
-    _spec(
+    pass_through("ls", LsParams, _LS, aliases={**_DIRECTORY, "ignore": "exclude"}, read_only=True),
+    pass_through("read_file", ReadFileParams, _READ_FILE, aliases=_FILE_PATH, read_only=True),
+    pass_through(
         "write_file",
         WriteFileParams,
         _WRITE_FILE,
         aliases={**_FILE_PATH, "file_text": "content", "text": "content", "contents": "content"},
     ),
-    _spec(
+    pass_through(
         "edit_file",
         EditFileParams,
         _EDIT_FILE,
@@ -96,8 +89,8 @@ WINK: tuple[ToolSpec[Any], ...] = (
             "dryRun": "dry_run",
         },
     ),
-    _spec("glob", GlobParams, _GLOB, aliases=_DIRECTORY, read_only=True),
-    _spec(
+    pass_through("glob", GlobParams, _GLOB, aliases=_DIRECTORY, read_only=True),
+    pass_through(
         "grep",
         GrepParams,
         _GREP,
@@ -112,5 +105,5 @@ WINK: tuple[ToolSpec[Any], ...] = (
         },
         read_only=True,
     ),
-    _spec("rm", RmParams, _RM, aliases=_DIRECTORY),
+    pass_through("rm", RmParams, _RM, aliases=_DIRECTORY),
 )
