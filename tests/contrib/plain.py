@@ -21,10 +21,10 @@ Mode = Literal["create", "overwrite", "append"]
 class Plain:
     """Somebody's own backend: no events, no snapshots, no savepoints, and lists as results."""
 
-    __slots__ = ("hidden",)
+    __slots__ = ("backend",)
 
     def __init__(self) -> None:
-        self.hidden = InMemoryFilesystem()
+        self.backend = InMemoryFilesystem()
 
     @property
     def root(self) -> str:
@@ -37,24 +37,24 @@ class Plain:
     def read(
         self, path: str, *, offset: int = 0, limit: int | None = None, encoding: str = "utf-8"
     ) -> ReadResult:
-        return self.hidden.read(path, offset=offset, limit=limit, encoding=encoding)
+        return self.backend.read(path, offset=offset, limit=limit, encoding=encoding)
 
     def read_bytes(
         self, path: str, *, offset: int = 0, limit: int | None = None
     ) -> ReadBytesResult:
-        return self.hidden.read_bytes(path, offset=offset, limit=limit)
+        return self.backend.read_bytes(path, offset=offset, limit=limit)
 
     def exists(self, path: str) -> bool:
-        return self.hidden.exists(path)
+        return self.backend.exists(path)
 
     def stat(self, path: str) -> FileStat:
-        return self.hidden.stat(path)
+        return self.backend.stat(path)
 
     def list(self, path: str = ".") -> Sequence[FileEntry]:
-        return [*self.hidden.list(path)]
+        return [*self.backend.list(path)]
 
     def glob(self, pattern: str, *, path: str = ".") -> Sequence[GlobMatch]:
-        return [*self.hidden.glob(pattern, path=path)]
+        return [*self.backend.glob(pattern, path=path)]
 
     def grep(
         self,
@@ -64,23 +64,23 @@ class Plain:
         glob: str | None = None,
         max_matches: int | None = None,
     ) -> Sequence[GrepMatch]:
-        return [*self.hidden.grep(pattern, path=path, glob=glob, max_matches=max_matches)]
+        return [*self.backend.grep(pattern, path=path, glob=glob, max_matches=max_matches)]
 
     def write(
         self, path: str, content: str, *, mode: Mode = "overwrite", create_parents: bool = True
     ) -> WriteResult:
-        return self.hidden.write(path, content, mode=mode, create_parents=create_parents)
+        return self.backend.write(path, content, mode=mode, create_parents=create_parents)
 
     def write_bytes(
         self, path: str, content: bytes, *, mode: Mode = "overwrite", create_parents: bool = True
     ) -> WriteResult:
-        return self.hidden.write_bytes(path, content, mode=mode, create_parents=create_parents)
+        return self.backend.write_bytes(path, content, mode=mode, create_parents=create_parents)
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
-        self.hidden.delete(path, recursive=recursive)
+        self.backend.delete(path, recursive=recursive)
 
     def mkdir(self, path: str, *, parents: bool = True, exist_ok: bool = True) -> None:
-        self.hidden.mkdir(path, parents=parents, exist_ok=exist_ok)
+        self.backend.mkdir(path, parents=parents, exist_ok=exist_ok)
 
 
 _: type[Filesystem] = Plain  # the type checker proves that it is one

@@ -49,7 +49,7 @@ WAIT = 60.0
 
 
 def backend_of(fs: Any) -> InMemoryFilesystem:
-    return fs.hidden if isinstance(fs, Plain) else getattr(fs, "backend", fs)
+    return getattr(fs, "backend", fs)
 
 
 def plant(fs: Filesystem) -> None:
@@ -176,9 +176,9 @@ def fail(fs: Filesystem) -> None:
 def test_everything_that_a_failed_handler_did_is_put_back():
     fs, session = Plain(), Session()
     plant(fs)
-    before, told = tree_of(fs.hidden), listen(session)
+    before, told = tree_of(fs.backend), listen(session)
     assert not run(fs, fail, session).success
-    assert tree_of(fs.hidden) == before
+    assert tree_of(fs.backend) == before
     assert told == []
 
 
@@ -202,7 +202,7 @@ def test_the_session_knows_the_files_after_a_call():
 def test_calls_inside_calls_are_taken_back_alone_or_together(inner_fails: bool, outer_fails: bool):
     fs, session = Plain(), Session()
     plant(fs)
-    before, told = tree_of(fs.hidden), listen(session)
+    before, told = tree_of(fs.backend), listen(session)
 
     def outer(files: Filesystem) -> None:
         files.write("outer", "1")
@@ -213,26 +213,26 @@ def test_calls_inside_calls_are_taken_back_alone_or_together(inner_fails: bool, 
 
     run(fs, outer, session)
     if outer_fails:
-        assert tree_of(fs.hidden) == before
+        assert tree_of(fs.backend) == before
         assert told == []
     elif inner_fails:
-        assert tree_of(fs.hidden) == {**before, "outer": tree_of(fs.hidden)["outer"]}
+        assert tree_of(fs.backend) == {**before, "outer": tree_of(fs.backend)["outer"]}
         assert [str(each) for each in told] == ["outer created"]
     else:
-        assert not fs.hidden.exists("notes.txt")
+        assert not fs.backend.exists("notes.txt")
 
 
 def test_a_transaction_around_the_object_itself_takes_back_everything():
     fs, session = Plain(), Session()
     plant(fs)
-    before, told = tree_of(fs.hidden), listen(session)
+    before, told = tree_of(fs.backend), listen(session)
     for bypasses_filesystem in (False, True):
         with (
             pytest.raises(OSError, match="no"),
             transaction(session, fs, bypasses_filesystem=bypasses_filesystem),
         ):
             fail(fs)
-        assert tree_of(fs.hidden) == before
+        assert tree_of(fs.backend) == before
     assert told == []
     with transaction(session, fs):
         work(fs)
@@ -247,25 +247,25 @@ def test_a_transaction_around_the_object_itself_takes_back_everything():
 def test_a_call_that_turns_out_to_change_files_past_the_object_is_taken_back_as_a_whole():
     fs, session = Plain(), Session()
     plant(fs)
-    before = tree_of(fs.hidden)
+    before = tree_of(fs.backend)
     with transaction(session) as step:
         files = step.files(fs)
         files.write("through", "1")
         step.join(fs, bypasses_filesystem=True)
-        assert fs.hidden.exists("through")
-        fs.hidden.delete("src", recursive=True)
+        assert fs.backend.exists("through")
+        fs.backend.delete("src", recursive=True)
         step.rollback()
-    assert tree_of(fs.hidden) == before
+    assert tree_of(fs.backend) == before
 
 
 def test_methods_beside_the_protocol_are_taken_back_too():
     class More(Plain):
         def move(self, source: str, destination: str) -> None:
-            self.hidden.move(source, destination)
+            self.backend.move(source, destination)
 
     fs, session = More(), Session()
     plant(fs)
-    before, told = tree_of(fs.hidden), listen(session)
+    before, told = tree_of(fs.backend), listen(session)
 
     def move(files: Any) -> None:
         files.move("src", "lib")
@@ -275,7 +275,7 @@ def test_methods_beside_the_protocol_are_taken_back_too():
         raise OSError("no")
 
     assert not run(fs, move_and_fail, session).success
-    assert tree_of(fs.hidden) == before
+    assert tree_of(fs.backend) == before
     assert run(fs, move, session).success
     assert "lib/main.py created" in map(str, told)
 
@@ -309,40 +309,40 @@ def test_a_pattern_that_a_backend_does_not_know_is_a_failed_result():
 
 def test_what_could_not_be_put_back_is_not_removed():
     fs = Plain()
-    fs.hidden.mkdir("dir")
-    make_link(fs.hidden, "dir/link", "nowhere")
-    before = tree_of(fs.hidden)
+    fs.backend.mkdir("dir")
+    make_link(fs.backend, "dir/link", "nowhere")
+    before = tree_of(fs.backend)
     result = run(fs, lambda files: files.delete("dir", recursive=True))
     assert result.message == "Cannot be changed, for it could not be put back: dir/link"
-    assert tree_of(fs.hidden) == before
+    assert tree_of(fs.backend) == before
 
 
 def test_a_listing_that_is_cut_off_is_no_state_to_go_back_to():
     class Short(Plain):
         def list(self, path: str = ".") -> Any:
-            found = self.hidden.list(path)
+            found = self.backend.list(path)
             return type(found)(found[:1], truncated=True)
 
     fs = Short()
     plant(fs)
-    before = tree_of(fs.hidden)
+    before = tree_of(fs.backend)
     result = run(fs, lambda files: files.delete("src", recursive=True))
     assert result.message == "Too many entries to keep them all: src"
-    assert tree_of(fs.hidden) == before
+    assert tree_of(fs.backend) == before
 
 
 def test_a_file_longer_than_one_write_is_put_back():
     fs = Plain()
-    fs.hidden.write("long", "x" * 48_000)
-    fs.hidden.write("long", "y" * 48_000, mode="append")
-    before = tree_of(fs.hidden)
+    fs.backend.write("long", "x" * 48_000)
+    fs.backend.write("long", "y" * 48_000, mode="append")
+    before = tree_of(fs.backend)
 
     def remove(files: Filesystem) -> None:
         files.delete("long")
         raise OSError("no")
 
     run(fs, remove)
-    assert tree_of(fs.hidden) == before
+    assert tree_of(fs.backend) == before
 
 
 def test_a_file_longer_than_one_read_is_put_back():
@@ -352,9 +352,9 @@ def test_a_file_longer_than_one_read_is_put_back():
 
     fs = Paging()
     plant(fs)
-    before = tree_of(fs.hidden)
+    before = tree_of(fs.backend)
     assert not run(fs, fail).success
-    assert tree_of(fs.hidden) == before
+    assert tree_of(fs.backend) == before
 
 
 def test_a_file_that_ends_early_is_no_state_to_go_back_to():
@@ -364,10 +364,10 @@ def test_a_file_that_ends_early_is_no_state_to_go_back_to():
 
     fs = Cut()
     plant(fs)
-    before = tree_of(fs.hidden)
+    before = tree_of(fs.backend)
     result = run(fs, lambda files: files.write("notes.txt", "new"))
     assert result.message == "Cannot be read to its end, so it cannot be kept: notes.txt"
-    assert tree_of(fs.hidden) == before
+    assert tree_of(fs.backend) == before
 
 
 def test_only_what_changes_is_read_to_be_kept():
@@ -389,7 +389,7 @@ def test_only_what_changes_is_read_to_be_kept():
 
 def test_calls_on_one_object_wait_for_each_other():
     fs = Plain()
-    fs.hidden.write("counter", "0")
+    fs.backend.write("counter", "0")
 
     def count(files: Filesystem) -> None:
         number = int(files.read("counter").content)
@@ -405,4 +405,4 @@ def test_calls_on_one_object_wait_for_each_other():
         each.start()
     for each in threads:
         each.join(WAIT)
-    assert fs.hidden.read("counter").content == str(outcomes.count(True)) == "2"
+    assert fs.backend.read("counter").content == str(outcomes.count(True)) == "2"

@@ -126,7 +126,7 @@ class WithoutDates(Plain):
     __slots__ = ()
 
     def stat(self, path: str) -> FileStat:
-        found = self.hidden.stat(path)
+        found = self.backend.stat(path)
         return FileStat(found.path, found.is_file, found.is_directory, found.size_bytes)
 
 

@@ -326,11 +326,11 @@ class SnapshotsOnly:
     root, read_only = "/", False
 
     def __init__(self) -> None:
-        self.hidden = InMemoryFilesystem()
+        self.backend = InMemoryFilesystem()
         for name in dir(Plain):
-            if not name.startswith("_") and name not in {"hidden", "root", "read_only"}:
-                setattr(self, name, getattr(self.hidden, name))
-        self.snapshot, self.restore = self.hidden.snapshot, self.hidden.restore
+            if not name.startswith("_") and name not in {"backend", "root", "read_only"}:
+                setattr(self, name, getattr(self.backend, name))
+        self.snapshot, self.restore = self.backend.snapshot, self.backend.restore
 
 
 @pytest.mark.parametrize("make", [InMemoryFilesystem, SnapshotsOnly, Plain, HostFilesystem])

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, NoReturn, Self, SupportsIndex
+from typing import Literal, NoReturn, Self, SupportsIndex, TypeGuard
 
 from weakincentives.filesystem.archive import (
     DEFAULT_ARCHIVE_LIMITS,
@@ -15,6 +15,7 @@ from weakincentives.filesystem.archive import (
 from weakincentives.filesystem.base import ReadableFilesystem
 from weakincentives.filesystem.events import StateReplaced
 from weakincentives.filesystem.mounts import HydratableFilesystem
+from weakincentives.filesystem.protocol import Archivable, ArchivableFilesystem
 from weakincentives.filesystem.savepoints import Savepoint, SavepointStorage
 from weakincentives.filesystem.state import State
 from weakincentives.filesystem.types import FilesystemSnapshot
@@ -193,3 +194,39 @@ class BaseFilesystem(HydratableFilesystem):
         self._quota.recount()
         paths = None if rewritten is None else frozenset(rewritten)
         self._listeners.tell(StateReplaced(reason, reference, paths, reversible))
+
+
+def is_exportable(
+    filesystem: object,
+) -> TypeGuard[ReadableFilesystem | ArchivableFilesystem]:
+    """Return whether `export_state` can archive the files of `filesystem`."""
+    return isinstance(filesystem, (ReadableFilesystem, ArchivableFilesystem))
+
+
+def export_state(
+    filesystem: ReadableFilesystem | ArchivableFilesystem,
+    path: Path,
+    *,
+    created_at: datetime | None = None,
+    previous: Path | None = None,
+) -> int:
+    """Export any filesystem to an archive; return the number of files in it.
+
+    A backend that is not derived from ours writes its archive without `created_at` and
+    `previous`, which are not part of the `Archivable` protocol.
+    """
+    if isinstance(filesystem, BaseFilesystem):
+        return filesystem.export_archive(path, created_at=created_at, previous=previous)
+    if isinstance(filesystem, ReadableFilesystem):
+        return export_archive(filesystem, path, created_at=created_at, previous=previous)
+    return filesystem.export_archive(path)
+
+
+def import_state(filesystem: Archivable, path: Path, archive_limits: ArchiveLimits) -> int:
+    """Import an archive into any filesystem; return the number of files in it.
+
+    `archive_limits` bind our own backends only: they are not part of the `Archivable` protocol.
+    """
+    if isinstance(filesystem, BaseFilesystem):
+        return filesystem.import_archive(path, archive_limits=archive_limits)
+    return filesystem.import_archive(path)

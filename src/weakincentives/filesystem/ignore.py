@@ -11,6 +11,8 @@ from functools import lru_cache
 
 from weakincentives.filesystem.glob import Glob, InvalidGlobError
 
+IGNORE_FILES = (".gitignore", ".ignore")
+MAX_IGNORE_FILE = 256 * 1024  # bytes of an ignore file that count
 _MAX_LINE = 4_096
 
 

@@ -1,18 +1,27 @@
-"""The protocols that tools and programs are written against, by capability."""
+"""Structural protocols by capability: what tools and programs ask of a filesystem.
+
+`Filesystem` is the whole interface that every tool needs. Everything else is a small
+runtime-checkable protocol with the methods of one capability. A class that has the methods
+has the capability, whatever it derives from; callers ask for the capability, not for a class.
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from weakincentives.filesystem.events import Listener
+from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
+from weakincentives.filesystem.savepoints import Savepoint
 from weakincentives.filesystem.types import (
     FileEntry,
     FileStat,
     FilesystemSnapshot,
     GlobMatch,
     GrepMatch,
+    LineStart,
     ReadBytesResult,
     ReadResult,
+    Results,
     WriteMode,
     WriteResult,
 )
@@ -147,51 +156,220 @@ class Filesystem(Protocol):
 
 
 @runtime_checkable
-class SnapshotableFilesystem(Filesystem, Protocol):
-    """A filesystem whose state can be kept and brought back."""
+class Snapshotable(Protocol):
+    """Keeps its whole state, and restores it."""
 
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
         """Keep the present state.
 
         Raises:
-            SnapshotError: It could not be kept.
+            SnapshotError: The state could not be kept.
         """
         ...
 
     def restore(self, snapshot: FilesystemSnapshot) -> None:
-        """Make everything as it was then; what was made since is gone.
+        """Restore the state of a snapshot; everything created since is removed.
 
         Raises:
-            SnapshotRestoreError: It cannot be done, and nothing has changed.
+            SnapshotRestoreError: The state cannot be restored; nothing has changed.
         """
         ...
 
 
 @runtime_checkable
-class ArchivableFilesystem(Filesystem, Protocol):
-    """A filesystem whose state can be put into an archive, and taken from one."""
+class Archivable(Protocol):
+    """Exports its whole state to a ZIP archive, and imports one."""
 
     def export_archive(self, path: Path) -> int:
-        """Write the whole state to a ZIP file; return how many files are in it.
+        """Write the whole state to a ZIP file; return the number of files in it.
 
         Raises:
-            OSError: Something cannot be read or written; what was at `path` is still there.
+            OSError: A file cannot be read or written; what was at `path` is still there.
         """
         ...
 
     def import_archive(self, path: Path) -> int:
-        """Make everything as it is in a ZIP file; return how many files are in it.
+        """Replace the whole state with that of a ZIP file; return the number of files in it.
 
         Raises:
-            ArchiveError: It is no archive, damaged, or not to be trusted; nothing has changed.
+            ArchiveError: The file is not an archive, is damaged, or cannot be trusted; nothing
+                has changed.
         """
         ...
 
 
 @runtime_checkable
-class ObservableFilesystem(Filesystem, Protocol):
-    """A filesystem that tells what changes."""
+class Observable(Protocol):
+    """Emits an event after every change."""
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` after every change; return a function that ends it."""
+        """Call `listener` after every change; return a function that unsubscribes it."""
         ...
+
+
+@runtime_checkable
+class SnapshotableFilesystem(Filesystem, Snapshotable, Protocol):
+    """A filesystem whose state can be kept and restored."""
+
+
+@runtime_checkable
+class ArchivableFilesystem(Filesystem, Archivable, Protocol):
+    """A filesystem whose state can be exported to an archive and imported from one."""
+
+
+@runtime_checkable
+class ObservableFilesystem(Filesystem, Observable, Protocol):
+    """A filesystem that emits an event after every change."""
+
+
+@runtime_checkable
+class Transactional(Protocol):
+    """Has savepoints, which undo changes without a snapshot."""
+
+    def savepoint(self) -> Savepoint:
+        """Open a savepoint.
+
+        Raises:
+            NotImplementedError: This backend has none after all.
+        """
+        ...
+
+
+@runtime_checkable
+class Lockable(Protocol):
+    """Has a lock that keeps other threads from changing files."""
+
+    def hold(self) -> Callable[[], None]:
+        """Take the write lock; return the function that releases it, in the same thread."""
+        ...
+
+
+@runtime_checkable
+class Pinnable(Protocol):
+    """Can protect a snapshot from being pruned."""
+
+    def pin(self, snapshot: FilesystemSnapshot) -> Callable[[], None]:
+        """Protect a snapshot until the returned function is called."""
+        ...
+
+
+@runtime_checkable
+class Viewable(Protocol):
+    """Shows a snapshot as a read-only filesystem."""
+
+    def view(self, snapshot: FilesystemSnapshot) -> Filesystem:
+        """Return the files of a snapshot."""
+        ...
+
+
+@runtime_checkable
+class HostBacked(Protocol):
+    """Keeps its files in a directory of the host, where other programs can change them."""
+
+    @property
+    def root(self) -> str:
+        """The directory."""
+        ...
+
+    def invalidate(self) -> None:
+        """Drop what is cached about files: another program may have changed them."""
+        ...
+
+
+@runtime_checkable
+class Movable(Protocol):
+    """Moves an entry without copying it."""
+
+    def move(self, source: str, destination: str, *, overwrite: bool = False) -> None:
+        """Move a file, link or directory with everything below it."""
+        ...
+
+
+@runtime_checkable
+class Rewritable(Protocol):
+    """Replaces a file of any size in one step."""
+
+    def replace_content(self, path: str, content: bytes) -> WriteResult:
+        """Replace the bytes of an existing file; the limit on one write does not apply."""
+        ...
+
+
+@runtime_checkable
+class LineIndexed(Protocol):
+    """Finds a line without reading every line before it."""
+
+    def line_start(self, path: str, line: int) -> LineStart:
+        """Return the byte at which `line`, counted from 0, begins, and the number of lines."""
+        ...
+
+
+@runtime_checkable
+class IgnoreAware(Protocol):
+    """Honours ignore files in its searches."""
+
+    @property
+    def ignore_files(self) -> Sequence[str]:
+        """The names of the ignore files, such as `.gitignore`."""
+        ...
+
+    def glob(
+        self, pattern: str, *, path: str = ".", use_ignore_files: bool = False
+    ) -> Results[GlobMatch]:
+        """Return matching files; with `use_ignore_files`, without those ignored."""
+        ...
+
+    def grep(
+        self,
+        pattern: str,
+        *,
+        path: str = ".",
+        glob: str | None = None,
+        max_matches: int | None = None,
+        use_ignore_files: bool = False,
+    ) -> Results[GrepMatch]:
+        """Return matching lines; with `use_ignore_files`, not of files that are ignored."""
+        ...
+
+
+@runtime_checkable
+class Closable(Protocol):
+    """Holds something open."""
+
+    def close(self) -> None:
+        """Release it."""
+        ...
+
+
+CHANGING_METHODS = frozenset(
+    {
+        "copy",
+        "hydrate_all_from_host",
+        "hydrate_from_host",
+        "import_archive",
+        "move",
+        "replace_content",
+        "restore",
+    }
+)
+"""The methods beyond `Filesystem` that change files: a wrapper must not just pass them on."""
+
+
+def open_savepoint(filesystem: object) -> Savepoint | None:
+    """Open a savepoint of `filesystem`; return None if it is not `Transactional`.
+
+    Raises:
+        TimeLimitError: Another thread did not end its savepoint in time.
+    """
+    # not isinstance(..., Transactional): every tool call comes here, and Python 3.11 takes
+    # microseconds for that
+    savepoint = getattr(filesystem, "savepoint", None)
+    try:
+        return None if savepoint is None else savepoint()
+    except NotImplementedError:
+        return None
+
+
+def limits_of(filesystem: object) -> Limits:
+    """Return the limits of `filesystem`; the defaults if it has none."""
+    limits = getattr(filesystem, "limits", None)
+    return limits if isinstance(limits, Limits) else DEFAULT_LIMITS

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from weakincentives.errors import SnapshotError
 from weakincentives.filesystem.archive import ArchiveError
-from weakincentives.filesystem.backend import BaseFilesystem
+from weakincentives.filesystem.backend import export_state
 from weakincentives.filesystem.paths import InvalidPathError
 from weakincentives.filesystem.protocol import ArchivableFilesystem
 from weakincentives.posix import (
@@ -332,11 +332,9 @@ class SnapshotManager:
         return True
 
     def _export(self, path: Path, created_at: datetime) -> int:
-        filesystem, latest = self._filesystem, next(reversed(self._kept.values()), None)
-        if not isinstance(filesystem, BaseFilesystem):
-            return filesystem.export_archive(path)
+        latest = next(reversed(self._kept.values()), None)
         previous = None if latest is None else latest.info.archive_path
-        return filesystem.export_archive(path, created_at=created_at, previous=previous)
+        return export_state(self._filesystem, path, created_at=created_at, previous=previous)
 
     def _unchanged(self, snapshot_id: str) -> Path:
         """Return the archive of a snapshot, which is as it was left."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from weakincentives.errors import PromptError
-from weakincentives.filesystem import BaseFilesystem, HostFilesystem, Limits
+from weakincentives.filesystem import Filesystem, HostFilesystem, Limits
 from weakincentives.prompt.section import Section, walk
 from weakincentives.serde import SerdeError, decode, encode
 
@@ -92,7 +92,7 @@ class LocalPromptOverridesStore:
 
     def __init__(self, directory: Any) -> None:
         """Keep them in `directory`, a path that exists, or a filesystem."""
-        is_filesystem = isinstance(directory, BaseFilesystem)
+        is_filesystem = isinstance(directory, Filesystem)
         self._files = directory if is_filesystem else HostFilesystem(directory, limits=_LIMITS)
 
     def resolve(self, descriptor: PromptDescriptor, tag: str = "latest") -> PromptOverride | None:

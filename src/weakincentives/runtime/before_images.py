@@ -23,10 +23,9 @@ from weakincentives.filesystem import (
     WriteResult,
     normalize_path,
 )
+from weakincentives.filesystem.protocol import CHANGING_METHODS
 from weakincentives.filesystem.text import is_binary
 from weakincentives.posix import display_path, join, parents_of
-
-_MORE_WRITING = {"move", "copy", "restore", "import_archive", "hydrate_from_host"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +207,10 @@ class RecordedFilesystem:
 
     def __getattr__(self, name: str) -> Any:
         """Return what the filesystem has beside the protocol."""
+        if name == "savepoint":  # it would not undo what the recorder has recorded
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         found = getattr(self._filesystem, name)
-        return self._with_everything_kept(found) if name in _MORE_WRITING else found
+        return self._with_everything_kept(found) if name in CHANGING_METHODS else found
 
     def __repr__(self) -> str:
         """Return what the filesystem says of itself."""

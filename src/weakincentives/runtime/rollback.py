@@ -7,10 +7,9 @@ neither is put back by the methods of the protocol, from what was kept of it.
 
 from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from weakincentives.filesystem import (
-    BaseFilesystem,
     Change,
     Diff,
     DirectoryCreated,
@@ -19,14 +18,19 @@ from weakincentives.filesystem import (
     FilesystemEvent,
     FilesystemSnapshot,
     FileWritten,
+    HostBacked,
     LinkCreated,
+    Lockable,
+    Observable,
     ObservableFilesystem,
+    Pinnable,
     ReadableFilesystem,
-    Savepoint,
+    Snapshotable,
     SnapshotableFilesystem,
     StateReplaced,
-    diff,
+    diff_since,
 )
+from weakincentives.filesystem.protocol import open_savepoint
 from weakincentives.filesystem.savepoints import WriteLock
 from weakincentives.filesystem.text import SNIFFED, is_binary
 from weakincentives.runtime.before_images import (
@@ -98,13 +102,6 @@ class RollbackHandle(Protocol):
         ...
 
 
-@runtime_checkable
-class _Revertible(ObservableFilesystem, Protocol):
-    """A filesystem of somebody else's that has savepoints."""
-
-    def savepoint(self) -> Savepoint: ...
-
-
 def begin_rollback(
     filesystem: Filesystem, *, bypasses_filesystem: bool, recorded: bool = False
 ) -> RollbackHandle:
@@ -120,20 +117,18 @@ def begin_rollback(
         SnapshotError: No snapshot could be taken.
         OSError: The files cannot be kept, for they cannot be read.
     """
-    if isinstance(filesystem, BaseFilesystem) and not bypasses_filesystem:
-        try:
-            return _ObservedUndo(filesystem, filesystem.savepoint())
-        except NotImplementedError:
-            pass  # it may have snapshots
-    if isinstance(filesystem, SnapshotableFilesystem):
-        if isinstance(filesystem, ObservableFilesystem) and not bypasses_filesystem:
+    if isinstance(filesystem, Observable) and not bypasses_filesystem:
+        savepoint = open_savepoint(filesystem)
+        if savepoint is not None:
+            return _ObservedUndo(filesystem, savepoint)
+        if isinstance(filesystem, Snapshotable):
             return _ObservedUndo(filesystem, _SnapshotPoint(filesystem))
+    if isinstance(filesystem, Snapshotable):
         return _SnapshotUndo(filesystem)
-    if isinstance(filesystem, ReadableFilesystem) or bypasses_filesystem:
+    # one of ours goes without the recorder, behind which its capabilities could not be seen
+    if bypasses_filesystem or not recorded or isinstance(filesystem, ReadableFilesystem):
         return _CopyUndo(filesystem)
-    if isinstance(filesystem, _Revertible):
-        return _ObservedUndo(filesystem, filesystem.savepoint())
-    return _RecordedUndo(filesystem) if recorded else _CopyUndo(filesystem)
+    return _RecordedUndo(filesystem)
 
 
 def begin_snapshot_rollback(undo: RollbackHandle) -> RollbackHandle:
@@ -154,7 +149,7 @@ def begin_snapshot_rollback(undo: RollbackHandle) -> RollbackHandle:
 
 def _begin_again(undo: RollbackHandle, turn: "_Turn") -> RollbackHandle:
     filesystem = undo.filesystem
-    if not isinstance(filesystem, SnapshotableFilesystem):
+    if not isinstance(filesystem, Snapshotable):
         now = take_image(filesystem)
         undo.roll_back()
         begun = _CopyUndo(filesystem)
@@ -268,11 +263,10 @@ class _SnapshotUndo:
         if self._settled and self._found is not None:
             return self._found
         self._look_at_everything()
-        view = getattr(self._snapshotable, "view", None)
-        if view is None or not isinstance(self._snapshotable, ReadableFilesystem):
+        changes = diff_since(self._snapshotable, self._snapshot, renames=False)
+        if changes is None:
             self._found = [StateReplaced("restore", self._snapshot.commit_ref)]
         else:
-            changes = diff(view(self._snapshot), self._snapshotable, renames=False)
             self._found = events_of(changes, self._snapshotable)
         return self._found
 
@@ -298,9 +292,8 @@ class _SnapshotUndo:
         pass  # what was taken back is not found
 
     def _look_at_everything(self) -> None:
-        invalidate = getattr(self._snapshotable, "invalidate", None)
-        if invalidate is not None:
-            invalidate()
+        if isinstance(self._snapshotable, HostBacked):
+            self._snapshotable.invalidate()
 
 
 class _Turns:
@@ -343,7 +336,7 @@ class _Turn:
     def __init__(self, filesystem: Filesystem) -> None:
         self._end: Callable[[], None] | None = None
         self._unpin: Callable[[], None] | None = None
-        if isinstance(filesystem, BaseFilesystem):
+        if isinstance(filesystem, Lockable):
             self._end = filesystem.hold()
         else:
             _turns.take(filesystem)
@@ -353,7 +346,7 @@ class _Turn:
         """Return a snapshot that is not forgotten before the end; if it fails, the turn ends."""
         try:
             snapshot = take_snapshot(filesystem, tag)
-            if isinstance(filesystem, BaseFilesystem):
+            if isinstance(filesystem, Pinnable):
                 self._unpin = filesystem.pin(snapshot)
             return snapshot
         except BaseException:

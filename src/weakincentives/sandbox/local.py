@@ -114,7 +114,7 @@ class LocalSandbox:
             SandboxUnavailableError: The filesystem is read-only, which commands would ignore.
         """
         variables = validate_env(env)
-        self._owns_filesystem = not isinstance(filesystem, HostFilesystem)
+        self._owns_filesystem = isinstance(filesystem, str | os.PathLike)
         self._filesystem = _open_workspace(filesystem)
         self._grace = grace
         self._clock = clock

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.contrib.handlers.calls import Workspace, make, make_context, tree_of
+from tests.contrib.plain import Plain
 from weakincentives.contrib.tools.context import ToolSettings
 from weakincentives.contrib.tools.editing import MatchLevel
 from weakincentives.contrib.tools.handlers.edit import edit_file
@@ -307,7 +308,7 @@ def test_edits_of_one_file_by_several_threads_are_all_kept(workspace: Workspace)
 
 
 def test_any_filesystem_of_the_protocol_can_be_edited():
-    fs = MockFilesystem()
+    fs = Plain()
     fs.backend.write("a", "x" * MAX_WRITE_LENGTH)
     fs.backend.write("a", "one", mode="append")
     assert edit_file(EditFileParams("a", "one", "two"), make_context(fs)).value is not None
@@ -315,7 +316,7 @@ def test_any_filesystem_of_the_protocol_can_be_edited():
 
 
 def test_an_edit_that_fails_halfway_is_taken_back_on_any_filesystem():
-    fs = MockFilesystem()
+    fs = Plain()
     fs.backend.write("a", "x" * MAX_WRITE_LENGTH)
     fs.backend.write("a", "one", mode="append")
     before = tree_of(fs.backend)

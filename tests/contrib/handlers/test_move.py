@@ -7,11 +7,11 @@ import pytest
 
 from tests.contrib.handlers.calls import Workspace, make_context, tree_of
 from tests.contrib.handlers.requests import make_link
+from tests.contrib.plain import Plain
 from weakincentives.contrib.tools.handlers.move import mkdir, move
 from weakincentives.contrib.tools.requests import MkdirParams, MoveParams
 from weakincentives.contrib.tools.results import MkdirResult, MoveResult
 from weakincentives.filesystem import MAX_WRITE_LENGTH, HostFilesystem
-from weakincentives.filesystem.testing import MockFilesystem
 
 
 def test_a_file_is_moved_with_its_permissions(tmp_path: Path):
@@ -72,7 +72,7 @@ def test_a_directory_that_cannot_be_is_refused(workspace: Workspace):
 
 
 def test_a_file_is_moved_on_any_filesystem_of_the_protocol():
-    fs = MockFilesystem()
+    fs = Plain()
     fs.backend.write("a", "x" * MAX_WRITE_LENGTH)
     fs.backend.write("a", "more", mode="append")
     context = make_context(fs)
@@ -83,7 +83,7 @@ def test_a_file_is_moved_on_any_filesystem_of_the_protocol():
 
 
 def test_a_directory_is_moved_on_any_filesystem_of_the_protocol():
-    fs = MockFilesystem()
+    fs = Plain()
     for path in ("dir/a", "dir/deep/er/b"):
         fs.backend.write(path, path)
     fs.backend.mkdir("dir/empty")
@@ -103,7 +103,7 @@ def test_a_directory_is_moved_on_any_filesystem_of_the_protocol():
 
 
 def test_links_are_not_moved_where_they_cannot_be_made():
-    fs = MockFilesystem()
+    fs = Plain()
     fs.backend.mkdir("dir")
     make_link(fs.backend, "dir/link", "nowhere")
     before = tree_of(fs.backend)
@@ -114,7 +114,7 @@ def test_links_are_not_moved_where_they_cannot_be_made():
 
 @pytest.mark.parametrize("step", range(3))
 def test_a_move_that_fails_halfway_is_taken_back_on_any_filesystem(step: int):
-    fs = MockFilesystem()
+    fs = Plain()
     fs.backend.write("a", "text")
     before = tree_of(fs.backend)
     left = [step]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.contrib.handlers.calls import Workspace, make, make_context, tree_of
+from tests.contrib.plain import Plain
 from weakincentives.contrib.tools.editing import MatchLevel
 from weakincentives.contrib.tools.handlers.patch import apply_patch
 from weakincentives.contrib.tools.requests import ApplyPatchParams
@@ -21,7 +22,6 @@ from weakincentives.filesystem import (
     Limits,
     diff,
 )
-from weakincentives.filesystem.testing import MockFilesystem
 from weakincentives.posix.faults import fault_hook
 
 PATCH = """\
@@ -263,7 +263,7 @@ def contents_of(tree: dict[str, Any]) -> dict[str, object]:
 
 @pytest.mark.parametrize("step", range(8))
 def test_a_fault_at_any_write_is_taken_back_on_any_filesystem(step: int):
-    fs = MockFilesystem()
+    fs = Plain()
     planted(fs.backend)
     before = contents(fs.backend)
     left = [step]

@@ -42,7 +42,7 @@ from weakincentives.adapters.messages import (
     UserMessage,
 )
 from weakincentives.adapters.options import RunOptions
-from weakincentives.filesystem import HostFilesystem
+from weakincentives.filesystem import Filesystem, HostBacked
 from weakincentives.prompt import Prompt, RenderedPrompt
 from weakincentives.runtime.session import Session
 
@@ -178,7 +178,7 @@ class ClaudeAgentAdapter(ProviderAdapter):
     ) -> Task[OutputT]:
         home = self._made_home()
         files = prompt.filesystem()
-        workspace = files if isinstance(files, HostFilesystem) and self._native_tools else None
+        workspace = files if isinstance(files, HostBacked) and self._native_tools else None
         tools = () if workspace is None else self._tools(workspace)
         expected = expected_output(rendered)
         opening = UserMessage(rendered.text)
@@ -222,7 +222,7 @@ class ClaudeAgentAdapter(ProviderAdapter):
             self._undo_on_failure,
         )
 
-    def _tools(self, workspace: HostFilesystem) -> tuple[str, ...]:
+    def _tools(self, workspace: Filesystem) -> tuple[str, ...]:
         if not workspace.read_only:
             return self._native_tools
         return tuple(each for each in self._native_tools if each in READING)

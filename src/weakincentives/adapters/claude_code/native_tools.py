@@ -14,7 +14,7 @@ from typing import Any
 from weakincentives.adapters.loop.limits import RunLimits
 from weakincentives.adapters.messages import CheckedCall, ToolCall, ToolOutcome
 from weakincentives.adapters.options import RunOptions
-from weakincentives.filesystem import Diff, HostFilesystem, diff, normalize_path
+from weakincentives.filesystem import Diff, Filesystem, Snapshotable, diff_since, normalize_path
 from weakincentives.prompt import Tool, ToolAccess, ToolContext, ToolResult
 from weakincentives.runtime import ToolInvoked, Transaction, take_snapshot, transaction
 
@@ -44,7 +44,7 @@ class _Batch:
 
     block: AbstractContextManager[Transaction]
     step: Transaction
-    before: Callable[[], Diff] | None
+    before: Callable[[], Diff | None] | None
     calls: dict[str, _Call] = field(default_factory=dict[str, _Call])
     running: set[str] = field(default_factory=set[str])
 
@@ -54,7 +54,7 @@ class NativeToolCalls:
 
     def __init__(
         self,
-        workspace: HostFilesystem | None,
+        workspace: Filesystem | None,
         *,
         context: ToolContext,
         bounds: RunLimits,
@@ -156,7 +156,7 @@ class NativeToolCalls:
             call.name, _DESCRIPTION, None, read_only=reads, bypasses_filesystem=True, access=access
         )
 
-    def _join(self, workspace: HostFilesystem, call: _Call) -> None:
+    def _join(self, workspace: Filesystem, call: _Call) -> None:
         batch = self._batch
         if batch is None:
             block = transaction(self._context.session, workspace, bypasses_filesystem=True)
@@ -167,11 +167,12 @@ class NativeToolCalls:
         batch.running.add(call_id)
         call.snapshot_ref = batch.step.snapshot_ref
 
-    def _state(self, workspace: HostFilesystem) -> Callable[[], Diff] | None:
-        if not any(policy.needs_diff for policy in self._options.policies):
+    def _state(self, workspace: Filesystem) -> Callable[[], Diff | None] | None:
+        needs_diff = any(policy.needs_diff for policy in self._options.policies)
+        if not needs_diff or not isinstance(workspace, Snapshotable):
             return None
         snapshot = take_snapshot(workspace, "before approval")
-        return lambda: diff(workspace.view(snapshot), workspace)
+        return lambda: diff_since(workspace, snapshot)
 
     def _close(self, batch: _Batch) -> None:
         """End a transaction: keep it, unless a policy refuses what was changed."""

@@ -41,7 +41,7 @@ from weakincentives.adapters.messages import (
     keep_partial,
 )
 from weakincentives.adapters.options import RunOptions
-from weakincentives.filesystem import HostFilesystem
+from weakincentives.filesystem import Filesystem
 from weakincentives.prompt import Prompt, RenderedPrompt, ToolContext
 from weakincentives.runtime import TokenUsage, prompt_span, record_response, transaction
 from weakincentives.runtime.session import Session
@@ -73,7 +73,7 @@ class Task(Generic[OutputT]):
     expected: ExpectedOutput | None
     said: str
     messages: tuple[Message, ...]
-    workspace: HostFilesystem | None
+    workspace: Filesystem | None
     native_tools: Sequence[str]
     options: ClaudeAgentOptions
     undo_on_failure: bool

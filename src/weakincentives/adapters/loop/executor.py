@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 from weakincentives.adapters.messages import CheckedCall, ToolCall, ToolOutcome, paths_of
 from weakincentives.adapters.options import MAX_RESULT_CHARACTERS
@@ -21,9 +21,9 @@ from weakincentives.filesystem import (
     EntryMoved,
     Filesystem,
     FilesystemSnapshot,
-    ReadableFilesystem,
-    SnapshotableFilesystem,
-    diff,
+    Snapshotable,
+    Viewable,
+    diff_since,
 )
 from weakincentives.filesystem.base import readonly
 from weakincentives.posix import parents_of
@@ -197,7 +197,9 @@ class ToolExecutor:
         return result, run.paths
 
     def _state_before(self, filesystem: Filesystem | None) -> "_Before | None":
-        if self._needs_diff and isinstance(filesystem, _Comparable):
+        if not self._needs_diff or not isinstance(filesystem, Viewable):
+            return None
+        if isinstance(filesystem, Snapshotable):
             return _Before(filesystem, take_snapshot(filesystem, "before approval"))
         return None
 
@@ -266,24 +268,15 @@ class _Run:
         self.snapshot_ref: str | None = None
 
 
-@runtime_checkable
-class _Comparable(SnapshotableFilesystem, Protocol):
-    """A filesystem that can be compared with what it was."""
-
-    def view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem: ...
-
-
 @dataclass(frozen=True, slots=True)
 class _Before:
     """The state before a call, to compare with."""
 
-    filesystem: _Comparable
+    filesystem: Filesystem
     snapshot: FilesystemSnapshot
 
     def diff(self) -> Diff | None:
-        if not isinstance(self.filesystem, ReadableFilesystem):
-            return None
-        return diff(self.filesystem.view(self.snapshot), self.filesystem)
+        return diff_since(self.filesystem, self.snapshot)
 
 
 def _workspace(context: ToolContext) -> Filesystem | None:

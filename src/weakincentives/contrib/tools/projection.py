@@ -23,7 +23,7 @@ from weakincentives.filesystem import (
     FilesystemEvent,
     FileWritten,
     LinkCreated,
-    ObservableFilesystem,
+    Observable,
     StateReplaced,
     VfsPath,
 )
@@ -354,7 +354,7 @@ class ProjectionUpdater:
             self.start_over()
         self._is_following = True
         self._stops.append(session.bus.subscribe(StateReplaced, self._replaced))
-        if isinstance(filesystem, ObservableFilesystem):
+        if isinstance(filesystem, Observable):
             self._stops.append(filesystem.subscribe(self._changed))
 
     def first_look(self) -> VirtualFileSystem:

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import Any, NoReturn
 
 from weakincentives.filesystem.base.readable import ReadableFilesystem, ReadOnlyError
-from weakincentives.filesystem.protocol import Filesystem
+from weakincentives.filesystem.protocol import CHANGING_METHODS, Filesystem
 from weakincentives.filesystem.types import (
     FileEntry,
     FileStat,
@@ -25,7 +25,6 @@ from weakincentives.filesystem.types import (
 )
 from weakincentives.posix import display_path, shorten_path
 
-_MORE_WRITING = {"move", "copy", "restore", "import_archive", "hydrate_from_host"}
 _guarded: ContextVar[tuple[object, ...]] = ContextVar("guarded", default=())
 
 
@@ -76,7 +75,7 @@ class _View:
         self._filesystem = filesystem
 
     def __getattr__(self, name: str) -> Any:
-        return self._refuse if name in _MORE_WRITING else getattr(self._filesystem, name)
+        return self._refuse if name in CHANGING_METHODS else getattr(self._filesystem, name)
 
     @property
     def root(self) -> str:

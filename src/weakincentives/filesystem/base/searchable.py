@@ -13,7 +13,7 @@ from heapq import nsmallest
 from weakincentives.filesystem.base.primitives import Primitives, is_skippable
 from weakincentives.filesystem.glob import Glob, State, compile_filter, compile_glob
 from weakincentives.filesystem.grep import LineMatch, Searcher, compile_regex
-from weakincentives.filesystem.ignore import IgnoreRules
+from weakincentives.filesystem.ignore import IGNORE_FILES, MAX_IGNORE_FILE, IgnoreRules
 from weakincentives.filesystem.limits import share_of_time
 from weakincentives.filesystem.paths import normalize_path
 from weakincentives.filesystem.text import Content
@@ -36,14 +36,17 @@ from weakincentives.posix import (
     time_limit,
 )
 
-_IGNORE_FILES = (".gitignore", ".ignore")
-_MAX_IGNORE_FILE = 256 * 1024  # bytes of an ignore file that count
 _LARGE = 1024 * 1024  # bytes of a file that may take long to search
 _MAX_MISSED_PATHS = 10  # named of what was not searched
 
 
 class SearchableFilesystem(Primitives):
     """The searching part of a filesystem."""
+
+    @property
+    def ignore_files(self) -> Sequence[str]:
+        """The names of the ignore files that searches honour with `use_ignore_files`."""
+        return IGNORE_FILES
 
     def glob(
         self, pattern: str, *, path: str = ".", use_ignore_files: bool = False
@@ -208,10 +211,10 @@ class SearchableFilesystem(Primitives):
 
     def _rules_in(self, directory: str, children: Children, rules: IgnoreRules) -> IgnoreRules:
         texts: list[str] = []
-        for name in _IGNORE_FILES:
+        for name in IGNORE_FILES:
             if name in children.files:
                 with suppress(OSError), self._open(join(directory, name)) as content:
-                    texts.append(content.read(0, _MAX_IGNORE_FILE).decode("utf-8-sig", "replace"))
+                    texts.append(content.read(0, MAX_IGNORE_FILE).decode("utf-8-sig", "replace"))
         return rules.child(directory, "\n".join(texts)) if texts else rules
 
 

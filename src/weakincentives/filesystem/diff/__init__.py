@@ -10,6 +10,7 @@ from weakincentives.filesystem.diff.diff import Diff as Diff
 from weakincentives.filesystem.diff.diff import DiffStatistics as DiffStatistics
 from weakincentives.filesystem.diff.diff import LineCount as LineCount
 from weakincentives.filesystem.diff.diff import diff as diff
+from weakincentives.filesystem.diff.diff import diff_since as diff_since
 from weakincentives.filesystem.diff.myers import Block as Block
 from weakincentives.filesystem.diff.myers import changed_blocks as changed_blocks
 from weakincentives.filesystem.diff.myers import split_lines as split_lines

@@ -18,8 +18,9 @@ from weakincentives.filesystem.diff.patch import Patch, Style
 from weakincentives.filesystem.diff.renames import with_renames
 from weakincentives.filesystem.diff.sections import Section, sections_of
 from weakincentives.filesystem.paths import outermost
+from weakincentives.filesystem.protocol import Filesystem, Viewable
 from weakincentives.filesystem.state import State
-from weakincentives.filesystem.types import FileStat, Results
+from weakincentives.filesystem.types import FileStat, FilesystemSnapshot, Results
 from weakincentives.posix import check_time, display_path, join, os_error, parents_of, shorten_path
 
 _MAX_SHOWN = 50  # changes in a summary
@@ -226,6 +227,21 @@ def diff(
         changes = with_renames(changes, walk.before, walk.after)
     changes.sort(key=lambda change: change.path)
     return Diff(changes, walk.before, walk.after)
+
+
+def diff_since(
+    filesystem: Filesystem, snapshot: FilesystemSnapshot, *, renames: bool = True
+) -> Diff | None:
+    """Return what changed since a snapshot of `filesystem`; None if it cannot be compared.
+
+    The filesystem must have a `view` of its snapshots, and both must be of our base classes.
+    """
+    if not isinstance(filesystem, ReadableFilesystem) or not isinstance(filesystem, Viewable):
+        return None
+    before = filesystem.view(snapshot)
+    if not isinstance(before, ReadableFilesystem):
+        return None
+    return diff(before, filesystem, renames=renames)
 
 
 class _Walk:

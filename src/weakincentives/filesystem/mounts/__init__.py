@@ -4,6 +4,7 @@ What is public here is public in `weakincentives.filesystem`.
 """
 
 from weakincentives.filesystem.mounts.hydrate import HydratableFilesystem as HydratableFilesystem
+from weakincentives.filesystem.mounts.hydrate import Mountable as Mountable
 from weakincentives.filesystem.mounts.mount import HostMount as HostMount
 from weakincentives.filesystem.mounts.mount import MountFilter as MountFilter
 from weakincentives.filesystem.mounts.mount import MountProgress as MountProgress

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from weakincentives.filesystem.base import MovableFilesystem, ensure_overwritable, link_error
 from weakincentives.filesystem.events import DirectoryCreated
@@ -175,6 +175,17 @@ class Layout:
 
 _LEAVE_OUT = "leave it out with exclude_glob or max_file_bytes, or work in a HostFilesystem"
 _log = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class Mountable(Protocol):
+    """Copies folders of the host into the workspace."""
+
+    def hydrate_all_from_host(
+        self, mounts: Sequence[HostMount], *, allowed_roots: HostRoots | None = None
+    ) -> tuple[MountReport, ...]:
+        """Copy several folders or files of the host, all or none."""
+        ...
 
 
 class HydratableFilesystem(MovableFilesystem):

@@ -13,17 +13,17 @@ from uuid import uuid5
 from weakincentives.errors import SnapshotError
 from weakincentives.filesystem import (
     DEFAULT_ARCHIVE_LIMITS,
+    Archivable,
     ArchivableFilesystem,
     ArchiveError,
     ArchiveLimits,
-    BaseFilesystem,
     Filesystem,
     InMemoryFilesystem,
     InvalidPathError,
     ReadableFilesystem,
-    export_archive,
     validate_path,
 )
+from weakincentives.filesystem.backend import export_state, import_state, is_exportable
 from weakincentives.filesystem.snapshot_manager import ArchiveDirectory, seal
 from weakincentives.posix import os_error
 from weakincentives.runtime.clock import SYSTEM_CLOCK
@@ -179,7 +179,7 @@ def dump_session_tree(
     with _staged(files, filesystem) as staged:
         found = None
         if filesystem is not None:
-            _export(filesystem, staged, files.archive, date)
+            export_state(filesystem, staged, created_at=date, previous=files.archive)
             seal(staged)
             found = describe_archive(staged)
         text = staged.with_suffix(".jsonl")
@@ -260,7 +260,7 @@ def _load(
     files: DumpFiles, types: Types, filesystem: ArchivableFilesystem | None, options: _Options
 ) -> LoadedDump:
     """Load a dump; once more if somebody has replaced it meanwhile."""
-    if filesystem is not None and not isinstance(filesystem, ArchivableFilesystem):  # pyright: ignore[reportUnnecessaryIsInstance] # callers may be untyped
+    if filesystem is not None and not isinstance(filesystem, Archivable):  # pyright: ignore[reportUnnecessaryIsInstance] # callers may be untyped
         raise TypeError(f"Filesystem takes no archives: {filesystem!r}")
     # an iterator would be empty for the second session
     known = cast("Types", types) if isinstance(types, Mapping) else tuple(types)
@@ -302,10 +302,7 @@ def _loaded(
 
 def _import(filesystem: ArchivableFilesystem, path: Path, limits: ArchiveLimits) -> None:
     try:
-        if isinstance(filesystem, BaseFilesystem):
-            filesystem.import_archive(path, archive_limits=limits)
-        else:
-            filesystem.import_archive(path)
+        import_state(filesystem, path, limits)
     except ArchiveError as error:
         remedy = "allow more with archive_limits=, or dump the session again"
         raise dump_error(path, str(error), remedy) from error
@@ -342,14 +339,13 @@ def _filesystem_of(
     Raises:
         TypeError: It is no filesystem and has none, or one that gives no archives.
     """
-    is_filesystem = isinstance(section, (ReadableFilesystem, Filesystem))
-    if section is None or is_filesystem:
+    if section is None or isinstance(section, Filesystem):
         found = section
     elif not hasattr(section, "filesystem"):
         raise TypeError(f"Not a filesystem, and without one: {section!r}")
     else:
         found = section.filesystem
-    if found is None or isinstance(found, (ReadableFilesystem, ArchivableFilesystem)):
+    if found is None or is_exportable(found):
         return found
     raise TypeError(f"Filesystem gives no archives: {found!r}")
 
@@ -372,17 +368,3 @@ def _staged(
         except OSError as error:  # which names what nobody asked for
             raise os_error(error.errno or errno.EIO, str(directory)) from error
         yield path
-
-
-def _export(
-    filesystem: ReadableFilesystem | ArchivableFilesystem,
-    path: Path,
-    earlier: Path,
-    date: datetime,
-) -> None:
-    if isinstance(filesystem, BaseFilesystem):
-        filesystem.export_archive(path, created_at=date, previous=earlier)
-    elif isinstance(filesystem, ReadableFilesystem):
-        export_archive(filesystem, path, created_at=date, previous=earlier)
-    else:
-        filesystem.export_archive(path)

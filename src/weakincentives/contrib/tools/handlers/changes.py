@@ -8,7 +8,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from weakincentives.errors import ToolValidationError
-from weakincentives.filesystem import BaseFilesystem, Filesystem, Savepoint
+from weakincentives.filesystem import Filesystem, Movable, Rewritable
+from weakincentives.filesystem.protocol import open_savepoint
 from weakincentives.posix import display_path
 from weakincentives.runtime.before_images import (
     RecordedFilesystem,
@@ -31,7 +32,7 @@ class Changes:
 
     def replace(self, path: str, data: bytes) -> None:
         """Put other bytes into a file that exists, however many they are."""
-        if isinstance(self._fs, BaseFilesystem):
+        if isinstance(self._fs, Rewritable):
             self._fs.replace_content(path, data)
         else:
             write_whole(self._fs, path, data)
@@ -42,7 +43,7 @@ class Changes:
 
     def move(self, source: str, destination: str) -> None:
         """Give a file or directory another path, where nothing is."""
-        if isinstance(self._fs, BaseFilesystem):
+        if isinstance(self._fs, Movable):
             self._fs.move(source, destination)
         else:
             self._copy(source, destination)
@@ -73,7 +74,7 @@ def all_or_none(filesystem: Filesystem) -> Generator[Changes, None, None]:
     While it lasts, other threads wait before they change anything, if the filesystem
     has savepoints.
     """
-    savepoint = _savepoint(filesystem)
+    savepoint = open_savepoint(filesystem)
     if savepoint is not None:
         with savepoint:
             yield Changes(filesystem)
@@ -84,12 +85,3 @@ def all_or_none(filesystem: Filesystem) -> Generator[Changes, None, None]:
     except BaseException:
         recorder.roll_back()
         raise
-
-
-def _savepoint(filesystem: Filesystem) -> Savepoint | None:
-    if not isinstance(filesystem, BaseFilesystem):
-        return None
-    try:
-        return filesystem.savepoint()
-    except NotImplementedError:
-        return None

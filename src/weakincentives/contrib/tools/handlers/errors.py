@@ -22,16 +22,14 @@ from weakincentives.contrib.tools.requests import (
 )
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import (
-    DEFAULT_LIMITS,
-    MAX_WRITE_LENGTH,
     FileStat,
     LimitExceededError,
     PathEscapeError,
-    ReadableFilesystem,
     ReadOnlyError,
     time_limit,
 )
 from weakincentives.filesystem.paths import check_new, normalize_path
+from weakincentives.filesystem.protocol import limits_of
 from weakincentives.posix import join, parent_of, parents_of
 
 _MOST = 3
@@ -227,8 +225,7 @@ def ensure_creatable(context: HandlerContext, path: str, *, gone: Collection[str
     if fs.exists(path):
         return
     missing = [each for each in parents_of(path) if each in gone or not fs.exists(each)]
-    limits = fs.limits if isinstance(fs, ReadableFilesystem) else DEFAULT_LIMITS
-    check_new(path, len(missing) + 1, limits)
+    check_new(path, len(missing) + 1, limits_of(fs))
     for parent in parents_of(path):
         if parent not in missing and fs.stat(parent).is_file:
             raise _file_in_the_way(context, path)
@@ -236,10 +233,7 @@ def ensure_creatable(context: HandlerContext, path: str, *, gone: Collection[str
 
 def write_limit(context: HandlerContext) -> int:
     """Return how many characters one call may bring."""
-    filesystem = context.filesystem
-    if isinstance(filesystem, ReadableFilesystem):
-        return filesystem.limits.max_write_length
-    return MAX_WRITE_LENGTH
+    return limits_of(context.filesystem).max_write_length
 
 
 def ensure_short_enough(context: HandlerContext, path: str, length: int) -> None:

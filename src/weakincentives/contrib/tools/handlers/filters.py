@@ -8,9 +8,9 @@ from typing import TypeVar
 from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.handlers.render import format_path
 from weakincentives.errors import ToolValidationError
-from weakincentives.filesystem import Filesystem, GlobMatch, GrepMatch, ReadableFilesystem, Results
+from weakincentives.filesystem import Filesystem, GlobMatch, GrepMatch, IgnoreAware, Results
 from weakincentives.filesystem.glob import Predicate, compile_filter
-from weakincentives.filesystem.ignore import IgnoreRules
+from weakincentives.filesystem.ignore import IGNORE_FILES, MAX_IGNORE_FILE, IgnoreRules
 from weakincentives.posix import join, parent_of, parents_of
 
 _SHOWN = 200
@@ -66,8 +66,6 @@ def _below(pattern: str) -> Predicate:
 
 
 T = TypeVar("T")
-_IGNORE_FILES = (".gitignore", ".ignore")
-_MAX_IGNORE_FILE = 256 * 1024  # bytes of an ignore file that count
 
 
 def find_files(
@@ -75,8 +73,9 @@ def find_files(
 ) -> Results[GlobMatch]:
     """Return what matches a glob below `path`, sorted."""
     place = path or "."
-    if isinstance(filesystem, ReadableFilesystem):
-        return filesystem.glob(pattern, path=place, use_ignore_files=ignore)
+    searcher = _ignore_aware(filesystem)
+    if searcher is not None:
+        return searcher.glob(pattern, path=place, use_ignore_files=ignore)
     found = filesystem.glob(pattern, path=place)
     truncated = bool(getattr(found, "truncated", False))
     if not ignore:
@@ -98,8 +97,9 @@ def find_lines(
 ) -> Results[GrepMatch]:
     """Return lines that match below `path`, sorted; `truncated` if there may be more."""
     place = path or "."
-    if isinstance(filesystem, ReadableFilesystem):
-        return filesystem.grep(
+    searcher = _ignore_aware(filesystem)
+    if searcher is not None:
+        return searcher.grep(
             pattern, path=place, glob=glob, max_matches=most, use_ignore_files=ignore
         )
     found = filesystem.grep(pattern, path=place, glob=glob, max_matches=most)
@@ -110,6 +110,10 @@ def find_lines(
     ignored = _Ignored(filesystem)
     kept = [each for each in found if each.path == path or not ignored.leaves_out(each.path)]
     return _kept(kept, found, truncated)
+
+
+def _ignore_aware(filesystem: object) -> IgnoreAware | None:
+    return filesystem if isinstance(filesystem, IgnoreAware) else None
 
 
 def _kept(kept: Sequence[T], found: Sequence[T], truncated: bool) -> Results[T]:
@@ -142,9 +146,9 @@ class _Ignored:
         if rules is None or (directory and rules.ignores(directory, True)):
             return None
         texts: list[str] = []
-        for name in _IGNORE_FILES:
+        for name in IGNORE_FILES:
             with suppress(OSError):
-                page = self._filesystem.read_bytes(join(directory, name), limit=_MAX_IGNORE_FILE)
+                page = self._filesystem.read_bytes(join(directory, name), limit=MAX_IGNORE_FILE)
                 texts.append(page.content.decode("utf-8-sig", "replace"))
         return rules.child(directory, "\n".join(texts))
 

@@ -12,8 +12,8 @@ from weakincentives.filesystem import (
     Content,
     Coverage,
     Filesystem,
+    LineIndexed,
     LineStart,
-    ReadableFilesystem,
     TimeLimitError,
 )
 from weakincentives.filesystem.base import not_found_in_time
@@ -141,7 +141,7 @@ class WorkspaceContent(Content):
 
 def line_start(filesystem: Filesystem, path: str, line: int, size: int) -> LineStart:
     """Return the byte at which `line`, counted from 0, begins, and how many lines there are."""
-    if isinstance(filesystem, ReadableFilesystem):
+    if isinstance(filesystem, LineIndexed):
         return filesystem.line_start(path, line)
     try:
         with early_time_limit(DEFAULT_LIMITS.max_read_seconds):

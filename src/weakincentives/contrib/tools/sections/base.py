@@ -16,10 +16,12 @@ from weakincentives.contrib.tools.suite import create_dialect, filesystem_tools
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import (
     MAX_WRITE_LENGTH,
-    BaseFilesystem,
+    Archivable,
+    Closable,
     Filesystem,
-    HostFilesystem,
+    HostBacked,
     HostMount,
+    Mountable,
     MountReport,
     SnapshotManager,
 )
@@ -217,7 +219,7 @@ class FilesystemSection(MarkdownSection[None]):
         """
         if self._manager is None:
             filesystem = self.filesystem
-            if not isinstance(filesystem, BaseFilesystem):
+            if not isinstance(filesystem, Archivable):
                 raise TypeError(f"A {type(filesystem).__name__} has no archives")
             self._manager = SnapshotManager(filesystem, self._snapshot_dir)
         return self._manager
@@ -272,7 +274,7 @@ class FilesystemSection(MarkdownSection[None]):
 
     def _discard(self, backend: Filesystem) -> None:
         """Let go of what `_create_backend` made."""
-        if isinstance(backend, BaseFilesystem):
+        if isinstance(backend, Closable):
             backend.close()
 
     @property
@@ -341,7 +343,7 @@ class FilesystemSection(MarkdownSection[None]):
         if not self._mounts:
             return
         with self._filling(backend) as files:
-            if not isinstance(files, BaseFilesystem):
+            if not isinstance(files, Mountable):
                 raise TypeError(f"A {type(files).__name__} has no mounts")
             self._reports = files.hydrate_all_from_host(self._mounts, allowed_roots=self._roots)
 
@@ -405,4 +407,4 @@ def _check_roots(owner: str, roots: object) -> None:
 
 
 def _root_path(filesystem: Filesystem) -> str:
-    return filesystem.root if isinstance(filesystem, HostFilesystem) else ""
+    return filesystem.root if isinstance(filesystem, HostBacked) else ""

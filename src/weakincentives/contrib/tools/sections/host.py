@@ -46,9 +46,7 @@ class HostWorkspaceSection(FilesystemSection):
     @property
     def filesystem(self) -> HostFilesystem:
         """The workspace."""
-        made = super().filesystem
-        assert isinstance(made, HostFilesystem)
-        return made
+        return _host(super().filesystem)
 
     @property
     def _starts_new(self) -> bool:
@@ -68,10 +66,9 @@ class HostWorkspaceSection(FilesystemSection):
         return HostFilesystem(root, read_only=self._read_only, limits=self._limits)
 
     def _discard(self, backend: Filesystem) -> None:
-        assert isinstance(backend, HostFilesystem)
         if self._root is None:
-            backend.cleanup()
-        backend.close()
+            _host(backend).cleanup()
+        super()._discard(backend)
         if self._root is None:
             shutil.rmtree(backend.root, ignore_errors=True)
 
@@ -84,6 +81,11 @@ class HostWorkspaceSection(FilesystemSection):
         }
         del made["filesystem"]
         return made
+
+
+def _host(filesystem: Filesystem) -> HostFilesystem:
+    assert isinstance(filesystem, HostFilesystem)  # `_create_backend` made it
+    return filesystem
 
 
 class ClaudeAgentWorkspaceSection(HostWorkspaceSection):
