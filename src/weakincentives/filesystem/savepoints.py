@@ -243,7 +243,9 @@ class Savepoint:
     def _end(self) -> None:
         """End this savepoint and those inside it."""
         is_owner = self._thread == get_ident()
-        while len(self._lock.savepoints) > self._depth:
+        ended: Savepoint | None = None
+        # not by the length of the list: once the lock is released, another thread may append
+        while ended is not self:
             ended = self._lock.savepoints.pop()
             ended._is_open = False
             if is_owner:  # only the owner can release an RLock
