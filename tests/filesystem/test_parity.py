@@ -106,7 +106,7 @@ class CountsFromOne(InMemoryFilesystem):
         return replace(found, total_lines=found.total_lines + 1) if offset else found
 
 
-class TellsNothing(InMemoryFilesystem):
+class ReportsNothing(InMemoryFilesystem):
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         return super().subscribe(lambda event: None)
 
@@ -127,7 +127,7 @@ class RestoresMore(InMemoryFilesystem):
     ("broken", "told"),
     [
         (CountsFromOne, "outcomes differ"),
-        (TellsNothing, "events differ"),
+        (ReportsNothing, "events differ"),
         (Crashes, "KeyError.* was raised"),
     ],
 )
@@ -140,14 +140,14 @@ def test_the_driver_meets_a_mistake(broken: type[InMemoryFilesystem], told: str)
 @pytest.mark.parametrize(
     ("broken", "told"),
     [
-        (snapshots.ForgetsEmptyDirectories, "The restored state is not what was kept"),
+        (snapshots.ForgetsEmptyDirectories, "The restored state differs from the saved one"),
         (RestoresMore, "trees differ"),
         (snapshots.TakesAll, "outcomes differ"),
         (snapshots.LooksBackwards, "outcomes differ"),
         (snapshots.ShowsTheLiveState, "outcomes differ"),
-        (snapshots.TellsNothingOfStates, "events differ"),
+        (snapshots.ReportsNothingOfStates, "events differ"),
         (snapshots.EndsWithARestore, "outcomes differ"),
-        (archives.Merges, "The imported state is not what was kept"),
+        (archives.Merges, "The imported state differs from the saved one"),
         (archives.CountsEntries, "outcomes differ"),
     ],
 )

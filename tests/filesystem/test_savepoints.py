@@ -31,9 +31,9 @@ from weakincentives.filesystem import (
 )
 from weakincentives.filesystem.savepoints import WriteLock
 from weakincentives.filesystem.testing import Operation, Pair
-from weakincentives.filesystem.testing.contract import plant, spoil
-from weakincentives.filesystem.testing.contract import state_of as visible_state
-from weakincentives.filesystem.testing.operations import draw_operation
+from weakincentives.filesystem.testing.contract import change_sample, write_sample
+from weakincentives.filesystem.testing.contract import read_state as visible_state
+from weakincentives.filesystem.testing.strategies import draw_operation
 from weakincentives.posix.tempnames import RESERVED_PREFIX
 
 Undoable: TypeAlias = InMemoryFilesystem | HostFilesystem
@@ -211,7 +211,7 @@ REPLACING: dict[str, Callable[[Undoable, Path], object]] = {
 def test_what_replaces_many_files_is_taken_back_too(
     fs: Undoable, tmp_path: Path, replace: Callable[[Undoable, Path], object]
 ) -> None:
-    plant(fs)
+    write_sample(fs)
     before = visible_state(fs)
     savepoint = fs.savepoint()
     fs.write("README.md", "changed")
@@ -224,9 +224,9 @@ def test_what_replaces_many_files_is_taken_back_too(
 
 @pytest.mark.parametrize("paths", [None, ["src", "README.md"]])
 def test_a_restore_to_an_earlier_state_is_taken_back(fs: Undoable, paths: list[str] | None) -> None:
-    plant(fs)
+    write_sample(fs)
     kept = fs.snapshot()
-    spoil(fs)
+    change_sample(fs)
     before = visible_state(fs)
     outer = fs.savepoint()
     fs.write("outer", "")
@@ -257,10 +257,10 @@ def test_a_snapshot_outlives_the_rollback_of_what_it_keeps(fs: Undoable) -> None
 
 def test_an_exclusive_host_knows_what_a_rollback_has_changed(root: Path, tmp_path: Path) -> None:
     with HostFilesystem(root, git_dir=tmp_path / "store", exclusive=True) as fs:
-        plant(fs)
+        write_sample(fs)
         first = fs.snapshot()
         savepoint = fs.savepoint()
-        spoil(fs)
+        change_sample(fs)
         fs.move("src", "moved")
         fs.snapshot()
         savepoint.rollback()

@@ -25,7 +25,7 @@ from tests.safety.places import temporary_names
 from tests.safety.savepoints import WORKS, Expected, Stage, check_works, laid_out
 from tests.sizes import size
 from weakincentives.filesystem import BaseFilesystem, InMemoryFilesystem
-from weakincentives.filesystem.testing.contract import state_of as visible_state
+from weakincentives.filesystem.testing.contract import read_state as visible_state
 from weakincentives.posix.faults import fault_hook
 
 Work = Callable[[], object]

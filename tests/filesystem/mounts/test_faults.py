@@ -21,7 +21,7 @@ from weakincentives.filesystem import (
     time_limit,
 )
 from weakincentives.filesystem.mounts import plan as copying
-from weakincentives.filesystem.testing.mounts import plant
+from weakincentives.filesystem.testing.mounts import write_host_files
 from weakincentives.posix.faults import fault_hook
 
 State = dict[str, bytes | str | None]
@@ -29,7 +29,7 @@ State = dict[str, bytes | str | None]
 
 @pytest.fixture
 def host(tmp_path: Path) -> Path:
-    plant(tmp_path / "host", {"a/b/one": b"1", "a/two": b"2", "c": b"3", "old": b"new"})
+    write_host_files(tmp_path / "host", {"a/b/one": b"1", "a/two": b"2", "c": b"3", "old": b"new"})
     return tmp_path / "host"
 
 
@@ -73,7 +73,7 @@ def test_a_fault_at_any_named_point_leaves_all_or_nothing(
 
     def make() -> HostFilesystem:
         root = next(roots)
-        plant(root, {"old": b"old", "a/two": b"mine"})
+        write_host_files(root, {"old": b"old", "a/two": b"mine"})
         return HostFilesystem(root)
 
     for index in range(len(points_of(make, host))):
@@ -139,7 +139,7 @@ def test_what_cannot_be_undone_is_logged(
 def test_a_fault_names_the_path_and_not_where_it_was_built(
     host: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plant(tmp_path, {"ws/a/mine": b""})
+    write_host_files(tmp_path, {"ws/a/mine": b""})
     fs = HostFilesystem(tmp_path / "ws")
     store = fs._store
 
@@ -185,11 +185,11 @@ def test_a_mount_whose_time_is_up_changes_nothing(
 def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    plant(tmp_path, {f"host/{number}": b"x" * 50_000 for number in range(20)})
+    write_host_files(tmp_path, {f"host/{number}": b"x" * 50_000 for number in range(20)})
     with mounted(disk, size="512k") as done:
         if not done:
             pytest.skip("no right to mount a small disk")
-        plant(disk, {"5": b"mine"})
+        write_host_files(disk, {"5": b"mine"})
         with HostFilesystem(disk) as fs:
             before = visible(fs)
             with pytest.raises(OSError, match=r"No space left on device: '[0-9]+'"):
@@ -231,7 +231,7 @@ def test_a_kill_at_any_named_point_leaves_every_entry_old_or_new(
     host: Path, tmp_path: Path, mount_path: str
 ) -> None:
     def make(name: str) -> Path:
-        plant(tmp_path / name, {"old": b"old", "a/two": b"mine"})
+        write_host_files(tmp_path / name, {"old": b"old", "a/two": b"mine"})
         return tmp_path / name
 
     with HostFilesystem(make("sample")) as sample:
@@ -256,7 +256,7 @@ def test_a_kill_at_any_named_point_leaves_every_entry_old_or_new(
 
 
 def test_snapshots_know_what_was_mounted(host: Path, tmp_path: Path) -> None:
-    plant(tmp_path / "ws", {"old": b"old", "a/two": b"mine"})
+    write_host_files(tmp_path / "ws", {"old": b"old", "a/two": b"mine"})
     with HostFilesystem(tmp_path / "ws", git_dir=tmp_path / "git", exclusive=True) as fs:
         before, old = visible(fs), fs.snapshot()
         fs.hydrate_from_host(HostMount("."), allowed_roots=[host])

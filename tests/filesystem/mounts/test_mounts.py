@@ -24,7 +24,7 @@ from weakincentives.filesystem.base.movable import MovableFilesystem
 from weakincentives.filesystem.mounts import MountProgress, MountReport, SkippedEntry, plan
 from weakincentives.filesystem.mounts.mount import MountFilter
 from weakincentives.filesystem.mounts.roots import AllowedRoots
-from weakincentives.filesystem.testing.mounts import MountRuleTests, MountTests, plant
+from weakincentives.filesystem.testing.mounts import MountRuleTests, MountTests, write_host_files
 from weakincentives.posix.rooted import RootedDirectory
 
 
@@ -69,8 +69,8 @@ def host(tmp_path: Path) -> Path:
         "project/.hidden": b"hidden",
         "single.txt": b"single",
     }
-    plant(tmp_path / "allowed", project)
-    plant(tmp_path, {"allowed-twin/secret": b"secret", "secret": b"secret"})
+    write_host_files(tmp_path / "allowed", project)
+    write_host_files(tmp_path, {"allowed-twin/secret": b"secret", "secret": b"secret"})
     return tmp_path / "allowed"
 
 
@@ -121,7 +121,7 @@ def test_without_roots_the_current_directory_is_allowed(
 
 
 def test_the_first_root_that_has_it_gives_it(fs: BaseFilesystem, tmp_path: Path) -> None:
-    plant(tmp_path, {"one/other": b"", "two/file": b"two", "three/file": b"three"})
+    write_host_files(tmp_path, {"one/other": b"", "two/file": b"two", "three/file": b"three"})
     (tmp_path / "one" / "file").symlink_to("other")
     roots = [tmp_path / name for name in ("one", "two", "three")]
     fs.hydrate_from_host(HostMount("file"), allowed_roots=roots[1:])
@@ -204,7 +204,7 @@ def test_links_that_multiply_come_to_an_end(
 ) -> None:
     monkeypatch.setattr(plan, "_MAX_ENTRIES", 10_000)
     for level in range(40):
-        plant(tmp_path / "bomb", {f"{level}/file": b""})
+        write_host_files(tmp_path / "bomb", {f"{level}/file": b""})
         for name in "ab":
             (tmp_path / "bomb" / str(level) / name).symlink_to(f"../{level + 1}")
     with pytest.raises(LimitExceededError, match="10000 files and directories"):
@@ -220,7 +220,7 @@ def test_special_files_are_left_out_or_refused_if_named(
     fs: BaseFilesystem, kind: str, host: Path
 ) -> None:
     with temporary() as place:  # a socket needs a short path
-        plant(place / "project", {"file": b""})
+        write_host_files(place / "project", {"file": b""})
         made = make_special(kind, place / "project" / "special")
         report = fs.hydrate_from_host(HostMount("project"), allowed_roots=[place])
         assert [entry.path for entry in report.skipped] == ["special"] * made
@@ -262,7 +262,7 @@ def test_an_empty_folder_is_mounted_as_such(fs: BaseFilesystem, host: Path) -> N
 
 
 def test_a_workspace_may_be_mounted_into_itself(tmp_path: Path) -> None:
-    plant(tmp_path, {"dir/file": b"text"})
+    write_host_files(tmp_path, {"dir/file": b"text"})
     fs = HostFilesystem(tmp_path)
     fs.hydrate_from_host(HostMount(".", mount_path="dir/copy"), allowed_roots=[tmp_path])
     assert paths(fs) == ["dir/copy/dir/file", "dir/file"]
@@ -270,7 +270,7 @@ def test_a_workspace_may_be_mounted_into_itself(tmp_path: Path) -> None:
 
 def test_a_file_of_many_pieces_comes_in_whole(fs: BaseFilesystem, tmp_path: Path) -> None:
     large = b"".join(bytes([number]) * 1_000_000 for number in range(40))
-    plant(tmp_path, {"large": large})
+    write_host_files(tmp_path, {"large": large})
     told: list[MountProgress] = []
     report = fs.hydrate_from_host(
         HostMount("large"), allowed_roots=[tmp_path], progress=told.append
@@ -328,7 +328,9 @@ def test_a_file_that_shrinks_is_mounted_as_it_is_read(fs: BaseFilesystem, host: 
 def test_what_vanishes_or_turns_into_something_else_is_left_out(
     fs: BaseFilesystem, host: Path, tmp_path: Path
 ) -> None:
-    plant(host / "project", {"pipe": b"file", "link": b"file", "folder/a": b"", "folder/b": b""})
+    write_host_files(
+        host / "project", {"pipe": b"file", "link": b"file", "folder/a": b"", "folder/b": b""}
+    )
     fs.write("project/README.md", "mine")
     events: list[FilesystemEvent] = []
     fs.subscribe(events.append)
@@ -379,7 +381,7 @@ def test_the_quota_binds_mounts(host: Path) -> None:
 
 
 def test_mounting_again_counts_once(tmp_path: Path) -> None:
-    plant(tmp_path, {"dir/f": b"x" * 60})
+    write_host_files(tmp_path, {"dir/f": b"x" * 60})
     fs = InMemoryFilesystem(limits=Limits(max_total_bytes=100, max_files=2))
     for _ in range(3):
         fs.hydrate_from_host(HostMount("dir"), allowed_roots=[tmp_path])
@@ -387,7 +389,7 @@ def test_mounting_again_counts_once(tmp_path: Path) -> None:
 
 
 def test_a_mount_that_failed_takes_nothing_of_the_quota(tmp_path: Path) -> None:
-    plant(tmp_path, {"f": b"x" * 60})
+    write_host_files(tmp_path, {"f": b"x" * 60})
     fs = InMemoryFilesystem(limits=Limits(max_total_bytes=100))
 
     def stop(progress: MountProgress) -> None:
@@ -403,7 +405,7 @@ def test_a_mount_that_failed_takes_nothing_of_the_quota(tmp_path: Path) -> None:
 def test_a_giant_is_refused_or_left_out_before_it_is_read(
     fs: BaseFilesystem, tmp_path: Path
 ) -> None:
-    plant(tmp_path, {"dir/small": b"small"})
+    write_host_files(tmp_path, {"dir/small": b"small"})
     with (tmp_path / "dir" / "giant").open("wb") as giant:
         giant.truncate(5 * 1024**3)
     with pytest.raises(LimitExceededError, match="max_bytes of 1000000: 5368709125 bytes"):
@@ -447,7 +449,7 @@ for path in ("file", "folder", "folder/below"):
 def test_what_may_not_be_read_is_left_out_or_refused_if_named() -> None:
     with temporary() as place:
         place.chmod(0o755)
-        plant(place, {"file": b"", "folder/below": b"", "fine": b""})
+        write_host_files(place, {"file": b"", "folder/below": b"", "fine": b""})
         (place / "file").chmod(0)
         (place / "folder").chmod(0)
         done = subprocess.run(

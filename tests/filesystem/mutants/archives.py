@@ -185,7 +185,7 @@ class OwnArchivesOnly(Memory):
         return super().import_archive(path, **how)
 
 
-class TellsExports(Memory):
+class ReportsExports(Memory):
     """Tells that an export has replaced the state."""
 
     def export_archive(self, path: Any, **how: Any) -> int:

@@ -53,7 +53,7 @@ class NeverUnsubscribes(Memory):
         return lambda: None
 
 
-class TellsEveryDeletion(Memory):
+class ReportsEveryDeletion(Memory):
     """Tells a deleted directory file by file."""
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
@@ -62,7 +62,7 @@ class TellsEveryDeletion(Memory):
         super().delete(path, recursive=recursive)
 
 
-class TellsNoHashes(Memory):
+class ReportsNoHashes(Memory):
     """Tells paths only."""
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
@@ -74,7 +74,7 @@ class TellsNoHashes(Memory):
         return super().subscribe(bare)
 
 
-class TellsDeletionsPlainly(Memory):
+class ReportsDeletionsPlainly(Memory):
     """Does not tell what the deleted file was."""
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
@@ -84,7 +84,7 @@ class TellsDeletionsPlainly(Memory):
         return super().subscribe(bare)
 
 
-class TellsTheLastFirst(Memory):
+class ReportsTheLastFirst(Memory):
     """Tells those who came last before the others."""
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
@@ -93,7 +93,7 @@ class TellsTheLastFirst(Memory):
         return done
 
 
-class TellsEachListenerOnce(Memory):
+class ReportsEachListenerOnce(Memory):
     """Takes one listener that is subscribed twice for one."""
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
@@ -122,7 +122,7 @@ class SharesCopies(Memory):
         self._place_node(destination, node, 0)
 
 
-class TellsMoveAsCopy(Memory):
+class ReportsMoveAsCopy(Memory):
     """Tells a move as a deletion and a new file."""
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:

@@ -129,7 +129,7 @@ class StopsTooLate(Memory):
         return reports
 
 
-class TellsTheEndOnly(Memory):
+class ReportsTheEndOnly(Memory):
     """Has nothing to say before it is done."""
 
     def hydrate_all_from_host(
@@ -164,7 +164,7 @@ class OneByOne(Memory):
         )
 
 
-class TellsNothing(Memory):
+class ReportsNothing(Memory):
     """Keeps it to itself."""
 
     def _tell_mounted(self, layout: object) -> None:
@@ -218,8 +218,8 @@ MOUNT_MUTANTS = (
             "test_a_mount_that_is_stopped_changes_nothing": [LeavesHiddenNames, StopsTooLate],
             "test_several_mounts_merge_and_the_later_one_wins": [EarlierWins],
             "test_of_several_mounts_all_come_in_or_none": [OneByOne],
-            "test_a_mount_is_told_like_writing_when_it_is_done": [TellsNothing],
-            "test_progress_is_told_from_nothing_to_all_and_not_too_often": [TellsTheEndOnly],
+            "test_a_mount_is_reported_like_writing_when_it_is_done": [ReportsNothing],
+            "test_progress_is_reported_from_nothing_to_all_and_not_too_often": [ReportsTheEndOnly],
             "test_a_preview_shows_the_first_files_and_how_many_more": [ForgetsPaths],
             "test_where_files_are_on_the_host_is_said_only_if_asked_for": [
                 NamesTheHost,

@@ -32,11 +32,11 @@ SAVEPOINT_MUTANTS = _all(
         savepoints.KeepsWhatWasReleased: (
             "test_an_outer_rollback_takes_back_what_an_inner_one_released"
         ),
-        savepoints.AlwaysChanged: "test_what_takes_nothing_back_is_not_told",
+        savepoints.AlwaysChanged: "test_what_takes_nothing_back_is_not_reported",
         savepoints.NeverChanged: "test_nothing_has_changed_until_something_has",
         savepoints.CountsWhatWasTakenBack: "test_what_was_taken_back_inside_is_no_change",
-        savepoints.TellsEveryRelease: "test_what_takes_nothing_back_is_not_told",
-        savepoints.TellsTooEarly: "test_a_rollback_is_told_once_when_it_is_done",
+        savepoints.ReportsEveryRelease: "test_what_takes_nothing_back_is_not_reported",
+        savepoints.ReportsTooEarly: "test_a_rollback_is_reported_once_when_it_is_done",
         savepoints.NeverCountsAgain: "test_the_quota_counts_what_a_rollback_brought_back",
         savepoints.NeverFindsRoom: "test_what_a_rollback_took_away_makes_room",
         savepoints.SwallowsExceptions: (
@@ -72,8 +72,8 @@ SNAPSHOT_MUTANTS = _all(
         snapshots.ForgetsWhatCameBack: "test_a_restore_can_be_undone",
         snapshots.EndsWithARestore: "test_a_restored_state_can_be_changed",
         snapshots.RemembersPages: "test_pages_hashes_and_searches_are_of_the_restored_state",
-        snapshots.ForgetsTheTag: "test_the_value_tells_when_where_and_the_tag",
-        snapshots.NamesTheContent: "test_every_snapshot_has_a_name_of_its_own",
+        snapshots.ForgetsTheTag: "test_the_value_has_date_root_and_tag",
+        snapshots.NamesTheContent: "test_every_snapshot_has_a_unique_name",
         snapshots.KnowsObjectsOnly: "test_a_value_that_was_stored_restores",
         snapshots.DiesWithItsObject: "test_a_stored_value_restores_when_the_first_one_is_gone",
         snapshots.NeedsThePlace: "test_a_value_without_the_place_of_its_store_restores",
@@ -118,8 +118,8 @@ VIEW_MUTANTS = _all(
         snapshots.LooksBackwards: "test_a_preview_names_what_would_change",
         snapshots.RestoresToLook: "test_a_preview_changes_nothing",
         snapshots.TakesAll: "test_a_preview_of_the_present_is_empty",
-        snapshots.TakesTheFirst: "test_a_preview_tells_exactly_what_the_restore_does",
-        snapshots.TakesNoneForAll: "test_a_preview_tells_exactly_what_the_restore_does",
+        snapshots.TakesTheFirst: "test_a_preview_lists_exactly_what_the_restore_does",
+        snapshots.TakesNoneForAll: "test_a_preview_lists_exactly_what_the_restore_does",
     },
 )
 SNAPSHOT_DETAIL_MUTANTS = _all(
@@ -130,9 +130,9 @@ SNAPSHOT_DETAIL_MUTANTS = _all(
         snapshots.WritesThroughLinks: ("test_nothing_is_written_through_a_link_that_is_in_the_way"),
         snapshots.ForgetsModes: "test_permissions_come_back",
         snapshots.SkipsNames: "test_names_that_others_made_come_back",
-        snapshots.TellsNothingOfStates: "test_a_restore_is_told_once_when_it_is_done",
-        snapshots.KeepsNewFiles: "test_a_restore_is_told_once_when_it_is_done",
-        snapshots.TellsTooEarly: "test_a_refused_restore_is_not_told",
+        snapshots.ReportsNothingOfStates: "test_a_restore_is_reported_once_when_it_is_done",
+        snapshots.KeepsNewFiles: "test_a_restore_is_reported_once_when_it_is_done",
+        snapshots.ReportsTooEarly: "test_a_refused_restore_is_not_reported",
         snapshots.NeverCountsAgain: "test_the_quota_counts_what_a_restore_brought_back",
         snapshots.CountsForever: "test_what_a_restore_took_away_makes_room",
         snapshots.RestoresReadOnly: "test_a_read_only_filesystem_is_not_restored",
@@ -164,7 +164,7 @@ ARCHIVE_DETAIL_MUTANTS = _all(
         archives.DropsBitsAndLinks: "test_links_are_archived_as_links",
         archives.PrintableNames: "test_names_that_others_made_are_archived",
         archives.Merges: "test_an_import_makes_anything_what_it_was",
-        archives.TellsExports: "test_an_export_and_a_refused_import_are_not_told",
+        archives.ReportsExports: "test_an_export_and_a_refused_import_are_not_reported",
         archives.ImportsBeyondTheQuota: (
             "test_an_archive_beyond_the_quota_is_refused_and_changes_nothing"
         ),
@@ -172,8 +172,8 @@ ARCHIVE_DETAIL_MUTANTS = _all(
             "test_an_archive_beyond_the_quota_is_refused_and_changes_nothing"
         ),
         archives.ImportsReadOnly: "test_a_read_only_filesystem_is_exported_and_not_imported",
-        snapshots.TellsNothingOfStates: "test_an_import_is_told_once_when_it_is_done",
-        snapshots.TellsTooEarly: "test_an_export_and_a_refused_import_are_not_told",
+        snapshots.ReportsNothingOfStates: "test_an_import_is_reported_once_when_it_is_done",
+        snapshots.ReportsTooEarly: "test_an_export_and_a_refused_import_are_not_reported",
         snapshots.NeverCountsAgain: "test_the_quota_counts_what_an_import_brought",
     },
 )

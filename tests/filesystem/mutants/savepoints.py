@@ -177,7 +177,7 @@ class CountsWhatWasTakenBack(Hooked):
         return self.begun or super().has_changed(depth)
 
 
-class TellsEveryRelease(Hooked):
+class ReportsEveryRelease(Hooked):
     """Tells of a rollback when there was none."""
 
     def keep(self, depth: int) -> None:
@@ -185,7 +185,7 @@ class TellsEveryRelease(Hooked):
         self._emit_rollback()
 
 
-class TellsTooEarly(Hooked):
+class ReportsTooEarly(Hooked):
     """Tells of a rollback before it is done."""
 
     def undo(self, depth: int) -> None:

@@ -371,7 +371,7 @@ class RefusesOthers(Memory):
         return super().snapshot(tag=tag)
 
 
-class TellsNothingOfStates(Memory):
+class ReportsNothingOfStates(Memory):
     """Does not tell that everything was replaced."""
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
@@ -382,7 +382,7 @@ class TellsNothingOfStates(Memory):
         return super().subscribe(some)
 
 
-class TellsTooEarly(Memory):
+class ReportsTooEarly(Memory):
     """Tells of a restore and of an import before it has happened, or failed."""
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:

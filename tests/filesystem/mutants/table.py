@@ -19,8 +19,7 @@ from weakincentives.filesystem import (
     InMemoryFilesystem,
     Limits,
 )
-from weakincentives.filesystem.testing import entries as metadata
-from weakincentives.filesystem.testing import savepoints, suites
+from weakincentives.filesystem.testing import entries, savepoints, suites
 
 MUTANTS = (
     Mutant(read.SplitsOnFormFeed, suites.TextTests, "test_lines_end_at_a_newline_only"),
@@ -179,33 +178,41 @@ MUTANTS = (
         suites.IgnoreFileTests,
         "test_what_ignore_files_exclude_is_left_out",
     ),
-    Mutant(capable.DropsEvents, suites.EventTests, "test_every_directory_made_is_told"),
+    Mutant(capable.DropsEvents, suites.EventTests, "test_every_directory_made_is_reported"),
     Mutant(capable.Unobservable, suites.EventTests, "test_the_filesystem_is_observable"),
-    Mutant(capable.NeverUnsubscribes, suites.EventTests, "test_who_unsubscribed_is_told_no_more"),
-    Mutant(capable.TellsEveryDeletion, suites.EventTests, "test_a_deleted_directory_is_told_once"),
     Mutant(
-        capable.TellsNoHashes,
+        capable.NeverUnsubscribes,
         suites.EventTests,
-        "test_a_replaced_file_is_told_with_before_and_after",
-    ),
-    Mutant(capable.TellsNoHashes, suites.EventTests, "test_a_new_file_is_told_with_hash_and_size"),
-    Mutant(
-        capable.TellsNoHashes,
-        suites.EventTests,
-        "test_an_append_is_told_with_the_whole_file_after_it",
+        "test_an_unsubscribed_listener_gets_no_more_events",
     ),
     Mutant(
-        capable.TellsDeletionsPlainly,
-        suites.EventTests,
-        "test_a_deleted_file_is_told_with_what_it_was",
+        capable.ReportsEveryDeletion, suites.EventTests, "test_a_deleted_directory_is_reported_once"
     ),
     Mutant(
-        capable.TellsTheLastFirst,
+        capable.ReportsNoHashes,
         suites.EventTests,
-        "test_every_listener_is_told_in_the_order_they_came",
+        "test_a_replaced_file_is_reported_with_before_and_after",
     ),
     Mutant(
-        capable.TellsEachListenerOnce,
+        capable.ReportsNoHashes, suites.EventTests, "test_a_new_file_is_reported_with_hash_and_size"
+    ),
+    Mutant(
+        capable.ReportsNoHashes,
+        suites.EventTests,
+        "test_an_append_is_reported_with_the_whole_file_after_it",
+    ),
+    Mutant(
+        capable.ReportsDeletionsPlainly,
+        suites.EventTests,
+        "test_a_deleted_file_is_reported_with_what_it_was",
+    ),
+    Mutant(
+        capable.ReportsTheLastFirst,
+        suites.EventTests,
+        "test_listeners_are_called_in_subscription_order",
+    ),
+    Mutant(
+        capable.ReportsEachListenerOnce,
         suites.EventTests,
         "test_one_listener_subscribed_twice_is_two",
     ),
@@ -214,7 +221,7 @@ MUTANTS = (
         capable.MovesByName, suites.TransferTests, "test_a_directory_takes_everything_below_along"
     ),
     Mutant(capable.SharesCopies, suites.TransferTests, "test_a_copy_changes_apart_from_its_source"),
-    Mutant(capable.TellsMoveAsCopy, suites.TransferTests, "test_a_move_is_told_as_one_event"),
+    Mutant(capable.ReportsMoveAsCopy, suites.TransferTests, "test_a_move_is_reported_as_one_event"),
     Mutant(capable.FollowsLinks, suites.LinkTests, "test_a_link_is_not_followed"),
     Mutant(
         capable.DeletesTargets, suites.LinkTests, "test_delete_removes_the_link_and_not_its_target"
@@ -238,9 +245,9 @@ MUTANTS = (
     *UNDO_MUTANTS,
     *MOUNT_MUTANTS,
 )
-# here nothing is slow, and what comes after these times never comes
-metadata._COARSEST_CLOCK = 0.1
-savepoints._PATIENCE = 3
+# nothing here is slow, so short timeouts do
+entries._CLOCK_RESOLUTION = 0.1
+savepoints._THREAD_TIMEOUT = 3
 
 SUITES = (*suites.PROTOCOL_SUITES, *suites.CAPABILITY_SUITES)
 SOUND = tuple(

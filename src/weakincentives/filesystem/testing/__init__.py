@@ -1,7 +1,7 @@
-"""For people who write a backend or a tool: suites, a mock, strategies, a side-by-side machine.
+"""Conformance suites for backends, a mock filesystem, and Hypothesis strategies and machines.
 
-Needs the extra `testing`. The suites are pytest classes: derive, say how to make your
-filesystem, and mix in what it can do.
+Needs the extra `testing`. The suites are pytest classes: subclass one, define
+`make_filesystem`, and mix in the suites of the capabilities that the backend has.
 """
 
 try:
@@ -13,24 +13,25 @@ except ImportError as _error:
         " pip install 'weakincentives[testing]'"
     ) from _error
 else:
-    # before the suites are imported, or their failures print no values
+    # must come before the suites are imported, or their failures show no values
     pytest.register_assert_rewrite(
         *(
             f"{__name__}.{module}"
             for module in (
-                "archives", "entries", "events", "mounts", "move", "names", "read", "replace",
-                "restore", "savepoints", "search", "snapshots", "threads", "write",
+                "archives", "entries", "events", "mounts", "names", "read", "restore",
+                "savepoints", "search", "snapshots", "threads", "write",
             )
         )
     )  # fmt: skip
 
-from weakincentives.filesystem.testing.archives import ArchiveTests
+from weakincentives.filesystem.testing.archives import ArchiveDetailTests, ArchiveTests
 from weakincentives.filesystem.testing.contract import (
     ConformanceSuite,
     LimitedSuite,
     PlantingSuite,
     ReadOnlySuite,
 )
+from weakincentives.filesystem.testing.entries import TransferTests
 from weakincentives.filesystem.testing.events import EventTests
 from weakincentives.filesystem.testing.machine import (
     DivergenceError,
@@ -41,9 +42,17 @@ from weakincentives.filesystem.testing.machine import (
 )
 from weakincentives.filesystem.testing.mock import Call, MockFilesystem
 from weakincentives.filesystem.testing.mounts import MountRuleTests, MountTests
-from weakincentives.filesystem.testing.move import TransferTests
 from weakincentives.filesystem.testing.names import LinkTests, SpecialFileTests
-from weakincentives.filesystem.testing.operations import (
+from weakincentives.filesystem.testing.read import TextTests
+from weakincentives.filesystem.testing.restore import (
+    PartialRestoreTests,
+    SnapshotDetailTests,
+    SnapshotViewTests,
+)
+from weakincentives.filesystem.testing.savepoints import SavepointTests
+from weakincentives.filesystem.testing.search import IgnoreFileTests
+from weakincentives.filesystem.testing.snapshots import SnapshotTests
+from weakincentives.filesystem.testing.strategies import (
     Operation,
     Outcome,
     contents,
@@ -53,12 +62,6 @@ from weakincentives.filesystem.testing.operations import (
     regexes,
     texts,
 )
-from weakincentives.filesystem.testing.read import TextTests
-from weakincentives.filesystem.testing.replace import ArchiveDetailTests, SnapshotDetailTests
-from weakincentives.filesystem.testing.restore import PartialRestoreTests, SnapshotViewTests
-from weakincentives.filesystem.testing.savepoints import SavepointTests
-from weakincentives.filesystem.testing.search import IgnoreFileTests
-from weakincentives.filesystem.testing.snapshots import SnapshotTests
 from weakincentives.filesystem.testing.suites import FilesystemProtocolTests
 from weakincentives.filesystem.testing.threads import ThreadTests
 from weakincentives.filesystem.testing.write import QuotaTests, ReadOnlyTests

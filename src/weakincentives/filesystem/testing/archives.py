@@ -1,4 +1,4 @@
-"""Archives: a state goes into one file and comes back exactly, or nothing happens."""
+"""Conformance of archives: exact export and import, atomic on failure, within quotas."""
 
 import json
 import zipfile
@@ -13,22 +13,39 @@ from weakincentives.filesystem import (
     ArchivableFilesystem,
     ArchiveError,
     ArchiveFilesystem,
+    BaseFilesystem,
+    FilesystemEvent,
     InMemoryFilesystem,
+    LimitExceededError,
+    Limits,
+    ReadOnlyError,
+    StateReplaced,
 )
 from weakincentives.filesystem.testing.contract import (
+    KIND_CHANGES,
     NAMES,
+    PERMISSIONS,
+    STRANGE_NAMES,
     ConformanceSuite,
-    plant,
-    spoil,
-    state_of,
+    LimitedSuite,
+    PlantingSuite,
+    ReadOnlySuite,
+    change_sample,
+    make_entry,
+    make_files,
+    make_links,
+    make_strange_files,
+    read_state,
+    write_sample,
 )
+from weakincentives.filesystem.testing.events import record_events
 
 _DATE = datetime(2024, 1, 15, 10, 30, tzinfo=UTC)
 _PLANTED = (7, 5_188)  # files and bytes
 
 
 class DatedArchives(ArchivableFilesystem, Protocol):
-    """An archivable filesystem that can be told the date of an archive."""
+    """An archivable filesystem that accepts the date of an archive."""
 
     def export_archive(self, path: Path, *, created_at: datetime | None = None) -> int:
         """Write the state to a ZIP file; return the number of files."""
@@ -36,11 +53,11 @@ class DatedArchives(ArchivableFilesystem, Protocol):
 
 
 class ArchiveSuite(ConformanceSuite):
-    """A suite that needs a place for an archive."""
+    """A suite that needs a path for an archive."""
 
     @pytest.fixture
     def archive(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """Where an archive goes: outside of every workspace."""
+        """The path of an archive, outside every workspace."""
         return tmp_path_factory.mktemp("archives") / "state.zip"
 
 
@@ -51,24 +68,24 @@ class ArchiveTests(ArchiveSuite):
         assert isinstance(fs, ArchivableFilesystem)
 
     def test_the_number_of_files_is_returned(self, fs: DatedArchives, archive: Path) -> None:
-        plant(fs)
+        write_sample(fs)
         assert fs.export_archive(archive) == 7
         fs.delete("src", recursive=True)
         assert fs.import_archive(archive) == 7
 
     def test_an_import_brings_the_state_back(self, fs: DatedArchives, archive: Path) -> None:
-        plant(fs)
-        before = state_of(fs)
+        write_sample(fs)
+        before = read_state(fs)
         fs.export_archive(archive)
-        spoil(fs)
+        change_sample(fs)
         fs.import_archive(archive)
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     def test_an_export_changes_nothing(self, fs: DatedArchives, archive: Path) -> None:
-        plant(fs)
-        before = state_of(fs)
+        write_sample(fs)
+        before = read_state(fs)
         fs.export_archive(archive)
-        assert state_of(fs) == before
+        assert read_state(fs) == before
         assert [each.name for each in archive.parent.iterdir()] == ["state.zip"]
 
     def test_an_import_changes_kinds_back(self, fs: DatedArchives, archive: Path) -> None:
@@ -86,10 +103,10 @@ class ArchiveTests(ArchiveSuite):
     def test_an_archive_is_read_as_the_state_it_was_made_of(
         self, fs: DatedArchives, archive: Path
     ) -> None:
-        plant(fs)
+        write_sample(fs)
         fs.export_archive(archive)
         with ArchiveFilesystem(archive) as inside:
-            assert state_of(inside) == state_of(fs)
+            assert read_state(inside) == read_state(fs)
             assert (inside.manifest.file_count, inside.manifest.total_bytes) == _PLANTED
 
     def test_names_that_differ_in_case_are_archived(self, fs: DatedArchives, archive: Path) -> None:
@@ -120,7 +137,7 @@ class ArchiveTests(ArchiveSuite):
     def test_the_same_state_and_date_give_the_same_bytes(
         self, fs: DatedArchives, archive: Path
     ) -> None:
-        plant(fs)
+        write_sample(fs)
         fs.export_archive(archive, created_at=_DATE)
         first = archive.read_bytes()
         fs.write("README.md", "other")
@@ -143,32 +160,32 @@ class ArchiveTests(ArchiveSuite):
     def test_another_backend_takes_the_state_and_gives_it_back(
         self, fs: DatedArchives, archive: Path
     ) -> None:
-        plant(fs)
-        before = state_of(fs)
+        write_sample(fs)
+        before = read_state(fs)
         fs.export_archive(archive, created_at=_DATE)
         other = InMemoryFilesystem()
         other.import_archive(archive)
-        assert state_of(other) == before
+        assert read_state(other) == before
         again = archive.with_name("again.zip")
         other.export_archive(again, created_at=_DATE)
         assert again.read_bytes() == archive.read_bytes()
-        spoil(fs)
+        change_sample(fs)
         fs.import_archive(again)
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     def test_an_imported_state_does_not_need_the_archive(
         self, fs: DatedArchives, archive: Path
     ) -> None:
-        plant(fs)
-        before = state_of(fs)
+        write_sample(fs)
+        before = read_state(fs)
         fs.export_archive(archive)
-        spoil(fs)
+        change_sample(fs)
         fs.import_archive(archive)
         archive.unlink()
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     def test_an_imported_state_can_be_changed(self, fs: DatedArchives, archive: Path) -> None:
-        plant(fs)
+        write_sample(fs)
         fs.export_archive(archive)
         fs.import_archive(archive)
         fs.write("README.md", ".", mode="append")
@@ -189,48 +206,48 @@ class ArchiveTests(ArchiveSuite):
     def test_an_archive_that_leads_out_is_refused_and_changes_nothing(
         self, fs: DatedArchives, archive: Path, name: str
     ) -> None:
-        plant(fs)
-        before = state_of(fs)
+        write_sample(fs)
+        before = read_state(fs)
         _write_plain(archive, {"fine": b"", name: b""})
         with pytest.raises(ArchiveError, match="Entry"):
             fs.import_archive(archive)
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     @pytest.mark.parametrize("kept", [0, 21, 100, -1])
     def test_a_truncated_archive_is_refused_and_changes_nothing(
         self, fs: DatedArchives, archive: Path, kept: int
     ) -> None:
-        plant(fs)
+        write_sample(fs)
         fs.export_archive(archive)
         fs.write("later", "")
-        before = state_of(fs)
+        before = read_state(fs)
         archive.write_bytes(archive.read_bytes()[:kept])
         with pytest.raises(ArchiveError, match="Archive"):
             fs.import_archive(archive)
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     def test_an_archive_with_one_wrong_byte_is_refused_and_changes_nothing(
         self, fs: DatedArchives, archive: Path
     ) -> None:
-        plant(fs)
-        before = state_of(fs)
+        write_sample(fs)
+        before = read_state(fs)
         last = {"~last": b"the last file of all"}
         _write_plain(archive, {"first": b"fine", **last}, method=zipfile.ZIP_STORED)
         archive.write_bytes(archive.read_bytes().replace(last["~last"], b"the lost file of all"))
         with pytest.raises(ArchiveError):
             fs.import_archive(archive)
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     @pytest.mark.parametrize("lie", ["file_count", "total_bytes", "version"])
     def test_an_archive_whose_manifest_lies_is_refused_and_changes_nothing(
         self, fs: DatedArchives, archive: Path, lie: str
     ) -> None:
-        plant(fs)
-        before = state_of(fs)
+        write_sample(fs)
+        before = read_state(fs)
         _write_plain(archive, {"file": b"text"}, lies={lie: 7 if lie != "version" else "7"})
         with pytest.raises(ArchiveError):
             fs.import_archive(archive)
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     def test_a_missing_archive_is_not_found(self, fs: DatedArchives, archive: Path) -> None:
         fs.write("file", "text")
@@ -252,6 +269,119 @@ class ArchiveTests(ArchiveSuite):
         assert fs.read("file").content == "text"
 
 
+class ArchiveDetailTests(ArchiveSuite, PlantingSuite, LimitedSuite, ReadOnlySuite):
+    """Archives with links, permissions, strange names, events, quotas and read-only backends."""
+
+    def test_links_are_archived_as_links(self, fs: BaseFilesystem, archive: Path) -> None:
+        make_links(self, fs)
+        before = read_state(fs)
+        assert fs.export_archive(archive) == 0
+        fs.delete("link 0")
+        fs.write("link 0", "text")
+        fs.delete("link 1")
+        fs.import_archive(archive)
+        assert read_state(fs) == before
+
+    def test_permissions_are_archived(self, fs: BaseFilesystem, archive: Path) -> None:
+        make_files(self, fs)
+        before = read_state(fs)
+        fs.export_archive(archive)
+        for permissions in PERMISSIONS:
+            self.make_file(fs, f"{permissions:o}", b"text", 0o711)
+        fs.import_archive(archive)
+        assert read_state(fs) == before
+
+    def test_names_that_others_made_are_archived(self, fs: BaseFilesystem, archive: Path) -> None:
+        make_strange_files(self, fs)
+        before = read_state(fs)
+        assert fs.export_archive(archive) == len(STRANGE_NAMES)
+        for entry in fs.list():
+            fs.delete(entry.path)
+        fs.import_archive(archive)
+        assert read_state(fs) == before
+
+    @pytest.mark.parametrize(("then", "now"), KIND_CHANGES)
+    def test_an_import_makes_anything_what_it_was(
+        self, fs: BaseFilesystem, archive: Path, then: str, now: str
+    ) -> None:
+        make_entry(self, fs, "entry", then, "then")
+        before = read_state(fs)
+        fs.export_archive(archive)
+        if fs.exists("entry"):
+            fs.delete("entry", recursive=True)
+        make_entry(self, fs, "entry", now, "now")
+        fs.import_archive(archive)
+        assert read_state(fs) == before
+
+    def test_an_import_is_reported_once_when_it_is_done(
+        self, fs: BaseFilesystem, archive: Path
+    ) -> None:
+        fs.write("file", "then")
+        fs.export_archive(archive)
+        fs.write("file", "now")
+        fs.write("dir/other", "")
+        received: list[tuple[FilesystemEvent, str]] = []
+        fs.subscribe(lambda event: received.append((event, fs.read("file").content)))
+        fs.import_archive(archive)
+        assert received == [(StateReplaced("import", str(archive)), "then")]
+
+    def test_an_export_and_a_refused_import_are_not_reported(
+        self, fs: BaseFilesystem, archive: Path
+    ) -> None:
+        fs.write("file", "text")
+        received = record_events(fs)
+        fs.export_archive(archive)
+        archive.write_bytes(archive.read_bytes()[:-9])
+        with pytest.raises(ArchiveError):
+            fs.import_archive(archive)
+        assert received == []
+
+    @pytest.mark.parametrize(
+        "limits", [Limits(max_total_bytes=9), Limits(max_files=2)], ids=["bytes", "entries"]
+    )
+    def test_an_archive_beyond_the_quota_is_refused_and_changes_nothing(
+        self, fs: BaseFilesystem, archive: Path, tmp_path: Path, limits: Limits
+    ) -> None:
+        for name in "abc":
+            fs.write(name, "1234")
+        fs.export_archive(archive)
+        for entry in fs.list():
+            fs.delete(entry.path)
+        limited = self.make_limited(tmp_path, limits)
+        limited.write("old", "text")
+        with pytest.raises(LimitExceededError, match="quota"):
+            limited.import_archive(archive)
+        assert {path: found[2] for path, found in read_state(limited).items()} == {"old": b"text"}
+
+    def test_the_quota_counts_what_an_import_brought(
+        self, fs: BaseFilesystem, archive: Path, tmp_path: Path
+    ) -> None:
+        fs.write("a", "1234567890")
+        fs.export_archive(archive)
+        fs.delete("a")
+        limited = self.make_limited(tmp_path, Limits(max_total_bytes=10, max_files=3))
+        limited.write("b", "1")
+        limited.import_archive(archive)
+        with pytest.raises(LimitExceededError, match="quota"):
+            limited.write("c", "1")
+        limited.delete("a")
+        limited.write("c", "1234567890")
+        assert [entry.name for entry in limited.list()] == ["c"]
+
+    def test_a_read_only_filesystem_is_exported_and_not_imported(
+        self, fs: BaseFilesystem, archive: Path
+    ) -> None:
+        fs.write("file", "then")
+        fs.export_archive(archive)
+        fs.write("file", "now")
+        frozen = self.make_read_only(fs)
+        assert isinstance(frozen, BaseFilesystem)
+        with pytest.raises(ReadOnlyError):
+            frozen.import_archive(archive)
+        assert frozen.read("file").content == "now"
+        assert frozen.export_archive(archive) == 1
+
+
 def _write_plain(
     path: Path,
     files: Mapping[str, bytes],
@@ -259,7 +389,7 @@ def _write_plain(
     method: int = zipfile.ZIP_DEFLATED,
     lies: Mapping[str, object] | None = None,
 ) -> None:
-    """Write an archive as other programs do: the four fields of the manifest and no more."""
+    """Write an archive as other programs do: only the four manifest fields."""
     manifest = {
         "version": "1",
         "created_at": _DATE.isoformat(),

@@ -1,4 +1,4 @@
-"""What every suite stands on: a fresh filesystem per test, and no test silenced."""
+"""The base of every suite: a fresh filesystem per test, no silenced tests, and sample data."""
 
 from abc import ABCMeta
 from collections.abc import Iterator
@@ -13,21 +13,21 @@ _HOME = __name__.rpartition(".")[0]
 _SILENCING = ("skip", "skipif", "xfail")
 
 
-# of ABCMeta, so that suites mix with abstract classes
-class _Checked(ABCMeta):
-    """Checks a mark that is put on a finished class, as a decorator does."""
+# a subclass of ABCMeta, so that suites can be combined with abstract classes
+class _CheckedMeta(ABCMeta):
+    """Checks marks that are set on a finished class, as a decorator does."""
 
     def __setattr__(cls, name: str, value: object) -> None:
         super().__setattr__(name, value)
         if name == "pytestmark":
-            _refuse_class_marks(cls)
+            _check_class_marks(cls)
 
 
-class ConformanceSuite(metaclass=_Checked):
-    """A set of tests for one backend; a subclass says how to make it.
+class ConformanceSuite(metaclass=_CheckedMeta):
+    """A set of tests for one backend; a subclass defines how to create it.
 
-    A subclass may add tests. It may replace one of the suite only by a test that is
-    marked `xfail` with a reason, so that every gap can be read in the source: no
+    A subclass may add tests. It may replace a test of the suite only by one that is
+    marked `xfail` with a reason, so that every gap shows in the source: no
     condition other than `True`, no `run=False`, no `strict=False`. Fixtures of the suite
     cannot be replaced, and a whole class cannot be marked `skip`, `skipif` or `xfail`.
     """
@@ -38,7 +38,7 @@ class ConformanceSuite(metaclass=_Checked):
 
     @pytest.fixture
     def fs(self, tmp_path: Path) -> Iterator[Filesystem]:
-        """The filesystem under test, closed afterwards if it can be."""
+        """The filesystem under test, closed afterwards if it has `close`."""
         fs = self.make_filesystem(tmp_path)
         yield fs
         close = getattr(fs, "close", None)
@@ -46,35 +46,35 @@ class ConformanceSuite(metaclass=_Checked):
             close()
 
     def __init_subclass__(cls) -> None:
-        """Refuse what would hide a failure: replaced tests, replaced fixtures, marks."""
+        """Reject whatever would hide a failure: replaced tests, replaced fixtures, marks."""
         super().__init_subclass__()
-        _refuse_class_marks(cls)
-        _refuse_replaced_fixtures(cls)
-        _refuse_replaced_tests(cls)
+        _check_class_marks(cls)
+        _check_fixtures(cls)
+        _check_tests(cls)
 
 
-def _refuse_class_marks(suite: type) -> None:
+def _check_class_marks(suite: type) -> None:
     held = [mark for owner in suite.__mro__ for mark in _marks(vars(owner).get("pytestmark", []))]
     names = sorted({mark.name for mark in held if mark.name in _SILENCING})
     if names:
         raise TypeError(
             f"{suite.__name__} is marked {', '.join(names)} as a whole;"
-            " leave out the suite of what the backend cannot do"
+            " leave out the suites of capabilities that the backend lacks"
         )
 
 
-def _refuse_replaced_fixtures(suite: type) -> None:
+def _check_fixtures(suite: type) -> None:
     replaced = sorted(
         name for name in dir(suite) if _is_fixture(name) and _is_replaced(suite, name)
     )
     if replaced or _has_another_fs(suite):
         raise TypeError(
             f"{suite.__name__} replaces fixtures of the suite: {', '.join(replaced or ['fs'])};"
-            " define make_filesystem(tmp_path) and the like instead"
+            " define make_filesystem(tmp_path) or another make_ method instead"
         )
 
 
-def _refuse_replaced_tests(suite: type) -> None:
+def _check_tests(suite: type) -> None:
     replaced = sorted(
         name
         for name in dir(suite)
@@ -89,7 +89,7 @@ def _refuse_replaced_tests(suite: type) -> None:
 
 
 def _is_fixture(name: str) -> bool:
-    # what a suite defines is a test, a hook or a fixture
+    # a suite defines only tests, hooks and fixtures
     return not name.startswith(("test", "make_", "_"))
 
 
@@ -100,7 +100,7 @@ def _is_replaced(suite: type, name: str) -> bool:
 
 
 def _has_another_fs(suite: type) -> bool:
-    # @pytest.fixture(name="fs") on a method of any name takes the place of ours
+    # @pytest.fixture(name="fs") on a method of any name replaces the suite's fixture
     members = [(name, value) for owner in suite.__mro__ for name, value in vars(owner).items()]
     return any(
         name != "fs" and callable(value) and getattr(value, "name", None) == "fs"
@@ -129,41 +129,41 @@ def _is_excuse(mark: pytest.Mark) -> bool:
 
 
 def _marks(held: object) -> list[pytest.Mark]:
-    """Return what pytest reads from a `pytestmark`: one mark or a list, called or not."""
+    """Return the marks of a `pytestmark`: one mark or a list, called or not."""
     several = cast("list[object]", held) if isinstance(held, list) else [held]
     return [cast("pytest.Mark", getattr(each, "mark", each)) for each in several]
 
 
 class TickingClock:
-    """A clock that moves whenever somebody looks: time limits without waiting."""
+    """A clock that advances on every call, to test time limits without waiting."""
 
     def __init__(self, step: float = 1.0) -> None:
-        """Begin at zero, and move by `step` seconds."""
+        """Start at zero, and advance by `step` seconds."""
         self._now = 0.0
         self._step = step
 
     def __call__(self) -> float:
-        """Return the time, later than before."""
+        """Advance, and return the time."""
         self._now += self._step
         return self._now
 
 
 class PlantingSuite(ConformanceSuite):
-    """A suite that needs what the protocol shows and cannot make."""
+    """A suite that needs entries which the protocol can show but not create."""
 
     def make_link(self, fs: BaseFilesystem, path: str, target: str) -> None:
-        """Make a symbolic link at `path`; by default with the backend's own primitive."""
-        fs._make_link(path, target)  # pyright: ignore[reportPrivateUsage] # the protocol makes no links
+        """Create a symbolic link at `path`; by default with the backend's own primitive."""
+        fs._make_link(path, target)  # pyright: ignore[reportPrivateUsage] # the protocol creates no links
 
     def make_file(
         self, fs: BaseFilesystem, path: str, content: bytes, permissions: int = 0o644
     ) -> None:
-        """Make or replace a file of any name; by default with the backend's own primitive."""
-        fs._store(path, content, permissions=permissions)  # pyright: ignore[reportPrivateUsage] # the protocol sets no bits
+        """Create or replace a file of any name; by default with the backend's own primitive."""
+        fs._store(path, content, permissions=permissions)  # pyright: ignore[reportPrivateUsage] # the protocol sets no permissions
 
 
 class LimitedSuite(ConformanceSuite):
-    """A suite that needs limits of its own."""
+    """A suite that needs backends with given limits."""
 
     def make_limited(self, tmp_path: Path, limits: Limits) -> BaseFilesystem:
         """Return a new, empty, writable filesystem with these limits."""
@@ -171,10 +171,10 @@ class LimitedSuite(ConformanceSuite):
 
 
 class ReadOnlySuite(ConformanceSuite):
-    """A suite that needs a filesystem which refuses writes."""
+    """A suite that needs a read-only filesystem."""
 
     def make_read_only(self, filled: Filesystem) -> Filesystem:
-        """Return the files of `filled` as a filesystem that refuses writes."""
+        """Return the files of `filled` as a read-only filesystem."""
         raise NotImplementedError(f"{type(self).__name__} must define make_read_only(filled)")
 
 
@@ -184,17 +184,22 @@ NAMES = (
     "files", "-rf", "--", "a b", "a\\b", "a:b", "%41", "%", "CON", "...", "..a", "a.", "*", "[x]",
     "~", "$HOME", "'", '"', "é", "日本語", "😀.txt", "n" * 80,
 )  # fmt: skip
-"""Names that the protocol creates, and that git, ZIP or a shell could take for something else."""
+"""Names that the protocol allows, but that git, ZIP or a shell could misread."""
 STRANGE_NAMES = (
     "bell\a", "new\nline", " blank", "blank ", "e\u0301", "zero\u200bwidth", "\u202eright",
     "\ufeffmark", "byte\udcff", "n" * 200,
 )  # fmt: skip
-"""Names that the protocol does not create, and that a disk can hold."""
+"""Names that the protocol does not create, but that a disk can hold."""
+ENTRY_KINDS = ("file", "directory", "symlink", "nothing")
+KIND_CHANGES = [(then, now) for then in ENTRY_KINDS for now in ENTRY_KINDS if then != now]
+"""Every change from one kind of entry to another."""
+LINK_TARGETS = ("gone", "/etc/passwd", "..", "../../out", ".", "link 5", "a b/é", "x" * 300)
+PERMISSIONS = (0o644, 0o755, 0o600, 0o444, 0o700, 0o777, 0o640)
 State: TypeAlias = dict[str, tuple[Kind, int, bytes | str | None]]
 
 
-def state_of(fs: Filesystem | ReadableFilesystem) -> State:
-    """Return everything in `fs`: kind, permissions, and bytes or the target, by path."""
+def read_state(fs: Filesystem | ReadableFilesystem) -> State:
+    """Return kind, permissions, and bytes or link target of everything in `fs`, by path."""
     found: State = {}
     pending = ["."]
     while pending:
@@ -207,13 +212,13 @@ def state_of(fs: Filesystem | ReadableFilesystem) -> State:
     return found
 
 
-def tree_in(state: State) -> dict[str, object]:
+def drop_permissions(state: State) -> dict[str, object]:
     """Return a state without its permissions."""
     return {path: (kind, content) for path, (kind, _, content) in state.items()}
 
 
-def plant(fs: Filesystem) -> None:
-    """Lay out a state with something of everything."""
+def write_sample(fs: Filesystem) -> None:
+    """Write a sample tree with entries of every sort."""
     fs.write("README.md", "# Read me")
     fs.write("src/main.py", "print()\r\n")
     fs.write_bytes("src/data.bin", EVERY_BYTE)
@@ -224,8 +229,8 @@ def plant(fs: Filesystem) -> None:
     fs.mkdir("empty/below")
 
 
-def spoil(fs: Filesystem) -> None:
-    """Change what `plant` laid out: content, kinds, what is there and what is not."""
+def change_sample(fs: Filesystem) -> None:
+    """Change the tree of `write_sample`: contents, kinds, additions and deletions."""
     fs.write("README.md", "# Red me?")
     fs.write("src/main.py", "exit()\n", mode="append")
     fs.delete("src/data.bin")
@@ -236,3 +241,31 @@ def spoil(fs: Filesystem) -> None:
     fs.delete(".gitignore")
     fs.write("new/deep/file", "new")
     fs.mkdir("new/empty")
+
+
+def make_entry(suite: PlantingSuite, fs: BaseFilesystem, path: str, kind: str, text: str) -> None:
+    """Create a file, a directory, a symbolic link or nothing at `path`."""
+    if kind == "file":
+        fs.write(path, text)
+    elif kind == "directory":
+        fs.write(f"{path}/below", text)
+    elif kind == "symlink":
+        suite.make_link(fs, path, text)
+
+
+def make_links(suite: PlantingSuite, fs: BaseFilesystem) -> None:
+    """Create a link to each of `LINK_TARGETS`."""
+    for number, target in enumerate(LINK_TARGETS):
+        suite.make_link(fs, f"link {number}", target)
+
+
+def make_files(suite: PlantingSuite, fs: BaseFilesystem) -> None:
+    """Create a file with each of `PERMISSIONS`."""
+    for permissions in PERMISSIONS:
+        suite.make_file(fs, f"{permissions:o}", b"text", permissions)
+
+
+def make_strange_files(suite: PlantingSuite, fs: BaseFilesystem) -> None:
+    """Create a file with each of `STRANGE_NAMES`."""
+    for name in STRANGE_NAMES:
+        suite.make_file(fs, name, name.encode(errors="surrogateescape"))

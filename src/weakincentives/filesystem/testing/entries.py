@@ -1,16 +1,30 @@
-"""Metadata: what exists, what it is, and what is in a directory."""
+"""Conformance of entries: `exists`, `stat`, `list`, `delete`, `mkdir`, `move` and `copy`."""
 
 import hashlib
 import itertools
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from weakincentives.filesystem import FileEntry, Filesystem, Results, WriteMode
+from weakincentives.filesystem import (
+    BaseFilesystem,
+    DirectoryCreated,
+    EntryMoved,
+    FileEntry,
+    Filesystem,
+    FileWritten,
+    InvalidPathError,
+    LimitExceededError,
+    PathEscapeError,
+    Results,
+    WriteMode,
+)
 from weakincentives.filesystem.testing.contract import ConformanceSuite
+from weakincentives.filesystem.testing.events import event_path, record_events
 
-_COARSEST_CLOCK = 2.0  # seconds; FAT keeps every other one
+_CLOCK_RESOLUTION = 2.0  # seconds; the resolution of FAT
 
 
 class StatTests(ConformanceSuite):
@@ -35,7 +49,7 @@ class StatTests(ConformanceSuite):
         fs.write("file", "")
         assert fs.exists(path) is False
 
-    def test_stat_of_a_file_tells_its_size(self, fs: Filesystem) -> None:
+    def test_stat_of_a_file_has_its_size(self, fs: Filesystem) -> None:
         fs.write("dir/file", "é\n")
         found = fs.stat("dir/file")
         assert (found.path, found.kind, found.size_bytes) == ("dir/file", "file", 3)
@@ -152,8 +166,8 @@ class ListTests(ConformanceSuite):
 
 
 def _write_until_it_changes(fs: Filesystem, mode: WriteMode, first: datetime) -> datetime | None:
-    """Write until `modified_at` is not `first` any more, or every clock must have ticked."""
-    end = time.monotonic() + _COARSEST_CLOCK
+    """Write until `modified_at` differs from `first`, or every clock must have ticked."""
+    end = time.monotonic() + _CLOCK_RESOLUTION
     found, is_last = first, False
     for number in itertools.count():
         if found != first or is_last:
@@ -288,3 +302,178 @@ class DirectoryTests(ConformanceSuite):
         fs.mkdir(path)
         fs.mkdir(path, exist_ok=False)
         assert fs.list() == ()
+
+
+_BOTH = ("move", "copy")
+
+
+class TransferTests(ConformanceSuite):
+    """`move` and `copy`."""
+
+    def test_move_gives_a_file_a_new_path(self, fs: BaseFilesystem) -> None:
+        fs.write_bytes("a", b"\x00\xff")
+        fs.move("a", "dir/b")
+        assert fs.read_bytes("dir/b").content == b"\x00\xff"
+        assert not fs.exists("a")
+
+    def test_copy_leaves_the_source(self, fs: BaseFilesystem) -> None:
+        fs.write_bytes("a", b"\x00\xff")
+        fs.copy("a", "dir/b")
+        assert fs.read_bytes("dir/b").content == fs.read_bytes("a").content == b"\x00\xff"
+
+    def test_a_copy_changes_apart_from_its_source(self, fs: BaseFilesystem) -> None:
+        fs.write("dir/sub/file", "one")
+        fs.copy("dir", "twin")
+        fs.write("dir/sub/file", "two")
+        fs.write("twin/sub/new", "")
+        fs.delete("dir/sub/file")
+        assert [match.path for match in fs.glob("**")] == ["twin/sub/file", "twin/sub/new"]
+        assert fs.read("twin/sub/file").content == "one"
+
+    @pytest.mark.parametrize("how", _BOTH)
+    def test_a_directory_takes_everything_below_along(self, fs: BaseFilesystem, how: str) -> None:
+        fs.write("dir/file", "1")
+        fs.write("dir/a/b/file", "2")
+        fs.mkdir("dir/empty")
+        fs.write("dir2", "beside")
+        _transfer(fs, how)("dir", "new/place")
+        assert [match.path for match in fs.glob("new/**")] == [
+            "new/place/a/b/file",
+            "new/place/file",
+        ]
+        assert fs.list("new/place/empty") == ()
+        assert fs.exists("dir") is (how == "copy")
+        assert fs.read("dir2").content == "beside"
+
+    @pytest.mark.parametrize("how", _BOTH)
+    def test_what_exists_is_replaced_only_if_asked(self, fs: BaseFilesystem, how: str) -> None:
+        fs.write("a", "new")
+        fs.write("b", "old")
+        with pytest.raises(FileExistsError):
+            _transfer(fs, how)("a", "b")
+        assert (fs.read("a").content, fs.read("b").content) == ("new", "old")
+        _transfer(fs, how)("a", "b", overwrite=True)
+        assert fs.read("b").content == "new"
+
+    @pytest.mark.parametrize("overwrite", [True, False])
+    @pytest.mark.parametrize("how", _BOTH)
+    def test_a_directory_is_never_replaced(
+        self, fs: BaseFilesystem, how: str, overwrite: bool
+    ) -> None:
+        fs.write("a", "")
+        fs.mkdir("dir")
+        with pytest.raises(IsADirectoryError):
+            _transfer(fs, how)("a", "dir", overwrite=overwrite)
+        assert (fs.exists("a"), fs.list("dir")) == (True, ())
+
+    @pytest.mark.parametrize("overwrite", [True, False])
+    @pytest.mark.parametrize("how", _BOTH)
+    def test_a_directory_never_replaces_a_file(
+        self, fs: BaseFilesystem, how: str, overwrite: bool
+    ) -> None:
+        fs.write("file", "old")
+        fs.mkdir("dir")
+        with pytest.raises(FileExistsError):
+            _transfer(fs, how)("dir", "file", overwrite=overwrite)
+        assert fs.read("file").content == "old"
+
+    @pytest.mark.parametrize("how", _BOTH)
+    def test_a_directory_cannot_go_into_itself(self, fs: BaseFilesystem, how: str) -> None:
+        fs.write("dir/file", "")
+        for goal in ("dir", "dir/sub", "dir/sub/deep"):
+            with pytest.raises(ValueError, match="itself"):
+                _transfer(fs, how)("dir", goal)
+        _transfer(fs, how)("dir", "dir2/sub")
+        assert fs.exists("dir2/sub/file")
+
+    @pytest.mark.parametrize("how", _BOTH)
+    def test_a_file_onto_itself_stays_as_it_is(self, fs: BaseFilesystem, how: str) -> None:
+        fs.write("file", "text")
+        with pytest.raises(FileExistsError):
+            _transfer(fs, how)("file", "./file")
+        _transfer(fs, how)("file", "./file", overwrite=True)
+        assert fs.read("file").content == "text"
+        assert [entry.name for entry in fs.list()] == ["file"]
+
+    @pytest.mark.parametrize("source", ["gone", "gone/x", "file/below"])
+    @pytest.mark.parametrize("how", _BOTH)
+    def test_a_missing_source_raises_file_not_found(
+        self, fs: BaseFilesystem, how: str, source: str
+    ) -> None:
+        fs.write("file", "")
+        with pytest.raises(FileNotFoundError):
+            _transfer(fs, how)(source, "new/place")
+        assert not fs.exists("new")
+
+    @pytest.mark.parametrize("how", _BOTH)
+    def test_a_destination_below_a_file_is_refused(self, fs: BaseFilesystem, how: str) -> None:
+        fs.write("a", "")
+        fs.write("file", "old")
+        with pytest.raises(NotADirectoryError):
+            _transfer(fs, how)("a", "file/below")
+        assert fs.exists("a")
+
+    @pytest.mark.parametrize("how", _BOTH)
+    def test_the_root_stays_where_it_is(self, fs: BaseFilesystem, how: str) -> None:
+        fs.write("a", "")
+        with pytest.raises(PermissionError):
+            _transfer(fs, how)(".", "dir")
+        with pytest.raises(ValueError, match="Cannot write to root"):
+            _transfer(fs, how)("a", ".")
+
+    @pytest.mark.parametrize(
+        ("goal", "error"),
+        [
+            ("../x", PathEscapeError),
+            ("a\0b", InvalidPathError),
+            ("new/bell\a", InvalidPathError),
+            ("new/.wink-tmp-x", InvalidPathError),
+            ("/".join("d" * 17), LimitExceededError),
+            ("new/" + "n" * 81, LimitExceededError),
+        ],
+    )
+    @pytest.mark.parametrize("how", _BOTH)
+    def test_a_destination_obeys_the_rules_for_names(
+        self, fs: BaseFilesystem, how: str, goal: str, error: type[Exception]
+    ) -> None:
+        fs.write("a", "")
+        with pytest.raises(error):
+            _transfer(fs, how)("a", goal)
+        assert [entry.name for entry in fs.list()] == ["a"]
+
+    def test_a_move_is_reported_as_one_event(self, fs: BaseFilesystem) -> None:
+        fs.write("dir/file", "")
+        events = record_events(fs)
+        fs.move("dir", "new/place")
+        fs.move("new/place/file", "file")
+        assert events == [
+            DirectoryCreated("new"),
+            EntryMoved("dir", "new/place", "directory"),
+            EntryMoved("new/place/file", "file", "file"),
+        ]
+
+    def test_a_copy_is_reported_as_what_it_makes(self, fs: BaseFilesystem) -> None:
+        for path in ("dir/b", "dir/a", "dir/sub/c"):
+            fs.write(path, path)
+        events = record_events(fs)
+        fs.copy("dir", "new/place")
+        assert [(type(event), event_path(event)) for event in events] == [
+            (DirectoryCreated, "new"),
+            (DirectoryCreated, "new/place"),
+            (FileWritten, "new/place/a"),
+            (FileWritten, "new/place/b"),
+            (DirectoryCreated, "new/place/sub"),
+            (FileWritten, "new/place/sub/c"),
+        ]
+
+    def test_a_copy_over_a_file_is_reported_with_before_and_after(self, fs: BaseFilesystem) -> None:
+        fs.write("a", "new")
+        fs.write("b", "older")
+        before, after = fs.content_hash("b"), fs.content_hash("a")
+        events = record_events(fs)
+        fs.copy("a", "b", overwrite=True)
+        assert events == [FileWritten("b", 3, "overwrite", False, before, after, 5, 3)]
+
+
+def _transfer(fs: BaseFilesystem, how: str) -> Callable[..., None]:
+    return fs.move if how == "move" else fs.copy

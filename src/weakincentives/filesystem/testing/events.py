@@ -1,4 +1,4 @@
-"""Events: what changed, told once, in order, after it has happened."""
+"""Conformance of events: emitted once per change, in order, after the change is done."""
 
 import hashlib
 import logging
@@ -22,14 +22,16 @@ class EventTests(ConformanceSuite):
     def test_the_filesystem_is_observable(self, fs: ObservableFilesystem) -> None:
         assert isinstance(fs, ObservableFilesystem)
 
-    def test_a_new_file_is_told_with_hash_and_size(self, fs: ObservableFilesystem) -> None:
-        events = listen(fs)
+    def test_a_new_file_is_reported_with_hash_and_size(self, fs: ObservableFilesystem) -> None:
+        events = record_events(fs)
         fs.write("file", "é", mode="create")
         assert events == [FileWritten("file", 2, "create", True, None, _hash("é"), None, 2)]
 
-    def test_a_replaced_file_is_told_with_before_and_after(self, fs: ObservableFilesystem) -> None:
+    def test_a_replaced_file_is_reported_with_before_and_after(
+        self, fs: ObservableFilesystem
+    ) -> None:
         fs.write("file", "old text")
-        events = listen(fs)
+        events = record_events(fs)
         fs.write_bytes("file", b"new")
         expected = FileWritten(
             path="file",
@@ -43,43 +45,45 @@ class EventTests(ConformanceSuite):
         )
         assert events == [expected]
 
-    def test_an_append_is_told_with_the_whole_file_after_it(self, fs: ObservableFilesystem) -> None:
+    def test_an_append_is_reported_with_the_whole_file_after_it(
+        self, fs: ObservableFilesystem
+    ) -> None:
         fs.write("file", "one")
-        events = listen(fs)
+        events = record_events(fs)
         fs.write("file", "two", mode="append")
         assert events == [
             FileWritten("file", 3, "append", False, _hash("one"), _hash("onetwo"), 3, 6)
         ]
 
-    def test_parents_are_told_before_the_file(self, fs: ObservableFilesystem) -> None:
+    def test_parents_are_reported_before_the_file(self, fs: ObservableFilesystem) -> None:
         fs.mkdir("a")
-        events = listen(fs)
+        events = record_events(fs)
         fs.write("a/b/c/file", "")
         assert events[:2] == [DirectoryCreated("a/b"), DirectoryCreated("a/b/c")]
-        assert [path_of(event) for event in events[2:]] == ["a/b/c/file"]
+        assert [event_path(event) for event in events[2:]] == ["a/b/c/file"]
 
-    def test_every_directory_made_is_told(self, fs: ObservableFilesystem) -> None:
-        events = listen(fs)
+    def test_every_directory_made_is_reported(self, fs: ObservableFilesystem) -> None:
+        events = record_events(fs)
         fs.mkdir("a/b")
         fs.mkdir("a")
         fs.mkdir(".")
         assert events == [DirectoryCreated("a"), DirectoryCreated("a/b")]
 
-    def test_a_deleted_file_is_told_with_what_it_was(self, fs: ObservableFilesystem) -> None:
+    def test_a_deleted_file_is_reported_with_what_it_was(self, fs: ObservableFilesystem) -> None:
         fs.write("file", "text")
-        events = listen(fs)
+        events = record_events(fs)
         fs.delete("file")
         assert events == [FileDeleted("file", "file", _hash("text"), 4)]
 
-    def test_a_deleted_directory_is_told_once(self, fs: ObservableFilesystem) -> None:
+    def test_a_deleted_directory_is_reported_once(self, fs: ObservableFilesystem) -> None:
         fs.write("dir/sub/file", "text")
-        events = listen(fs)
+        events = record_events(fs)
         fs.delete("dir", recursive=True)
         assert events == [FileDeleted("dir", "directory", None, None)]
 
-    def test_what_changes_nothing_is_not_told(self, fs: ObservableFilesystem) -> None:
+    def test_what_changes_nothing_is_not_reported(self, fs: ObservableFilesystem) -> None:
         fs.write("dir/file", "text")
-        events = listen(fs)
+        events = record_events(fs)
         fs.read("dir/file")
         fs.list("dir")
         fs.glob("**")
@@ -98,28 +102,28 @@ class EventTests(ConformanceSuite):
 
     def test_a_listener_sees_the_change_done(self, fs: ObservableFilesystem) -> None:
         seen: list[str] = []
-        fs.subscribe(lambda event: seen.append(fs.read(path_of(event)).content))
+        fs.subscribe(lambda event: seen.append(fs.read(event_path(event)).content))
         fs.write("file", "one")
         fs.write("file", "two")
         assert seen == ["one", "two"]
 
-    def test_every_listener_is_told_in_the_order_they_came(self, fs: ObservableFilesystem) -> None:
-        told: list[int] = []
-        fs.subscribe(lambda event: told.append(1))
-        fs.subscribe(lambda event: told.append(2))
+    def test_listeners_are_called_in_subscription_order(self, fs: ObservableFilesystem) -> None:
+        received: list[int] = []
+        fs.subscribe(lambda _: received.append(1))
+        fs.subscribe(lambda _: received.append(2))
         fs.write("file", "")
-        assert told == [1, 2]
+        assert received == [1, 2]
 
-    def test_who_unsubscribed_is_told_no_more(self, fs: ObservableFilesystem) -> None:
+    def test_an_unsubscribed_listener_gets_no_more_events(self, fs: ObservableFilesystem) -> None:
         events: list[FilesystemEvent] = []
-        kept = listen(fs)
+        kept = record_events(fs)
         unsubscribe = fs.subscribe(events.append)
         fs.write("one", "")
         unsubscribe()
         unsubscribe()
         fs.write("two", "")
-        assert [path_of(event) for event in events] == ["one"]
-        assert [path_of(event) for event in kept] == ["one", "two"]
+        assert [event_path(event) for event in events] == ["one"]
+        assert [event_path(event) for event in kept] == ["one", "two"]
 
     def test_one_listener_subscribed_twice_is_two(self, fs: ObservableFilesystem) -> None:
         events: list[FilesystemEvent] = []
@@ -136,17 +140,17 @@ class EventTests(ConformanceSuite):
             raise RuntimeError(f"cannot take {event}")
 
         fs.subscribe(fail)
-        events = listen(fs)
+        events = record_events(fs)
         with caplog.at_level(logging.ERROR):
             fs.write("dir/file", "text")
         assert fs.read("dir/file").content == "text"
-        assert [path_of(event) for event in events] == ["dir", "dir/file"]
+        assert [event_path(event) for event in events] == ["dir", "dir/file"]
         assert "cannot take" in caplog.text
 
     def test_the_events_of_one_thread_are_enough_to_follow_it(
         self, fs: ObservableFilesystem
     ) -> None:
-        events = listen(fs)
+        events = record_events(fs)
         fs.write("a/file", "1")
         fs.write("a/file", "2", mode="append")
         fs.delete("a", recursive=True)
@@ -158,14 +162,14 @@ class EventTests(ConformanceSuite):
         ]
 
 
-def path_of(event: FilesystemEvent) -> str:
-    """Return the one path that an event is about."""
+def event_path(event: FilesystemEvent) -> str:
+    """Return the path of an event that has exactly one."""
     assert not isinstance(event, StateReplaced), event
     return event.path
 
 
-def listen(fs: ObservableFilesystem) -> list[FilesystemEvent]:
-    """Return a list that grows by every event from now on."""
+def record_events(fs: ObservableFilesystem) -> list[FilesystemEvent]:
+    """Return a list to which every later event is appended."""
     events: list[FilesystemEvent] = []
     fs.subscribe(events.append)
     return events

@@ -1,4 +1,7 @@
-"""One side of a comparison: a filesystem, and what was kept of it on the way."""
+"""Differential testing of two filesystems: a Hypothesis state machine and a seeded random run.
+
+Both sides get the same operations; results, errors, events and trees must be equal.
+"""
 
 import inspect
 import itertools
@@ -11,8 +14,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import hypothesis
 from hypothesis import HealthCheck
-from hypothesis import settings as Settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from hypothesis.strategies import SearchStrategy
@@ -31,8 +34,8 @@ from weakincentives.filesystem import (
     StateReplaced,
     normalize_path,
 )
-from weakincentives.filesystem.testing.contract import State, state_of, tree_in
-from weakincentives.filesystem.testing.operations import (
+from weakincentives.filesystem.testing.contract import State, drop_permissions, read_state
+from weakincentives.filesystem.testing.strategies import (
     Choose,
     Operation,
     Outcome,
@@ -40,7 +43,7 @@ from weakincentives.filesystem.testing.operations import (
     operations,
 )
 
-_KEPT = 8  # snapshots, and archives, that can still be asked for
+_MAX_KEPT = 8  # snapshots, and archives, that can still be used
 _BEYOND_THE_PROTOCOL = {
     "move": "move",
     "copy": "copy",
@@ -57,30 +60,30 @@ _BEYOND_THE_PROTOCOL = {
 
 
 class Side:
-    """A filesystem that operations are done to; it remembers snapshots, archives and events."""
+    """One filesystem of a pair, with the snapshots, archives and events recorded on the way."""
 
     def __init__(self, filesystem: Any, new_archive: Callable[[], Path]) -> None:
-        """Watch a Filesystem with all it can do beyond that; `new_archive` returns a free place."""
+        """Wrap a Filesystem with its further capabilities; `new_archive` returns an unused path."""
         self.filesystem: Any = filesystem
         self.other = self
         self.events: list[FilesystemEvent] = []
         self._new_archive = new_archive
-        self._archives: deque[tuple[Path, State]] = deque(maxlen=_KEPT)
-        self._snapshots: deque[tuple[FilesystemSnapshot, State]] = deque(maxlen=_KEPT)
+        self.archives: deque[tuple[Path, State]] = deque(maxlen=_MAX_KEPT)
+        self._snapshots: deque[tuple[FilesystemSnapshot, State]] = deque(maxlen=_MAX_KEPT)
 
-    def listen(self) -> None:
-        """Remember events from now on."""
+    def record_events(self) -> None:
+        """Record events from now on."""
         if isinstance(self.filesystem, ObservableFilesystem):
-            self.filesystem.subscribe(self._hear)
+            self.filesystem.subscribe(self._record_event)
 
     def perform(self, operation: Operation) -> Outcome:
-        """Do `operation`; an import `across` takes an archive of the other side.
+        """Perform `operation`; an import `across` reads an archive of the other side.
 
         Raises:
-            Exception: What is neither OSError, ValueError, TypeError nor ours is a bug.
+            Exception: Anything but OSError, ValueError, TypeError and WinkError is a bug.
         """
         try:
-            return Outcome(comparable(self._call(operation)))
+            return Outcome(normalize_result(self._call(operation)))
         except (OSError, ValueError, TypeError, WinkError) as error:
             return Outcome(None, type(error), getattr(error, "errno", None), str(error))
 
@@ -101,77 +104,79 @@ class Side:
         return call(**operation.arguments)
 
     def _link(self, path: str, target: str) -> bool:
-        """Make a link where there is room for one, as another program would."""
+        """Create a link where nothing is in the way, as another program would."""
         fs, key = self.filesystem, normalize_path(path)
         parent = key.rpartition("/")[0]
         if fs.exists(key) or not fs.stat(parent).is_directory or not _can_be_named(key):
             return False
         if isinstance(fs, BaseFilesystem):
-            fs._make_link(key, target)  # pyright: ignore[reportPrivateUsage] # the protocol makes no links
+            fs._make_link(key, target)  # pyright: ignore[reportPrivateUsage] # the protocol creates no links
         return True
 
-    def _delete(self, path: str, recursive: bool = False) -> object:
+    def _delete(self, path: str, *, recursive: bool = False) -> object:
         fs = self.filesystem
         if recursive and _is_root(path):
-            # the one stated difference: memory empties, the host refuses; so do what both can
+            # the one permitted difference: memory empties the root, the host refuses to
             return [fs.delete(entry.path, recursive=True) for entry in fs.list()]
         return fs.delete(path, recursive=recursive)
 
     def _snapshot(self, tag: str | None) -> str | None:
-        state = state_of(self.filesystem)
+        state = read_state(self.filesystem)
         kept = self.filesystem.snapshot(tag=tag)
         self._snapshots.append((kept, state))
         return kept.tag
 
     def _restore(self, number: int) -> None:
         if self._snapshots:
-            kept, state = _picked(self._snapshots, number)
+            kept, state = _pick(self._snapshots, number)
             self.filesystem.restore(kept)
-            _expect(state_of(self.filesystem), state, "restored")
+            _check_state(read_state(self.filesystem), state, "restored")
 
     def _restore_paths(self, number: int, paths: Sequence[str]) -> None:
         if self._snapshots:
-            self.filesystem.restore(_picked(self._snapshots, number)[0], paths=paths)
+            self.filesystem.restore(_pick(self._snapshots, number)[0], paths=paths)
 
     def _preview(self, number: int, paths: Sequence[str] | None) -> object:
         if self._snapshots:
-            return self.filesystem.preview(_picked(self._snapshots, number)[0], paths=paths)
+            return self.filesystem.preview(_pick(self._snapshots, number)[0], paths=paths)
         return None
 
     def _view(self, number: int, path: str) -> object:
         if self._snapshots:
-            return self.filesystem.view(_picked(self._snapshots, number)[0]).stat(path)
+            return self.filesystem.view(_pick(self._snapshots, number)[0]).stat(path)
         return None
 
     def _export(self) -> int:
         place = self._new_archive()
         count = self.filesystem.export_archive(place)
-        self._archives.append((place, state_of(self.filesystem)))
+        self.archives.append((place, read_state(self.filesystem)))
         return count
 
-    def _import(self, number: int, across: bool) -> int | None:
-        archives = self.other._archives if across else self._archives
+    def _import(self, number: int, *, across: bool) -> int | None:
+        archives = self.other.archives if across else self.archives
         if not archives:
             return None
-        archive, state = _picked(archives, number)
+        archive, state = _pick(archives, number)
         count = self.filesystem.import_archive(archive)
-        # permissions of directories are not everybody's
-        _expect(tree_in(state_of(self.filesystem)), tree_in(state), "imported")
+        # not every backend keeps the permissions of directories
+        _check_state(
+            drop_permissions(read_state(self.filesystem)), drop_permissions(state), "imported"
+        )
         return count
 
-    def _hear(self, event: FilesystemEvent) -> None:
-        # a snapshot and an archive have different names on both sides
+    def _record_event(self, event: FilesystemEvent) -> None:
+        # the names of snapshots and archives differ between the sides
         self.events.append(
             StateReplaced(event.reason, "") if isinstance(event, StateReplaced) else event
         )
 
 
-def comparable(value: object) -> object:
-    """Return a result without what may differ: the one place that says what that is.
+def normalize_result(value: object) -> object:
+    """Return a result without the parts that may differ between backends.
 
-    - Times and permissions of a stat: clocks and the umask of the process differ. So a
-      preview is compared without what changes permissions only.
-    - Everything else must be equal. `delete` of the root is dealt with in `Side`.
+    - Times and permissions of a stat: clocks and the process umask differ. So changes of
+      permissions only are left out of a preview too.
+    - Everything else must be equal. `Side` handles `delete` of the root.
     """
     if isinstance(value, FileStat):
         return value.path, value.kind, value.size_bytes, value.link_target, value.content_hash
@@ -185,7 +190,7 @@ def comparable(value: object) -> object:
 
 
 def missing_operations(fs: Filesystem) -> frozenset[str]:
-    """Return the operations beyond the protocol that `fs` does not have."""
+    """Return the operations beyond the protocol that `fs` lacks."""
     missing = {name for name, method in _BEYOND_THE_PROTOCOL.items() if not hasattr(fs, method)}
     restore = getattr(fs, "restore", None)
     if restore is None or "paths" not in inspect.signature(restore).parameters:
@@ -193,19 +198,19 @@ def missing_operations(fs: Filesystem) -> frozenset[str]:
     return frozenset(missing)
 
 
-def _picked(kept: Sequence[Any], number: int) -> Any:
-    """Return one of those that were kept; 0 is the last one."""
+def _pick(kept: Sequence[Any], number: int) -> Any:
+    """Return one of the kept values; 0 is the last one."""
     return kept[-1 - number % len(kept)]
 
 
-def _expect(found: dict[str, Any], wanted: dict[str, Any], how: str) -> None:
+def _check_state(found: dict[str, Any], wanted: dict[str, Any], how: str) -> None:
     if found != wanted:
         paths = sorted(path for path in {**found, **wanted} if found.get(path) != wanted.get(path))
-        raise AssertionError(f"The {how} state is not what was kept, at {paths}")
+        raise AssertionError(f"The {how} state differs from the saved one at {paths}")
 
 
 def _can_be_named(key: str) -> bool:
-    """Return whether an ordinary disk could hold the last segment of `key`."""
+    """Return whether an ordinary disk could store the last segment of `key`."""
     name = key.rpartition("/")[2]
     with suppress(UnicodeEncodeError):
         return len(name.encode()) <= 255 and not name.startswith(".wink-tmp-")
@@ -218,30 +223,30 @@ def _is_root(path: str) -> bool:
     return False
 
 
-_BATCH = 250  # operations on one pair, so that full trees and young ones are both met
-_STATES = 8  # one batch in so many keeps states and brings them back, which takes time on a disk
-_SOMETIMES = (*[False] * 9, True)
-_REPLACING = frozenset({"restore", "restore_paths", "import"})
-_KNOWN = 20  # paths that something was put at lately
-_SHOWN = 12
-_LENGTH = 2_000
+_BATCH_SIZE = 250  # operations per pair, so that both small and full trees occur
+_STATE_INTERVAL = 8  # one batch in so many uses snapshots and archives, which are slow on a disk
+_STATE_ODDS = (*[False] * 9, True)
+_STATE_REPLACING = frozenset({"restore", "restore_paths", "import"})
+_MAX_KNOWN_PATHS = 20  # recently created paths
+_MAX_SHOWN = 12
+_MAX_VALUE_LENGTH = 2_000
 Factory = Callable[[], Filesystem]
 
 
 class DivergenceError(AssertionError):
-    """Two filesystems answered the same `operations` differently."""
+    """Two filesystems behaved differently for the same `operations`."""
 
     def __init__(self, fact: str, operations: Sequence[Operation], answers: str = "") -> None:
-        """Tell the fact, the last of the operations that led to it, and both answers."""
+        """Describe the difference, the last operations that led to it, and both results."""
         self.operations: tuple[Operation, ...] = tuple(operations)
-        last = "".join(f"\n  {each}" for each in operations[-_SHOWN:])
+        last = "".join(f"\n  {each}" for each in operations[-_MAX_SHOWN:])
         super().__init__(
             f"{fact} after {len(operations)} operations, the last of them{last}{answers}"
         )
 
 
 class Pair:
-    """A model and a subject that get the same operations."""
+    """A model and a subject that perform the same operations."""
 
     def __init__(self, model: Filesystem, subject: Filesystem) -> None:
         """Compare `subject` with `model`; both must be empty."""
@@ -250,18 +255,18 @@ class Pair:
         self._numbers = itertools.count()
         self._history: list[Operation] = []
         self._stack = ExitStack()
-        self.known: deque[str] = deque(maxlen=_KNOWN)
+        self.known: deque[str] = deque(maxlen=_MAX_KNOWN_PATHS)
         self.without: frozenset[str] = missing_operations(model) | missing_operations(subject)
         if all(isinstance(side, ObservableFilesystem) for side in (model, subject)):
             for side in self._sides:
-                side.listen()
+                side.record_events()
 
     def perform(self, operation: Operation) -> Outcome:
-        """Do `operation` on both sides.
+        """Perform `operation` on both sides.
 
         Raises:
-            DivergenceError: They return, raise or tell something different, a state that
-                was kept does not come back, or one raises what no filesystem may.
+            DivergenceError: Their results, errors or events differ, a saved state is not
+                restored exactly, or one raises an error that no filesystem may raise.
         """
         self._history.append(operation)
         try:
@@ -272,22 +277,24 @@ class Pair:
         self._compare("events", *(side.events for side in self._sides))
         for side in self._sides:
             side.events.clear()
-        if operation.name in _REPLACING:
+        if operation.name in _STATE_REPLACING:
             self.compare_trees()
-        if model.error is None and operation.made is not None:
-            self.known.append(operation.made)
+        if model.error is None and operation.created_path is not None:
+            self.known.append(operation.created_path)
         return model
 
     def compare_trees(self) -> None:
-        """Compare everything that is there.
+        """Compare the complete trees.
 
         Raises:
             DivergenceError: The trees differ.
         """
-        self._compare("trees", *(tree_in(state_of(side.filesystem)) for side in self._sides))
+        self._compare(
+            "trees", *(drop_permissions(read_state(side.filesystem)) for side in self._sides)
+        )
 
     def close(self) -> None:
-        """Close what can be closed, and remove the archives."""
+        """Close both sides if they have `close`, and remove the archives."""
         self._stack.close()
         for side in self._sides:
             close = getattr(side.filesystem, "close", None)
@@ -303,31 +310,31 @@ class Pair:
 
     def _compare(self, what: str, model: object, subject: object) -> None:
         if model != subject:
-            answers = f"\nmodel:   {_shown(model)}\nsubject: {_shown(subject)}"
+            answers = f"\nmodel:   {_format_value(model)}\nsubject: {_format_value(subject)}"
             raise DivergenceError(f"{what} differ", self._history, answers)
 
 
-def _operations(machine: "FilesystemMachine") -> SearchStrategy[Operation]:
+def _draw_operations(machine: "FilesystemMachine") -> SearchStrategy[Operation]:
     pair = machine.pair
     return operations(known=tuple(pair.known), without=pair.without, states=True)
 
 
 class FilesystemMachine(RuleBasedStateMachine):
-    """A Hypothesis state machine over a pair; it finds the shortest way to a divergence."""
+    """A Hypothesis state machine over a pair; it shrinks a divergence to the fewest operations."""
 
     def __init__(self, subject: Factory, model: Factory = InMemoryFilesystem) -> None:
-        """Compare what `subject` makes with what `model` makes."""
+        """Compare the filesystems that `subject` and `model` create."""
         super().__init__()
         self.pair: Pair = Pair(model(), subject())
 
-    @rule(operation=st.runner().flatmap(_operations))
+    @rule(operation=st.runner().flatmap(_draw_operations))
     def perform(self, operation: Operation) -> None:
-        """Do one operation on both sides."""
+        """Perform one operation on both sides."""
         self.pair.perform(operation)
 
     @invariant()
     def trees_are_equal(self) -> None:
-        """Compare everything after every step: trees are small here."""
+        """Compare the trees after every step; they are small here."""
         self.pair.compare_trees()
 
     def teardown(self) -> None:
@@ -336,12 +343,15 @@ class FilesystemMachine(RuleBasedStateMachine):
 
 
 def run_machine(
-    subject: Factory, *, model: Factory = InMemoryFilesystem, settings: Settings | None = None
+    subject: Factory,
+    *,
+    model: Factory = InMemoryFilesystem,
+    settings: hypothesis.settings | None = None,
 ) -> None:
-    """Let Hypothesis look for a divergence between what `subject` and `model` make.
+    """Let Hypothesis search for a divergence between the filesystems of `subject` and `model`.
 
     Raises:
-        DivergenceError: The two filesystems differ; it tells the shortest way found.
+        DivergenceError: The two filesystems differ; it has the fewest operations found.
     """
 
     class Machine(FilesystemMachine):
@@ -349,35 +359,36 @@ def run_machine(
             super().__init__(subject, model)
 
     try:
-        run_state_machine_as_test(Machine, settings=settings and _patient(settings))
+        run_state_machine_as_test(Machine, settings=settings and _without_deadline(settings))
     except DivergenceError as found:
-        raise _shortest(found, model, subject) from found
+        raise _shrink(found, model, subject) from found
 
 
-def _patient(settings: Settings) -> Settings:
-    # how long a step takes depends on what else the machine does, and is not the question
+def _without_deadline(settings: hypothesis.settings) -> hypothesis.settings:
+    # the time of a step depends on the load of the machine, and is not under test
     allowed = {*settings.suppress_health_check, HealthCheck.too_slow}
-    return Settings(settings, deadline=None, suppress_health_check=sorted(allowed, key=str))
+    checks = sorted(allowed, key=str)
+    return hypothesis.settings(settings, deadline=None, suppress_health_check=checks)
 
 
 def run_parity(
     seed: int, count: int, *, subject: Factory, model: Factory = InMemoryFilesystem
 ) -> int:
-    """Do `count` random operations side by side; return how many were done.
+    """Perform `count` random operations on both sides; return their number.
 
-    The operations are a function of `seed`: a divergence is met again by the same call.
+    The operations depend only on `seed`, so a divergence is reproducible.
 
     Raises:
         DivergenceError: The two filesystems differ.
     """
     choose = Random(seed).choice
-    for batch, done in enumerate(range(0, count, _BATCH)):
-        with _pair(model, subject) as pair:
+    for batch, done in enumerate(range(0, count, _BATCH_SIZE)):
+        with _open_pair(model, subject) as pair:
             try:
-                states = (False,) if batch % _STATES else _SOMETIMES
-                _run_batch(choose, pair, min(_BATCH, count - done), states)
+                states = (False,) if batch % _STATE_INTERVAL else _STATE_ODDS
+                _run_batch(choose, pair, min(_BATCH_SIZE, count - done), states)
             except DivergenceError as found:
-                raise _shortest(found, model, subject) from found
+                raise _shrink(found, model, subject) from found
     return count
 
 
@@ -387,24 +398,24 @@ def _run_batch(choose: Choose, pair: Pair, count: int, states: Sequence[bool]) -
     pair.compare_trees()
 
 
-def _shortest(found: DivergenceError, model: Factory, subject: Factory) -> DivergenceError:
-    """Leave out every operation that is not needed to diverge."""
+def _shrink(found: DivergenceError, model: Factory, subject: Factory) -> DivergenceError:
+    """Remove every operation that the divergence does not need."""
     size = len(found.operations) // 2
     while size:
         start = 0
         while start < len(found.operations):
             fewer = [*found.operations[:start], *found.operations[start + size :]]
-            still = _divergence(fewer, model, subject)
+            still = _find_divergence(fewer, model, subject)
             found = still or found
             start += 0 if still else size
         size //= 2
     return found
 
 
-def _divergence(
+def _find_divergence(
     steps: Sequence[Operation], model: Factory, subject: Factory
 ) -> DivergenceError | None:
-    with _pair(model, subject) as pair:
+    with _open_pair(model, subject) as pair:
         try:
             for operation in steps:
                 pair.perform(operation)
@@ -414,13 +425,17 @@ def _divergence(
     return None
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= _LENGTH else f"{text[:_LENGTH]}... ({len(text)} characters)"
+    return (
+        text
+        if len(text) <= _MAX_VALUE_LENGTH
+        else f"{text[:_MAX_VALUE_LENGTH]}... ({len(text)} characters)"
+    )
 
 
 @contextmanager
-def _pair(model: Factory, subject: Factory) -> Generator[Pair]:
+def _open_pair(model: Factory, subject: Factory) -> Generator[Pair]:
     pair = Pair(model(), subject())
     try:
         yield pair

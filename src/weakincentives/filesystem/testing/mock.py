@@ -1,4 +1,4 @@
-"""A test double: it remembers what it was asked, and answers what it was told to."""
+"""A mock filesystem: records calls and plays back configured responses."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -37,16 +37,16 @@ class Call:
     arguments: Mapping[str, object] = field(default_factory=dict[str, object])
 
     def __str__(self) -> str:
-        """Return the call as it is written."""
+        """Return the call as source code."""
         others = "".join(f", {name}={value!r}" for name, value in self.arguments.items())
         return f"{self.method}({self.subject!r}{others})"
 
 
 class MockFilesystem:
-    """A filesystem for tests of tools: records calls, plays back responses.
+    """A mock filesystem for tests of tools: records calls, plays back responses.
 
-    What no response was set for happens in `backend`, an empty filesystem in memory
-    that a test can also fill and look into without leaving a record.
+    Calls without a configured response go to `backend`, an empty in-memory filesystem
+    that a test can also use directly, without a record.
     """
 
     def __init__(self, *, read_only: bool = False, root: str = "/") -> None:
@@ -56,7 +56,7 @@ class MockFilesystem:
         self._calls: list[Call] = []
         self._responses: dict[tuple[str, str | None], list[Any]] = {}
 
-    # --- what a test asks and says ---
+    # --- for the test ---
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -65,16 +65,16 @@ class MockFilesystem:
 
     def calls_of(self, method: str) -> tuple[Call, ...]:
         """Return the calls of one method."""
-        wanted = _known(method)
-        return tuple(call for call in self._calls if call.method == wanted)
+        name = _check_method(method)
+        return tuple(call for call in self._calls if call.method == name)
 
     def respond(self, method: str, *responses: object, to: str | None = None) -> None:
-        """Answer calls of `method` with `responses` in turn; the last one stays.
+        """Respond to calls of `method` with `responses` in turn; the last one repeats.
 
-        An exception is raised, anything else returned. `to` narrows it to calls whose
-        first argument is the same. No responses: back to the backend.
+        An exception is raised, anything else is returned. `to` restricts it to calls with
+        that first argument. Without responses, calls go to the backend again.
         """
-        self._responses[_known(method), to] = list(responses)
+        self._responses[_check_method(method), to] = list(responses)
 
     # --- the protocol ---
 
@@ -85,7 +85,7 @@ class MockFilesystem:
 
     @property
     def read_only(self) -> bool:
-        """Whether writing is refused."""
+        """Whether writes raise an error."""
         return self.backend.read_only
 
     def read(
@@ -93,33 +93,33 @@ class MockFilesystem:
     ) -> ReadResult:
         """Return a page of text."""
         arguments = {"offset": offset, "limit": limit, "encoding": encoding}
-        return self._answer("read", self.backend.read, path, arguments)
+        return self._respond("read", self.backend.read, path, arguments)
 
     def read_bytes(
         self, path: str, *, offset: int = 0, limit: int | None = None
     ) -> ReadBytesResult:
         """Return a range of bytes."""
         arguments = {"offset": offset, "limit": limit}
-        return self._answer("read_bytes", self.backend.read_bytes, path, arguments)
+        return self._respond("read_bytes", self.backend.read_bytes, path, arguments)
 
     def exists(self, path: str) -> bool:
-        """Return whether something is there."""
-        return self._answer("exists", self.backend.exists, path, {})
+        """Return whether a path exists."""
+        return self._respond("exists", self.backend.exists, path, {})
 
     def stat(self, path: str) -> FileStat:
-        """Return the metadata of what is there."""
-        return self._answer("stat", self.backend.stat, path, {})
+        """Return the metadata of an entry."""
+        return self._respond("stat", self.backend.stat, path, {})
 
     def list(self, path: str = ".") -> Results[FileEntry]:
         """Return the entries of a directory."""
-        return self._answer("list", self.backend.list, path, {})
+        return self._respond("list", self.backend.list, path, {})
 
     def glob(
         self, pattern: str, *, path: str = ".", use_ignore_files: bool = False
     ) -> Results[GlobMatch]:
         """Return the files that match."""
         arguments = {"path": path, "use_ignore_files": use_ignore_files}
-        return self._answer("glob", self.backend.glob, pattern, arguments)
+        return self._respond("glob", self.backend.glob, pattern, arguments)
 
     def grep(
         self,
@@ -137,7 +137,7 @@ class MockFilesystem:
             "max_matches": max_matches,
             "use_ignore_files": use_ignore_files,
         }
-        return self._answer("grep", self.backend.grep, pattern, arguments)
+        return self._respond("grep", self.backend.grep, pattern, arguments)
 
     def write(
         self,
@@ -149,7 +149,7 @@ class MockFilesystem:
     ) -> WriteResult:
         """Write text."""
         arguments = {"content": content, "mode": mode, "create_parents": create_parents}
-        return self._answer("write", self.backend.write, path, arguments)
+        return self._respond("write", self.backend.write, path, arguments)
 
     def write_bytes(
         self,
@@ -161,42 +161,42 @@ class MockFilesystem:
     ) -> WriteResult:
         """Write bytes."""
         arguments = {"content": content, "mode": mode, "create_parents": create_parents}
-        return self._answer("write_bytes", self.backend.write_bytes, path, arguments)
+        return self._respond("write_bytes", self.backend.write_bytes, path, arguments)
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
         """Remove a file, or with `recursive` a directory."""
-        self._answer("delete", self.backend.delete, path, {"recursive": recursive})
+        self._respond("delete", self.backend.delete, path, {"recursive": recursive})
 
     def mkdir(self, path: str, *, parents: bool = True, exist_ok: bool = True) -> None:
-        """Make a directory."""
+        """Create a directory."""
         arguments = {"parents": parents, "exist_ok": exist_ok}
-        self._answer("mkdir", self.backend.mkdir, path, arguments)
+        self._respond("mkdir", self.backend.mkdir, path, arguments)
 
     # --- beyond the protocol ---
 
     def move(self, source: str, destination: str, *, overwrite: bool = False) -> None:
-        """Give something a new path."""
+        """Move a file or directory."""
         arguments = {"destination": destination, "overwrite": overwrite}
-        self._answer("move", self.backend.move, source, arguments)
+        self._respond("move", self.backend.move, source, arguments)
 
     def copy(self, source: str, destination: str, *, overwrite: bool = False) -> None:
-        """Copy something."""
+        """Copy a file or directory."""
         arguments = {"destination": destination, "overwrite": overwrite}
-        self._answer("copy", self.backend.copy, source, arguments)
+        self._respond("copy", self.backend.copy, source, arguments)
 
     def content_hash(self, path: str) -> str:
         """Return the SHA-256 of a file's bytes in hexadecimal; not recorded."""
         return self.backend.content_hash(path)
 
     def savepoint(self) -> Savepoint:
-        """Return a point to which the backend can go back; not recorded."""
+        """Return a savepoint of the backend; not recorded."""
         return self.backend.savepoint()
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Tell `listener` what changes in the backend; return a function that ends it."""
+        """Call `listener` on every change of the backend; return a function to unsubscribe."""
         return self.backend.subscribe(listener)
 
-    def _answer(
+    def _respond(
         self,
         method: str,
         real: Callable[..., T],
@@ -213,10 +213,10 @@ class MockFilesystem:
         return response
 
 
-def _known(method: str) -> str:
+def _check_method(method: str) -> str:
     if method not in _METHODS:
-        raise ValueError(f"MockFilesystem records no method of this name: {method!r}")
+        raise ValueError(f"MockFilesystem has no such method: {method!r}")
     return method
 
 
-_: type[Filesystem] = MockFilesystem  # the type checker proves that it is one
+_: type[Filesystem] = MockFilesystem  # the type checker proves that it implements the protocol

@@ -1,4 +1,4 @@
-"""Mounts: a folder of the host comes in by rule, whole or not at all, and nothing else does."""
+"""Conformance of host mounts: atomic hydration, filters, reports, and confinement to the roots."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -29,26 +29,26 @@ PROJECT = {
 
 
 class HostSuite(ConformanceSuite):
-    """A suite that needs a folder of the host beside the filesystem."""
+    """A suite that needs a host directory besides the filesystem."""
 
     @pytest.fixture
     def host(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """An allowed root with a project in it, and secrets beside it."""
+        """An allowed root with a project in it, and secrets next to it."""
         base = tmp_path_factory.mktemp("host")
-        plant(base / "allowed", PROJECT)
-        plant(base, {"allowed-twin/secret": b"secret", "secret": b"secret"})
+        write_host_files(base / "allowed", PROJECT)
+        write_host_files(base, {"allowed-twin/secret": b"secret", "secret": b"secret"})
         return base / "allowed"
 
 
 class MountTests(HostSuite):
-    """What `hydrate_from_host` brings in, whole or not at all, and what it says about it."""
+    """What `hydrate_from_host` copies, atomically, and what it reports."""
 
     # --- what comes in, and where it goes ---
 
     def test_a_folder_comes_in_with_its_content(self, fs: BaseFilesystem, host: Path) -> None:
         report = fs.hydrate_from_host(HostMount("project/"), allowed_roots=[host])
         wanted = {path: data for path, data in PROJECT.items() if path != "single.txt"}
-        assert files_of(fs) == wanted
+        assert read_files(fs) == wanted
         assert (report.mount_path, report.file_count, report.total_bytes) == ("project", 4, 20)
         assert report.paths == tuple(sorted(wanted))
         assert (report.skipped, report.changed, report.filtered_count) == ((), (), 0)
@@ -70,7 +70,7 @@ class MountTests(HostSuite):
         self, fs: BaseFilesystem, host: Path, mount: HostMount, expected: list[str]
     ) -> None:
         fs.hydrate_from_host(mount, allowed_roots=[host])
-        assert list(files_of(fs)) == expected
+        assert list(read_files(fs)) == expected
 
     def test_empty_directories_come_along_unless_globs_choose(
         self, fs: BaseFilesystem, host: Path
@@ -88,9 +88,9 @@ class MountTests(HostSuite):
         self, fs: BaseFilesystem, host: Path
     ) -> None:
         data = {"nul": b"a\0b", "latin": b"caf\xe9", "utf8": "é".encode() * 5_000, "void": b""}
-        plant(host / "data", data)
+        write_host_files(host / "data", data)
         report = fs.hydrate_from_host(HostMount("data"), allowed_roots=[host])
-        assert files_of(fs) == {f"data/{name}": data[name] for name in sorted(data)}
+        assert read_files(fs) == {f"data/{name}": data[name] for name in sorted(data)}
         assert report.binary_count == 2
 
     @pytest.mark.parametrize(
@@ -102,22 +102,22 @@ class MountTests(HostSuite):
         self, fs: BaseFilesystem, host: Path, name: bytes
     ) -> None:
         path = os.fsdecode(name)
-        plant(host / "odd", {f"{path}/{path}": b"odd"})
+        write_host_files(host / "odd", {f"{path}/{path}": b"odd"})
         report = fs.hydrate_from_host(HostMount("odd"), allowed_roots=[host])
-        assert files_of(fs) == {f"odd/{path}/{path}": b"odd"}
+        assert read_files(fs) == {f"odd/{path}/{path}": b"odd"}
         assert report.preview().count("\n") == 1
         assert all(line.isprintable() for line in report.preview().split("\n"))
 
     def test_names_that_differ_in_case_come_in_both(self, fs: BaseFilesystem, host: Path) -> None:
-        plant(host / "twins", {"name": b"lower", "NAME": b"upper"})
+        write_host_files(host / "twins", {"name": b"lower", "NAME": b"upper"})
         fs.hydrate_from_host(HostMount("twins"), allowed_roots=[host])
-        assert files_of(fs) == {"twins/NAME": b"upper", "twins/name": b"lower"}
+        assert read_files(fs) == {"twins/NAME": b"upper", "twins/name": b"lower"}
 
     def test_what_may_be_written_in_one_call_does_not_bind_a_mount(
         self, fs: BaseFilesystem, host: Path
     ) -> None:
         deep = "/".join("d" * 40) + "/file"
-        plant(host / "large", {deep: b"x" * 100_000})
+        write_host_files(host / "large", {deep: b"x" * 100_000})
         fs.hydrate_from_host(HostMount("large"), allowed_roots=[host])
         assert fs.stat(f"large/{deep}").size_bytes == 100_000
 
@@ -136,19 +136,19 @@ class MountTests(HostSuite):
     ) -> None:
         fs.write("project/README.md", "mine")
         fs.write("other", "mine")
-        with pytest.raises(_Stopped):
-            fs.hydrate_from_host(HostMount("."), allowed_roots=[host], progress=_stopping(at=when))
-        assert files_of(fs) == {"other": b"mine", "project/README.md": b"mine"}
+        with pytest.raises(_AbortedError):
+            fs.hydrate_from_host(HostMount("."), allowed_roots=[host], progress=_stop_at(when))
+        assert read_files(fs) == {"other": b"mine", "project/README.md": b"mine"}
         assert [entry.name for entry in fs.list()] == ["other", "project"]
         assert [entry.name for entry in fs.list("project")] == ["README.md"]
 
     def test_several_mounts_merge_and_the_later_one_wins(
         self, fs: BaseFilesystem, host: Path
     ) -> None:
-        plant(host / "overlay", {"README.md": b"new", "src/more.py": b"more"})
+        write_host_files(host / "overlay", {"README.md": b"new", "src/more.py": b"more"})
         mounts = [HostMount("project", mount_path="w"), HostMount("overlay", mount_path="w")]
         first, second = fs.hydrate_all_from_host(mounts, allowed_roots=[host])
-        assert files_of(fs) == {
+        assert read_files(fs) == {
             "w/.hidden": b"hidden",
             "w/README.md": b"new",
             "w/src/deep/er/util.py": b"util",
@@ -169,7 +169,7 @@ class MountTests(HostSuite):
 
     # --- what is said ---
 
-    def test_a_mount_is_told_like_writing_when_it_is_done(
+    def test_a_mount_is_reported_like_writing_when_it_is_done(
         self, fs: BaseFilesystem, host: Path
     ) -> None:
         fs.write("project/README.md", "older")
@@ -194,19 +194,19 @@ class MountTests(HostSuite):
         )
         assert seen == [4] * 7
 
-    def test_progress_is_told_from_nothing_to_all_and_not_too_often(
+    def test_progress_is_reported_from_nothing_to_all_and_not_too_often(
         self, fs: BaseFilesystem, host: Path
     ) -> None:
-        plant(host / "many", {str(number): b"x" * number for number in range(500)})
-        told: list[MountProgress] = []
-        fs.hydrate_from_host(HostMount("many"), allowed_roots=[host], progress=told.append)
+        write_host_files(host / "many", {str(number): b"x" * number for number in range(500)})
+        received: list[MountProgress] = []
+        fs.hydrate_from_host(HostMount("many"), allowed_roots=[host], progress=received.append)
         size = sum(range(500))
-        assert told[0] == MountProgress(0, 500, 0, size)
-        assert told[-1] == MountProgress(500, 500, size, size)
-        assert 20 <= len(told) <= 101
+        assert received[0] == MountProgress(0, 500, 0, size)
+        assert received[-1] == MountProgress(500, 500, size, size)
+        assert 20 <= len(received) <= 101
         assert all(
             one.done_files <= two.done_files and one.done_bytes < two.done_bytes
-            for one, two in pairwise(told[1:])
+            for one, two in pairwise(received[1:])
         )
 
     def test_a_preview_shows_the_first_files_and_how_many_more(
@@ -229,32 +229,32 @@ class MountTests(HostSuite):
         assert str(host / "project") in report.preview(with_host_path=True)
 
 
-def plant(root: Path, files: Mapping[str, bytes]) -> None:
-    """Make files on the host, with the directories above them."""
+def write_host_files(root: Path, files: Mapping[str, bytes]) -> None:
+    """Create files on the host, with their parent directories."""
     for path, data in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(data)
 
 
-class _Stopped(Exception):
-    """The listener has seen enough."""
+class _AbortedError(Exception):
+    """Raised by a progress listener to abort a mount."""
 
 
-def _stopping(*, at: float) -> Callable[[MountProgress], None]:
+def _stop_at(share: float) -> Callable[[MountProgress], None]:
     def stop(progress: MountProgress) -> None:
-        if progress.done_bytes >= at * progress.total_bytes:
-            raise _Stopped
+        if progress.done_bytes >= share * progress.total_bytes:
+            raise _AbortedError
 
     return stop
 
 
-def files_of(fs: BaseFilesystem) -> dict[str, bytes]:
+def read_files(fs: BaseFilesystem) -> dict[str, bytes]:
     """Return every file with its bytes."""
     return {match.path: fs.read_bytes(match.path).content for match in fs.glob("**")}
 
 
 class MountRuleTests(HostSuite):
-    """The rules of `hydrate_from_host`: nothing is left out silently, nothing leads out."""
+    """The rules of `hydrate_from_host`: every omission is reported, and no path leads out."""
 
     # --- what is left out, with a reason ---
 
@@ -266,7 +266,7 @@ class MountRuleTests(HostSuite):
             "in: symbolic link",
             "out: symbolic link",
         ]
-        assert report.file_count == len(files_of(fs)) == 4
+        assert report.file_count == len(read_files(fs)) == 4
 
     def test_followed_links_stay_within_the_allowed_roots(
         self, fs: BaseFilesystem, host: Path
@@ -293,13 +293,13 @@ class MountRuleTests(HostSuite):
         self, fs: BaseFilesystem, host: Path
     ) -> None:
         os.mkfifo(host / "project" / "pipe")
-        plant(host / "project", {".wink-tmp-tree/file": b""})
+        write_host_files(host / "project", {".wink-tmp-tree/file": b""})
         report = fs.hydrate_from_host(HostMount("project"), allowed_roots=[host])
         assert [str(entry) for entry in report.skipped] == [
             ".wink-tmp-tree: reserved name",
             "pipe: not a regular file",
         ]
-        assert report.file_count == len(files_of(fs)) == 4
+        assert report.file_count == len(read_files(fs)) == 4
 
     def test_files_larger_than_asked_for_are_left_out_and_reported(
         self, fs: BaseFilesystem, host: Path
@@ -387,4 +387,4 @@ class MountRuleTests(HostSuite):
         fs.write(there, "mine")
         with pytest.raises(error):
             fs.hydrate_from_host(HostMount("project"), allowed_roots=[host])
-        assert files_of(fs) == {there: b"mine"}
+        assert read_files(fs) == {there: b"mine"}

@@ -1,4 +1,4 @@
-"""Paths and names: what leads out, what is no path, and what may be created."""
+"""Conformance of paths and names, symbolic links and special files."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ from weakincentives.filesystem import (
     PathEscapeError,
 )
 from weakincentives.filesystem.testing.contract import ConformanceSuite, PlantingSuite
-from weakincentives.filesystem.testing.events import listen
+from weakincentives.filesystem.testing.events import record_events
 
 Operation = Callable[[Filesystem, str], object]
 EVERY_OPERATION: dict[str, Operation] = {
@@ -70,7 +70,7 @@ _ALLOWED_NAMES = (
 
 
 class PathTests(ConformanceSuite):
-    """Every operation reads a path the same way."""
+    """Every operation normalizes and checks paths in the same way."""
 
     @pytest.mark.parametrize(
         "path",
@@ -123,7 +123,7 @@ class PathTests(ConformanceSuite):
 
 
 class NameTests(ConformanceSuite):
-    """What may be created."""
+    """Names that may be created, and names that are rejected."""
 
     @pytest.mark.parametrize("name", _ALLOWED_NAMES)
     def test_an_unusual_name_is_a_name(self, fs: Filesystem, name: str) -> None:
@@ -187,7 +187,7 @@ _TARGETS = ("file", "dir", "gone", "/etc/passwd", "..", "../outside", ".", "link
 
 
 class LinkTests(PlantingSuite):
-    """Symbolic links, which the protocol shows and never follows."""
+    """Symbolic links: shown, never followed."""
 
     @pytest.mark.parametrize("target", _TARGETS)
     def test_stat_shows_the_link_and_its_target(self, fs: BaseFilesystem, target: str) -> None:
@@ -256,7 +256,7 @@ class LinkTests(PlantingSuite):
     ) -> None:
         fs.write("dir/below", "")
         self.make_link(fs, "link", "dir")
-        events = listen(fs)
+        events = record_events(fs)
         fs.delete("link", recursive=recursive)
         assert [entry.name for entry in fs.list()] == ["dir"]
         assert fs.exists("dir/below")
@@ -292,7 +292,7 @@ class LinkTests(PlantingSuite):
     def test_links_are_moved_and_copied_as_links(self, fs: BaseFilesystem) -> None:
         fs.write("file", "")
         self.make_link(fs, "link", "file")
-        events = listen(fs)
+        events = record_events(fs)
         fs.copy("link", "copied")
         fs.move("link", "dir/moved")
         assert fs.stat("copied").link_target == fs.stat("dir/moved").link_target == "file"
@@ -324,10 +324,10 @@ class LinkTests(PlantingSuite):
 
 
 class SpecialFileTests(ConformanceSuite):
-    """Pipes, sockets and devices, which are shown, removed and never opened."""
+    """Pipes, sockets and devices: shown and removed, never opened."""
 
     def make_special(self, fs: BaseFilesystem, path: str) -> None:
-        """Make a pipe, a socket or a device at `path`."""
+        """Create a pipe, a socket or a device at `path`."""
         raise NotImplementedError(f"{type(self).__name__} must define make_special(fs, path)")
 
     def test_stat_and_list_show_a_special_file(self, fs: BaseFilesystem) -> None:

@@ -1,4 +1,4 @@
-"""Text as it is: no line end, mark or character is ever translated."""
+"""Conformance of `read` and `read_bytes`: pages, ranges, and text that is never translated."""
 
 import pytest
 
@@ -35,7 +35,7 @@ AWKWARD_TEXTS = {
 
 
 class TextTests(ConformanceSuite):
-    """Text survives, whatever it is made of."""
+    """Text round-trips unchanged: line endings, byte order marks, any characters."""
 
     @pytest.mark.parametrize("text", AWKWARD_TEXTS.values(), ids=AWKWARD_TEXTS)
     def test_text_survives(self, fs: Filesystem, text: str) -> None:
@@ -88,7 +88,7 @@ _HUGE = 10**18
 
 
 class ReadingTests(ConformanceSuite):
-    """`read`: whole lines, counted from 0."""
+    """`read`: pages of whole lines, counted from 0."""
 
     def test_read_returns_what_was_written(self, fs: Filesystem) -> None:
         fs.write("notes/a.txt", "one\ntwo\nthree")

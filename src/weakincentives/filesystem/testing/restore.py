@@ -1,8 +1,9 @@
-"""A restore of some paths, and looking before a restore."""
+"""Conformance of restores: partial restores, views, previews, links, permissions and quotas."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from pathlib import Path
+from typing import Protocol, TypeAlias
 from uuid import uuid4
 
 import pytest
@@ -10,29 +11,56 @@ import pytest
 from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem import (
     Diff,
+    FilesystemEvent,
     FilesystemSnapshot,
+    HostFilesystem,
+    InMemoryFilesystem,
     InvalidPathError,
+    LimitExceededError,
+    Limits,
     PathEscapeError,
     ReadableFilesystem,
+    ReadOnlyError,
     SnapshotableFilesystem,
+    StateReplaced,
     diff,
 )
-from weakincentives.filesystem.testing.contract import ConformanceSuite, plant, spoil, state_of
+from weakincentives.filesystem.testing.contract import (
+    KIND_CHANGES,
+    LINK_TARGETS,
+    PERMISSIONS,
+    STRANGE_NAMES,
+    ConformanceSuite,
+    LimitedSuite,
+    PlantingSuite,
+    ReadOnlySuite,
+    change_sample,
+    make_entry,
+    make_files,
+    make_links,
+    make_strange_files,
+    read_state,
+    write_sample,
+)
+from weakincentives.filesystem.testing.events import record_events
+
+SnapshotBackend: TypeAlias = InMemoryFilesystem | HostFilesystem
+"""A backend on the base classes with all of their methods; others will do as well."""
 
 
 class PartialRestores(SnapshotableFilesystem, Protocol):
-    """A filesystem that can bring back some paths only."""
+    """A filesystem that can restore selected paths."""
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Sequence[str] | None = None) -> None:
-        """Make these paths, or everything, as they were then."""
+        """Restore these paths, or everything."""
         ...
 
 
 class Previews(PartialRestores, Protocol):
-    """A filesystem that shows what was kept, and what a restore would do."""
+    """A filesystem with views of snapshots and previews of restores."""
 
     def view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem:
-        """Return the state that a snapshot keeps."""
+        """Return the state of a snapshot as a read-only filesystem."""
         ...
 
     def preview(self, snapshot: FilesystemSnapshot, *, paths: Sequence[str] | None = None) -> Diff:
@@ -45,19 +73,19 @@ class PartialRestoreTests(ConformanceSuite):
 
     @pytest.fixture
     def kept(self, fs: PartialRestores) -> FilesystemSnapshot:
-        """A snapshot of what `plant` lays out; the workspace has changed since."""
-        plant(fs)
+        """A snapshot of the sample tree; the workspace has changed since."""
+        write_sample(fs)
         kept = fs.snapshot()
-        spoil(fs)
+        change_sample(fs)
         return kept
 
     def test_a_file_comes_back_and_all_else_stays(
         self, fs: PartialRestores, kept: FilesystemSnapshot
     ) -> None:
-        expected = state_of(fs)
+        expected = read_state(fs)
         expected["README.md"] = ("file", expected["README.md"][1], b"# Read me")
         fs.restore(kept, paths=["README.md"])
-        assert state_of(fs) == expected
+        assert read_state(fs) == expected
 
     def test_a_directory_comes_back_with_all_below_it(self, fs: PartialRestores) -> None:
         fs.write("dir/changed", "old")
@@ -138,34 +166,34 @@ class PartialRestoreTests(ConformanceSuite):
 
     @pytest.mark.parametrize("paths", [["."], ["/"], [""], ["README.md", "."]])
     def test_the_root_is_everything(self, fs: PartialRestores, paths: Sequence[str]) -> None:
-        plant(fs)
-        before = state_of(fs)
+        write_sample(fs)
+        before = read_state(fs)
         kept = fs.snapshot()
-        spoil(fs)
+        change_sample(fs)
         fs.restore(kept, paths=paths)
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     def test_no_paths_are_nothing(self, fs: PartialRestores, kept: FilesystemSnapshot) -> None:
-        before = state_of(fs)
+        before = read_state(fs)
         fs.restore(kept, paths=[])
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     @pytest.mark.parametrize("path", ["gone", "src/gone", ".gitattributes/below"])
     def test_a_path_that_is_nowhere_is_refused_and_nothing_changes(
         self, fs: PartialRestores, kept: FilesystemSnapshot, path: str
     ) -> None:
-        before = state_of(fs)
+        before = read_state(fs)
         with pytest.raises(SnapshotRestoreError, match=f"Failed to restore '{path}'"):
             fs.restore(kept, paths=["README.md", path])
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     def test_a_file_in_the_way_is_not_replaced(
         self, fs: PartialRestores, kept: FilesystemSnapshot
     ) -> None:
-        before = state_of(fs)
+        before = read_state(fs)
         with pytest.raises(SnapshotRestoreError, match=r"vendor/\.git/HEAD.*restore 'vendor'"):
             fs.restore(kept, paths=["README.md", "vendor/.git/HEAD"])
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     @pytest.mark.parametrize(
         ("path", "error"),
@@ -178,66 +206,66 @@ class PartialRestoreTests(ConformanceSuite):
         path: str,
         error: type[Exception],
     ) -> None:
-        before = state_of(fs)
+        before = read_state(fs)
         with pytest.raises(error):
             fs.restore(kept, paths=["README.md", path])
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     def test_an_unknown_snapshot_restores_no_path(
         self, fs: PartialRestores, kept: FilesystemSnapshot
     ) -> None:
-        before = state_of(fs)
+        before = read_state(fs)
         with pytest.raises(SnapshotRestoreError, match="Unknown snapshot"):
-            fs.restore(_unknown(kept), paths=["README.md"])
-        assert state_of(fs) == before
+            fs.restore(_make_unknown(kept), paths=["README.md"])
+        assert read_state(fs) == before
 
     def test_a_snapshot_does_not_see_what_follows_a_partial_restore(
         self, fs: PartialRestores
     ) -> None:
-        plant(fs)
-        before = state_of(fs)
+        write_sample(fs)
+        before = read_state(fs)
         kept = fs.snapshot()
-        spoil(fs)
+        change_sample(fs)
         fs.restore(kept, paths=["src", "empty"])
         fs.write("src/main.py", "changed")
         fs.write("src/more/file", "more")
         fs.write("empty/below/file", "more")
         fs.restore(kept)
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     def test_a_partial_restore_can_be_undone(
         self, fs: PartialRestores, kept: FilesystemSnapshot
     ) -> None:
-        before = state_of(fs)
+        before = read_state(fs)
         spoiled = fs.snapshot()
         fs.restore(kept, paths=["src", "new", "vendor"])
         partly = fs.snapshot()
-        half = state_of(fs)
+        half = read_state(fs)
         fs.restore(spoiled)
-        assert state_of(fs) == before
+        assert read_state(fs) == before
         fs.restore(partly)
-        assert state_of(fs) == half
+        assert read_state(fs) == half
 
 
 class SnapshotViewTests(ConformanceSuite):
-    """`view` and `preview`: what was kept, and what a restore would do."""
+    """`view` and `preview`: the state of a snapshot, and what a restore would change."""
 
     def test_a_view_shows_what_was_kept(self, fs: Previews) -> None:
-        plant(fs)
-        before = state_of(fs)
+        write_sample(fs)
+        before = read_state(fs)
         kept = fs.snapshot()
-        spoil(fs)
-        assert state_of(fs.view(kept)) == before
+        change_sample(fs)
+        assert read_state(fs.view(kept)) == before
 
     def test_a_view_does_not_move(self, fs: Previews) -> None:
         first = fs.snapshot()
-        plant(fs)
-        before = state_of(fs)
+        write_sample(fs)
+        before = read_state(fs)
         view = fs.view(fs.snapshot())
-        spoil(fs)
+        change_sample(fs)
         fs.restore(first)
         fs.write("README.md", "third")
-        assert state_of(view) == before
+        assert read_state(view) == before
 
     def test_a_view_can_be_searched(self, fs: Previews) -> None:
         fs.write("dir/file", "one\nword\n")
@@ -251,24 +279,24 @@ class SnapshotViewTests(ConformanceSuite):
     def test_an_unknown_snapshot_cannot_be_viewed(self, fs: Previews) -> None:
         kept = fs.snapshot()
         with pytest.raises(SnapshotRestoreError, match="Unknown snapshot"):
-            fs.view(_unknown(kept))
+            fs.view(_make_unknown(kept))
 
     @pytest.mark.parametrize(
         "paths", [None, ["README.md"], ["new", "vendor"], ["src", "empty"], ["."], []]
     )
-    def test_a_preview_tells_exactly_what_the_restore_does(
+    def test_a_preview_lists_exactly_what_the_restore_does(
         self, fs: Previews, paths: Sequence[str] | None
     ) -> None:
-        plant(fs)
+        write_sample(fs)
         kept = fs.snapshot()
-        spoil(fs)
+        change_sample(fs)
         fs.write_bytes("src/renamed.py", fs.read_bytes("src/main.py").content)
         fs.delete("src/main.py")
         spoiled = fs.snapshot()
-        told = fs.preview(kept, paths=paths).entries
+        received = fs.preview(kept, paths=paths).entries
         fs.restore(kept, paths=paths)
         done = diff(fs.view(spoiled), fs.view(fs.snapshot())).entries
-        assert [str(change) for change in told] == [str(change) for change in done]
+        assert [str(change) for change in received] == [str(change) for change in done]
 
     def test_a_preview_names_what_would_change(self, fs: Previews) -> None:
         fs.write("changed", "old")
@@ -286,16 +314,16 @@ class SnapshotViewTests(ConformanceSuite):
         assert "-new" in found.patch()
 
     def test_a_preview_changes_nothing(self, fs: Previews) -> None:
-        plant(fs)
+        write_sample(fs)
         kept = fs.snapshot()
-        spoil(fs)
-        before = state_of(fs)
+        change_sample(fs)
+        before = read_state(fs)
         fs.preview(kept)
         fs.preview(kept, paths=["vendor", "new", "empty"])
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     def test_a_preview_of_the_present_is_empty(self, fs: Previews) -> None:
-        plant(fs)
+        write_sample(fs)
         kept = fs.snapshot()
         assert not fs.preview(kept)
         fs.write("README.md", "changed")
@@ -305,9 +333,9 @@ class SnapshotViewTests(ConformanceSuite):
     def test_a_preview_refuses_what_the_restore_would_refuse(
         self, fs: Previews, paths: Sequence[str]
     ) -> None:
-        plant(fs)
+        write_sample(fs)
         kept = fs.snapshot()
-        spoil(fs)
+        change_sample(fs)
         refused: list[tuple[type[BaseException], str]] = []
         calls: tuple[Callable[..., object], ...] = (fs.preview, fs.restore)
         for call in calls:
@@ -319,8 +347,116 @@ class SnapshotViewTests(ConformanceSuite):
     def test_an_unknown_snapshot_cannot_be_previewed(self, fs: Previews) -> None:
         kept = fs.snapshot()
         with pytest.raises(SnapshotRestoreError, match="Unknown snapshot"):
-            fs.preview(_unknown(kept))
+            fs.preview(_make_unknown(kept))
 
 
-def _unknown(kept: FilesystemSnapshot) -> FilesystemSnapshot:
+class SnapshotDetailTests(PlantingSuite, LimitedSuite, ReadOnlySuite):
+    """Restores with links, permissions, strange names, events, quotas and read-only backends."""
+
+    def test_links_come_back_as_links(self, fs: SnapshotBackend) -> None:
+        make_links(self, fs)
+        before = read_state(fs)
+        kept = fs.snapshot()
+        for number in range(0, len(LINK_TARGETS), 2):
+            fs.delete(f"link {number}")
+        fs.delete("link 1")
+        self.make_link(fs, "link 1", "elsewhere")
+        self.make_link(fs, "new", "gone")
+        fs.restore(kept)
+        assert read_state(fs) == before
+
+    @pytest.mark.parametrize(("then", "now"), KIND_CHANGES)
+    def test_anything_becomes_what_it_was(self, fs: SnapshotBackend, then: str, now: str) -> None:
+        make_entry(self, fs, "entry", then, "then")
+        before = read_state(fs)
+        kept = fs.snapshot()
+        if fs.exists("entry"):
+            fs.delete("entry", recursive=True)
+        make_entry(self, fs, "entry", now, "now")
+        fs.restore(kept)
+        assert read_state(fs) == before
+
+    def test_nothing_is_written_through_a_link_that_is_in_the_way(
+        self, fs: SnapshotBackend
+    ) -> None:
+        fs.write("dir/file", "then")
+        fs.mkdir("other")
+        kept = fs.snapshot()
+        fs.delete("dir", recursive=True)
+        self.make_link(fs, "dir", "other")
+        fs.restore(kept)
+        assert fs.read("dir/file").content == "then"
+        assert fs.list("other") == ()
+
+    def test_permissions_come_back(self, fs: SnapshotBackend) -> None:
+        make_files(self, fs)
+        before = {path: permissions for path, (_, permissions, _) in read_state(fs).items()}
+        kept = fs.snapshot()
+        for permissions in PERMISSIONS[::2]:
+            fs.delete(f"{permissions:o}")
+            fs.write(f"{permissions:o}", "text")
+        for permissions in PERMISSIONS[1::2]:
+            self.make_file(fs, f"{permissions:o}", b"text", 0o711)
+        fs.restore(kept)
+        assert {path: found[1] for path, found in read_state(fs).items()} == before
+
+    def test_names_that_others_made_come_back(self, fs: SnapshotBackend) -> None:
+        make_strange_files(self, fs)
+        before = read_state(fs)
+        kept = fs.snapshot()
+        for entry in fs.list():
+            fs.delete(entry.path)
+        fs.restore(kept)
+        assert read_state(fs) == before
+        assert len(before) == len(STRANGE_NAMES)
+
+    def test_a_restore_is_reported_once_when_it_is_done(self, fs: SnapshotBackend) -> None:
+        fs.write("file", "then")
+        kept = fs.snapshot()
+        fs.write("file", "now")
+        fs.write("dir/other", "")
+        received: list[tuple[FilesystemEvent, str]] = []
+        fs.subscribe(lambda event: received.append((event, fs.read("file").content)))
+        fs.restore(kept)
+        assert received == [(StateReplaced("restore", kept.commit_ref), "then")]
+
+    def test_a_refused_restore_is_not_reported(self, fs: SnapshotBackend) -> None:
+        received = record_events(fs)
+        unknown = replace(fs.snapshot(), snapshot_id=uuid4(), commit_ref="0" * 40)
+        with pytest.raises(SnapshotRestoreError):
+            fs.restore(unknown)
+        assert received == []
+
+    def test_the_quota_counts_what_a_restore_brought_back(self, tmp_path: Path) -> None:
+        fs = self.make_limited(tmp_path, Limits(max_total_bytes=10, max_files=3))
+        assert isinstance(fs, SnapshotableFilesystem)
+        fs.write("a", "1234567890")
+        kept = fs.snapshot()
+        fs.delete("a")
+        fs.write("b", "1")
+        fs.restore(kept)
+        with pytest.raises(LimitExceededError, match="quota"):
+            fs.write("c", "1")
+        assert [entry.name for entry in fs.list()] == ["a"]
+
+    def test_what_a_restore_took_away_makes_room(self, tmp_path: Path) -> None:
+        fs = self.make_limited(tmp_path, Limits(max_total_bytes=10, max_files=2))
+        assert isinstance(fs, SnapshotableFilesystem)
+        kept = fs.snapshot()
+        fs.write("dir/a", "1234567890")
+        fs.restore(kept)
+        fs.write("dir/b", "1234567890")
+        assert fs.read("dir/b").content == "1234567890"
+
+    def test_a_read_only_filesystem_is_not_restored(self, fs: SnapshotBackend) -> None:
+        kept = fs.snapshot()
+        fs.write("file", "text")
+        frozen = self.make_read_only(fs)
+        assert isinstance(frozen, SnapshotableFilesystem)
+        with pytest.raises(ReadOnlyError):
+            frozen.restore(kept)
+        assert frozen.read("file").content == "text"
+
+
+def _make_unknown(kept: FilesystemSnapshot) -> FilesystemSnapshot:
     return replace(kept, snapshot_id=uuid4(), commit_ref="0" * 40)

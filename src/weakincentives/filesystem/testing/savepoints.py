@@ -1,4 +1,4 @@
-"""Rollbacks: whatever was done since a savepoint, everything is as it was."""
+"""Conformance of savepoints: rollback of every change, nesting, events, quotas and threads."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,16 +16,16 @@ from weakincentives.filesystem import (
     time_limit,
 )
 from weakincentives.filesystem.testing.contract import (
+    ENTRY_KINDS,
     STRANGE_NAMES,
     LimitedSuite,
     PlantingSuite,
-    plant,
-    spoil,
-    state_of,
+    change_sample,
+    read_state,
+    write_sample,
 )
-from weakincentives.filesystem.testing.events import listen
+from weakincentives.filesystem.testing.events import record_events
 
-_KINDS = ("file", "directory", "symlink", "nothing")
 _CHANGES: dict[str, Callable[[BaseFilesystem], object]] = {
     "write": lambda fs: fs.write("file", "new"),
     "write twice": lambda fs: [fs.write("file", text) for text in ("new", "newer")],
@@ -69,15 +69,15 @@ _CHANGES: dict[str, Callable[[BaseFilesystem], object]] = {
 
 
 class RollbackTests(PlantingSuite):
-    """What comes back when a savepoint is rolled back."""
+    """What a rollback restores."""
 
     def test_a_rollback_brings_everything_back(self, fs: BaseFilesystem) -> None:
-        plant(fs)
-        before = state_of(fs)
+        write_sample(fs)
+        before = read_state(fs)
         savepoint = fs.savepoint()
-        spoil(fs)
+        change_sample(fs)
         savepoint.rollback()
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     @pytest.mark.parametrize("change", _CHANGES.values(), ids=_CHANGES)
     def test_every_change_can_be_taken_back(
@@ -86,44 +86,44 @@ class RollbackTests(PlantingSuite):
         fs.write("file", "text")
         fs.write("tree/one", "1")
         fs.write("tree/sub/deep", "2")
-        before = state_of(fs)
+        before = read_state(fs)
         savepoint = fs.savepoint()
         change(fs)
         assert savepoint.changed
         savepoint.rollback()
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
-    @pytest.mark.parametrize("then", _KINDS)
-    @pytest.mark.parametrize("now", _KINDS)
+    @pytest.mark.parametrize("then", ENTRY_KINDS)
+    @pytest.mark.parametrize("now", ENTRY_KINDS)
     def test_a_rollback_makes_anything_what_it_was(
         self, fs: BaseFilesystem, then: str, now: str
     ) -> None:
         self.make_link(fs, "link", "gone")
         self._change(fs, then, "then")
-        before = state_of(fs)
+        before = read_state(fs)
         savepoint = fs.savepoint()
         if then != "nothing":
             fs.delete("entry", recursive=True)
         self._change(fs, now, "now")
         savepoint.rollback()
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     def test_links_and_permissions_come_back(self, fs: BaseFilesystem) -> None:
         for permissions in (0o600, 0o755, 0o444):
             self.make_file(fs, f"{permissions:o}", b"text", permissions)
         self.make_link(fs, "link", "600")
-        before = state_of(fs)
+        before = read_state(fs)
         savepoint = fs.savepoint()
         for path in list(before):
             fs.delete(path)
             fs.write(path, "new")
         savepoint.rollback()
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     def test_a_rollback_brings_back_names_that_others_made(self, fs: BaseFilesystem) -> None:
         for name in STRANGE_NAMES:
             self.make_file(fs, name, b"old")
-        before = state_of(fs)
+        before = read_state(fs)
         savepoint = fs.savepoint()
         for number, name in enumerate(STRANGE_NAMES):
             if number % 2:
@@ -131,13 +131,13 @@ class RollbackTests(PlantingSuite):
             else:
                 fs.write(name, "new")
         savepoint.rollback()
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     def test_what_was_moved_and_then_changed_comes_back(self, fs: BaseFilesystem) -> None:
         fs.write("a/one", "1")
         fs.write("a/two", "2")
         fs.write("b/one", "3")
-        before = state_of(fs)
+        before = read_state(fs)
         savepoint = fs.savepoint()
         fs.move("a", "c/a")
         fs.write("c/a/one", "changed")
@@ -146,12 +146,12 @@ class RollbackTests(PlantingSuite):
         fs.write("a/one", "changed")
         fs.delete("c", recursive=True)
         savepoint.rollback()
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     def test_what_took_the_place_of_something_changed_comes_back(self, fs: BaseFilesystem) -> None:
         fs.write("a/one", "1")
         fs.write("b/one", "2")
-        before = state_of(fs)
+        before = read_state(fs)
         savepoint = fs.savepoint()
         fs.write("a/one", "changed")
         with fs.savepoint():
@@ -159,14 +159,14 @@ class RollbackTests(PlantingSuite):
         fs.move("b", "a")
         fs.write("a/one", "changed again")
         savepoint.rollback()
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     def test_what_an_inner_one_put_in_the_place_of_something_changed_comes_back(
         self, fs: BaseFilesystem
     ) -> None:
         fs.write("a/one", "1")
         fs.write("b/one", "2")
-        before = state_of(fs)
+        before = read_state(fs)
         savepoint = fs.savepoint()
         fs.write("a/one", "changed")
         with fs.savepoint():
@@ -174,14 +174,14 @@ class RollbackTests(PlantingSuite):
             fs.move("b", "a")
         fs.write("a/one", "changed again")
         savepoint.rollback()
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     def test_what_was_moved_into_something_new_in_something_moved_comes_back(
         self, fs: BaseFilesystem
     ) -> None:
         fs.write("a/one", "1")
         fs.write("b/one", "2")
-        before = state_of(fs)
+        before = read_state(fs)
         savepoint = fs.savepoint()
         with fs.savepoint():
             fs.move("a", "c")
@@ -189,7 +189,7 @@ class RollbackTests(PlantingSuite):
             fs.move("b", "c/new/b")
         fs.delete("c/new", recursive=True)
         savepoint.rollback()
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     def test_the_state_after_a_rollback_can_be_changed(self, fs: BaseFilesystem) -> None:
         fs.write("dir/file", "text")
@@ -223,7 +223,7 @@ class RollbackTests(PlantingSuite):
             fs.copy("link", "entry")
 
 
-_PATIENCE = 20  # seconds for a thread that does not have to wait
+_THREAD_TIMEOUT = 20  # seconds for a thread that should not have to wait
 
 
 class SavepointTests(RollbackTests, LimitedSuite):
@@ -232,12 +232,12 @@ class SavepointTests(RollbackTests, LimitedSuite):
     # --- how it ends ---
 
     def test_a_release_keeps_what_was_changed(self, fs: BaseFilesystem) -> None:
-        plant(fs)
+        write_sample(fs)
         savepoint = fs.savepoint()
-        spoil(fs)
-        changed = state_of(fs)
+        change_sample(fs)
+        changed = read_state(fs)
         savepoint.release()
-        assert state_of(fs) == changed
+        assert read_state(fs) == changed
 
     def test_a_block_is_released_at_its_end(self, fs: BaseFilesystem) -> None:
         with fs.savepoint() as savepoint:
@@ -280,46 +280,46 @@ class SavepointTests(RollbackTests, LimitedSuite):
     # --- nested ---
 
     def test_an_inner_rollback_leaves_what_was_done_before_it(self, fs: BaseFilesystem) -> None:
-        plant(fs)
+        write_sample(fs)
         with fs.savepoint() as outer:
             fs.write("src/main.py", "outer")
             fs.write("outer", "")
-            between = state_of(fs)
+            between = read_state(fs)
             inner = fs.savepoint()
-            spoil(fs)
+            change_sample(fs)
             inner.rollback()
-            assert state_of(fs) == between
+            assert read_state(fs) == between
             assert outer.changed
-        assert state_of(fs) == between
+        assert read_state(fs) == between
 
     def test_an_outer_rollback_takes_back_what_an_inner_one_released(
         self, fs: BaseFilesystem
     ) -> None:
-        plant(fs)
-        before = state_of(fs)
+        write_sample(fs)
+        before = read_state(fs)
         outer = fs.savepoint()
         fs.write("README.md", "outer")
         with fs.savepoint():
-            spoil(fs)
+            change_sample(fs)
         fs.write("README.md", "outer again")
         outer.rollback()
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     def test_what_follows_an_inner_rollback_is_taken_back_by_the_outer_one(
         self, fs: BaseFilesystem
     ) -> None:
-        plant(fs)
-        before = state_of(fs)
+        write_sample(fs)
+        before = read_state(fs)
         outer = fs.savepoint()
         inner = fs.savepoint()
-        spoil(fs)
+        change_sample(fs)
         inner.rollback()
-        spoil(fs)
+        change_sample(fs)
         outer.rollback()
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     def test_many_deep_and_one_after_the_other(self, fs: BaseFilesystem) -> None:
-        states = [state_of(fs)]
+        states = [read_state(fs)]
         savepoints: list[Savepoint] = []
         for number in range(6):
             savepoints.append(fs.savepoint())
@@ -327,10 +327,10 @@ class SavepointTests(RollbackTests, LimitedSuite):
             fs.write(f"dir{number}/file", str(number))
             with fs.savepoint():
                 fs.write("all", f"{number} ", mode="append")
-            states.append(state_of(fs))
+            states.append(read_state(fs))
         for savepoint, before in zip(reversed(savepoints), reversed(states[:-1]), strict=True):
             savepoint.rollback()
-            assert state_of(fs) == before
+            assert read_state(fs) == before
 
     @pytest.mark.parametrize("end", ["release", "rollback"])
     def test_an_outer_end_ends_the_inner_ones(self, fs: BaseFilesystem, end: str) -> None:
@@ -376,30 +376,30 @@ class SavepointTests(RollbackTests, LimitedSuite):
                 fs.write("file", "")
             assert outer.changed
 
-    # --- who is told, and the quota ---
+    # --- who is received, and the quota ---
 
-    def test_a_rollback_is_told_once_when_it_is_done(self, fs: BaseFilesystem) -> None:
+    def test_a_rollback_is_reported_once_when_it_is_done(self, fs: BaseFilesystem) -> None:
         fs.write("file", "old")
         savepoint = fs.savepoint()
         fs.write("file", "new")
         fs.write("new/file", "new")
-        events = listen(fs)
+        events = record_events(fs)
         seen: list[list[str]] = []
         fs.subscribe(lambda _: seen.append([match.path for match in fs.glob("**")]))
         savepoint.rollback()
         assert events == [StateReplaced("rollback", "savepoint")]
         assert seen == [["file"]]
 
-    def test_what_takes_nothing_back_is_not_told(self, fs: BaseFilesystem) -> None:
-        events = listen(fs)
+    def test_what_takes_nothing_back_is_not_reported(self, fs: BaseFilesystem) -> None:
+        events = record_events(fs)
         fs.savepoint().rollback()
         fs.savepoint().release()
         savepoint = fs.savepoint()
         fs.mkdir("dir")
-        told = list(events)
+        received = list(events)
         savepoint.release()
-        assert events == told
-        assert len(told) == 1
+        assert events == received
+        assert len(received) == 1
 
     def test_what_a_rollback_took_away_makes_room(self, tmp_path: Path) -> None:
         fs = self.make_limited(tmp_path, Limits(max_total_bytes=10, max_files=2))
@@ -428,7 +428,7 @@ class SavepointTests(RollbackTests, LimitedSuite):
         with ThreadPoolExecutor(1) as pool, fs.savepoint() as savepoint:
             fs.write("file", "mine")
             writing = pool.submit(fs.write, "file", "theirs")
-            assert _is_kept_waiting(fs)
+            assert _must_wait(fs)
             assert fs.read("file").content == "mine"
             savepoint.rollback()
             writing.result()
@@ -442,7 +442,7 @@ class SavepointTests(RollbackTests, LimitedSuite):
         with ThreadPoolExecutor(1) as pool, fs.savepoint() as savepoint:
             fs.write("log", "mine ", mode="append")
             working = pool.submit(work)
-            assert _is_kept_waiting(fs)
+            assert _must_wait(fs)
             fs.write("log", "mine too ", mode="append")
             savepoint.release()
             working.result()
@@ -455,7 +455,7 @@ class SavepointTests(RollbackTests, LimitedSuite):
         fs.write("file", "old")
         with ThreadPoolExecutor(1) as pool, fs.savepoint():
             fs.write("file", "new")
-            assert pool.submit(read).result(timeout=_PATIENCE) == ("new", 1, 1)
+            assert pool.submit(read).result(timeout=_THREAD_TIMEOUT) == ("new", 1, 1)
 
     def test_only_its_own_thread_ends_it(self, fs: BaseFilesystem) -> None:
         with ThreadPoolExecutor(1) as pool, fs.savepoint() as savepoint:
@@ -467,8 +467,8 @@ class SavepointTests(RollbackTests, LimitedSuite):
         assert fs.exists("file")
 
 
-def _is_kept_waiting(fs: BaseFilesystem) -> bool:
-    """Return whether a thread that wants to change something is made to wait."""
+def _must_wait(fs: BaseFilesystem) -> bool:
+    """Return whether a write from another thread has to wait."""
 
     def change() -> None:
         with time_limit(0):

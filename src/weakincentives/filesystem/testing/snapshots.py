@@ -1,4 +1,4 @@
-"""Snapshots: a state is kept and comes back exactly, whatever happened since."""
+"""Conformance of snapshots: exact restores in any order, serialized values, threads."""
 
 import copy
 import gc
@@ -16,11 +16,15 @@ from weakincentives.filesystem.testing.contract import (
     EVERY_BYTE,
     NAMES,
     ConformanceSuite,
-    plant,
-    spoil,
-    state_of,
+    change_sample,
+    read_state,
+    write_sample,
 )
-from weakincentives.filesystem.testing.threads import beside, together, while_running
+from weakincentives.filesystem.testing.threads import (
+    check_while_running,
+    run_alongside,
+    run_concurrently,
+)
 from weakincentives.serde import decode, encode
 
 _ROUNDS = 6
@@ -44,12 +48,12 @@ class SnapshotTests(ConformanceSuite):
         assert isinstance(fs, SnapshotableFilesystem)
 
     def test_everything_comes_back_and_nothing_else_stays(self, fs: SnapshotableFilesystem) -> None:
-        plant(fs)
-        before = state_of(fs)
+        write_sample(fs)
+        before = read_state(fs)
         kept = fs.snapshot()
-        spoil(fs)
+        change_sample(fs)
         fs.restore(kept)
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     @pytest.mark.parametrize("content", _CONTENTS.values(), ids=_CONTENTS)
     def test_any_bytes_come_back(self, fs: SnapshotableFilesystem, content: bytes) -> None:
@@ -122,21 +126,21 @@ class SnapshotTests(ConformanceSuite):
 
     def test_the_empty_state_is_a_state(self, fs: SnapshotableFilesystem) -> None:
         kept = fs.snapshot()
-        plant(fs)
+        write_sample(fs)
         fs.restore(kept)
         assert fs.list() == ()
 
     def test_keeping_a_state_does_not_change_it(self, fs: SnapshotableFilesystem) -> None:
-        plant(fs)
-        before = state_of(fs)
+        write_sample(fs)
+        before = read_state(fs)
         fs.snapshot(tag="tag")
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     def test_a_restore_to_the_present_changes_nothing(self, fs: SnapshotableFilesystem) -> None:
-        plant(fs)
-        before = state_of(fs)
+        write_sample(fs)
+        before = read_state(fs)
         fs.restore(fs.snapshot())
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     def test_many_snapshots_come_back_in_any_order(self, fs: SnapshotableFilesystem) -> None:
         kept: list[FilesystemSnapshot] = []
@@ -151,13 +155,13 @@ class SnapshotTests(ConformanceSuite):
             assert [entry.name for entry in fs.list("only")] == [str(number)]
 
     def test_a_snapshot_does_not_see_later_changes(self, fs: SnapshotableFilesystem) -> None:
-        plant(fs)
-        before = state_of(fs)
+        write_sample(fs)
+        before = read_state(fs)
         kept = fs.snapshot()
         for _ in range(3):
-            spoil(fs)
+            change_sample(fs)
             fs.restore(kept)
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     def test_a_restored_state_can_be_kept_again(self, fs: SnapshotableFilesystem) -> None:
         fs.write("file", "one")
@@ -172,19 +176,19 @@ class SnapshotTests(ConformanceSuite):
         assert [entry.name for entry in fs.list()] == ["file"]
 
     def test_a_restore_can_be_undone(self, fs: SnapshotableFilesystem) -> None:
-        plant(fs)
+        write_sample(fs)
         first = fs.snapshot()
-        spoil(fs)
-        after = state_of(fs)
+        change_sample(fs)
+        after = read_state(fs)
         second = fs.snapshot()
         fs.restore(first)
         fs.restore(second)
-        assert state_of(fs) == after
+        assert read_state(fs) == after
 
     def test_a_restored_state_can_be_changed(self, fs: SnapshotableFilesystem) -> None:
-        plant(fs)
+        write_sample(fs)
         kept = fs.snapshot()
-        spoil(fs)
+        change_sample(fs)
         fs.restore(kept)
         fs.write("README.md", ".", mode="append")
         fs.write("empty/below/file", "text")
@@ -210,7 +214,7 @@ class SnapshotTests(ConformanceSuite):
         assert (fs.stat("file").size_bytes, fs.stat("file").content_hash) == (14, hashed)
         assert [match.line_number for match in fs.grep("t")] == [2, 3]
 
-    def test_the_value_tells_when_where_and_the_tag(self, fs: SnapshotableFilesystem) -> None:
+    def test_the_value_has_date_root_and_tag(self, fs: SnapshotableFilesystem) -> None:
         kept = fs.snapshot(tag="before")
         assert isinstance(kept, FilesystemSnapshot)
         assert isinstance(kept.snapshot_id, UUID)
@@ -219,7 +223,7 @@ class SnapshotTests(ConformanceSuite):
         assert abs(datetime.now(UTC) - kept.created_at) < timedelta(hours=1)
         assert fs.snapshot().tag is None
 
-    def test_every_snapshot_has_a_name_of_its_own(self, fs: SnapshotableFilesystem) -> None:
+    def test_every_snapshot_has_a_unique_name(self, fs: SnapshotableFilesystem) -> None:
         fs.write("file", "")
         kept = [fs.snapshot(tag="same") for _ in range(4)]
         assert len({each.snapshot_id for each in kept}) == 4
@@ -229,34 +233,34 @@ class SnapshotTests(ConformanceSuite):
     def test_a_stored_value_restores_when_the_first_one_is_gone(
         self, fs: SnapshotableFilesystem, how: str
     ) -> None:
-        plant(fs)
-        before = state_of(fs)
-        stored = _STORED[how](fs.snapshot(tag="kept by nobody"))
+        write_sample(fs)
+        before = read_state(fs)
+        stored = _COPY_METHODS[how](fs.snapshot(tag="kept by nobody"))
         gc.collect()
-        spoil(fs)
+        change_sample(fs)
         fs.snapshot()
         fs.restore(stored)
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     def test_a_value_without_the_place_of_its_store_restores(
         self, fs: SnapshotableFilesystem
     ) -> None:
-        plant(fs)
-        before = state_of(fs)
+        write_sample(fs)
+        before = read_state(fs)
         kept = fs.snapshot()
-        spoil(fs)
+        change_sample(fs)
         fs.restore(replace(kept, git_dir=None))
-        assert state_of(fs) == before
+        assert read_state(fs) == before
 
     @pytest.mark.parametrize("how", ["json", "pickle", "copy"])
     def test_a_value_that_was_stored_restores(self, fs: SnapshotableFilesystem, how: str) -> None:
-        plant(fs)
-        before = state_of(fs)
+        write_sample(fs)
+        before = read_state(fs)
         kept = fs.snapshot(tag="é")
-        stored = _STORED[how](kept)
-        spoil(fs)
+        stored = _COPY_METHODS[how](kept)
+        change_sample(fs)
         fs.restore(stored)
-        assert state_of(fs) == before
+        assert read_state(fs) == before
         assert stored == kept
 
     def test_an_unknown_snapshot_is_refused_and_changes_nothing(
@@ -292,7 +296,7 @@ class SnapshotTests(ConformanceSuite):
             fs.write("last", str(number))
 
         write(0)
-        kept = beside(write, lambda: [fs.snapshot() for _ in range(2 * _ROUNDS)])
+        kept = run_alongside(write, lambda: [fs.snapshot() for _ in range(2 * _ROUNDS)])
         for each in kept:
             fs.restore(each)
             ahead = int(fs.read("first").content) - int(fs.read("last").content)
@@ -314,30 +318,30 @@ class SnapshotTests(ConformanceSuite):
         def read() -> None:
             assert fs.read("file").content in texts, "a read saw half a restore"
 
-        while_running(restore, read)
+        check_while_running(restore, read)
 
     def test_snapshots_of_several_threads_all_succeed(self, fs: SnapshotableFilesystem) -> None:
         def keep(writer: int) -> FilesystemSnapshot:
             fs.write(f"{writer}/file", str(writer))
             return fs.snapshot(tag=str(writer))
 
-        kept = together(keep)
+        kept = run_concurrently(keep)
         assert len({each.commit_ref for each in kept}) == len(kept)
         for writer, each in enumerate(kept):
             fs.restore(each)
             assert fs.read(f"{writer}/file").content == each.tag == str(writer)
 
 
-def _through_json(kept: FilesystemSnapshot) -> FilesystemSnapshot:
+def _copy_by_json(kept: FilesystemSnapshot) -> FilesystemSnapshot:
     return decode(encode(kept), FilesystemSnapshot)
 
 
-def _through_pickle(kept: FilesystemSnapshot) -> FilesystemSnapshot:
+def _copy_by_pickle(kept: FilesystemSnapshot) -> FilesystemSnapshot:
     return pickle.loads(pickle.dumps(kept))
 
 
-_STORED: dict[str, Callable[[FilesystemSnapshot], FilesystemSnapshot]] = {
-    "json": _through_json,
-    "pickle": _through_pickle,
+_COPY_METHODS: dict[str, Callable[[FilesystemSnapshot], FilesystemSnapshot]] = {
+    "json": _copy_by_json,
+    "pickle": _copy_by_pickle,
     "copy": copy.deepcopy,
 }

@@ -1,15 +1,15 @@
-"""The suites by name: the whole protocol, and one suite for each capability beyond it."""
+"""All suites: those of the protocol, combined into one class, and those of the capabilities."""
 
-from weakincentives.filesystem.testing.archives import ArchiveTests
+from weakincentives.filesystem.testing.archives import ArchiveDetailTests, ArchiveTests
 from weakincentives.filesystem.testing.entries import (
     DeleteTests,
     DirectoryTests,
     ListTests,
     StatTests,
+    TransferTests,
 )
 from weakincentives.filesystem.testing.events import EventTests
 from weakincentives.filesystem.testing.mounts import MountRuleTests, MountTests
-from weakincentives.filesystem.testing.move import TransferTests
 from weakincentives.filesystem.testing.names import (
     LinkTests,
     NameTests,
@@ -17,8 +17,11 @@ from weakincentives.filesystem.testing.names import (
     SpecialFileTests,
 )
 from weakincentives.filesystem.testing.read import BytesTests, ReadingTests, TextTests
-from weakincentives.filesystem.testing.replace import ArchiveDetailTests, SnapshotDetailTests
-from weakincentives.filesystem.testing.restore import PartialRestoreTests, SnapshotViewTests
+from weakincentives.filesystem.testing.restore import (
+    PartialRestoreTests,
+    SnapshotDetailTests,
+    SnapshotViewTests,
+)
 from weakincentives.filesystem.testing.savepoints import SavepointTests
 from weakincentives.filesystem.testing.search import (
     GlobTests,
@@ -87,4 +90,4 @@ class FilesystemProtocolTests(
     GrepTests,
     GrepScopeTests,
 ):
-    """What every backend must pass: all of the protocol, with the default limits."""
+    """The tests that every backend must pass: the whole protocol, with the default limits."""

@@ -1,4 +1,4 @@
-"""Threads: every operation is whole, whoever else is working."""
+"""Conformance of thread safety: every operation is atomic for concurrent readers and writers."""
 
 import itertools
 from collections.abc import Callable
@@ -31,14 +31,14 @@ class ThreadTests(ConformanceSuite):
             assert found.content in texts, "a read saw half a write"
             assert fs.stat("file").size_bytes == 40_000
 
-        while_running(write, read)
+        check_while_running(write, read)
 
     def test_no_append_is_lost(self, fs: Filesystem) -> None:
         def append(writer: int) -> None:
             for number in range(_ROUNDS):
                 fs.write("log", f"{writer}-{number}\n", mode="append")
 
-        together(append)
+        run_concurrently(append)
         lines = fs.read("log").content.splitlines()
         for writer in range(_WRITERS):
             mine = [line for line in lines if line.startswith(f"{writer}-")]
@@ -56,7 +56,7 @@ class ThreadTests(ConformanceSuite):
             assert fs.stat("log").size_bytes % 1_000 == 0
             assert len(fs.read("log").content) % 1_000 == 0, "a read saw half an append"
 
-        while_running(append, read)
+        check_while_running(append, read)
 
     def test_only_one_of_many_creates_a_file(self, fs: Filesystem) -> None:
         def create(writer: int) -> bool:
@@ -68,14 +68,16 @@ class ThreadTests(ConformanceSuite):
 
         for number in range(_ROUNDS):
             path = f"{number}/lock"
-            won = together(create)
+            won = run_concurrently(create)
             assert [writer for writer, first in enumerate(won) if first] == [
                 int(fs.read(path).content)
             ]
 
     def test_writers_that_share_a_missing_parent_all_succeed(self, fs: Filesystem) -> None:
         for number in range(_ROUNDS):
-            together(lambda writer, parent=f"{number}/a/b": fs.write(f"{parent}/{writer}", ""))
+            run_concurrently(
+                lambda writer, parent=f"{number}/a/b": fs.write(f"{parent}/{writer}", "")
+            )
         assert len(fs.glob("*/a/b/*")) == _ROUNDS * _WRITERS
 
     def test_a_directory_is_there_whole_or_not_at_all(self, fs: BaseFilesystem) -> None:
@@ -96,7 +98,7 @@ class ThreadTests(ConformanceSuite):
                 entries = [entry.name for entry in found]
                 assert entries == ["one", "sub"], "a list saw half a move"
 
-        while_running(move, read)
+        check_while_running(move, read)
 
     def test_a_directory_disappears_at_once(self, fs: Filesystem) -> None:
         def build_and_delete() -> None:
@@ -117,7 +119,7 @@ class ThreadTests(ConformanceSuite):
                 assert len(found) == 6 or not complete, "a list saw half a delete"
 
         ready = Event()
-        while_running(build_and_delete, read)
+        check_while_running(build_and_delete, read)
 
     def test_searches_run_beside_writers(self, fs: Filesystem) -> None:
         for number in range(20):
@@ -132,11 +134,11 @@ class ThreadTests(ConformanceSuite):
             assert len(fs.grep("kept")) == 20
             assert len(fs.glob("[0-9]/*")) == 20
 
-        while_running(change, search)
+        check_while_running(change, search)
 
 
-def together(work: Callable[[int], T]) -> list[T]:
-    """Run `work` in several threads that start as one; return what came of it."""
+def run_concurrently(work: Callable[[int], T]) -> list[T]:
+    """Run `work` in several threads that start together; return their results."""
     start = Barrier(_WRITERS)
 
     def begin(writer: int) -> T:
@@ -147,8 +149,8 @@ def together(work: Callable[[int], T]) -> list[T]:
         return list(pool.map(begin, range(_WRITERS)))
 
 
-def beside(repeated: Callable[[int], object], work: Callable[[], T]) -> T:
-    """Run `repeated` with 1, 2, 3 ... in another thread until `work` has returned its value."""
+def run_alongside(repeated: Callable[[int], object], work: Callable[[], T]) -> T:
+    """Run `repeated` with 1, 2, 3 ... in another thread while `work` runs; return its result."""
     done = Event()
 
     def repeat() -> None:
@@ -166,8 +168,8 @@ def beside(repeated: Callable[[int], object], work: Callable[[], T]) -> T:
             repeating.result()
 
 
-def while_running(work: Callable[[], None], check: Callable[[], None]) -> None:
-    """Run `check` in this thread, at least once, until `work` in another one has ended."""
+def check_while_running(work: Callable[[], None], check: Callable[[], None]) -> None:
+    """Run `check` repeatedly, at least once, while `work` runs in another thread."""
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(work)
         check()

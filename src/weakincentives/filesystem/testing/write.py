@@ -1,4 +1,4 @@
-"""Writing: modes, parents, limits, and what a refused write leaves behind: nothing."""
+"""Conformance of writes: modes, parents, limits, quotas, and read-only filesystems."""
 
 from pathlib import Path
 
@@ -131,7 +131,7 @@ class WritingTests(ConformanceSuite):
 
 
 class WriteLimitTests(ConformanceSuite):
-    """The limit on one write, and the order of the checks."""
+    """The size limit of one write, and the order of the checks."""
 
     def test_the_longest_text_is_written(self, fs: Filesystem) -> None:
         text = "é" * MAX_WRITE_LENGTH
@@ -176,7 +176,7 @@ class WriteLimitTests(ConformanceSuite):
 
 
 class QuotaTests(LimitedSuite):
-    """Limits given to the backend, and the quota that binds all growth."""
+    """Configurable limits, and the quota on total growth."""
 
     def test_the_limits_can_be_read(self, tmp_path: Path) -> None:
         limits = Limits(max_path_depth=3, max_files=7)
@@ -303,7 +303,7 @@ class QuotaTests(LimitedSuite):
 
 
 class ReadOnlyTests(ReadOnlySuite):
-    """A filesystem that refuses to be written."""
+    """A read-only filesystem rejects every write."""
 
     @pytest.fixture
     def frozen(self, fs: Filesystem) -> Filesystem:

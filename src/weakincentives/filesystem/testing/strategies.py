@@ -1,7 +1,7 @@
-"""Operations as data: drawn at random, with outcomes to compare.
+"""Random operations as data: Hypothesis strategies and seeded draws from one table.
 
-Everything is drawn by choosing from sequences, so one table serves a seeded run of a
-million operations and Hypothesis, which shrinks a choice towards the first: the
+Everything is drawn by choosing from sequences, so one table serves both a seeded run of
+a million operations and Hypothesis, which shrinks a choice towards the first value:
 simple values come first.
 """
 
@@ -26,7 +26,7 @@ class Choose(Protocol):
 
 
 Draw: TypeAlias = Callable[[Choose], object]
-# few and short, so that operations meet each other's files
+# few and short, so that operations often hit the same files
 _COMMON_NAMES = ("a", "b", "a.txt", "b.py", "é")
 _RARE_NAMES = (
     "-rf", "a b", "*", "[x]", "a\\b", "日本", "😀", "CON", "a..", "...", "A", ".git", ".hidden",
@@ -60,7 +60,7 @@ _REGEXES = (
 )  # fmt: skip
 _FILTERS = (None, None, None, None, "*", "*.py", "a/*", "**/a", "[ab]*", "é", "../x", "")
 _TARGETS = ("a", "b/c", "gone", "/etc/passwd", "..", ".", "../..", "é", "a b")
-_HALF = (False, True)
+_COIN = (False, True)
 _IGNORE_FILES = (".gitignore", "a/.gitignore", ".ignore")
 _KINDS_OF_PATH = (
     *[_COMMON_NAMES] * 16, (*_COMMON_NAMES, *_RARE_NAMES), (*_COMMON_NAMES, *_RARE_NAMES),
@@ -77,21 +77,23 @@ class Operation:
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
-    def made(self) -> str | None:
-        """The path at which something is if this succeeded."""
+    def created_path(self) -> str | None:
+        """The path that exists if this succeeded."""
         if self.name in {"write", "write_bytes", "mkdir", "link"}:
             return self.arguments["path"]
         return self.arguments.get("destination")
 
     def __repr__(self) -> str:
-        """Return the call as it is written."""
-        given = ", ".join(f"{name}={_short(value)}" for name, value in self.arguments.items())
+        """Return the call as source code."""
+        given = ", ".join(
+            f"{name}={_format_literal(value)}" for name, value in self.arguments.items()
+        )
         return f"{self.name}({given})"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a call returned, or the type of what it raised; comparable across backends."""
+    """The result of a call, or the type of its error; comparable across backends."""
 
     value: object = None
     error: type[Exception] | None = None
@@ -100,7 +102,7 @@ class Outcome:
 
 
 def draw_path(choose: Choose) -> str:
-    """Draw a path: mostly one that others use too, sometimes a hostile one."""
+    """Draw a path: mostly a common one, sometimes a hostile one."""
     names = choose(_KINDS_OF_PATH)
     if names is _HOSTILE_PATHS or names is _IGNORE_FILES:
         return choose(names)
@@ -108,24 +110,24 @@ def draw_path(choose: Choose) -> str:
 
 
 def draw_text(choose: Choose) -> str:
-    """Draw a text: line ends of all kinds, nothing at all, or more than is allowed."""
+    """Draw a text: any line endings, empty, or longer than allowed."""
     return choose(choose(_KINDS_OF_TEXT))
 
 
 def draw_bytes(choose: Choose) -> bytes:
-    """Draw bytes: text, what is no text, or more than is allowed."""
-    if choose(_HALF):
+    """Draw bytes: text, binary, or longer than allowed."""
+    if choose(_COIN):
         return draw_text(choose).encode(errors="replace")
     return choose(_BINARIES)
 
 
 def draw_glob(choose: Choose) -> str:
-    """Draw a glob, or what is none."""
+    """Draw a glob, valid or not."""
     return choose(_GLOBS)
 
 
 def draw_regex(choose: Choose) -> str:
-    """Draw a regular expression, or what is none."""
+    """Draw a regular expression, valid or not."""
     return choose(_REGEXES)
 
 
@@ -134,11 +136,11 @@ def _draw_paths(choose: Choose) -> Sequence[str]:
 
 
 def _draw_some_paths(choose: Choose) -> Sequence[str] | None:
-    return _draw_paths(choose) if choose(_HALF) else None
+    return _draw_paths(choose) if choose(_COIN) else None
 
 
-def _short(value: object) -> str:
-    """Return a literal for `value`; a long run of one character as a product."""
+def _format_literal(value: object) -> str:
+    """Return a literal for `value`; a long run of one character as a multiplication."""
     if isinstance(value, str | bytes) and len(value) > 60 and value == value[:1] * len(value):
         return f"{value[:1]!r} * {len(value)}"
     return repr(value)
@@ -151,7 +153,7 @@ def _one_of(*values: object) -> Draw:
 _NUMBER = _one_of(0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 3, 7, 100, 10**18, -1, -2)
 _LIMIT = _one_of(*[None] * 12, 0, 1, 1, 2, 3, 100, 10**18, -1, -2)
 _FLAG = _one_of(True, False)
-_SELDOM = _one_of(False, False, True)
+_RARE_FLAG = _one_of(False, False, True)
 _MODE = _one_of("overwrite", "overwrite", "append", "create")
 _BASE = _one_of(".", ".", ".", ".", "a", "a/b", "b")
 _OPERATIONS: dict[str, tuple[int, dict[str, Draw]]] = {
@@ -165,14 +167,14 @@ _OPERATIONS: dict[str, tuple[int, dict[str, Draw]]] = {
     "exists": (3, {"path": draw_path}),
     "stat": (5, {"path": draw_path}),
     "list": (5, {"path": draw_path}),
-    "glob": (4, {"pattern": draw_glob, "path": _BASE, "use_ignore_files": _SELDOM}),
+    "glob": (4, {"pattern": draw_glob, "path": _BASE, "use_ignore_files": _RARE_FLAG}),
     "glob_at": (1, {"pattern": draw_glob, "path": draw_path}),
     "grep": (4, {
         "pattern": draw_regex,
         "path": _BASE,
         "glob": _one_of(*_FILTERS),
         "max_matches": _LIMIT,
-        "use_ignore_files": _SELDOM,
+        "use_ignore_files": _RARE_FLAG,
     }),
     "grep_at": (1, {"pattern": draw_regex, "path": draw_path}),
     "write": (14, {
@@ -188,15 +190,15 @@ _OPERATIONS: dict[str, tuple[int, dict[str, Draw]]] = {
     "link": (3, {"path": draw_path, "target": _one_of(*_TARGETS)}),
     "content_hash": (1, {"path": draw_path}),
 }  # fmt: skip
-_NUMBER_OF_KEPT = _one_of(0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7)
+_KEPT_INDEX = _one_of(0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7)
 _STATE_OPERATIONS: dict[str, tuple[int, dict[str, Draw]]] = {
     "snapshot": (5, {"tag": _one_of(None, "tag", "é\n")}),
-    "restore": (4, {"number": _NUMBER_OF_KEPT}),
-    "restore_paths": (4, {"number": _NUMBER_OF_KEPT, "paths": _draw_paths}),
-    "preview": (2, {"number": _NUMBER_OF_KEPT, "paths": _draw_some_paths}),
-    "view": (1, {"number": _NUMBER_OF_KEPT, "path": draw_path}),
+    "restore": (4, {"number": _KEPT_INDEX}),
+    "restore_paths": (4, {"number": _KEPT_INDEX, "paths": _draw_paths}),
+    "preview": (2, {"number": _KEPT_INDEX, "paths": _draw_some_paths}),
+    "view": (1, {"number": _KEPT_INDEX, "path": draw_path}),
     "export": (2, {}),
-    "import": (2, {"number": _NUMBER_OF_KEPT, "across": _FLAG}),
+    "import": (2, {"number": _KEPT_INDEX, "across": _FLAG}),
 }
 _WEIGHTED, _STATE_WEIGHTED = (
     [name for name, (weight, _) in table.items() for _ in range(weight)]
@@ -212,10 +214,10 @@ def draw_operation(
     without: frozenset[str] = frozenset(),
     states: Sequence[bool] = (False,),
 ) -> Operation:
-    """Draw an operation with its arguments, half of them on a path that is `known`.
+    """Draw an operation with its arguments, half of the time on a `known` path.
 
-    One of `states` is chosen: True stands for an operation that keeps a whole state or
-    brings one back, if there is any that is not in `without`.
+    One of `states` is chosen: True stands for an operation that saves or restores a whole
+    state, if there is one that is not in `without`.
     """
     whole = [name for name in _STATE_WEIGHTED if name not in without] if choose(states) else []
     name = choose(whole or [name for name in _WEIGHTED if name not in without])
@@ -223,16 +225,16 @@ def draw_operation(
 
 
 def _draw_arguments(choose: Choose, name: str, known: Sequence[str]) -> dict[str, Any]:
-    def met(path: str) -> str:
-        return choose(known) if choose(_HALF) else path
+    def pick_known(path: str) -> str:
+        return choose(known) if choose(_COIN) else path
 
     arguments: dict[str, Any] = {key: draw(choose) for key, draw in _DRAWS[name].items()}
     if known and name not in {"glob", "grep"}:
         for key in ("path", "source"):
             if key in arguments:
-                arguments[key] = met(arguments[key])
+                arguments[key] = pick_known(arguments[key])
         if arguments.get("paths"):
-            arguments["paths"] = [met(path) for path in arguments["paths"]]
+            arguments["paths"] = [pick_known(path) for path in arguments["paths"]]
     return arguments
 
 
@@ -240,28 +242,28 @@ S = TypeVar("S")
 
 
 def paths() -> SearchStrategy[str]:
-    """Paths: plain ones that meet often, strange names, and hostile ones."""
-    return _drawn(draw_path) | st.text(max_size=20)
+    """Paths: common ones that often collide, strange names, and hostile ones."""
+    return _build_strategy(draw_path) | st.text(max_size=20)
 
 
 def texts() -> SearchStrategy[str]:
-    """Texts with every kind of line end, empty, and too long."""
-    return _drawn(draw_text) | st.text()
+    """Texts: any line endings, empty, and too long."""
+    return _build_strategy(draw_text) | st.text()
 
 
 def contents() -> SearchStrategy[bytes]:
     """Bytes: text and binary, empty, and too long."""
-    return _drawn(draw_bytes) | st.binary()
+    return _build_strategy(draw_bytes) | st.binary()
 
 
 def globs() -> SearchStrategy[str]:
-    """Globs, good and bad."""
-    return _drawn(draw_glob) | st.text(alphabet="ab/*?[]{},!\\.", max_size=12)
+    """Globs, valid and invalid."""
+    return _build_strategy(draw_glob) | st.text(alphabet="ab/*?[]{},!\\.", max_size=12)
 
 
 def regexes() -> SearchStrategy[str]:
-    """Regular expressions, good and bad."""
-    return _drawn(draw_regex) | st.text(alphabet="ab.*+?()[]|^$\\dw{}1,", max_size=10)
+    """Regular expressions, valid and invalid."""
+    return _build_strategy(draw_regex) | st.text(alphabet="ab.*+?()[]|^$\\dw{}1,", max_size=10)
 
 
 def operations(
@@ -270,16 +272,18 @@ def operations(
     without: frozenset[str] = frozenset(),
     states: bool = False,
 ) -> SearchStrategy[Operation]:
-    """Operations with their arguments, many on `known` paths, those of `without` left out.
+    """Operations with their arguments, many on `known` paths, except those in `without`.
 
-    With `states`, one in four keeps a whole state or brings one back.
+    With `states`, one in four saves or restores a whole state.
     """
     often = (False, False, False, states)
-    return _drawn(lambda choose: draw_operation(choose, known=known, without=without, states=often))
+    return _build_strategy(
+        lambda choose: draw_operation(choose, known=known, without=without, states=often)
+    )
 
 
 @st.composite
-def _drawn(draw: st.DrawFn, by: Callable[[Choose], T]) -> T:
+def _build_strategy(draw: st.DrawFn, by: Callable[[Choose], T]) -> T:
     def choose(values: Sequence[S]) -> S:
         return draw(st.sampled_from(values))
 
