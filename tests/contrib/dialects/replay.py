@@ -1,4 +1,4 @@
-"""One editing script, said in any dialect: requests that it lacks are said by equivalent ones."""
+"""Replay one editing script in any dialect, with equivalents for requests that it lacks."""
 
 import difflib
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from weakincentives.serde import encode
 
 
 class Replay:
-    """A model that knows what it wants, and one dialect to say it in."""
+    """Sends requests through the tools of one dialect."""
 
     def __init__(self, dialect: DialectName, files: Filesystem) -> None:
         self.files = files
@@ -35,26 +35,26 @@ class Replay:
         self.texts: list[str] = []
 
     def play(self, *requests: object) -> None:
-        """Have requests carried out; each of the calls must succeed."""
+        """Send requests; each call must succeed."""
         for request in requests:
-            for each in self._sayable(request):
+            for each in self._encodable(request):
                 outcome = self.say(each)
                 assert outcome.result.success, outcome.text
 
     def say(self, request: object) -> ToolOutcome:
-        """Make the call that says a request."""
-        said = self.dialect.encode(request)
-        assert said is not None, request
-        name, arguments = said
+        """Send a request as a call of the dialect."""
+        call = self.dialect.encode(request)
+        assert call is not None, request
+        name, arguments = call
         return self.call(name, arguments)
 
     def call(self, name: str, arguments: Any) -> ToolOutcome:
-        """Make a call as a model does, with arguments as JSON."""
+        """Call a tool as a model does, with arguments as JSON."""
         outcome = self.executor.execute(ToolCall(name, encode(arguments).decode()))
         self.texts.append(outcome.text)
         return outcome
 
-    def _sayable(self, request: Any) -> Iterator[object]:
+    def _encodable(self, request: Any) -> Iterator[object]:
         if self.dialect.encode(request) is not None:
             yield request
         elif isinstance(request, MoveParams):
@@ -62,14 +62,16 @@ class Replay:
             yield RmParams(request.source)
         else:
             path = request.file_path
-            yield from self._rewriting(path, self._text(path), changed(self._text(path), request))
+            yield from self._rewriting(
+                path, self._text(path), apply_request(self._text(path), request)
+            )
 
     def _rewriting(self, path: str, old: str, new: str) -> Iterator[object]:
         whole = WriteFileParams(path, new, "overwrite")
         if self.dialect.encode(whole) is not None:
             yield whole
         elif self.dialect.tool_name(ApplyPatchParams) is not None:
-            yield ApplyPatchParams(unified(path, old, new))
+            yield ApplyPatchParams(make_diff(path, old, new))
         else:
             yield RmParams(path)
             yield WriteFileParams(path, new)
@@ -78,8 +80,8 @@ class Replay:
         return self.files.read_bytes(path).content.decode()
 
 
-def changed(text: str, request: object) -> str:
-    """Return what a request makes of a text, by the plainest means."""
+def apply_request(text: str, request: object) -> str:
+    """Return the text after a request, computed by the simplest means."""
     match request:
         case EditFileParams(edits=()):
             edits = (
@@ -102,7 +104,7 @@ def changed(text: str, request: object) -> str:
     return text
 
 
-def unified(path: str, old: str, new: str) -> str:
+def make_diff(path: str, old: str, new: str) -> str:
     """Return a unified diff, as git writes it."""
     made: list[str] = []
     before, after = (text.splitlines(keepends=True) for text in (old, new))

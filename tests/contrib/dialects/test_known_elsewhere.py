@@ -1,4 +1,4 @@
-"""Calls that models know from elsewhere and that nobody offers: they are accepted all the same."""
+"""Calls that models know from other versions: accepted, but not offered."""
 
 from typing import Any
 
@@ -83,7 +83,7 @@ def test_one_edit_is_made_under_the_other_name_too():
         ),
     ],
 )
-def test_what_is_wrong_with_edits_is_said(arguments: Any, said: str):
+def test_an_error_says_what_is_wrong_with_edits(arguments: Any, said: str):
     made = replay("claude", a=TEXT)
     outcome = made.call("Edit", arguments)
     assert not outcome.result.success
@@ -112,7 +112,7 @@ def test_as_many_replacements_are_made_as_are_expected(
     assert content(made, "a") == (TEXT.replace(old, new) if expected else TEXT)
 
 
-def test_another_number_of_places_is_said_with_their_lines():
+def test_an_unexpected_number_of_matches_is_reported_with_line_numbers():
     made = replay("gemini", a=TEXT)
     arguments = {"old_string": "one", "new_string": "1", "expected_replacements": 2}
     outcome = made.call("replace", {"file_path": "a", **arguments})
@@ -126,9 +126,7 @@ def test_another_number_of_places_is_said_with_their_lines():
     ("dialect", "tool", "null"),
     [("claude", "Edit", "edits"), ("gemini", "replace", "expected_replacements")],
 )
-def test_a_null_says_nothing_in_a_field_that_is_not_offered(
-    dialect: DialectName, tool: str, null: str
-):
+def test_null_is_ignored_in_a_field_that_is_not_offered(dialect: DialectName, tool: str, null: str):
     made = replay(dialect, a=TEXT)
     arguments = {"file_path": "a", "old_string": "two", "new_string": "2", null: None}
     outcome = made.call(tool, arguments)
@@ -136,7 +134,7 @@ def test_a_null_says_nothing_in_a_field_that_is_not_offered(
     assert content(made, "a") == TEXT.replace("two", "2")
 
 
-def test_the_old_name_of_the_search_is_understood():
+def test_the_old_name_of_the_search_is_accepted():
     made = replay("gemini", a=TEXT)
     arguments = {"pattern": "three", "include": "*"}
     assert "three = one" in made.call("search_file_content", arguments).text

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.contrib.dialects.replay import Replay, changed, tree, tree_hash
+from tests.contrib.dialects.replay import Replay, apply_request, tree, tree_hash
 from weakincentives.contrib.tools.dialects import DialectName
 from weakincentives.contrib.tools.requests import (
     EditFileParams,
@@ -145,7 +145,7 @@ def scripts(draw: st.DrawFn) -> list[Any]:
         ):
             continue
         made.append(request)
-        text = changed(text, request)
+        text = apply_request(text, request)
     return made
 
 

@@ -1,4 +1,4 @@
-"""The tables of the dialects: names, schemas, and that what is said is what was meant."""
+"""The tables of the dialects: names, schemas, and that what is call is what was meant."""
 
 from dataclasses import replace
 from functools import cache
@@ -44,14 +44,14 @@ FILE_REQUESTS = get_args(requests.Request)
 
 
 @cache
-def speech(dialect: DialectName) -> Dialect:
-    """Return what a dialect says where every request about files is carried out."""
+def full_dialect(dialect: DialectName) -> Dialect:
+    """Return a dialect where every file request has a handler."""
     return select_specs(DIALECTS[dialect], FILE_REQUESTS)
 
 
 @cache
 def tools(dialect: DialectName) -> dict[str, Tool[Any, Any]]:
-    def handler(request: object, bench: HandlerContext) -> ToolResult[object]:
+    def handler(request: object, context: HandlerContext) -> ToolResult[object]:
         return ToolResult(repr(request), request)
 
     made = filesystem_tools(dialect, extra_handlers=dict.fromkeys(FILE_REQUESTS, handler))
@@ -59,7 +59,7 @@ def tools(dialect: DialectName) -> dict[str, Tool[Any, Any]]:
 
 
 @cache
-def bench() -> HandlerContext:
+def handler_context() -> HandlerContext:
     context = ToolContext(None, None, None, Session())
     files = InMemoryFilesystem()
     files.write("log.txt", "1\n2\n3\n4\n")
@@ -67,10 +67,10 @@ def bench() -> HandlerContext:
     return HandlerContext(context, files)
 
 
-def understood(dialect: DialectName, name: str, arguments: Any) -> Any:
-    """Return the request that a call means."""
+def decode_call(dialect: DialectName, name: str, arguments: Any) -> Any:
+    """Return the request of a call."""
     (spec,) = [each for each in DIALECTS[dialect] if each.name == name]
-    return spec.decode(tools(dialect)[name].parse(arguments), bench())
+    return spec.decode(tools(dialect)[name].parse(arguments), handler_context())
 
 
 # --- names and schemas ---
@@ -120,9 +120,9 @@ def test_the_tools_have_the_names_that_models_know(dialect: DialectName, names: 
 def test_where_a_shell_is_there_are_no_tools_for_what_models_do_with_it(
     dialect: DialectName, names: str
 ):
-    performed = (*FILE_REQUESTS, BashParams, ShellExecuteParams)
-    said = select_specs(DIALECTS[dialect], performed)
-    assert [spec.name for spec in said.specs] == names.split()
+    requests_handled = (*FILE_REQUESTS, BashParams, ShellExecuteParams)
+    call = select_specs(DIALECTS[dialect], requests_handled)
+    assert [spec.name for spec in call.specs] == names.split()
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_every_line_number_states_its_base(dialect: DialectName):
             ), (name, key)
 
 
-# --- what is said is what was meant ---
+# --- what is call is what was meant ---
 
 paths = st.sampled_from(["a.py", "src/b.txt", "src", "log.txt", "no/where.md"])
 counts = st.one_of(st.none(), st.integers(1, 5000))
@@ -259,7 +259,7 @@ any_request = st.one_of(
 
 
 def meaning(dialect: DialectName, request: Any) -> Any:
-    """Return a request as a dialect can say it: what it cannot tell apart is the same."""
+    """Return a request as a dialect can express it; indistinguishable ones become equal."""
     match request:
         case ReadFileParams(start_line=int(start)):
             return meaning(dialect, replace(request, offset=start - 1, start_line=None))
@@ -294,18 +294,18 @@ def edit_meaning(dialect: DialectName, request: EditFileParams) -> EditFileParam
 
 @pytest.mark.parametrize("dialect", NAMES)
 @given(request=any_request)
-def test_a_request_that_is_said_is_understood_as_it_was_meant(dialect: DialectName, request: Any):
-    said = speech(dialect).encode(request)
-    if said is None:
-        return  # which requests are sayable is shown below
-    name, arguments = said
-    heard = understood(dialect, name, encode(arguments))
-    if isinstance(heard, ApplyPatchParams) and not isinstance(request, ApplyPatchParams):
-        return  # a patch says it in its own way; replaying scripts shows that it is the same
-    assert meaning(dialect, heard) == meaning(dialect, request)
+def test_an_encoded_request_decodes_to_itself(dialect: DialectName, request: Any):
+    call = full_dialect(dialect).encode(request)
+    if call is None:
+        return  # SUPPORTED lists what each dialect can express
+    name, arguments = call
+    decoded = decode_call(dialect, name, encode(arguments))
+    if isinstance(decoded, ApplyPatchParams) and not isinstance(request, ApplyPatchParams):
+        return  # a patch expresses it differently; test_replay shows that the result is the same
+    assert meaning(dialect, decoded) == meaning(dialect, request)
 
 
-SAYABLE: dict[DialectName, tuple[Any, ...]] = {
+SUPPORTED: dict[DialectName, tuple[Any, ...]] = {
     "wink": (
         LsParams("src"),
         ReadFileParams("a", offset=5),
@@ -379,10 +379,10 @@ SAYABLE: dict[DialectName, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize(
-    ("dialect", "request_"), [(name, each) for name in NAMES for each in SAYABLE[name]], ids=repr
+    ("dialect", "request_"), [(name, each) for name in NAMES for each in SUPPORTED[name]], ids=repr
 )
-def test_a_dialect_says_what_its_tools_are_for(dialect: DialectName, request_: Any):
-    assert speech(dialect).encode(request_) is not None
+def test_a_dialect_encodes_what_its_tools_are_for(dialect: DialectName, request_: Any):
+    assert full_dialect(dialect).encode(request_) is not None
 
 
 @pytest.mark.parametrize(
@@ -404,8 +404,8 @@ def test_a_dialect_says_what_its_tools_are_for(dialect: DialectName, request_: A
     ],
     ids=repr,
 )
-def test_a_dialect_does_not_say_what_its_tools_cannot_do(dialect: DialectName, request_: Any):
-    assert speech(dialect).format_call(request_) is None
+def test_a_dialect_does_not_encode_what_its_tools_cannot_do(dialect: DialectName, request_: Any):
+    assert full_dialect(dialect).format_call(request_) is None
 
 
 # --- what models send ---
@@ -515,10 +515,10 @@ def test_a_dialect_does_not_say_what_its_tools_cannot_do(dialect: DialectName, r
         ),
     ],
 )
-def test_calls_as_models_make_them_are_understood(
+def test_calls_as_models_make_them_are_decoded(
     dialect: DialectName, tool: str, arguments: Any, request_: Any
 ):
-    assert understood(dialect, tool, arguments) == request_
+    assert decode_call(dialect, tool, arguments) == request_
 
 
 @pytest.mark.parametrize(
@@ -546,8 +546,8 @@ def test_calls_as_models_make_them_are_understood(
         ({"command": "rename", "old_path": "a", "new_path": "b"}, MoveParams("a", "b")),
     ],
 )
-def test_the_commands_of_the_editor_are_understood(arguments: Any, request_: Any):
-    assert understood("anthropic-editor", "str_replace_based_edit_tool", arguments) == request_
+def test_the_commands_of_the_editor_are_decoded(arguments: Any, request_: Any):
+    assert decode_call("anthropic-editor", "str_replace_based_edit_tool", arguments) == request_
 
 
 @pytest.mark.parametrize(
@@ -565,11 +565,11 @@ def test_the_commands_of_the_editor_are_understood(arguments: Any, request_: Any
         ("classic", "write_file", {"path": "caf\u00e9", "content": ""}, "plain ASCII name"),
     ],
 )
-def test_calls_that_cannot_be_meant_are_refused_in_the_words_of_the_dialect(
+def test_invalid_calls_are_rejected_in_the_words_of_the_dialect(
     dialect: DialectName, tool: str, arguments: Any, message: str
 ):
     with pytest.raises(ToolValidationError, match=message):
-        understood(dialect, tool, arguments)
+        decode_call(dialect, tool, arguments)
 
 
 @pytest.mark.parametrize(
@@ -587,7 +587,7 @@ def test_calls_that_cannot_be_meant_are_refused_in_the_words_of_the_dialect(
 )
 def test_a_command_says_what_it_lacks(arguments: Any, message: str):
     with pytest.raises(ToolValidationError, match=message):
-        understood("anthropic-editor", "str_replace_based_edit_tool", arguments)
+        decode_call("anthropic-editor", "str_replace_based_edit_tool", arguments)
 
 
 # --- sentences ---
@@ -611,20 +611,20 @@ def test_a_command_says_what_it_lacks(arguments: Any, message: str):
 def test_the_rest_of_a_file_is_asked_for_from_the_base_of_the_dialect(
     dialect: DialectName, sentence: str
 ):
-    assert speech(dialect).format_call(ReadFileParams("a", offset=2000), "offset") == sentence
+    assert full_dialect(dialect).format_call(ReadFileParams("a", offset=2000), "offset") == sentence
 
 
 def test_a_call_names_what_it_needs_and_is_short():
-    said = speech("wink").format_call(WriteFileParams("a", "x" * 5000, "overwrite"))
-    assert said is not None
-    assert said.startswith("write_file with file_path='a', content='xxx")
-    assert said.endswith("..., mode='overwrite'")
-    assert len(said) < 300
+    call = full_dialect("wink").format_call(WriteFileParams("a", "x" * 5000, "overwrite"))
+    assert call is not None
+    assert call.startswith("write_file with file_path='a', content='xxx")
+    assert call.endswith("..., mode='overwrite'")
+    assert len(call) < 300
 
 
-def test_truth_is_said_as_json_says_it():
-    said = speech("claude").format_call(EditFileParams("a", "b", "c", True), "replace_all")
-    assert said == "Edit with replace_all=true"
+def test_booleans_are_written_as_in_json():
+    call = full_dialect("claude").format_call(EditFileParams("a", "b", "c", True), "replace_all")
+    assert call == "Edit with replace_all=true"
 
 
 @pytest.mark.parametrize(

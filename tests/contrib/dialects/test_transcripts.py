@@ -7,10 +7,10 @@ from weakincentives.contrib.tools.dialects import DialectName
 
 
 @pytest.mark.parametrize("dialect", NAMES)
-def test_what_a_model_is_told_is_what_was_approved(dialect: DialectName):
+def test_the_texts_of_a_dialect_are_the_approved_ones(dialect: DialectName):
     approved = snapshot_path(dialect).read_text(encoding="utf-8")
     assert render_dialect(dialect) == approved, "run python3 -m tests.contrib.dialects.snapshots"
 
 
-def test_nothing_is_kept_that_nobody_is_told():
+def test_every_snapshot_belongs_to_a_dialect():
     assert sorted(HERE.iterdir()) == sorted(snapshot_path(name) for name in NAMES)

@@ -27,7 +27,7 @@ def volume(width, height, depth):
 """
 
 
-def refusal(text: str, *edits: Edit) -> str:
+def error_message(text: str, *edits: Edit) -> str:
     with pytest.raises(EditError) as caught:
         apply_edits(text, edits)
     return str(caught.value)
@@ -43,14 +43,14 @@ def test_levels_are_ranked_from_strict_to_tolerant():
     assert list(MatchLevel) == ["exact", "line endings", "trailing space", "indentation", "unicode"]
 
 
-def test_an_outcome_tells_where_the_old_text_was_and_where_the_new_one_is():
+def test_an_outcome_has_the_spans_of_old_and_new_text():
     outcome = apply_edits("one two one\n", [Edit("one", "three", replace_all=True)])
     assert outcome.spans == ((0, 3), (8, 11))
     assert outcome.new_spans == ((0, 5), (10, 15))
     assert outcome.replacements == 2
 
 
-def test_neighbouring_places_are_told_apart():
+def test_adjacent_matches_are_separate_spans():
     assert apply_edits("aaaa", [Edit("aa", "b", replace_all=True)]).spans == ((0, 2), (2, 4))
 
 
@@ -61,8 +61,10 @@ def test_spans_of_several_edits_are_those_of_the_first_text():
     assert outcome.new_spans == ((0, 0), (0, 1), (1, 4))
 
 
-def test_a_refusal_shows_the_closest_lines_and_what_differs():
-    message = refusal(PROGRAM, Edit("    if width <= 0:\n        raise ValueError()\n", "x\n"))
+def test_an_error_shows_the_closest_lines_and_what_differs():
+    message = error_message(
+        PROGRAM, Edit("    if width <= 0:\n        raise ValueError()\n", "x\n")
+    )
     assert message.split("\n")[1:] == [
         "The closest text is at lines 2 to 3:",
         "     2\t    if width < 0:",
@@ -74,42 +76,42 @@ def test_a_refusal_shows_the_closest_lines_and_what_differs():
     ]
 
 
-def test_a_refusal_tells_a_line_that_was_left_out():
-    message = refusal(PROGRAM, Edit("    if width < 0:\n    return width * height\n", "x\n"))
+def test_an_error_shows_a_line_that_was_left_out():
+    message = error_message(PROGRAM, Edit("    if width < 0:\n    return width * height\n", "x\n"))
     assert "lines 2 to 4" in message
     assert "Line 3 is missing from your text: '        raise ValueError(\"width\")'" in message
 
 
-def test_a_refusal_tells_a_line_that_was_made_up():
+def test_an_error_shows_a_line_that_was_made_up():
     made_up = '    if width < 0:\n        log()\n        raise ValueError("width")\n'
     assert (
         "Your text has a line before line 3 that the file does not have: '        log()'"
-        in refusal(PROGRAM, Edit(made_up, "x\n"))
+        in error_message(PROGRAM, Edit(made_up, "x\n"))
     )
 
 
-def test_a_refusal_tells_blank_lines_that_are_too_many():
-    message = refusal(PROGRAM, Edit("\n\n    if width < 0:\n", "\n\n    if width <= 0:\n"))
+def test_an_error_mentions_superfluous_blank_lines():
+    message = error_message(PROGRAM, Edit("\n\n    if width < 0:\n", "\n\n    if width <= 0:\n"))
     assert "Without the blank lines around it, the text is at line 2" in message
-    assert "blank lines" not in refusal(PROGRAM, Edit("    if width < 0\n", "x\n"))
+    assert "blank lines" not in error_message(PROGRAM, Edit("    if width < 0\n", "x\n"))
 
 
-def test_a_refusal_of_much_text_is_short():
+def test_an_error_of_much_text_is_short():
     text = "".join(f"value_{number} = {number}\n" for number in range(5_000))
-    message = refusal(text, Edit(text.replace("= 7\n", "= 8\n"), "x"))
+    message = error_message(text, Edit(text.replace("= 7\n", "= 8\n"), "x"))
     assert len(message) < 2_500
     assert "Line 8 is 'value_7 = 7', but your text has 'value_7 = 8'" in message
 
 
 def test_a_very_long_line_is_shown_around_the_closest_words():
     line = "".join(f"var a{number}=f({number});" for number in range(9_000))
-    message = refusal(line, Edit("var a7000=g(7000);", "x"))
+    message = error_message(line, Edit("var a7000=g(7000);", "x"))
     assert "a7000=f(7000)" in message
     assert len(message) < 1_500
 
 
-def test_a_refusal_can_be_sent_even_if_the_file_is_not_text():
-    message = refusal("name = \udcff\udcfe\nend = 1\n", Edit("name = x\nend = 1\n", "y"))
+def test_an_error_can_be_sent_even_if_the_file_is_not_text():
+    message = error_message("name = \udcff\udcfe\nend = 1\n", Edit("name = x\nend = 1\n", "y"))
     assert "name = \\udcff\\udcfe" in message
     assert message.encode("utf-8")
 
@@ -122,8 +124,8 @@ def test_every_edit_after_the_first_sees_the_result_of_those_before():
     assert outcome.replacements == 4
 
 
-def test_a_failing_edit_says_which_one_it_is():
-    message = refusal("a\n", Edit("a", "b"), Edit("c", "d"), Edit("b", "e"))
+def test_an_error_has_the_number_of_the_edit():
+    message = error_message("a\n", Edit("a", "b"), Edit("c", "d"), Edit("b", "e"))
     assert message.startswith("Edit 2 of 3: ")
     assert message.endswith("None of the 3 edits was applied")
 
@@ -140,10 +142,10 @@ def test_a_failing_edit_says_which_one_it_is():
     ],
 )
 def test_a_number_that_is_text_is_not_taken_for_that_of_a_line(text: str, old: str):
-    assert "was not found" in refusal(text, Edit(old, old + "!"))
+    assert "was not found" in error_message(text, Edit(old, old + "!"))
 
 
-def test_the_number_of_a_line_tells_it_from_others():
+def test_a_line_number_selects_one_of_equal_lines():
     text = "a:\n  x: 1\nb:\n  x: 1\n"
     outcome = apply_edits(text, [Edit("4:  x: 1", "4:  x: 2")])
     assert outcome.content == "a:\n  x: 1\nb:\n  x: 2\n"
@@ -151,14 +153,14 @@ def test_the_number_of_a_line_tells_it_from_others():
 
 def test_the_closest_line_is_found_by_the_words_that_only_it_has():
     text = "".join(f"line {number} of the file with some text\n" for number in range(1_000, 3_000))
-    told = refusal(text, Edit("line 2345 of the file with some txt", "x"))
+    told = error_message(text, Edit("line 2345 of the file with some txt", "x"))
     assert "The closest text is at line 1346:" in told
 
 
 def test_letters_that_a_file_has_in_another_encoding_are_not_looked_for():
     text = b"h\xe9llo\nw\xf6rld\n".decode("utf-8", "surrogateescape")
-    assert "The file is not UTF-8" in refusal(text, Edit("h\u00e9llo", "x"))
-    assert "not UTF-8" not in refusal(text, Edit("hello", "x"))
+    assert "The file is not UTF-8" in error_message(text, Edit("h\u00e9llo", "x"))
+    assert "not UTF-8" not in error_message(text, Edit("hello", "x"))
 
 
 def test_removed_line_numbers_are_noted_once():
@@ -227,7 +229,7 @@ def test_a_placeholder_is_recognised(line: str):
         "#" * 300 + " rest unchanged",
     ],
 )
-def test_what_is_meant_is_no_placeholder(line: str):
+def test_ordinary_text_is_not_a_placeholder(line: str):
     assert not is_placeholder(line)
 
 
@@ -235,20 +237,20 @@ STUBS = "class A:\n    ...\n\n    x = 1\n\n\nclass B:\n    y = 1\n    z = 1\n   
 
 
 def test_an_ellipsis_that_the_file_has_is_not_blamed():
-    message = refusal(STUBS, Edit("class A:\n    ...\n    x = 1", "class A: pass"))
+    message = error_message(STUBS, Edit("class A:\n    ...\n    x = 1", "class A: pass"))
     assert "ellipsis" not in message
     assert "closest text" in message
-    message = refusal(STUBS, Edit("class B:\n    ...\n    v = 1", "class B: pass"))
+    message = error_message(STUBS, Edit("class B:\n    ...\n    v = 1", "class B: pass"))
     assert "ellipsis" not in message
 
 
 def test_an_ellipsis_that_stands_for_lines_is_blamed_though_the_file_has_another():
-    message = refusal(STUBS, Edit("class B:\n    ...\n    w = 1", "class B: pass"))
+    message = error_message(STUBS, Edit("class B:\n    ...\n    w = 1", "class B: pass"))
     assert "It has an ellipsis in place of lines" in message
 
 
 def test_a_placeholder_is_refused_in_the_middle_of_new_text():
-    message = refusal(
+    message = error_message(
         PROGRAM, Edit("    return area", "    a = 1\n    # ... existing code ...\n    b")
     )
     assert "'# ... existing code ...'" in message
@@ -320,7 +322,7 @@ def test_only_the_first_line_may_have_lost_its_indentation():
     edit = Edit("def f(self):\n        return 1", "def g(self):\n        return 2")
     outcome = apply_edits(text, [edit])
     assert outcome.content == "class A:\n    def g(self):\n        return 2\n"
-    assert "indentation" in refusal(text, Edit("def f(self):\n      return 1", "x"))
+    assert "indentation" in error_message(text, Edit("def f(self):\n      return 1", "x"))
 
 
 def test_a_document_counts_lines_at_newlines_only():

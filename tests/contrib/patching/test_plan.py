@@ -41,14 +41,14 @@ def plan(body: str, files: Mapping[str, str]) -> tuple[PlannedChange, ...]:
     return plan_patch(f"*** Begin Patch\n{body}*** End Patch\n", files.get)
 
 
-def updated(hunks: str, text: str) -> str:
+def apply_hunks(hunks: str, text: str) -> str:
     (change,) = plan(f"*** Update File: a.py\n{hunks}", {"a.py": text})
     assert change.kind == "update"
     assert change.content is not None
     return change.content
 
 
-def refusal(hunks: str, text: str) -> str:
+def error_message(hunks: str, text: str) -> str:
     with pytest.raises(PatchError) as caught:
         plan(f"*** Update File: a.py\n{hunks}", {"a.py": text})
     return str(caught.value)
@@ -88,7 +88,7 @@ def test_a_new_file_may_be_empty():
 def test_a_line_that_leaves_nothing_out_is_text(line: str):
     (added,) = plan(f"*** Add File: a.py\n+import os\n+{line}\n", {})
     assert added.content == f"import os\n{line}\n"
-    assert updated(f"@@\n a\n+{line}\n b\n", "a\nb\n") == f"a\n{line}\nb\n"
+    assert apply_hunks(f"@@\n a\n+{line}\n b\n", "a\nb\n") == f"a\n{line}\nb\n"
     body = f"*** Delete File: a.py\n*** Add File: a.py\n+a\n+{line}\n+b\n"
     assert plan(body, {"a.py": "a\nb\n"})[0].content == f"a\n{line}\nb\n"
 
@@ -120,46 +120,46 @@ def test_what_is_around_a_patch_does_not_matter():
     assert plan_patch(text, {"a.py": "a\n"}.get)[0].kind == "delete"
 
 
-def test_the_first_hunk_needs_no_mark():
-    assert updated(" one\n-two\n+three\n", "one\ntwo\n") == "one\nthree\n"
+def test_the_first_hunk_needs_no_marker():
+    assert apply_hunks(" one\n-two\n+three\n", "one\ntwo\n") == "one\nthree\n"
 
 
 def test_an_empty_line_is_an_empty_line_that_stays():
-    assert updated("@@\n a\n\n-b\n+c\n\n", "a\n\nb\n\nd\n") == "a\n\nc\n\nd\n"
+    assert apply_hunks("@@\n a\n\n-b\n+c\n\n", "a\n\nb\n\nd\n") == "a\n\nc\n\nd\n"
 
 
-def test_lines_after_the_mark_lead_to_the_place():
+def test_lines_after_the_marker_lead_to_the_place():
     hunk = "@@ class Circle:\n@@     def area(self):\n         check(self)\n+        log(self)\n"
-    assert updated(hunk, SHAPES) == SHAPES.replace(
+    assert apply_hunks(hunk, SHAPES) == SHAPES.replace(
         "check(self)\n        return PI", "check(self)\n        log(self)\n        return PI"
     )
 
 
-def test_one_line_after_the_mark_is_enough_if_it_says_enough():
+def test_one_line_after_the_marker_is_enough_if_it_says_enough():
     hunk = "@@ class Square:\n         check(self)\n+        log(self)\n"
-    assert updated(hunk, SHAPES) == SHAPES.replace(
+    assert apply_hunks(hunk, SHAPES) == SHAPES.replace(
         "check(self)\n", "check(self)\n        log(self)\n", 1
     )
 
 
-def test_the_line_after_the_mark_may_be_in_the_hunk_too():
+def test_the_line_after_the_marker_may_be_in_the_hunk_too():
     hunk = "@@ class Circle:\n class Circle:\n     def area(self):\n-        check(self)\n"
-    assert updated(hunk, SHAPES).count("check(self)") == 1
+    assert apply_hunks(hunk, SHAPES).count("check(self)") == 1
 
 
-def test_a_line_after_the_mark_that_is_nowhere_does_not_matter_if_the_place_is_clear():
+def test_a_line_after_the_marker_that_is_nowhere_does_not_matter_if_the_place_is_clear():
     hunk = '@@ class Sphere:\n-        return "circle"\n+        return "round"\n'
-    assert '"round"' in updated(hunk, SHAPES)
+    assert '"round"' in apply_hunks(hunk, SHAPES)
 
 
 def test_a_line_above_that_does_not_enclose_the_change_is_enough_if_the_place_is_clear():
     hunk = '@@ class Square:\n-        return "circle"\n+        return "round"\n'
-    assert '"round"' in updated(hunk, SHAPES)
+    assert '"round"' in apply_hunks(hunk, SHAPES)
 
 
 def test_several_places_below_a_line_that_does_not_enclose_them_are_refused():
     hunk = "@@ def f():\n         check(self)\n+        log(self)\n"
-    assert "2 times, at lines 6 and 15" in refusal(hunk, f"def f():\n    x\n\n{SHAPES}")
+    assert "2 times, at lines 6 and 15" in error_message(hunk, f"def f():\n    x\n\n{SHAPES}")
 
 
 MARGIN = '''\
@@ -179,7 +179,7 @@ def second():
 
 
 def test_the_lines_of_a_string_do_not_end_the_block_that_they_are_in():
-    assert updated("@@ def first():\n-    check()\n+    verify()\n", MARGIN) == MARGIN.replace(
+    assert apply_hunks("@@ def first():\n-    check()\n+    verify()\n", MARGIN) == MARGIN.replace(
         "check()", "verify()", 1
     )
 
@@ -200,74 +200,76 @@ def test_strings_of_several_lines_are_known_in_many_languages(opening: str, clos
     block = f"def first():\n{opening}\nat the margin\n{closing}\n    check()\n"
     text = f"{block}\ndef second():\n    check()\n"
     expected = text.replace("check()", "verify()", 1)
-    assert updated("@@ def first():\n-    check()\n+    verify()\n", text) == expected
+    assert apply_hunks("@@ def first():\n-    check()\n+    verify()\n", text) == expected
 
 
 def test_two_places_around_a_string_in_one_block_are_refused():
     text = 'def f():\n    check()\n    x = """\nmargin\n"""\n    check()\n\ndef g():\n    pass\n'
-    assert "lines 2 and 6" in refusal("@@ def f():\n-    check()\n+    verify()\n", text)
+    assert "lines 2 and 6" in error_message("@@ def f():\n-    check()\n+    verify()\n", text)
 
 
-def test_a_string_that_nothing_ends_is_none():
+def test_an_unclosed_string_does_not_count():
     text = "def f():\n    check()  # a ` in a text `\n    x = `\n\ndef g():\n    check()\n"
-    assert "verify" in updated("@@ def g():\n-    check()\n+    verify()\n", text)
+    assert "verify" in apply_hunks("@@ def g():\n-    check()\n+    verify()\n", text)
 
 
-def test_a_heading_of_git_tells_like_places_apart():
+def test_a_git_heading_distinguishes_equal_places():
     text = "import a\n\n@one\n@two\nclass A:\n    pass\n\n\n@one\n@two\nclass B:\n    pass\n"
     hunk = "@@ class A:\n @one\n-@two\n+@three\n"
-    assert updated(hunk, text).endswith("@one\n@three\nclass B:\n    pass\n")
+    assert apply_hunks(hunk, text).endswith("@one\n@three\nclass B:\n    pass\n")
 
 
 def test_a_heading_of_git_that_was_cut_off_is_found():
     text = f"def {'long_' * 20}(a, b):\n    check()\n\n\ndef g():\n    check()\n"
     hunk = f"@@ def {'long_' * 15}\n-    check()\n+    verify()\n"
-    assert "verify()\n\n\ndef g" in updated(hunk, text)
+    assert "verify()\n\n\ndef g" in apply_hunks(hunk, text)
 
 
 def test_an_inner_line_is_found_below_an_outer_one_whose_block_it_is_not_in():
     text = f"# helpers\nx = 1\n\n\n{SHAPES}"
     hunk = '@@ # helpers\n@@ def name(self):\n-        return "circle"\n+        return 1\n'
-    assert "return 1" in updated(hunk, text)
+    assert "return 1" in apply_hunks(hunk, text)
 
 
 def test_a_place_above_the_line_that_is_named_is_refused():
-    assert "not found below" in refusal('@@ class Circle:\n-        return "square"\n', SHAPES)
+    assert "not found below" in error_message(
+        '@@ class Circle:\n-        return "square"\n', SHAPES
+    )
 
 
 def test_below_a_mere_line_the_nearest_place_is_meant():
     text = "# one\n\nx = 1\n\n# two\n\nx = 1\n\n# three\n\nx = 1\n"
-    assert updated("@@ # two\n-x = 1\n+x = 2\n", text) == text.replace(
+    assert apply_hunks("@@ # two\n-x = 1\n+x = 2\n", text) == text.replace(
         "# two\n\nx = 1", "# two\n\nx = 2"
     )
 
 
 def test_several_places_are_refused_with_their_lines():
-    message = refusal("@@\n         check(self)\n+        log(self)\n", SHAPES)
+    message = error_message("@@\n         check(self)\n+        log(self)\n", SHAPES)
     assert "2 times" in message
     assert "lines 3 and 12" in message
 
 
 def test_several_places_in_the_block_that_is_named_are_refused():
     text = "def f():\n    x = 1\n    x = 1\n\n\ndef g():\n    y = 1\n"
-    assert "2 times" in refusal("@@ def f():\n-    x = 1\n+    x = 2\n", text)
+    assert "2 times" in error_message("@@ def f():\n-    x = 1\n+    x = 2\n", text)
 
 
 def test_hunks_come_in_the_order_of_the_file():
     text = "a\nx\nb\nx\nc\nx\n"
-    assert updated("@@\n b\n x\n+y\n@@\n-x\n+z\n", text) == "a\nx\nb\nx\ny\nc\nz\n"
+    assert apply_hunks("@@\n b\n x\n+y\n@@\n-x\n+z\n", text) == "a\nx\nb\nx\ny\nc\nz\n"
 
 
 def test_hunks_may_show_the_same_lines_around_their_changes():
-    assert updated("@@\n a\n+1\n b\n@@\n b\n+2\n c\n", "a\nb\nc\n") == "a\n1\nb\n2\nc\n"
+    assert apply_hunks("@@\n a\n+1\n b\n@@\n b\n+2\n c\n", "a\nb\nc\n") == "a\n1\nb\n2\nc\n"
 
 
 def test_hunks_are_about_the_file_and_not_about_each_other():
-    assert updated("@@\n-a\n+b\n@@\n-b\n+a\n", "a\nb\n") == "b\na\n"
+    assert apply_hunks("@@\n-a\n+b\n@@\n-b\n+a\n", "a\nb\n") == "b\na\n"
 
 
 def test_two_hunks_may_not_change_the_same_lines():
-    assert "Two hunks" in refusal("@@\n-a\n-b\n+x\n@@\n-b\n-c\n+y\n", "a\nb\nc\n")
+    assert "Two hunks" in error_message("@@\n-a\n-b\n+x\n@@\n-b\n-c\n+y\n", "a\nb\nc\n")
 
 
 def test_two_parts_for_one_file_are_one():
@@ -276,36 +278,36 @@ def test_two_parts_for_one_file_are_one():
     assert change.content == "b\nd\n"
 
 
-def test_a_file_that_is_deleted_and_added_is_written_anew():
+def test_a_file_that_is_deleted_and_added_is_rewritten():
     body = "*** Delete File: a.py\n*** Add File: a.py\n+new\n"
     assert plan(body, {"a.py": "old\n"}) == (PlannedChange("update", "a.py", "new\n"),)
 
 
-def test_the_mark_for_the_end_of_the_file_decides():
+def test_the_marker_for_the_end_of_the_file_decides():
     text = "a\nx\nb\nx\n"
-    assert updated("@@\n-x\n+y\n*** End of File\n", text) == "a\nx\nb\ny\n"
+    assert apply_hunks("@@\n-x\n+y\n*** End of File\n", text) == "a\nx\nb\ny\n"
 
 
 def test_lines_are_added_at_the_end():
-    assert updated("@@\n+b\n*** End of File\n", "a\n") == "a\nb\n"
-    assert updated("@@\n+b\n*** End of File\n", "a\r\n") == "a\r\nb\r\n"
-    assert updated("@@\n+b\n*** End of File\n", "a") == "a\nb"
-    assert updated("@@\n+b\n", "") == "b\n"
+    assert apply_hunks("@@\n+b\n*** End of File\n", "a\n") == "a\nb\n"
+    assert apply_hunks("@@\n+b\n*** End of File\n", "a\r\n") == "a\r\nb\r\n"
+    assert apply_hunks("@@\n+b\n*** End of File\n", "a") == "a\nb"
+    assert apply_hunks("@@\n+b\n", "") == "b\n"
 
 
 def test_lines_are_added_below_the_line_that_is_named():
-    assert updated("@@ b\n+x\n", "a\nb\nc\n") == "a\nb\nx\nc\n"
+    assert apply_hunks("@@ b\n+x\n", "a\nb\nc\n") == "a\nb\nx\nc\n"
 
 
 def test_lines_without_a_place_are_refused():
-    assert "place" in refusal("@@\n+x\n", "a\n")
-    assert "place" in refusal("@@ nowhere\n+x\n", "a\n")
-    assert "place" in refusal("@@ a\n+x\n", "a\na\n")
+    assert "place" in error_message("@@\n+x\n", "a\n")
+    assert "place" in error_message("@@ nowhere\n+x\n", "a\n")
+    assert "place" in error_message("@@ a\n+x\n", "a\na\n")
 
 
 def test_a_hunk_begins_at_the_beginning_of_a_line():
-    assert "not found" in refusal("@@\n-x = 1\n+x = 2\n", "max = 1\n")
-    assert "not found" in refusal("@@\n-x = 1\n+x = 2\n", "x = 10\n")
+    assert "not found" in error_message("@@\n-x = 1\n+x = 2\n", "max = 1\n")
+    assert "not found" in error_message("@@\n-x = 1\n+x = 2\n", "x = 10\n")
 
 
 @pytest.mark.parametrize(
@@ -330,7 +332,7 @@ def test_hunks_are_found_as_edits_are(text: str, expected: str, level: MatchLeve
 
 def test_a_stale_hunk_is_refused_with_its_number_its_file_and_the_closest_lines():
     hunks = '@@\n-        return "circle"\n+        return "round"\n@@\n-        check(me)\n+x\n'
-    lines = refusal(hunks, SHAPES).split("\n")
+    lines = error_message(hunks, SHAPES).split("\n")
     assert lines[0] == "File cannot be patched: 'a.py'"
     assert lines[1].startswith("Hunk 2 of 2: Lines were not found: '        check(me)")
     assert any("check(self)" in line for line in lines)
@@ -377,7 +379,7 @@ def test_a_patch_of_which_one_part_is_wrong_plans_nothing():
         ),
     ],
 )
-def test_what_has_no_meaning_is_refused(body: str, files: dict[str, str], said: str):
+def test_an_invalid_patch_is_rejected(body: str, files: dict[str, str], said: str):
     with pytest.raises(PatchError) as caught:
         plan(body, files)
     assert said in str(caught.value)
@@ -393,7 +395,7 @@ def test_empty_lines_between_parts_do_not_matter():
     ]
 
 
-def test_a_text_without_a_beginning_is_no_patch():
+def test_a_text_without_a_begin_marker_is_not_a_patch():
     with pytest.raises(PatchError, match="does not start with"):
         parse_v4a("*** Add File: a\n+a\n*** End Patch\n")
 
@@ -406,7 +408,7 @@ def test_a_patch_that_was_cut_off_is_refused():
 def test_marks_that_are_text_are_text():
     text = "*** End Patch\n*** Update File: b\n"
     hunks = "@@\n *** End Patch\n-*** Update File: b\n+*** Begin Patch\n"
-    assert updated(hunks, text) == "*** End Patch\n*** Begin Patch\n"
+    assert apply_hunks(hunks, text) == "*** End Patch\n*** Begin Patch\n"
 
 
 @pytest.mark.parametrize(
@@ -420,12 +422,12 @@ def test_marks_that_are_text_are_text():
         "*** Begin Patch\n*** Update File: a\n@@\n-two\n+2\n  *** End of File\n*** End Patch\n",
     ],
 )
-def test_blanks_before_the_marks_of_a_patch_do_not_matter(patch: str):
+def test_spaces_before_the_markers_of_a_patch_do_not_matter(patch: str):
     (change,) = plan_patch(patch, {"a": "one\ntwo\n"}.get)
     assert (change.kind, change.content) == ("update", "one\n2\n")
 
 
-def test_blanks_before_the_marks_of_later_parts_do_not_matter():
+def test_spaces_before_the_markers_of_later_parts_do_not_matter():
     body = (
         "*** Update File: a\n  *** Move to: c\n@@\n-x\n+y\n  *** Add File: n\n+new\n"
         " *** Delete File: d\n   *** Update File: b\n@@\n-1\n+2\n"
@@ -438,7 +440,7 @@ def test_blanks_before_the_marks_of_later_parts_do_not_matter():
     )
 
 
-def test_a_mark_with_a_blank_before_it_is_a_line_of_the_file_if_the_file_has_it():
+def test_a_marker_with_a_space_before_it_is_a_line_of_the_file_if_the_file_has_it():
     text = "x\n*** Update File: b\ny\n"
     hunk = "@@\n x\n *** Update File: b\n-y\n+z\n"
     files = {"a.py": text, "b": "y\n"}
@@ -451,9 +453,9 @@ def test_all_files_that_a_patch_may_be_about_are_named():
     assert patched_paths(f"*** Begin Patch\n{body}*** End Patch\n") == ("a", "b")
 
 
-def test_numbers_after_the_mark_help_to_choose():
+def test_numbers_after_the_marker_help_to_choose():
     text = "x\n" * 5
-    assert updated("@@ -3,1 +3,1 @@\n-x\n+y\n", text) == "x\nx\ny\nx\nx\n"
+    assert apply_hunks("@@ -3,1 +3,1 @@\n-x\n+y\n", text) == "x\nx\ny\nx\nx\n"
 
 
 PIECES = st.sampled_from(

@@ -13,13 +13,13 @@ from weakincentives.filesystem import InMemoryFilesystem, diff
 HEAD = "--- a/a.txt\n+++ b/a.txt\n"
 
 
-def updated(hunks: str, text: str) -> str:
+def apply_hunks(hunks: str, text: str) -> str:
     (change,) = plan_patch(HEAD + hunks, {"a.txt": text}.get)
     assert change.content is not None
     return change.content
 
 
-def refusal(patch: str, files: Mapping[str, str]) -> str:
+def error_message(patch: str, files: Mapping[str, str]) -> str:
     with pytest.raises(PatchError) as caught:
         plan_patch(patch, files.get)
     return str(caught.value)
@@ -65,71 +65,73 @@ def test_an_empty_file_whose_name_has_a_blank():
 
 def test_a_missing_last_line_end_is_kept_added_and_removed():
     no_end = "\\ No newline at end of file\n"
-    assert updated(f"@@ -1,2 +1,2 @@\n a\n-b\n{no_end}+c\n{no_end}", "a\nb") == "a\nc"
-    assert updated(f"@@ -1,2 +1,2 @@\n a\n-b\n{no_end}+b\n", "a\nb") == "a\nb\n"
-    assert updated(f"@@ -1,2 +1,2 @@\n a\n-b\n+b\n{no_end}", "a\nb\n") == "a\nb"
-    assert updated(f"@@ -1,2 +1,2 @@\n-a\n+x\n b\n{no_end}", "a\nb") == "x\nb"
+    assert apply_hunks(f"@@ -1,2 +1,2 @@\n a\n-b\n{no_end}+c\n{no_end}", "a\nb") == "a\nc"
+    assert apply_hunks(f"@@ -1,2 +1,2 @@\n a\n-b\n{no_end}+b\n", "a\nb") == "a\nb\n"
+    assert apply_hunks(f"@@ -1,2 +1,2 @@\n a\n-b\n+b\n{no_end}", "a\nb\n") == "a\nb"
+    assert apply_hunks(f"@@ -1,2 +1,2 @@\n-a\n+x\n b\n{no_end}", "a\nb") == "x\nb"
 
 
 def test_a_last_line_that_has_an_end_now_keeps_it():
     no_end = "\\ No newline at end of file\n"
-    assert updated(f"@@ -1,2 +1,2 @@\n a\n-b\n{no_end}+c\n{no_end}", "a\nb\n") == "a\nc\n"
+    assert apply_hunks(f"@@ -1,2 +1,2 @@\n a\n-b\n{no_end}+c\n{no_end}", "a\nb\n") == "a\nc\n"
 
 
 def test_what_is_to_be_the_last_line_must_be_at_the_end():
     patch = f"{HEAD}@@ -1,2 +1,2 @@\n a\n-b\n+c\n\\ No newline at end of file\n"
-    assert "not at the end" in refusal(patch, {"a.txt": "a\nb\nd\n"})
+    assert "not at the end" in error_message(patch, {"a.txt": "a\nb\nd\n"})
 
 
-def test_line_ends_that_a_program_tells_are_exact():
-    assert updated("@@ -1,2 +1,2 @@\n a\r\n-b\r\n+c\n", "a\r\nb\r\n") == "a\r\nc\n"
+def test_line_endings_in_a_generated_diff_are_exact():
+    assert apply_hunks("@@ -1,2 +1,2 @@\n a\r\n-b\r\n+c\n", "a\r\nb\r\n") == "a\r\nc\n"
 
 
-def test_line_ends_that_a_model_does_not_tell_are_those_of_the_file():
-    assert updated("@@ -1,2 +1,2 @@\n a\n-b\n+c\n", "a\r\nb\r\n") == "a\r\nc\r\n"
+def test_line_endings_that_a_model_omits_are_those_of_the_file():
+    assert apply_hunks("@@ -1,2 +1,2 @@\n a\n-b\n+c\n", "a\r\nb\r\n") == "a\r\nc\r\n"
 
 
 def test_numbers_decide_between_places():
     text = "x\n--\n" * 5
-    assert updated("@@ -5,2 +5,2 @@\n-x\n+y\n --\n", text) == "x\n--\nx\n--\ny\n--\nx\n--\nx\n--\n"
+    assert (
+        apply_hunks("@@ -5,2 +5,2 @@\n-x\n+y\n --\n", text) == "x\n--\nx\n--\ny\n--\nx\n--\nx\n--\n"
+    )
 
 
 def test_numbers_are_moved_with_the_hunk_before():
     text = "new\nnew\nfirst\n" + "x\n--\n" * 4
     hunks = "@@ -1,1 +1,1 @@\n-first\n+FIRST\n@@ -4,2 +4,2 @@\n-x\n+y\n --\n"
-    assert updated(hunks, text) == "new\nnew\nFIRST\nx\n--\ny\n--\nx\n--\nx\n--\n"
+    assert apply_hunks(hunks, text) == "new\nnew\nFIRST\nx\n--\ny\n--\nx\n--\nx\n--\n"
 
 
 def test_wrong_numbers_do_not_matter_if_the_place_is_clear():
-    assert updated("@@ -70,9 +1,2 @@\n a\n-b\n+c\n", "z\na\nb\n") == "z\na\nc\n"
-    assert updated("@@ @@\n a\n-b\n+c\n", "z\na\nb\n") == "z\na\nc\n"
+    assert apply_hunks("@@ -70,9 +1,2 @@\n a\n-b\n+c\n", "z\na\nb\n") == "z\na\nc\n"
+    assert apply_hunks("@@ @@\n a\n-b\n+c\n", "z\na\nb\n") == "z\na\nc\n"
 
 
 def test_wrong_numbers_do_not_choose():
-    assert "2 times" in refusal(f"{HEAD}@@ -7 +7 @@\n-x\n+y\n", {"a.txt": "x\n-\nx\n"})
+    assert "2 times" in error_message(f"{HEAD}@@ -7 +7 @@\n-x\n+y\n", {"a.txt": "x\n-\nx\n"})
 
 
 def test_the_function_that_git_names_decides_between_places():
     text = "def f():\n    a()\n    x()\n\ndef g():\n    a()\n    x()\n"
     hunk = "@@ -90,2 +90,2 @@ def g():\n     a()\n-    x()\n+    y()\n"
-    assert updated(hunk, text) == text[:-8] + "    y()\n"
+    assert apply_hunks(hunk, text) == text[:-8] + "    y()\n"
 
 
 def test_the_function_that_git_names_need_not_be_the_right_one():
     text = "def f():\n    a()\n\ndef g():\n    x()\n"
-    assert updated("@@ -4,2 +4,2 @@ def f():\n def g():\n-    x()\n+    y()\n", text).endswith(
+    assert apply_hunks("@@ -4,2 +4,2 @@ def f():\n def g():\n-    x()\n+    y()\n", text).endswith(
         "y()\n"
     )
 
 
 def test_lines_that_look_like_headers_are_lines():
     text = "-- x\n++ y\nend\n"
-    assert updated("@@ -1,3 +1,3 @@\n--- x\n+-- z\n ++ y\n end\n", text) == "-- z\n++ y\nend\n"
-    assert updated("@@ -1,3 +1,3 @@\n--- x\n+++ z\n ++ y\n end\n", text) == "++ z\n++ y\nend\n"
+    assert apply_hunks("@@ -1,3 +1,3 @@\n--- x\n+-- z\n ++ y\n end\n", text) == "-- z\n++ y\nend\n"
+    assert apply_hunks("@@ -1,3 +1,3 @@\n--- x\n+++ z\n ++ y\n end\n", text) == "++ z\n++ y\nend\n"
 
 
 def test_the_signature_of_a_mail_is_not_a_part_of_it():
-    assert updated("@@ -1,2 +1,2 @@\n a\n-b\n+c\n-- \n2.39.2\n", "a\nb\n- \n") == "a\nc\n- \n"
+    assert apply_hunks("@@ -1,2 +1,2 @@\n a\n-b\n+c\n-- \n2.39.2\n", "a\nb\n- \n") == "a\nc\n- \n"
 
 
 def test_prose_and_fences_around_a_diff_do_not_matter():
@@ -138,12 +140,12 @@ def test_prose_and_fences_around_a_diff_do_not_matter():
 
 
 def test_an_insertion_into_an_empty_file():
-    assert updated("@@ -0,0 +1,2 @@\n+a\n+b\n", "") == "a\nb\n"
+    assert apply_hunks("@@ -0,0 +1,2 @@\n+a\n+b\n", "") == "a\nb\n"
 
 
 def test_a_quote_that_is_not_closed_is_a_part_of_the_name():
     patch = '--- "a/p\n+++ "b/p\n@@ -1 +1 @@\n-x\n+y\n'
-    assert "does not exist: '\"b/p'" in refusal(patch, {"p": "x\n"})
+    assert "does not exist: '\"b/p'" in error_message(patch, {"p": "x\n"})
 
 
 def test_a_model_may_be_wrong_about_tabs():
@@ -178,7 +180,7 @@ def test_a_model_may_be_wrong_about_tabs():
     ],
 )
 def test_what_cannot_be_done_is_refused(patch: str, files: dict[str, str], said: str):
-    assert said in refusal(patch, files)
+    assert said in error_message(patch, files)
 
 
 LINES = st.sampled_from(
@@ -214,7 +216,7 @@ def filesystem(tree: Mapping[str, str]) -> InMemoryFilesystem:
     return made
 
 
-def applied(tree: Mapping[str, str], plan: tuple[PlannedChange, ...]) -> dict[str, str]:
+def apply_plan(tree: Mapping[str, str], plan: tuple[PlannedChange, ...]) -> dict[str, str]:
     result = dict(tree)
     for change in plan:
         if change.kind in {"delete", "move"}:
@@ -230,7 +232,7 @@ def test_what_diff_writes_turns_one_state_into_the_other(
 ):
     changes = diff(filesystem(before), filesystem(after))
     if changes.statistics.files_changed:
-        assert applied(before, plan_patch(changes.patch(), before.get)) == after
+        assert apply_plan(before, plan_patch(changes.patch(), before.get)) == after
 
 
 @given(TEXTS, TEXTS, TEXTS)
