@@ -22,7 +22,7 @@ SAYS = {
         r"Back again: 'name\nAda\n'",
     ),
     "ask_before_writing.py": (
-        "write_file: refused: secrets.env may not be touched",
+        "write_file: refused: secrets.env may not be accessed",
         "edit_file: refused: src/app.py exists and you have not read it",
         "edit_file: refused: Ports below 1024 need root",
         "PORT = 8000",

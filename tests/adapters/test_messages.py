@@ -36,7 +36,7 @@ def test_an_adapter_is_one_method():
 
 
 @pytest.mark.parametrize(
-    ("kind", "passes"),
+    ("kind", "retryable"),
     [
         (ThrottledError, True),
         (TransientError, True),
@@ -45,12 +45,14 @@ def test_an_adapter_is_one_method():
         (ContextTooLongError, False),
     ],
 )
-def test_an_error_of_a_provider_says_whether_it_passes(kind: type[ProviderError], passes: bool):
+def test_an_error_of_a_provider_says_whether_it_is_retryable(
+    kind: type[ProviderError], retryable: bool
+):
     error = kind("no", provider="openai", status=429, retry_after=2.5)
     assert isinstance(error, AdapterError)
     assert isinstance(error, WinkError)
     assert isinstance(error, RuntimeError)
-    assert (error.passes, error.provider, error.status) == (passes, "openai", 429)
+    assert (error.retryable, error.provider, error.status) == (retryable, "openai", 429)
     assert (error.retry_after, str(error)) == (2.5, "no")
 
 

@@ -107,7 +107,7 @@ def test_only_allowed_paths_are_touched(fs: BaseFilesystem):
     bench = Bench(fs, policies=(AllowedPaths(["src/**"], deny=["**/*.lock"]),))
     assert bench.call("write_file", file_path="src/a.py").success
     refused = bench.call("write_file", file_path="etc/passwd")
-    assert "allowed are src/**" in refused.message
+    assert "allowed paths are src/**" in refused.message
     assert "denied" in bench.call("write_file", file_path="src/x.lock").message
     assert not bench.call("write_many", paths=["src/b.py", "other"]).success
     assert not fs.exists("src/b.py")
@@ -128,7 +128,7 @@ def test_a_path_that_was_not_named_is_caught_before_it_is_kept(fs: BaseFilesyste
         [Tool("sneaky", "Sneaky.", sneaky)], context=context, policies=[AllowedPaths(["src/**"])]
     )
     outcome = executor.execute(ToolCall("sneaky", {"file_path": "src/a"}))
-    assert "elsewhere may not be touched" in outcome.text
+    assert "elsewhere may not be accessed" in outcome.text
     assert not fs.exists("elsewhere")
 
 

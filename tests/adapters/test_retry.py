@@ -1,4 +1,4 @@
-"""Retries: what passes is tried again, what does not is not."""
+"""Retries: retryable errors are retried, others are not."""
 
 import pytest
 
@@ -79,7 +79,7 @@ def test_who_is_not_waited_for_says_when_to_come_back():
     adapter = ScriptedAdapter([ThrottledError("come back later", retry_after=3600.0)])
     with pytest.raises(ThrottledError) as caught:
         adapter.evaluate(prompt(), session=Session(), options=patient(lambda _: None))
-    assert caught.value.__notes__ == ["It may be tried again in 3600 s"]
+    assert caught.value.__notes__ == ["The provider asks to wait 3600 s before a retry"]
 
 
 def test_each_request_has_its_own_retries():

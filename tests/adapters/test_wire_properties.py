@@ -28,7 +28,7 @@ from weakincentives.adapters import (
     UserMessage,
 )
 from weakincentives.adapters.anthropic.request import build_message_request
-from weakincentives.adapters.chat.request import build_chat_request
+from weakincentives.adapters.chat_completions import build_chat_request
 from weakincentives.adapters.http import lenient as wire
 from weakincentives.adapters.http.lenient import distinct, whole_characters
 from weakincentives.adapters.loop.request import with_call_ids

@@ -67,7 +67,7 @@ def test_a_path_that_begins_with_the_directory_of_the_workspace_is_the_same_path
     with HostFilesystem(tmp_path) as files:
         bench = Bench(files, "claude", AllowedPaths(deny=["*.env"], access="any"))
         for path in ("secret.env", "/secret.env", f"{tmp_path}/secret.env", "x/../secret.env"):
-            assert "may not be touched" in (bench.ask(ReadFileParams(path)) or ""), path
+            assert "may not be accessed" in (bench.ask(ReadFileParams(path)) or ""), path
 
 
 def test_what_may_not_be_read_may_not_be_searched_either():
@@ -75,8 +75,8 @@ def test_what_may_not_be_read_may_not_be_searched_either():
     files.write("keys/secret.env", "KEY=1\n")
     files.write("src/app.py", "KEY\n")
     bench = Bench(files, "wink", AllowedPaths(deny=["**/*.env"], access="any"))
-    assert "may not be touched" in (bench.ask(GrepParams("KEY")) or "")
-    assert "may not be touched" in (bench.ask(GrepParams("KEY", "keys")) or "")
+    assert "may not be accessed" in (bench.ask(GrepParams("KEY")) or "")
+    assert "may not be accessed" in (bench.ask(GrepParams("KEY", "keys")) or "")
     assert bench.ask(GrepParams("KEY", "src")) is None
 
 
@@ -86,14 +86,14 @@ def test_a_directory_that_is_allowed_may_be_searched():
     files.write("other.py", "KEY\n")
     bench = Bench(files, "wink", AllowedPaths(["src/**"], access="any"))
     assert bench.ask(GrepParams("KEY", "src")) is None
-    assert "allowed are src/**" in (bench.ask(GrepParams("KEY")) or "")
+    assert "allowed paths are src/**" in (bench.ask(GrepParams("KEY")) or "")
 
 
 def test_a_patch_is_judged_by_the_paths_in_it():
     files = InMemoryFilesystem()
     files.write("a.txt", "old\n")
     bench = Bench(files, "openai", AllowedPaths(["src/**"]))
-    assert "a.txt may not be touched" in (bench.ask(ApplyPatchParams(PATCH.format("a.txt"))) or "")
+    assert "a.txt may not be accessed" in (bench.ask(ApplyPatchParams(PATCH.format("a.txt"))) or "")
     assert files.read("a.txt").content == "old\n"
 
 
@@ -102,5 +102,5 @@ def test_removing_needs_no_reading_but_permission():
     files.write("a.txt", "old\n")
     files.write("src/a.txt", "old\n")
     bench = Bench(files, "wink", ReadBeforeWrite(), AllowedPaths(["src/**"]))
-    assert "may not be touched" in (bench.ask(RmParams("a.txt")) or "")
+    assert "may not be accessed" in (bench.ask(RmParams("a.txt")) or "")
     assert bench.ask(RmParams("src/a.txt")) is None

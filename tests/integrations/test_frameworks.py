@@ -82,7 +82,7 @@ def test_what_a_policy_forbids_is_told_and_has_not_happened(play: Play):
     fs = InMemoryFilesystem()
     box = Toolbox(filesystem=fs, policies=[AllowedPaths(["src/**"])])
     told = play(box, [[ToolCall("write_file", {"file_path": "a", "content": "x"}, "c1")]])
-    assert told == ["a may not be touched: allowed are src/**"]
+    assert told == ["a may not be accessed: allowed paths are src/**"]
     assert not fs.exists("a")
 
 

@@ -61,7 +61,7 @@ def test_without_a_session_there_is_one_all_the_same():
 
 
 def test_two_tools_of_one_name_are_refused():
-    with pytest.raises(PromptError, match="Two tools have one name: 'pass'"):
+    with pytest.raises(PromptError, match="Two tools have the same name: 'pass'"):
         Toolbox([Gate().tool, Gate().tool])
 
 
@@ -69,7 +69,7 @@ def test_a_policy_is_asked():
     fs = InMemoryFilesystem()
     box = Toolbox(filesystem=fs, policies=[AllowedPaths(["src/**"])])
     outcome = box.execute(ToolCall("write_file", {"file_path": "a", "content": "x"}))
-    assert outcome.text == "a may not be touched: allowed are src/**"
+    assert outcome.text == "a may not be accessed: allowed paths are src/**"
     assert not fs.exists("a")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.conftest import own_places, wink  # noqa: F401 # fixtures
 from tests.cli.workplace import Wink
-from weakincentives.adapters.recording.format import Recording
+from weakincentives.adapters.recording import Recording
 from weakincentives.contrib.review import CopyError, open_copy, working_copy
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import ArchiveFilesystem, HostFilesystem

@@ -1,4 +1,4 @@
-"""Adapters: talking to a model, and running the tools that it calls."""
+"""Model adapters, the agent loop and the tool executor."""
 
 from weakincentives.adapters.base import ProviderAdapter
 from weakincentives.adapters.cancellation import CancellationToken
@@ -45,13 +45,22 @@ from weakincentives.adapters.policies import (
     ReadBeforeWrite,
 )
 from weakincentives.adapters.recording.recorder import RecordingAdapter
-from weakincentives.adapters.recording.replay import ReplayDivergedError
-from weakincentives.adapters.recording.scripted import ScriptedAdapter, ScriptStep
-from weakincentives.adapters.registry import MissingExtraError, UnknownModelError, create_adapter
+from weakincentives.adapters.recording.scripted import (
+    ReplayDivergedError,
+    ScriptedAdapter,
+    ScriptStep,
+)
+from weakincentives.adapters.registry import (
+    PROVIDERS,
+    MissingExtraError,
+    UnknownModelError,
+    create_adapter,
+)
 from weakincentives.adapters.retry import RetryPolicy
 
 __all__ = [
     "MAX_RESULT_CHARACTERS",
+    "PROVIDERS",
     "AdapterError",
     "AllowedPaths",
     "Approval",

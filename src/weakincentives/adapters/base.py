@@ -1,12 +1,11 @@
-"""Adapters: what every provider's adapter shares, and the one method that it supplies."""
+"""ProviderAdapter: the base class of all adapters, with one abstract method."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Self, TypeVar
 
 from weakincentives.adapters.cancellation import CancellationToken
-from weakincentives.adapters.loop.limits import RunLimits, earliest_deadline
-from weakincentives.adapters.loop.run import Run
+from weakincentives.adapters.loop.run import AgentLoop
 from weakincentives.adapters.messages import (
     Completion,
     CompletionRequest,
@@ -14,7 +13,7 @@ from weakincentives.adapters.messages import (
     PromptResponse,
     SystemMessage,
 )
-from weakincentives.adapters.options import RunOptions
+from weakincentives.adapters.options import RunLimits, RunOptions, earliest_deadline
 from weakincentives.prompt import Prompt, RenderedPrompt
 from weakincentives.runtime import Budget, BudgetTracker, Deadline
 from weakincentives.runtime.session import Session
@@ -23,15 +22,14 @@ OutputT = TypeVar("OutputT")
 
 
 class ProviderAdapter(ABC):
-    """Talks to a model; a subclass implements `complete`, and everything else is shared."""
+    """Connects to a model; a subclass implements `complete`, and everything else is shared."""
 
     name: str = "adapter"
-    """Who runs the model, as the GenAI conventions call them: `openai`, `anthropic`."""
+    """The provider, named as in the GenAI conventions: `openai`, `anthropic`."""
     model: str = "unknown"
-    """The model that is asked."""
+    """The model's name."""
     native_output: bool = False
-    """Whether `complete` makes the provider keep to `request.output`. If not, the schema is
-    told to the model in words."""
+    """Whether the provider enforces `request.output`. If not, the prompt contains the schema."""
 
     @abstractmethod
     def complete(
@@ -41,23 +39,23 @@ class ProviderAdapter(ABC):
         on_text: Callable[[str], None] | None = None,
         timeout: float | None = None,
     ) -> Completion:
-        """Ask the model once, and return what it answered; no retries, no tools.
+        """Send one request to the model; no retries, no tools.
 
-        It is called in a thread of its own, for several runs at once. If it takes longer than
-        `timeout` it is left to itself, and its answer is not heard.
+        Called in its own thread, for several runs at once. A call that exceeds `timeout` is
+        abandoned and its answer dropped.
 
         Args:
-            request: The conversation so far, and what the model may do.
-            on_text: Called with each piece of the text as it arrives, if the provider can
-                stream; what it raises means that nobody listens any more, and is passed on.
-            timeout: How many seconds the whole may take; None is for the adapter to decide.
+            request: The conversation so far, the tools and options.
+            on_text: Called with each piece of text as it arrives, if the provider streams; an
+                exception from it means that nobody listens any more, and must propagate.
+            timeout: Seconds for the whole request; None is the adapter's default.
 
         Raises:
-            ThrottledError: The provider wants fewer requests.
-            TransientError: It failed, took too long, or was not reached.
-            InvalidRequestError: It refuses the request as it is.
-            AuthenticationError: It does not know us.
-            ContextTooLongError: The conversation is too long for the model.
+            ThrottledError: The provider's rate limit is reached.
+            TransientError: The provider failed, timed out or was not reached.
+            InvalidRequestError: The provider rejects the request.
+            AuthenticationError: The provider rejects the key.
+            ContextTooLongError: The conversation exceeds the model's context window.
         """
 
     def evaluate(
@@ -73,77 +71,77 @@ class ProviderAdapter(ABC):
         cancellation: CancellationToken | None = None,
         options: RunOptions | None = None,
     ) -> PromptResponse[OutputT]:
-        """Work on a prompt until the model has an answer, running the tools that it calls.
+        """Run a prompt until the model answers, with the tools that it calls.
 
-        However it ends, each tool call was kept or undone as a whole, and the session's bus
-        was told. `partial_response` of an error tells what had been done before it.
+        However it ends, each tool call was committed or rolled back as a whole, and the
+        session's bus has the events. `partial_response` returns what was done before an error.
 
         Args:
-            prompt: What the model is told; its workspace is what the tools work on.
+            prompt: The prompt; the tools work on its workspace.
             params: Parameters of the prompt that are not bound yet.
-            session: What is told of everything, and what the tools change.
+            session: Receives the events, and what the tools change.
             deadline: When the answer must be there.
-            budget: What it may cost.
-            budget_tracker: Instead of `budget`: what several runs together may cost.
-            messages: What follows the prompt: earlier turns, and what is asked now. The
-                prompt is then the system message. None: the prompt is all that is said.
+            budget: Limit of tokens and tool calls for this run.
+            budget_tracker: Instead of `budget`: a limit that several runs share.
+            messages: What follows the prompt: earlier turns, then the new request. The prompt
+                is then the system message. If empty, the prompt is the only message.
             on_text: Called with each piece of the model's text as it arrives.
-            cancellation: Ends the run from another thread.
-            options: How many steps, how long a request, and so on.
+            cancellation: Cancels the run from another thread.
+            options: Maximum steps, timeouts, retries and so on.
 
         Raises:
             PromptError: The prompt cannot be rendered.
-            ValueError: Both `budget` and `budget_tracker` are given, or a system message
-                is among `messages`.
-            ProviderError: The provider does not answer, and trying again is of no use.
-            StepLimitError: The model came to no answer in `max_steps`.
-            OutputError: The answer is not what the prompt asks for.
+            ValueError: Both `budget` and `budget_tracker` are given, or `messages` contains a
+                system message.
+            ProviderError: The provider does not answer, and retries do not help.
+            StepLimitError: There is no answer after `max_steps`.
+            OutputError: The answer does not match the prompt's output type.
             ModelRefusedError: The model refused to answer.
             RunCancelledError: The run was cancelled.
-            DeadlineExceededError: There is no time left.
-            BudgetExceededError: More was used than allowed.
+            DeadlineExceededError: The deadline has passed.
+            BudgetExceededError: The budget is used up.
         """
         if budget is not None and budget_tracker is not None:
-            raise ValueError("budget and budget_tracker are two words for one thing: give one")
+            raise ValueError("Pass budget or budget_tracker, not both")
         if any(isinstance(each, SystemMessage) for each in messages):
-            raise ValueError("messages must not have a system message: the prompt is it")
+            raise ValueError("messages must not contain a system message; the prompt is it")
         tracker = BudgetTracker(budget) if budget is not None else budget_tracker
         ends = earliest_deadline(deadline, None if tracker is None else tracker.budget.deadline)
-        return self._work(
+        return self._run(
             prompt,
             prompt.render(*params, deadline=ends),
             session=session,
-            bounds=RunLimits(cancellation or CancellationToken(), ends, tracker),
+            limits=RunLimits(cancellation or CancellationToken(), ends, tracker),
             options=options or RunOptions(),
             messages=messages,
             on_text=on_text,
         )
 
-    def _work(
+    def _run(
         self,
         prompt: Prompt[OutputT],
         rendered: RenderedPrompt[OutputT],
         *,
         session: Session,
-        bounds: RunLimits,
+        limits: RunLimits,
         options: RunOptions,
         messages: Sequence[Message],
         on_text: Callable[[str], None] | None,
     ) -> PromptResponse[OutputT]:
-        """Work on a rendered prompt; who has a loop of its own does it here."""
-        return Run(
+        """Run a rendered prompt; an adapter that brings its own loop overrides this."""
+        return AgentLoop(
             self,
             prompt,
             rendered,
             session=session,
-            bounds=bounds,
+            limits=limits,
             options=options,
             messages=messages,
             on_text=on_text,
         ).run()
 
     def close(self) -> None:  # noqa: B027 # most adapters hold nothing
-        """Let go of connections; an adapter that holds any does it here."""
+        """Close connections; an adapter that has any overrides this."""
 
     def __enter__(self) -> Self:
         """Use as a context manager."""

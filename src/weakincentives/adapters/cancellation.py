@@ -1,4 +1,4 @@
-"""Hearing: waiting for what other threads say, without being deaf to signals."""
+"""Cancellation tokens, and waits on other threads that signals can interrupt."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -10,27 +10,27 @@ from typing import TypeVar
 from weakincentives.adapters.errors import RunCancelledError
 
 T = TypeVar("T")
-# seconds; a signal may come to another thread, and its handler runs when this one wakes up
-_LOOK = 0.1
+# seconds; a signal may be delivered to another thread, and its handler runs when this one wakes up
+_POLL_INTERVAL = 0.1
 
 
 def drain_until(seconds: float, queue: "SimpleQueue[T]") -> Iterator[T]:
-    """Yield what is put into a queue, until so many seconds have passed."""
-    ends = time.monotonic() + seconds  # by the real clock: the waiting is real too
+    """Yield the items of a queue as they arrive, for at most `seconds`."""
+    ends = time.monotonic() + seconds  # the real clock, because the wait is real too
     while (left := ends - time.monotonic()) > 0:
         with suppress(Empty):
-            yield queue.get(timeout=min(left, _LOOK))
+            yield queue.get(timeout=min(left, _POLL_INTERVAL))
 
 
 class CancellationToken:
-    """What a run looks at between its steps and while it waits.
+    """Cancels runs from outside; a run checks it between steps and while it waits.
 
-    Every method may be called from any thread, and `cancel` from a signal handler too.
+    Thread-safe. A signal handler may call `cancel`.
     """
 
     def __init__(self) -> None:
-        """Start without being cancelled."""
-        # a signal handler may come while its own thread is in here, so nothing else will do
+        """Start as not cancelled."""
+        # reentrant: a signal handler may run while its own thread holds the lock
         self._lock = RLock()
         self._listeners: list[Callable[[], None]] = []
         self._is_cancelled = False
@@ -38,11 +38,11 @@ class CancellationToken:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether somebody has cancelled."""
+        """Whether `cancel` was called."""
         return self._is_cancelled
 
     def cancel(self, reason: str = "") -> None:
-        """End the runs that have this token; the first reason given stays."""
+        """Cancel the runs that have this token; the first reason stays."""
         with self._lock:
             if self._is_cancelled:
                 return
@@ -52,28 +52,28 @@ class CancellationToken:
             listener()
 
     def check(self, what: str = "Run") -> None:
-        """Return while nobody has cancelled.
+        """Return if the token is not cancelled.
 
         Raises:
-            RunCancelledError: Somebody has.
+            RunCancelledError: It is cancelled.
         """
         if self._is_cancelled:
             because = f": {self._reason}" if self._reason else ""
             raise RunCancelledError(f"{what} stopped: the run was cancelled{because}")
 
     def wait(self, seconds: float) -> None:
-        """Return after so many seconds, or as soon as somebody cancels."""
-        heard: SimpleQueue[None] = SimpleQueue()
-        stop = self.subscribe(lambda: heard.put(None))
+        """Return after `seconds`, or at once on cancellation."""
+        cancelled: SimpleQueue[None] = SimpleQueue()
+        unsubscribe = self.subscribe(lambda: cancelled.put(None))
         try:
-            next(drain_until(seconds, heard), None)
+            next(drain_until(seconds, cancelled), None)
         finally:
-            stop()
+            unsubscribe()
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` when somebody cancels, or now if somebody has.
+        """Call `listener` once on cancellation, or now if it has happened already.
 
-        It is called once, in the thread that cancels. What is returned ends it.
+        It runs in the thread that cancels. Returns a function that unsubscribes.
         """
         with self._lock:
             self._listeners.append(listener)

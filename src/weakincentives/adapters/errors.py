@@ -1,7 +1,7 @@
-"""What can go wrong between us and a model, and who can do something about it.
+"""Errors of adapters and runs.
 
-A `ProviderError` is what a provider said, or that it said nothing; those that pass are
-tried again. The others are about the run as a whole.
+A `ProviderError` says that a provider did not answer a request; the retryable ones are
+retried. The others are about the run as a whole.
 """
 
 from typing import ClassVar
@@ -10,7 +10,7 @@ from weakincentives.errors import WinkError
 
 
 class AdapterError(WinkError, RuntimeError):
-    """The work on a prompt could not be brought to its end."""
+    """A run did not finish."""
 
 
 class ProviderError(AdapterError):
@@ -18,12 +18,12 @@ class ProviderError(AdapterError):
 
     Args:
         message: What happened, and what to do about it.
-        provider: Who it was, as `openai`.
+        provider: The provider's name, such as `openai`.
         status: The HTTP status, if there was one.
-        retry_after: How many seconds the provider wants us to wait.
+        retry_after: How many seconds the provider asks us to wait.
     """
 
-    passes: ClassVar[bool] = False
+    retryable: ClassVar[bool] = False
     """Whether the same request may succeed later."""
 
     def __init__(
@@ -34,7 +34,7 @@ class ProviderError(AdapterError):
         status: int | None = None,
         retry_after: float | None = None,
     ) -> None:
-        """Say what happened."""
+        """Create the error."""
         super().__init__(message)
         self.provider = provider
         self.status = status
@@ -42,44 +42,44 @@ class ProviderError(AdapterError):
 
 
 class ThrottledError(ProviderError):
-    """The provider wants fewer requests: wait, or raise the limits of the account."""
+    """Rate limited: wait, or raise the limits of the account."""
 
-    passes = True
+    retryable = True
 
 
 class TransientError(ProviderError):
-    """The provider failed, or was not reached: trying again may help."""
+    """The provider failed, timed out or was not reached: a retry may help."""
 
-    passes = True
+    retryable = True
 
 
 class InvalidRequestError(ProviderError):
-    """The provider refuses the request as it is: something about it must be changed."""
+    """The provider rejects the request: change it."""
 
 
 class AuthenticationError(ProviderError):
-    """The provider does not know us, or does not let us: check the key and its rights."""
+    """The provider rejects the key or its permissions: check both."""
 
 
 class ContextTooLongError(ProviderError):
-    """The conversation is longer than the model can take: make the task smaller."""
+    """The conversation exceeds the model's context window: make the task smaller."""
 
 
 class ModelRefusedError(AdapterError):
-    """The model, or a filter before it, refused to answer."""
+    """The model, or a content filter, refused to answer."""
 
 
 class StepLimitError(AdapterError):
-    """The model asked for tools again and again, and never came to an answer."""
+    """The model kept calling tools and gave no answer within `max_steps`."""
 
 
 class OutputError(AdapterError):
-    """The answer is not what the prompt asks for, not even after it was sent back."""
+    """The answer does not match the prompt's output type, even after retries."""
 
 
 class RunCancelledError(AdapterError):
-    """Somebody cancelled the run; what its finished tool calls did stays."""
+    """The run was cancelled; the effects of finished tool calls stay."""
 
 
 class ScriptError(AdapterError):
-    """A script or a recording cannot answer."""
+    """A script or recording is damaged, or has no answer to a request."""

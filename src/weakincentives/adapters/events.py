@@ -1,11 +1,11 @@
-"""Events of a run: what the model did in each step, and what had to be tried again."""
+"""Events of a run: model responses and retries, and how the prompt events are emitted."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from weakincentives.adapters.messages import StopReason
+from weakincentives.adapters.messages import Completion, StopReason
 from weakincentives.prompt import RenderedPrompt
 from weakincentives.runtime import SYSTEM_CLOCK, PromptExecuted, PromptRendered, TokenUsage
 from weakincentives.runtime.session import Session
@@ -19,13 +19,13 @@ class ModelResponded:
     adapter: str
     model: str
     step: int
-    """Which request of the run it was; they count from 1."""
+    """Number of the request in the run, from 1."""
     text: str = ""
     tool_calls: tuple[str, ...] = ()
-    """The names of the tools that it called."""
+    """Names of the tools that it called."""
     stop_reason: StopReason = "end"
     usage: TokenUsage = field(default_factory=TokenUsage)
-    """What this step cost."""
+    """Tokens of this step."""
     duration_ms: float = 0.0
     session_id: UUID | None = None
     event_id: UUID = field(default_factory=uuid4)
@@ -34,27 +34,52 @@ class ModelResponded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRetried:
-    """A request failed in passing; it is made again after a wait."""
+    """A request failed with a retryable error and is sent again after a wait."""
 
     prompt_name: str
     adapter: str
     model: str
     step: int
-    """Which request of the run it is; they count from 1."""
+    """Number of the request in the run, from 1."""
     retry: int
-    """How often it was made again, this time included."""
+    """Number of this retry, from 1."""
     error: str
     delay: float
     """The wait in seconds."""
     streamed_characters: int = 0
-    """Text that had arrived and is void: it comes again."""
+    """Length of the text that was streamed before the failure; it is void and comes again."""
     session_id: UUID | None = None
     event_id: UUID = field(default_factory=uuid4)
     created_at: datetime = field(default_factory=SYSTEM_CLOCK.now)
 
 
+def model_responded(
+    completion: Completion,
+    *,
+    prompt_name: str,
+    adapter: str,
+    model: str,
+    step: int,
+    duration_ms: float,
+    session_id: UUID | None,
+) -> ModelResponded:
+    """Return the event for a completion; `model` is used if the provider does not name one."""
+    return ModelResponded(
+        prompt_name=prompt_name,
+        adapter=adapter,
+        model=completion.model or model,
+        step=step,
+        text=completion.text,
+        tool_calls=tuple(call.name for call in completion.tool_calls),
+        stop_reason=completion.stop_reason,
+        usage=completion.usage,
+        duration_ms=duration_ms,
+        session_id=session_id,
+    )
+
+
 def emit_rendered(session: Session, rendered: RenderedPrompt[Any], *, adapter: str) -> None:
-    """Tell that a prompt is about to be sent to a model."""
+    """Emit `PromptRendered`, before the prompt is sent to a model."""
     session.dispatch(
         PromptRendered(
             prompt_ns=rendered.ns,
@@ -80,7 +105,7 @@ def emit_executed(
     seconds: float,
     error: BaseException | None = None,
 ) -> None:
-    """Tell that a model has worked on a prompt to the end, or why not."""
+    """Emit `PromptExecuted` when a run has ended; `error` is what ended it early."""
     session.dispatch(
         PromptExecuted(
             prompt_ns=rendered.ns,

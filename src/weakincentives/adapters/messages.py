@@ -1,4 +1,4 @@
-"""A tool call: what a model asks for, and what is known about it before it runs."""
+"""Provider-neutral messages, tool calls, completions and responses."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -9,7 +9,7 @@ from weakincentives.filesystem import normalize_path
 from weakincentives.prompt import Media, Tool, ToolAccess, ToolContext, ToolResult
 from weakincentives.runtime import TokenUsage
 
-_ONE_PATH = (
+_PATH_FIELDS = (
     "path",
     "file_path",
     "notebook_path",
@@ -18,12 +18,12 @@ _ONE_PATH = (
     "source",
     "destination",
 )
-_MANY_PATHS = ("paths", "file_paths")
+_PATH_LIST_FIELDS = ("paths", "file_paths")
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call as a model sends it; arguments are JSON or already parsed."""
+    """A tool call as a model sends it; the arguments are JSON or already parsed."""
 
     name: str
     arguments: Mapping[str, object] | str = ""
@@ -32,10 +32,9 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class CheckedCall:
-    """A call whose arguments are valid, about to run; policies look at it.
+    """A call with valid arguments, about to run; what policies decide on.
 
-    `paths` are those that the arguments name, in normal form: two spellings of a path
-    are one path.
+    `paths` are normalized: two spellings of a path are one path.
     """
 
     call: ToolCall
@@ -45,53 +44,53 @@ class CheckedCall:
 
     @cached_property
     def access(self) -> ToolAccess | None:
-        """Which files it is about, if the tool says so."""
+        """The files that the call reads and changes, if the tool declares them."""
         return None if self.tool.access is None else self.tool.access(self.params, self.context)
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The paths that it is about, or that the arguments name."""
-        return paths_of(self.params) if self.access is None else self.access.paths
+        """The paths that the tool declares, or else those in the arguments."""
+        return find_paths(self.params) if self.access is None else self.access.paths
 
 
-def paths_of(params: object) -> tuple[str, ...]:
-    """Return the paths that parameters name, in normal form; what is no path is left out."""
-    one, many = _path_fields(type(params))
-    found = [getattr(params, name) for name in one]
-    for name in many:
-        several = getattr(params, name)
-        found += (several,) if isinstance(several, str) else several or ()
-    return tuple(dict.fromkeys(_normalized(found)))
+def find_paths(params: object) -> tuple[str, ...]:
+    """Return the paths in a call's parameters, normalized; invalid ones are left out."""
+    single, multiple = _path_fields(type(params))
+    found = [getattr(params, name) for name in single]
+    for name in multiple:
+        values = getattr(params, name)
+        found += (values,) if isinstance(values, str) else values or ()
+    return tuple(dict.fromkeys(_normalize(found)))
 
 
 @lru_cache(maxsize=1024)
 def _path_fields(kind: type[Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the fields of a dataclass that hold a path, and those that hold several."""
+    """Return the fields of a dataclass that hold one path, and those that hold several."""
     if not is_dataclass(kind):
         return (), ()
     names = {each.name for each in fields(kind)}
-    return tuple(filter(names.__contains__, _ONE_PATH)), tuple(
-        filter(names.__contains__, _MANY_PATHS)
+    return tuple(filter(names.__contains__, _PATH_FIELDS)), tuple(
+        filter(names.__contains__, _PATH_LIST_FIELDS)
     )
 
 
-def _normalized(found: Iterable[object]) -> Iterable[str]:
+def _normalize(found: Iterable[object]) -> Iterable[str]:
     for each in found:
         if each is None:
             continue
         try:
             yield normalize_path(str(each)) or "."
         except (ValueError, OSError):
-            continue  # the tool itself says what is wrong with it
+            continue  # the tool itself reports it
 
 
 StopReason: TypeAlias = Literal["end", "tool_calls", "length", "refused", "paused", "other"]
-"""Why a model stopped; `paused` asks to be sent the conversation again, to go on."""
+"""Why a model stopped; after `paused`, send the conversation again to continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class SystemMessage:
-    """What a model is told before everything else."""
+    """Instructions before everything else."""
 
     text: str
     role: Literal["system"] = field(default="system", init=False)
@@ -99,7 +98,7 @@ class SystemMessage:
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """What a model is asked."""
+    """A message to the model."""
 
     text: str
     role: Literal["user"] = field(default="user", init=False)
@@ -107,7 +106,7 @@ class UserMessage:
 
 @dataclass(frozen=True, slots=True)
 class AssistantMessage:
-    """What a model has said: text, tool calls, or both."""
+    """An answer of the model: text, tool calls, or both."""
 
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -118,24 +117,24 @@ class AssistantMessage:
 
 @dataclass(frozen=True, slots=True)
 class ToolMessage:
-    """What a tool call came to; there is one for each call, in the order of the calls."""
+    """The result of a tool call; every call has one, in the order of the calls."""
 
     call_id: str
     name: str
     text: str
     success: bool = True
     media: tuple[Media, ...] = ()
-    """Pictures, for models that can see."""
+    """Pictures, for models with vision."""
     role: Literal["tool"] = field(default="tool", init=False)
 
 
 Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
-"""One part of a conversation."""
+"""One message of a conversation."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
-    """A tool as a model is told of it; `schema` is the JSON schema of its arguments."""
+    """A tool as the model sees it; `schema` is the JSON schema of its arguments."""
 
     name: str
     description: str
@@ -144,7 +143,7 @@ class ToolDefinition:
 
 @dataclass(frozen=True, slots=True)
 class OutputFormat:
-    """What the answer must be: JSON of a schema, whose top is always an object."""
+    """The JSON schema that an answer must match; its top level is always an object."""
 
     name: str
     schema: Mapping[str, object]
@@ -152,9 +151,9 @@ class OutputFormat:
 
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
-    """What a model is asked in one step: the whole conversation so far, and what it may do.
+    """One request to a model: the conversation so far, the tools, and options.
 
-    A `SystemMessage`, if there is one, is the first. None is for the provider to decide.
+    A `SystemMessage` can only be the first message. None leaves the choice to the provider.
     """
 
     messages: tuple[Message, ...]
@@ -166,16 +165,16 @@ class CompletionRequest:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a model answered in one step.
+    """A model's answer to one request.
 
     Args:
-        text: What it said; of reasoning nothing.
-        tool_calls: What it wants done, in order.
-        usage: What the step cost.
-        stop_reason: Why it stopped.
-        extras: JSON values that the provider wants back with this message.
-        model: The model that answered, if the provider says.
-        response_id: What the provider calls the answer.
+        text: The text, without reasoning.
+        tool_calls: The tool calls, in order.
+        usage: Tokens of the request and the answer.
+        stop_reason: Why the model stopped.
+        extras: JSON values to send back to the provider with this message.
+        model: The model that answered, if the provider names it.
+        response_id: The provider's id of the answer.
     """
 
     text: str = ""
@@ -193,7 +192,7 @@ _PARTIAL = "wink_partial_response"
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """A call that is over: its result, and the text that the model is given."""
+    """A finished call: its result, and the text that the model sees."""
 
     call: ToolCall
     result: ToolResult[Any]
@@ -202,18 +201,18 @@ class ToolOutcome:
 
 @dataclass(frozen=True)  # no slots: with them a subscript, `PromptResponse[...](...)`, raises
 class PromptResponse(Generic[OutputT]):
-    """What came of a prompt.
+    """The result of a run.
 
     Args:
-        prompt_name: The prompt: its name, or `ns:key`.
-        text: What the model said last.
-        output: The answer as the dataclass that the prompt declares, or None if it declares none.
-        tool_results: What each tool call came to, in the order of the calls.
-        usage: The tokens of all steps together.
-        steps: How often the model has answered.
-        stop_reason: Why it stopped in the end.
-        messages: The whole conversation, without a system message: hand it to the next run,
-            with a `UserMessage` after it, to go on.
+        prompt_name: The prompt's name, or `ns:key`.
+        text: The model's last text.
+        output: The answer as the prompt's output type, or None if the prompt has none.
+        tool_results: The result of each tool call, in the order of the calls.
+        usage: Tokens of all steps.
+        steps: How often the model answered.
+        stop_reason: Why the model stopped in the last step.
+        messages: The whole conversation without the system message; to continue it, pass it to
+            the next run with a `UserMessage` after it.
     """
 
     prompt_name: str
@@ -227,13 +226,13 @@ class PromptResponse(Generic[OutputT]):
 
 
 def partial_response(error: BaseException) -> PromptResponse[Any] | None:
-    """Return what had been done when this error ended a run, or None if it ended none.
+    """Return what a run had done when this error ended it, or None if it ended no run.
 
-    Any error that leaves a run has it, those of deadlines and budgets and interrupts too.
+    Every error that leaves a run has it: deadline, budget and interrupt errors too.
     """
     return vars(error).get(_PARTIAL)
 
 
-def keep_partial(error: BaseException, response: PromptResponse[Any]) -> None:
-    """Attach what had been done to the error that ends a run."""
+def attach_partial(error: BaseException, response: PromptResponse[Any]) -> None:
+    """Attach what a run has done to the error that ends it."""
     vars(error)[_PARTIAL] = response

@@ -1,43 +1,44 @@
-"""Options of a run: how many steps, how long a request, how many tools at once."""
+"""Options and limits of a run: steps, timeouts, retries; cancellation, deadline and budget."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from weakincentives.adapters.cancellation import CancellationToken
 from weakincentives.adapters.policies import Policy
 from weakincentives.adapters.retry import RetryPolicy
-from weakincentives.runtime import SYSTEM_CLOCK, Clock
+from weakincentives.runtime import SYSTEM_CLOCK, BudgetTracker, Clock, Deadline
 
 MAX_RESULT_CHARACTERS = 256_000
-"""How much of a result a model is given."""
+"""Maximum length of a tool result as the model sees it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How a prompt is worked on; None is for the provider to decide."""
+    """Options of a run; None leaves the choice to the provider."""
 
     max_steps: int = 100
-    """How often the model is asked before it must have come to an answer."""
+    """Maximum number of requests to the model."""
     max_tokens: int | None = None
-    """Tokens in one answer."""
+    """Maximum tokens in one answer."""
     temperature: float | None = None
-    """How much chance there is in an answer."""
+    """Sampling temperature."""
     output_retries: int = 1
-    """How often an answer that is not what the prompt asks for is sent back."""
+    """How often the model may correct an answer that does not match the output type."""
     max_parallel: int = 8
-    """Calls of read-only tools that run side by side."""
+    """Maximum number of read-only tool calls that run in parallel."""
     request_timeout: float = 600.0
-    """Seconds for one request; less if the deadline comes before."""
+    """Timeout of one request in seconds; shorter if the deadline is nearer."""
     max_result_characters: int = MAX_RESULT_CHARACTERS
-    """How much of a tool's result the model is given."""
+    """Maximum length of a tool result as the model sees it."""
     retries: RetryPolicy = field(default_factory=RetryPolicy)
-    """What is done about requests that fail in passing."""
+    """Retries of requests that fail with a retryable error."""
     policies: Sequence[Policy] = ()
-    """Who may forbid a tool call."""
+    """Policies that may deny a tool call."""
     clock: Clock = field(default=SYSTEM_CLOCK, repr=False, compare=False)
-    """Measures how long things take."""
+    """Clock for durations."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be.
+        """Check the numbers.
 
         Raises:
             ValueError: A number is too small.
@@ -50,3 +51,52 @@ class RunOptions:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ValueError(f"{name} must be more than 0: {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """What can end a run from outside; checked before and after each of its actions."""
+
+    cancellation: CancellationToken
+    deadline: Deadline | None = None
+    tracker: BudgetTracker | None = None
+
+    def check(self, what: str) -> None:
+        """Return if the run may continue; `what` names the action in the error.
+
+        Raises:
+            RunCancelledError: The run was cancelled.
+            DeadlineExceededError: The deadline has passed.
+            BudgetExceededError: The budget is used up.
+        """
+        self.cancellation.check(what)
+        if self.deadline is not None:
+            self.deadline.check(what)
+        if self.tracker is not None:
+            self.tracker.check(what)
+
+    def seconds_left(self) -> float | None:
+        """Return the seconds until the deadline, or None without one."""
+        return None if self.deadline is None else self.deadline.remaining().total_seconds()
+
+    def tokens_left(self, max_tokens: int | None) -> int | None:
+        """Return `max_tokens` of an answer, reduced to what the budget allows."""
+        if max_tokens is None or self.tracker is None:
+            return max_tokens
+        budget, used = self.tracker.budget, self.tracker.usage
+        for allowed, spent in (
+            (budget.max_output_tokens, used.output_tokens),
+            (budget.max_total_tokens, used.total_tokens),
+        ):
+            if allowed is not None:
+                max_tokens = min(max_tokens, max(1, allowed - spent))
+        return max_tokens
+
+
+def earliest_deadline(*deadlines: Deadline | None) -> Deadline | None:
+    """Return the deadline that passes first; their clocks may differ."""
+    return min((each for each in deadlines if each is not None), key=_seconds_left, default=None)
+
+
+def _seconds_left(deadline: Deadline) -> float:
+    return deadline.remaining().total_seconds()

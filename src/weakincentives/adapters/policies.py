@@ -1,7 +1,7 @@
-"""Policies: small objects that may forbid a tool call, and say why.
+"""Policies: rules that may deny a tool call, with a reason for the model.
 
-A policy looks at a call before it runs, and at what it has changed before that is kept.
-What it forbids is undone; its reason is what the model is told.
+A policy sees a call before it runs, and its changes before they are committed. Denied changes
+are rolled back, and the model gets the reason.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,31 +16,33 @@ from weakincentives.runtime.session import Session, Slice, upsert_by
 
 
 class Policy:
-    """What may forbid a call; each method returns a reason, or None."""
+    """Base class of policies; `allow` and `review` return a reason to deny, or None."""
 
     needs_diff: bool = False
-    """Whether `review` wants to see what was changed; it costs a snapshot."""
+    """Whether `review` needs the diff of the changes; it costs a snapshot."""
 
     def allow(self, call: CheckedCall) -> str | None:
-        """Look at a call before it runs."""
+        """Decide on a call before it runs."""
+        del call  # for subclasses
         return None
 
     def review(self, call: CheckedCall, changed: Sequence[str], diff: Diff | None) -> str | None:
-        """Look at the paths that a call has changed, before that is kept."""
+        """Decide on the changed paths of a call before they are committed."""
+        del call, changed, diff  # for subclasses
         return None
 
-    def done(self, call: CheckedCall, changed: Sequence[str]) -> None:
-        """Take note of a call that succeeded."""
+    def record(self, call: CheckedCall, changed: Sequence[str]) -> None:
+        """Record a call that succeeded."""
 
 
-_MAX_HASHED = 64 * 1024 * 1024  # bytes: a look at a page must not cost a look at all of it
+_MAX_HASHED = 64 * 1024 * 1024  # bytes: reading one page must not cost a read of the whole file
 
 
 @dataclass(frozen=True, slots=True)
 class FileSeen:
-    """What a file was when the model last saw or wrote it; kept in the session.
+    """The content of a file when the model last read or wrote it; stored in the session.
 
-    Of a file of more than 64 MiB it is the size and the time of its last change.
+    For a file of more than 64 MiB it is the size and the modification time.
     """
 
     path: str
@@ -48,15 +50,15 @@ class FileSeen:
 
 
 class ReadBeforeWrite(Policy):
-    """Files that exist may be changed only as the model has seen them.
+    """Allows changes to an existing file only if the model has read its current content.
 
-    What was seen is remembered by content: a file that has changed since must be read
-    again, one that was merely touched need not be.
+    Reads are remembered by content hash: a file that has changed since must be read again, one
+    that was merely touched need not be.
 
     Args:
-        reads: The names of tools whose result shows a file, where tools do not say themselves
-            what they read.
-        writes: The names of tools that change a file which they name, likewise.
+        reads: Names of tools whose result shows a file, for tools that do not declare their
+            access.
+        writes: Names of tools that change the file that they name, likewise.
     """
 
     def __init__(
@@ -65,69 +67,70 @@ class ReadBeforeWrite(Policy):
         reads: Sequence[str] = ("read_file",),
         writes: Sequence[str] = ("write_file", "edit_file"),
     ) -> None:
-        """Bind to the names of tools."""
+        """Create the policy for these tool names."""
         self._reads = frozenset(reads)
         self._writes = frozenset(writes)
-        self._ready: WeakSet[Session] = WeakSet()
+        self._prepared: WeakSet[Session] = WeakSet()
 
     def allow(self, call: CheckedCall) -> str | None:
-        """Refuse to change a file that was not read, or has changed since."""
+        """Deny a change to a file that was not read, or has changed since."""
         filesystem = call.context.filesystem
         if filesystem is None:
             return None
         seen = {each.path: each.content_hash for each in call.context.session[FileSeen].all()}
-        for path in self._written(call):
-            present = _content_hash(filesystem, path)
-            if present is None or present == seen.get(path):
+        for path in self._written_paths(call):
+            current = _content_hash(filesystem, path)
+            if current is None or current == seen.get(path):
                 continue
             if path in seen:
                 return f"{path} has changed since you read it: read it again, then repeat the call"
             return f"{path} exists and you have not read it: read it first, then repeat the call"
         return None
 
-    def done(self, call: CheckedCall, changed: Sequence[str]) -> None:
-        """Remember what the model has seen."""
+    def record(self, call: CheckedCall, changed: Sequence[str]) -> None:
+        """Remember the content that the model has read or written."""
         filesystem = call.context.filesystem
         if filesystem is None:
             return
-        for path in dict.fromkeys((*self._read(call), *self._changed(call, changed))):
-            present = _content_hash(filesystem, path)
-            if present is not None:
-                self._slice(call.context.session).dispatch(FileSeen(path, present))
+        known = (*self._read_paths(call), *self._changed_by_model(call, changed))
+        for path in dict.fromkeys(known):
+            current = _content_hash(filesystem, path)
+            if current is not None:
+                self._slice(call.context.session).dispatch(FileSeen(path, current))
 
-    def _read(self, call: CheckedCall) -> tuple[str, ...]:
+    def _read_paths(self, call: CheckedCall) -> tuple[str, ...]:
         if call.access is not None:
             return call.access.reads
         return call.paths if call.tool.name in self._reads else ()
 
-    def _written(self, call: CheckedCall) -> tuple[str, ...]:
+    def _written_paths(self, call: CheckedCall) -> tuple[str, ...]:
         if call.access is not None:
             return call.access.writes
         return call.paths if call.tool.name in self._writes else ()
 
-    def _changed(self, call: CheckedCall, changed: Sequence[str]) -> Sequence[str]:
-        """Return what the model knows because it wrote it."""
+    def _changed_by_model(self, call: CheckedCall, changed: Sequence[str]) -> Sequence[str]:
+        """Return the paths whose content the model knows because it wrote it."""
         if call.access is not None:
             return tuple(path for path in changed if path in call.access.writes)
         return changed if call.tool.name in self._writes else ()
 
     def _slice(self, session: Session) -> Slice[FileSeen]:
-        if session not in self._ready:
+        if session not in self._prepared:
             session[FileSeen].register(FileSeen, upsert_by(lambda each: each.path))
-            if current_transaction() is None:  # or it may be taken back, and not be ready at all
-                self._ready.add(session)
+            if current_transaction() is None:  # else a rollback may undo the registration
+                self._prepared.add(session)
         return session[FileSeen]
 
 
 class AllowedPaths(Policy):
-    """Only some paths may be touched.
+    """Restricts tools to some paths.
 
     Args:
-        allow: Patterns of paths that may be touched; none given means all.
-        deny: Patterns of paths that may not, whatever `allow` says.
-        access: Whether reading is bound too, or only changes. Changes are bound wherever they
-            are; reading is bound by the paths that a call names, and what a search finds
-            below an allowed one is not.
+        allow: Patterns of allowed paths; empty allows all.
+        deny: Patterns of denied paths; they take precedence over `allow`.
+        access: `write` restricts changes only, `any` reads too. Changes are checked wherever they
+            happen. Reads are checked by the paths that a call names, not by what a search finds
+            below an allowed one.
     """
 
     def __init__(
@@ -137,64 +140,65 @@ class AllowedPaths(Policy):
         deny: Sequence[str] = (),
         access: Literal["write", "any"] = "write",
     ) -> None:
-        """Bind to patterns, as `glob` has them."""
+        """Create the policy for these glob patterns."""
         if isinstance(allow, str) or isinstance(deny, str):
             raise TypeError("AllowedPaths needs sequences of patterns, not one pattern")
         self._allow = tuple(allow)
         self._deny = tuple(deny)
-        self._reading = access == "any"
+        self._checks_reads = access == "any"
 
     def allow(self, call: CheckedCall) -> str | None:
-        """Refuse a call that names a path which may not be touched."""
-        if self._reading:
-            return self._refusal(self._named(call)) or self._hidden(call)
+        """Deny a call that names a path outside the allowed ones."""
+        if self._checks_reads:
+            return self._check_paths(self._accessed_paths(call)) or self._check_searches(call)
         if call.access is not None:
-            return self._refusal(call.access.changes)
-        return None if call.tool.read_only else self._refusal(call.paths)
+            return self._check_paths(call.access.changes)
+        return None if call.tool.read_only else self._check_paths(call.paths)
 
     def review(self, call: CheckedCall, changed: Sequence[str], diff: Diff | None) -> str | None:
-        """Refuse what was changed without being named, for example by a patch."""
-        return self._refusal(changed)
+        """Deny changes to paths that the call did not name, for example by a patch."""
+        del call, diff  # the paths decide
+        return self._check_paths(changed)
 
-    def _named(self, call: CheckedCall) -> tuple[str, ...]:
-        """Return the paths to judge: what is looked through, as what is in it would be."""
+    def _accessed_paths(self, call: CheckedCall) -> tuple[str, ...]:
+        """Return the paths to check; a searched directory counts as a path inside it."""
         if call.access is None:
             return call.paths
-        rest = (*call.access.reads, *call.access.changes)
-        return (*rest, *(self._inside(each) for each in call.access.searches))
+        named = (*call.access.reads, *call.access.changes)
+        return (*named, *(self._path_inside(each) for each in call.access.searches))
 
-    def _inside(self, path: str) -> str:
-        below = f"{path}/." if path not in {"", "."} else "."
-        allowed = any(glob_match(below, pattern) for pattern in self._allow)
-        return below if allowed else path
+    def _path_inside(self, directory: str) -> str:
+        inside = f"{directory}/." if directory not in {"", "."} else "."
+        allowed = any(glob_match(inside, pattern) for pattern in self._allow)
+        return inside if allowed else directory
 
-    def _hidden(self, call: CheckedCall) -> str | None:
-        """Refuse to look through a directory that has something in it that may not be seen."""
+    def _check_searches(self, call: CheckedCall) -> str | None:
+        """Deny a search of a directory that contains a denied path."""
         filesystem = call.context.filesystem
         if call.access is None or filesystem is None:
             return None
-        for place in call.access.searches:
+        for directory in call.access.searches:
             for pattern in self._deny:
-                for found in filesystem.glob(pattern):
-                    if place in {"", "."} or found.path.startswith(f"{place}/"):
+                for match in filesystem.glob(pattern):
+                    if directory in {"", "."} or match.path.startswith(f"{directory}/"):
                         return (
-                            f"{place} has something below it that may not be touched:"
-                            f" {found.path}; look through a directory without it"
+                            f"{directory} contains a path that may not be accessed: {match.path};"
+                            " search a directory without it"
                         )
         return None
 
-    def _refusal(self, paths: Sequence[str]) -> str | None:
+    def _check_paths(self, paths: Sequence[str]) -> str | None:
         for path in paths:
             if any(glob_match(path, pattern) for pattern in self._deny):
-                return f"{path} may not be touched: it matches a denied pattern"
+                return f"{path} may not be accessed: it matches a denied pattern"
             if self._allow and not any(glob_match(path, pattern) for pattern in self._allow):
-                return f"{path} may not be touched: allowed are {', '.join(self._allow)}"
+                return f"{path} may not be accessed: allowed paths are {', '.join(self._allow)}"
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """A call that waits for approval, with the change that it would make."""
+    """A call that needs approval, with the diff of its changes."""
 
     tool: str
     params: object
@@ -202,11 +206,11 @@ class ApprovalRequest:
 
 
 class Approval(Policy):
-    """Somebody is asked before a change is kept.
+    """Asks for approval before changes are committed.
 
     Args:
-        ask: Called with an `ApprovalRequest`; True approves, False or a reason refuses.
-        tools: The names of tools to ask about; none given means all that change files.
+        ask: Called with an `ApprovalRequest`; True approves, False or a reason denies.
+        tools: Names of tools that need approval; empty means all that change files.
     """
 
     needs_diff = True
@@ -214,12 +218,12 @@ class Approval(Policy):
     def __init__(
         self, ask: Callable[[ApprovalRequest], bool | str], *, tools: Sequence[str] = ()
     ) -> None:
-        """Ask `ask`."""
+        """Create the policy with a callback."""
         self._ask = ask
         self._tools = frozenset(tools)
 
     def review(self, call: CheckedCall, changed: Sequence[str], diff: Diff | None) -> str | None:
-        """Ask, unless nothing has changed; what cannot be shown is refused."""
+        """Ask, if anything has changed; changes that cannot be shown are denied."""
         if diff is None and changed:
             return (
                 "The change cannot be shown for approval:"
@@ -234,7 +238,7 @@ class Approval(Policy):
 
 
 def _content_hash(filesystem: Filesystem, path: str) -> str | None:
-    """Return what tells a file from what it was: its hash, or its size and time if it is huge."""
+    """Return a file's content hash, or its size and modification time if it is huge."""
     try:
         found = filesystem.stat(path)
         if found.size_bytes > _MAX_HASHED and found.modified_at is not None:

@@ -1,4 +1,4 @@
-"""Models by name: `openai:gpt-5` is an adapter and what it asks."""
+"""Provider registry: create an adapter from a model name such as `openai:gpt-5`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,24 +13,24 @@ _SCRIPTED = "scripted"
 
 
 class UnknownModelError(AdapterError, ValueError):
-    """The name of a model does not say who runs it."""
+    """The model name does not start with a known provider."""
 
 
 class MissingExtraError(AdapterError, ImportError):
-    """What an adapter needs is not installed."""
+    """The adapter needs an extra that is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderEntry:
-    """Where an adapter is, and what it needs.
+    """The adapter class of a provider, and the extra that it needs.
 
-    Its class takes the name of a model, and `api_key` and `base_url` by keyword.
+    The class takes a model name, and the keywords `api_key` and `base_url`.
 
     Args:
-        module: Where it is.
-        name: Its class.
-        package: What it imports.
-        extra: What installs that.
+        module: Module of the class.
+        name: Name of the class.
+        package: Package that the module imports.
+        extra: Extra that installs this package.
     """
 
     module: str
@@ -59,43 +59,45 @@ PROVIDERS: Mapping[str, ProviderEntry] = {
         "weakincentives.adapters.openai", "OpenAIAdapter", package="openai", extra="openai"
     ),
 }
+"""The known providers, by the prefix of their model names."""
 
 
 def create_adapter(
     model: str, *, api_key: str | None = None, base_url: str | None = None, **options: Any
 ) -> ProviderAdapter:
-    """Return what asks a model.
+    """Return an adapter for a model.
 
     Args:
-        model: Who runs it and what it is called, as `openai:gpt-5`; `scripted:talk.jsonl` plays
-            back a recording.
-        api_key: None is what the provider's own client finds in the environment.
-        base_url: Where it is, if not where the provider has it.
-        options: Other arguments of the adapter.
+        model: Provider and model name, such as `openai:gpt-5`; `scripted:talk.jsonl` replays a
+            recording.
+        api_key: None lets the provider's client take it from the environment.
+        base_url: URL of the API; None is the provider's own.
+        options: More arguments of the adapter.
 
     Raises:
-        UnknownModelError: The name does not begin with one of the prefixes that there are.
-        MissingExtraError: What the adapter needs is not installed.
-        ProviderError: There is no key, or one of the arguments cannot be.
-        ScriptError: It is no recording.
+        UnknownModelError: The name does not start with a known provider.
+        MissingExtraError: The adapter's extra is not installed.
+        ProviderError: The key is missing, or an argument is invalid.
+        ScriptError: The file is not a recording.
         OSError: The recording cannot be read.
     """
     prefix, _, name = model.partition(":")
     if prefix not in (*PROVIDERS, _SCRIPTED) or not name:
         known = ", ".join(f"{each}:NAME" for each in PROVIDERS)
-        raise UnknownModelError(f"A model is {known} or {_SCRIPTED}:PATH: {model!r}")
+        raise UnknownModelError(f"Model must be {known} or {_SCRIPTED}:PATH: {model!r}")
     if prefix == _SCRIPTED:
         return ScriptedAdapter.from_recording(name)
-    return _loaded(prefix, PROVIDERS[prefix])(name, api_key=api_key, base_url=base_url, **options)
+    create = _load_class(prefix, PROVIDERS[prefix])
+    return create(name, api_key=api_key, base_url=base_url, **options)
 
 
-def _loaded(prefix: str, source: ProviderEntry) -> Callable[..., ProviderAdapter]:
+def _load_class(prefix: str, entry: ProviderEntry) -> Callable[..., ProviderAdapter]:
     try:
-        return getattr(import_module(source.module), source.name)
+        return getattr(import_module(entry.module), entry.name)
     except ModuleNotFoundError as error:
-        # whatever comes with the extra may be what is missed first; of ours nothing is missing
+        # any package of the extra may be the first one missed; one of ours is a bug
         if (error.name or "").partition(".")[0] == "weakincentives":
             raise
         raise MissingExtraError(
-            f"Models of {prefix} need an extra: pip install 'weakincentives[{source.extra}]'"
+            f"Models of {prefix} need an extra: pip install 'weakincentives[{entry.extra}]'"
         ) from error

@@ -1,4 +1,4 @@
-"""Retries: whether and when a request that failed in passing is made again."""
+"""Retries with exponential backoff and jitter."""
 
 import random
 from collections.abc import Callable
@@ -9,27 +9,27 @@ from weakincentives.adapters.errors import ProviderError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How long to wait before a request is made again, twice as long each time.
+    """Exponential backoff: each wait is twice as long as the one before.
 
-    Waits are shortened by chance, down to a half, so that many who failed together do not
-    come back together. What a provider asks for is the least that is waited.
+    Jitter shortens a wait by up to a half, so that clients do not retry in lockstep. A
+    wait is never shorter than the provider's `retry_after`.
     """
 
     max_retries: int = 5
-    """How often one request is made again."""
+    """Maximum retries of one request."""
     first_delay: float = 0.5
-    """Seconds before the first time."""
+    """Seconds before the first retry."""
     max_delay: float = 30.0
-    """The longest wait, unless the provider asks for more."""
+    """Maximum wait in seconds, unless the provider asks for more."""
     max_retry_after: float = 300.0
-    """What a provider may ask for; who asks for more is not waited for."""
+    """Maximum `retry_after` in seconds; a request is not retried if the provider asks for more."""
     random: Callable[[], float] = field(default=random.random, repr=False, compare=False)
-    """Gives numbers from 0 to 1."""
+    """Returns random numbers from 0 to 1, for the jitter."""
     sleep: Callable[[float], None] | None = field(default=None, repr=False, compare=False)
-    """Waits so many seconds; None is a wait that a cancellation ends."""
+    """Waits for a number of seconds; None is a wait that a cancellation ends."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be.
+        """Check the numbers.
 
         Raises:
             ValueError: A number is negative.
@@ -40,14 +40,16 @@ class RetryPolicy:
                 raise ValueError(f"{name} must not be negative: {value!r}")
 
     def delay(self, retries: int, error: ProviderError) -> float | None:
-        """Return how many seconds to wait, or None if it is not tried again.
+        """Return the seconds to wait before the next retry, or None for no retry.
 
         Args:
-            retries: How often it was tried again already.
-            error: What went wrong this time.
+            retries: How many retries there were already.
+            error: The error of the last attempt.
         """
-        asked = error.retry_after or 0.0
-        if not error.passes or retries >= self.max_retries or asked > self.max_retry_after:
+        retry_after = error.retry_after or 0.0
+        if not error.retryable or retries >= self.max_retries:
             return None
-        longest = min(self.max_delay, self.first_delay * 2.0 ** min(retries, 60))
-        return max(asked, longest * (0.5 + self.random() / 2))
+        if retry_after > self.max_retry_after:
+            return None
+        backoff = min(self.max_delay, self.first_delay * 2.0 ** min(retries, 60))
+        return max(retry_after, backoff * (0.5 + self.random() / 2))

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import click
 
-from weakincentives.adapters.registry import PROVIDERS
+from weakincentives.adapters import PROVIDERS
 from weakincentives.cli.units import parse_count, parse_duration
 from weakincentives.contrib.tools.dialects import DIALECTS
 from weakincentives.posix import read_regular

@@ -94,7 +94,7 @@ def test_what_is_said_tells_more_than_the_status(message: str, kind: type[Provid
         ("tools.1: unknown type bash_20250124", "native_tools=False"),
         ("output_config.format: Extra inputs are not permitted", "native_output=False"),
         ("tools.0.cache_control: Extra inputs are not permitted", "cache=False"),
-        ("temperature: Extra inputs are not permitted", "leave the temperature out"),
+        ("temperature: Extra inputs are not permitted", "omit the temperature"),
     ],
 )
 def test_a_feature_that_is_refused_is_named_with_what_leaves_it_out(message: str, hint: str):
@@ -212,7 +212,7 @@ def test_events_that_are_no_json_are_no_answer(data: bytes):
 
 
 def test_an_answer_that_is_too_large_is_not_kept(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("weakincentives.adapters.http.client._MOST_BYTES", 1000)
+    monkeypatch.setattr("weakincentives.adapters.http.lenient.MAX_STREAM", 1000)
     error = error_of(reply({"content": "x" * 2000}))
     assert isinstance(error, TransientError)
     assert "longer than 1000 bytes" in str(error)

@@ -154,7 +154,7 @@ def test_policies_bind_its_own_tools_too(desk: Desk) -> None:
         response = desk.work(adapter, options=impatient(policies=policies))
     assert [each.name for each in desk.root.iterdir()] == ["keep.txt"]
     assert [each.success for each in desk.invoked()] == [False, False, True]
-    assert "a.lock may not be touched" in response.tool_results[0].text
+    assert "a.lock may not be accessed" in response.tool_results[0].text
     assert response.tool_results[1].text == "The change was not approved"
     assert len(shown) == 2
     assert len(desk.told(ModelResponded)) == 4
@@ -243,7 +243,7 @@ def test_what_may_not_be_written_is_only_read_and_closing_leaves_nothing(
 def test_a_temperature_and_single_steps_are_refused(desk: Desk) -> None:
     with create_adapter("claude-agent:claude-test", api_key=KEY) as adapter:
         assert isinstance(adapter, ClaudeAgentAdapter)
-        with pytest.raises(InvalidRequestError, match="does not take a temperature"):
+        with pytest.raises(InvalidRequestError, match="does not support a temperature"):
             desk.work(adapter, options=RunOptions(temperature=0.5))
         with pytest.raises(InvalidRequestError, match="use evaluate"):
             adapter.complete(None)  # pyright: ignore[reportArgumentType] # whatever it is

@@ -26,7 +26,7 @@ from weakincentives.adapters import (
     partial_response,
 )
 from weakincentives.adapters.claude_code.adapter import ClaudeAgentAdapter
-from weakincentives.adapters.claude_code.errors import error_from_exit, error_from_result
+from weakincentives.adapters.claude_code.process import error_from_exit, error_from_result
 from weakincentives.adapters.http.errors import Endpoint
 from weakincentives.runtime import (
     Budget,
@@ -56,8 +56,8 @@ ENDPOINT = Endpoint("claude-agent", "claude-test", "http://host", "ANTHROPIC_API
         (404, "model: x", InvalidRequestError, "'claude-test'"),
         (400, "what is this", InvalidRequestError, "change it"),
         (400, "Prompt is too long - limit 200000", ContextTooLongError, "shorten it"),
-        (429, "slow down", ThrottledError, "fewer requests"),
-        (529, "Overloaded", ThrottledError, "fewer requests"),
+        (429, "slow down", ThrottledError, "limits the rate"),
+        (529, "Overloaded", ThrottledError, "limits the rate"),
         (500, "sorry", TransientError, "try again"),
         (None, "Connection refused (ECONNREFUSED)", TransientError, "http://host"),
     ],

@@ -156,7 +156,7 @@ def test_only_what_was_asked_for_is_unpacked(encoding: str, kind: str):
     packed = response(OK, JSON, f"content-encoding: {encoding}", body=b"abc")
     error = failure(once(packed), kind)
     assert isinstance(error, TransientError)
-    assert "which was not asked for" in str(error)
+    assert "which was not requested" in str(error)
     refused = response("401 No", f"content-encoding: {encoding}", body=b"abc")
     assert failure(once(refused), kind).status == 401
 
@@ -181,7 +181,7 @@ def test_a_charset_unpacks_nothing(kind: str, status: str):
 
 @each_adapter
 def test_what_follows_a_packed_body_has_an_end_too(kind: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("weakincentives.adapters.http.transport.MAX_BODY", 100_000)
+    monkeypatch.setattr("weakincentives.adapters.http.transport.MAX_STREAM", 100_000)
     head = response(OK, JSON, GZIP, body=gzip.compress(b"{}"))
     error = failure(endless(head, b"x" * 10_000), kind)
     assert "longer than 100000 bytes" in str(error)

@@ -121,7 +121,7 @@ def test_unknown_tools_and_arguments_are_results_that_help(bench: Bench):
 
 def test_two_tools_with_one_name_are_refused(bench: Bench):
     context = ToolContext(None, None, None, bench.session)
-    with pytest.raises(PromptError, match="one name"):
+    with pytest.raises(PromptError, match="the same name"):
         ToolExecutor([*TOOLS, TOOLS[0]], context=context)
 
 
@@ -131,7 +131,7 @@ def test_a_result_that_is_too_long_is_cut_and_says_so(bench: Bench):
     executor = ToolExecutor(TOOLS, context=context, max_result_characters=100)
     text = executor.execute(ToolCall("read_file", '{"file_path": "a"}')).text
     assert text.startswith("content:\n\nxxx")
-    assert "910 more characters were left out" in text
+    assert "910 more characters omitted" in text
 
 
 def test_a_handler_must_return_a_result(bench: Bench):
@@ -385,4 +385,4 @@ def test_a_tool_is_called_by_its_other_names_too():
     # a tool that is offered under the name comes first
     assert executor.execute(ToolCall("other", '{"text": "x"}')).text == "other"
     refused = executor.execute(ToolCall("gone", "{}")).text
-    assert refused == "There is no tool 'gone'; available are: note, other"
+    assert refused == "There is no tool 'gone'; available tools: note, other"

@@ -196,7 +196,7 @@ def test_an_answer_may_be_no_longer_than_the_budget():
 
 
 def test_a_budget_and_a_tracker_are_one_too_many():
-    with pytest.raises(ValueError, match="two words for one thing"):
+    with pytest.raises(ValueError, match="budget or budget_tracker, not both"):
         ScriptedAdapter([]).evaluate(
             prompt(), session=Session(), budget=Budget(), budget_tracker=BudgetTracker(Budget())
         )
@@ -270,7 +270,7 @@ def test_no_wait_goes_past_the_deadline():
             options=patient(clock.advance),
         )
     assert clock.monotonic() == 0
-    assert caught.value.__notes__ == ["Not tried again: it takes 30.0 s, and 20.0 s are left"]
+    assert caught.value.__notes__ == ["Not retried: the wait would be 30.0 s, and 20.0 s are left"]
 
 
 def test_a_request_that_times_out_at_the_deadline_is_the_deadlines_error():

@@ -101,13 +101,13 @@ def test_where_the_provider_sees_to_it_nothing_is_said():
 @pytest.mark.parametrize(
     ("wrong", "problem"),
     [
-        ("Three cats.", "There is no JSON in the answer"),
+        ("Three cats.", "The answer contains no JSON"),
         ('{"name": "cats"}', "Missing field 'count'"),
         ('{"name": "cats", "count": "3"}', "Field 'count': expected int"),
         ('{"name": "cats", "count": 3, "colour": 1}', "Unknown field 'colour'"),
         ("[1, 2]", "Expected object, got array"),
-        ('{"name": "ca', "There is no JSON in the answer"),
-        ("", "There is no JSON in the answer"),
+        ('{"name": "ca', "The answer contains no JSON"),
+        ("", "The answer contains no JSON"),
     ],
 )
 def test_a_wrong_answer_is_sent_back_once_with_what_is_wrong(wrong: str, problem: str):
@@ -122,7 +122,7 @@ def test_a_wrong_answer_is_sent_back_once_with_what_is_wrong(wrong: str, problem
 
 def test_an_answer_that_stays_wrong_is_an_error_that_says_how():
     adapter = ScriptedAdapter(["Three.", '{"name": "cats"}', JSON])
-    with pytest.raises(OutputError, match=r"not the Answer .* Missing field 'count'") as caught:
+    with pytest.raises(OutputError, match=r"not match Answer, .* Missing field 'count'") as caught:
         adapter.evaluate(prompt(output_type=Answer), session=Session())
     assert adapter.remaining == 1
     partial = partial_response(caught.value)

@@ -76,7 +76,7 @@ def test_a_provider_that_never_answers_is_given_up_without_a_deadline():
             prompt(), session=Session(), options=patient(lambda _: None, request_timeout=0.01)
         )
     silent.let_go.set()
-    assert caught.value.__notes__ == ["It was tried 6 times"]
+    assert caught.value.__notes__ == ["Gave up after 6 attempts"]
 
 
 def test_cancelling_ends_a_request_that_is_waited_for(silent: Silent):

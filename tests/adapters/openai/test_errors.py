@@ -94,7 +94,7 @@ def test_what_is_said_tells_more_than_the_status(
         ("Unknown field: stream_options", "stream_usage=False"),
         ("'response_format' of type 'json_schema' is not supported", "native_output=False"),
         ("Cannot use custom grammar constraints with tools.", "native_output=False"),
-        ("llama does not support tools", "take a model"),
+        ("llama does not support tools", "use a model"),
         ("max_tokens is too large: 9. This model supports at most 8", "8'"),
     ],
 )
@@ -208,7 +208,7 @@ def test_events_that_are_no_json_are_no_answer(data: bytes):
 
 
 def test_an_answer_that_is_too_large_is_not_kept(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("weakincentives.adapters.http.client._MOST_BYTES", 1000)
+    monkeypatch.setattr("weakincentives.adapters.http.lenient.MAX_STREAM", 1000)
     error = error_of(reply({"choices": "x" * 2000}))
     assert isinstance(error, TransientError)
     assert "longer than 1000 bytes" in str(error)

@@ -94,7 +94,7 @@ def test_a_replay_that_finds_another_result_says_where_and_what(tmp_path: Path):
     with pytest.raises(ReplayDivergedError) as caught:
         adapter.evaluate(prompt(fs, tools=tools), session=Session())
     assert caught.value.step == 3
-    assert "the result of 'read_file' was 'hello', and is 'HELLO'" in str(caught.value)
+    assert "the result of 'read_file' was 'hello', now 'HELLO'" in str(caught.value)
     relaxed = ScriptedAdapter.from_recording(path, strict=False)
     assert relaxed.evaluate(prompt(fs, tools=tools), session=Session()).text == "done"
 
@@ -109,7 +109,7 @@ def test_a_replay_with_other_tools_or_another_prompt_diverges_at_once(tmp_path: 
         (prompt(fs, tools=[replace(READ, name="look"), *TOOLS]), "the tool 'look' is new"),
         (
             prompt(fs, tools=[READ.with_description("Else."), *TOOLS[1:]]),
-            "the tool 'read_file' has another description or schema",
+            "the description or schema of the tool 'read_file' has changed",
         ),
     ):
         with pytest.raises(ReplayDivergedError, match=said) as caught:
@@ -180,9 +180,12 @@ def test_a_file_that_is_there_is_not_replaced_unless_asked(tmp_path: Path):
         (b'{"a": 1}\n', "Not a recording"),
         (b"[]\n", "Not a recording"),
         (b"\xff\xfe\n", "Not a recording"),
-        (b'{"version": 2, "adapter": "a", "model": "m"}\n', "version 2, and version 1 is known"),
-        (b'{"version": 1, "adapter": "a", "model": "m"}', "ends in the middle of a line"),
-        (b'{"version": 1, "adapter": "a", "model": "m"}\n{"sh', "ends in the middle of a line"),
+        (
+            b'{"version": 2, "adapter": "a", "model": "m"}\n',
+            "version 2, only version 1 is supported",
+        ),
+        (b'{"version": 1, "adapter": "a", "model": "m"}', "is truncated"),
+        (b'{"version": 1, "adapter": "a", "model": "m"}\n{"sh', "is truncated"),
         (b'{"version": 1, "adapter": "a", "model": "m"}\n{"sh\n', "Line 2 .* is damaged: Not JSON"),
         (b'{"version": 1, "adapter": "a", "model": "m"}\n{}\n', "Line 2 .* Missing field 'shared'"),
     ],
@@ -230,18 +233,18 @@ ASKED = CompletionRequest(
     [
         (
             replace(ASKED, messages=(UserMessage("long " * 30 + "1"), ASKED.messages[1])),
-            "the user message was '...long long long long one', and is '...long long long long 1'",
+            "the user message was '...long long long long one', now '...long long long long 1'",
         ),
-        (replace(ASKED, messages=ASKED.messages[:1]), "there were 2 new messages, and are 1"),
+        (replace(ASKED, messages=ASKED.messages[:1]), "there were 2 new messages, now 1"),
         (
             replace(ASKED, messages=(ASKED.messages[0], UserMessage("two"))),
-            "the role of a message was 'assistant', and is 'user'",
+            "the role of a message was 'assistant', now 'user'",
         ),
         (
             replace(ASKED, messages=(ASKED.messages[0], AssistantMessage("two"))),
-            "the assistant message has the same text, but is another",
+            "the assistant message has the same text, but differs otherwise",
         ),
-        (replace(ASKED, output=None), "the answer must have another schema"),
+        (replace(ASKED, output=None), "the output schema has changed"),
         (replace(ASKED, temperature=0.5, max_tokens=9), None),
     ],
 )
@@ -267,7 +270,7 @@ def test_a_replay_notices_a_conversation_that_starts_over(tmp_path: Path):
     adapter.complete(longer)
     replayed = ScriptedAdapter.from_recording(path)
     replayed.complete(ASKED)
-    with pytest.raises(ReplayDivergedError, match="2 earlier messages were as before, and 0 are"):
+    with pytest.raises(ReplayDivergedError, match="2 earlier messages were unchanged, now 0 are"):
         replayed.complete(replace(longer, messages=longer.messages[2:]))
 
 
@@ -293,7 +296,7 @@ def test_a_message_that_no_recorder_writes_is_a_difference(tmp_path: Path):
     path = tmp_path / "talk"
     RecordingAdapter(ScriptedAdapter(["yes"]), path).complete(REQUEST)
     path.write_text(path.read_text().replace('{"text":"?","role":"user"}', '{"a":1}'))
-    with pytest.raises(ReplayDivergedError, match="was 'strange', and is 'user'"):
+    with pytest.raises(ReplayDivergedError, match="was 'unknown', now 'user'"):
         ScriptedAdapter.from_recording(path).complete(REQUEST)
 
 

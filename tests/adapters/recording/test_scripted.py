@@ -66,6 +66,6 @@ def test_a_step_is_text_calls_a_completion_an_error_or_a_function():
 
 def test_a_script_that_runs_out_says_so():
     adapter = ScriptedAdapter([write("a")])
-    with pytest.raises(ScriptError, match=r"has 1 steps.*after the tool message 'wrote a'"):
+    with pytest.raises(ScriptError, match=r"has only 1 steps.*the tool message 'wrote a'"):
         adapter.evaluate(prompt(InMemoryFilesystem()), session=Session())
     assert adapter.remaining == 0

@@ -1,4 +1,4 @@
-"""Claude at Anthropic, and servers that speak its Messages API: the extra `anthropic`."""
+"""Claude through Anthropic's Messages API: the extra `anthropic`."""
 
 from weakincentives.adapters.anthropic.adapter import AnthropicAdapter
 

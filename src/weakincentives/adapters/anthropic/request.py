@@ -1,13 +1,19 @@
-"""A request in the words of Anthropic's Messages API."""
+"""Encode requests for Anthropic's Messages API: messages, tools and output formats.
+
+The API knows some tools by their own types. Such a tool is sent without schema and description;
+it still runs here, so the system prompt describes it.
+"""
 
 import json
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NoReturn, cast
 
-from weakincentives.adapters.anthropic.native import native_type, output_format
+from anthropic import transform_schema
+
 from weakincentives.adapters.http import lenient
 from weakincentives.adapters.http.lenient import sendable, sendable_json
 from weakincentives.adapters.loop.output import ExpectedOutput
@@ -15,6 +21,7 @@ from weakincentives.adapters.messages import (
     AssistantMessage,
     CompletionRequest,
     Message,
+    OutputFormat,
     SystemMessage,
     ToolCall,
     ToolDefinition,
@@ -24,11 +31,12 @@ from weakincentives.prompt import Media
 from weakincentives.serde import encode
 
 CONTENT = "content"
-"""Where the extras of a message have its blocks in their order, reasoning as it came."""
+"""The key of a message's extras with its blocks in order, reasoning unchanged."""
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
-_PICTURES = ("image/gif", "image/jpeg", "image/png", "image/webp")
-_REASONING = ("thinking", "redacted_thinking")
-_CACHED_TURNS = 2  # with the tools and the system prompt that makes four, which is all there are
+_PICTURE_TYPES = ("image/gif", "image/jpeg", "image/png", "image/webp")
+_REASONING_TYPES = ("thinking", "redacted_thinking")
+_CACHED_TURNS = 2  # with the tools and the system prompt four marks, the API's maximum
+_DEFINITION = "#/$defs/"
 
 
 def build_message_request(
@@ -40,48 +48,48 @@ def build_message_request(
     cache: bool,
     with_pictures: bool,
 ) -> dict[str, Any]:
-    """Return what is sent, but for the model.
+    """Return the body of a request, without the model.
 
     Args:
-        request: What the model is asked.
-        max_tokens: The longest answer, if the request does not say.
-        native_output: Whether the API sees to it that the answer is `request.output`.
-        native_tools: Whether tools that the API knows are sent by their types.
-        cache: Whether what comes again in the next step is to be kept.
-        with_pictures: Whether the model can see.
+        request: The request.
+        max_tokens: Token limit of the answer, if the request has none.
+        native_output: Whether the API enforces `request.output`.
+        native_tools: Whether to send tools that the API knows by their types.
+        cache: Whether to mark what the next step sends again for the cache.
+        with_pictures: Whether to send pictures.
     """
-    known = {each.name: native_type(each) for each in request.tools} if native_tools else {}
+    types = {each.name: native_type(each) for each in request.tools} if native_tools else {}
     output = request.output if native_output else None
-    format_sent = None if output is None else output_format(output)
-    told = [each.text for each in request.messages if isinstance(each, SystemMessage)]
-    told += [_manual(each) for each in request.tools if known.get(each.name)]
-    if output is not None and format_sent is None:
-        told.append(ExpectedOutput(output, None, is_array=False).instructions())
+    output_format = None if output is None else encode_output_format(output)
+    system = [each.text for each in request.messages if isinstance(each, SystemMessage)]
+    system += [_tool_description(each) for each in request.tools if types.get(each.name)]
+    if output is not None and output_format is None:
+        system.append(ExpectedOutput(output, None, is_array=False).instructions())
     optional: dict[str, Any] = {
-        "system": [_text(each) for each in told if each.strip()],
-        "tools": [_tool(each, known.get(each.name)) for each in request.tools],
-        "output_config": {"format": format_sent} if format_sent else None,
+        "system": [_encode_text(each) for each in system if each.strip()],
+        "tools": [_encode_tool(each, types.get(each.name)) for each in request.tools],
+        "output_config": {"format": output_format} if output_format else None,
     }
     body = {
         "max_tokens": max_tokens if request.max_tokens is None else request.max_tokens,
-        "messages": _turns(request.messages, with_pictures=with_pictures),
+        "messages": _encode_turns(request.messages, with_pictures=with_pictures),
         **{name: each for name, each in optional.items() if each},
         **({} if request.temperature is None else {"temperature": request.temperature}),
     }
-    if cache and request.tools:  # without tools there is seldom a next step
-        _mark(body)
+    if cache and request.tools:  # without tools there is rarely a next step
+        _mark_cached(body)
     return body
 
 
-def _turns(messages: Sequence[Message], *, with_pictures: bool) -> list[dict[str, Any]]:
-    """Return the conversation in turns; all results of one message's calls are in one."""
+def _encode_turns(messages: Sequence[Message], *, with_pictures: bool) -> list[dict[str, Any]]:
+    """Return the conversation in turns; the results of one message's calls share a turn."""
     turns: list[dict[str, Any]] = []
-    ids = _sent_ids(messages)
+    ids = _valid_ids(messages)
     for message in messages:
         if isinstance(message, SystemMessage):
             continue
         role = "assistant" if isinstance(message, AssistantMessage) else "user"
-        blocks = _blocks(message, ids, with_pictures=with_pictures)
+        blocks = _encode_blocks(message, ids, with_pictures=with_pictures)
         if turns and turns[-1]["role"] == role:
             turns[-1]["content"] += blocks
         elif blocks:
@@ -89,137 +97,218 @@ def _turns(messages: Sequence[Message], *, with_pictures: bool) -> list[dict[str
     return turns
 
 
-def _blocks(
+def _encode_blocks(
     message: Message, ids: Mapping[str, str], *, with_pictures: bool
 ) -> list[dict[str, Any]]:
     match message:
         case AssistantMessage():
-            uses = [_use(call, ids[call.call_id]) for call in message.tool_calls]
-            return _as_it_came(message, uses) or _said(message, uses)
+            uses = [_encode_call(call, ids[call.call_id]) for call in message.tool_calls]
+            return _original_blocks(message, uses) or _new_blocks(message, uses)
         case ToolMessage():
             media = message.media if with_pictures else ()
-            return [_result(message, ids[message.call_id], media)]
+            return [_encode_result(message, ids[message.call_id], media)]
         case _:
-            return [_text(message.text)]
+            return [_encode_text(message.text)]
 
 
-def _as_it_came(
+def _original_blocks(
     message: AssistantMessage, uses: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]] | None:
-    """Return the blocks that the provider sent, unless the message is another by now."""
-    kept = [lenient.as_mapping(each) for each in lenient.as_items(message.extras.get(CONTENT))]
-    texts = [lenient.as_text(each.get("text")) for each in kept if each.get("type") == "text"]
-    used = [each for each in kept if each.get("type") == "tool_use"]
-    # not by their ids: a call may have got another since, if it had none or one that was used
-    if len(used) != len(uses) or "".join(texts) != message.text:
+    """Return the blocks that the provider sent, or None if the message was changed since."""
+    blocks = [lenient.as_mapping(each) for each in lenient.as_items(message.extras.get(CONTENT))]
+    texts = [lenient.as_text(each.get("text")) for each in blocks if each.get("type") == "text"]
+    calls = [each for each in blocks if each.get("type") == "tool_use"]
+    # not compared by id: a call without an id, or with a repeated one, has got a new one
+    if len(calls) != len(uses) or "".join(texts) != message.text:
         return None
-    while kept and kept[-1].get("type") in _REASONING:
-        kept.pop()  # the API refuses messages that end with it
-    left = iter(uses)
+    while blocks and blocks[-1].get("type") in _REASONING_TYPES:
+        blocks.pop()  # the API rejects messages that end with reasoning
+    remaining = iter(uses)
     return [
-        {**each, **next(left)} if each.get("type") == "tool_use" else sendable_json(each)
-        for each in kept
+        {**each, **next(remaining)} if each.get("type") == "tool_use" else sendable_json(each)
+        for each in blocks
         if each.get("type") != "text" or lenient.as_text(each.get("text")).strip()
     ]
 
 
-def _said(message: AssistantMessage, uses: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    # the API refuses blocks of text that are blank
-    said = [_text(message.text)] if message.text.strip() else []
-    return [*said, *uses]
+def _new_blocks(message: AssistantMessage, uses: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    # the API rejects blank text blocks
+    text = [_encode_text(message.text)] if message.text.strip() else []
+    return [*text, *uses]
 
 
-def _use(call: ToolCall, call_id: str) -> dict[str, Any]:
+def _encode_call(call: ToolCall, call_id: str) -> dict[str, Any]:
     return {
         "type": "tool_use",
         "id": call_id,
         "name": _NOT_IN_IDS.sub("_", call.name) or "_",
-        "input": _input(call.arguments),
+        "input": _encode_arguments(call.arguments),
     }
 
 
-def _input(arguments: Mapping[str, object] | str) -> Mapping[str, Any]:
-    """Return arguments as the object that the API wants, which it refuses to do without.
+def _encode_arguments(arguments: Mapping[str, object] | str) -> Mapping[str, Any]:
+    """Return arguments as a JSON object, which the API requires.
 
-    What was wrong with them is told to the model in the answer to the call.
+    The result of the call tells the model what was wrong with invalid ones.
     """
     if isinstance(arguments, str) and not arguments.strip():
         return {}
-    given = (
-        arguments if isinstance(arguments, str) else encode(arguments).decode("utf-8", "replace")
-    )
+    text = arguments if isinstance(arguments, str) else encode(arguments).decode("utf-8", "replace")
     try:
-        found = sendable_json(json.loads(given, parse_constant=_refuse))
+        value = sendable_json(json.loads(text, parse_constant=_reject_constant))
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        return {"invalid_arguments": sendable(given)}
-    return cast("dict[str, Any]", found)
+        value = None
+    if not isinstance(value, dict):
+        return {"invalid_arguments": sendable(text)}
+    return cast("dict[str, Any]", value)
 
 
-def _refuse(constant: str) -> NoReturn:
+def _reject_constant(constant: str) -> NoReturn:
     raise ValueError(f"Not JSON: {constant!r}")
 
 
-def _result(message: ToolMessage, call_id: str, media: Iterable[Media]) -> dict[str, Any]:
+def _encode_result(message: ToolMessage, call_id: str, media: Iterable[Media]) -> dict[str, Any]:
     result: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id}
     text = sendable(message.text)
     if not message.success:
-        # the API refuses errors that say nothing, and errors with pictures
+        # the API rejects empty errors, and errors with pictures
         return {**result, "content": text if text.strip() else "The call failed", "is_error": True}
-    pictures = [_picture(each) for each in media if each.media_type in _PICTURES]
+    pictures = [_encode_picture(each) for each in media if each.media_type in _PICTURE_TYPES]
     if pictures:
-        return {**result, "content": [*([_text(text)] if text.strip() else []), *pictures]}
+        return {**result, "content": [*([_encode_text(text)] if text.strip() else []), *pictures]}
     return {**result, "content": text} if text.strip() else result
 
 
-def _picture(media: Media) -> dict[str, Any]:
+def _encode_picture(media: Media) -> dict[str, Any]:
     data = b64encode(media.data).decode()
     source = {"type": "base64", "media_type": media.media_type, "data": data}
     return {"type": "image", "source": source}
 
 
-def _sent_ids(messages: Sequence[Message]) -> Mapping[str, str]:
-    """Return ids of calls as the API takes them; other providers are freer in theirs.
+def _valid_ids(messages: Sequence[Message]) -> Mapping[str, str]:
+    """Return a valid id for each call id; other providers allow more characters.
 
-    Ids that differ stay different, since results are found by them.
+    Different ids stay different, because results are matched by them.
     """
     calls = [
         call for each in messages if isinstance(each, AssistantMessage) for call in each.tool_calls
     ]
-    given = [call.call_id for call in calls]
-    given += [each.call_id for each in messages if isinstance(each, ToolMessage)]
-    clean = {each: _NOT_IN_IDS.sub("_", each) or "_" for each in given}
-    used = {each for each, sent in clean.items() if each == sent}
+    call_ids = [call.call_id for call in calls]
+    call_ids += [each.call_id for each in messages if isinstance(each, ToolMessage)]
+    cleaned = {each: _NOT_IN_IDS.sub("_", each) or "_" for each in call_ids}
+    used = {each for each, clean in cleaned.items() if each == clean}
     ids: dict[str, str] = {}
-    for each, sent in clean.items():
-        if each != sent and sent in used:
+    for each, clean in cleaned.items():
+        if each != clean and clean in used:
             digest = sha256(each.encode("utf-8", "surrogatepass")).hexdigest()
-            sent = f"{sent}_{digest[:16]}"
-        used.add(sent)
-        ids[each] = sent
+            clean = f"{clean}_{digest[:16]}"
+        used.add(clean)
+        ids[each] = clean
     return ids
 
 
-def _text(text: str) -> dict[str, Any]:
+def _encode_text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": sendable(text)}
 
 
-def _tool(tool: ToolDefinition, native: str | None) -> dict[str, Any]:
+def _encode_tool(tool: ToolDefinition, native: str | None) -> dict[str, Any]:
     if native is not None:
         return {"type": native, "name": tool.name}
     return {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
 
 
-def _manual(tool: ToolDefinition) -> str:
+def _tool_description(tool: ToolDefinition) -> str:
     return f"What `{tool.name}` does here:\n\n{tool.description}"
 
 
-def _mark(body: Mapping[str, Any]) -> None:
-    """Mark where what comes again in the next step ends."""
+def _mark_cached(body: Mapping[str, Any]) -> None:
+    """Mark the ends of what the next step sends again, for the cache."""
     turns: list[dict[str, Any]] = body["messages"]
-    asked = [each["content"][-1] for each in turns if each["role"] == "user"]
-    ends = [body["tools"][-1], *body.get("system", ())[-1:], *asked[-_CACHED_TURNS:]]
+    user_blocks = [each["content"][-1] for each in turns if each["role"] == "user"]
+    ends = [body["tools"][-1], *body.get("system", ())[-1:], *user_blocks[-_CACHED_TURNS:]]
     for each in ends:
         if each.get("text", "-").strip():
             each["cache_control"] = {"type": "ephemeral"}
+
+
+@dataclass(frozen=True, slots=True)
+class _NativeTool:
+    """A tool type of the API: what calls of it contain."""
+
+    type: str
+    parameters: frozenset[str]
+    required: frozenset[str]
+    """Parameters that every call has."""
+    commands: frozenset[str] = frozenset()
+    """Values of `command`, if it is one of a few."""
+
+    def matches(self, schema: Mapping[str, object]) -> bool:
+        """Return whether a tool with this schema accepts every call of the native type."""
+        properties = lenient.as_mapping(schema.get("properties"))
+        allowed = lenient.as_items(lenient.as_mapping(properties.get("command")).get("enum"))
+        return (
+            self.parameters <= properties.keys()
+            and self.required >= set(lenient.as_items(schema.get("required")))
+            and (not allowed or self.commands <= set(allowed))
+        )
+
+
+_NATIVE_TOOLS: Mapping[str, _NativeTool] = {
+    "str_replace_based_edit_tool": _NativeTool(
+        "text_editor_20250728",
+        frozenset(
+            {
+                "command",
+                "path",
+                "view_range",
+                "file_text",
+                "old_str",
+                "new_str",
+                "insert_line",
+                "insert_text",
+            }
+        ),
+        required=frozenset({"command", "path"}),
+        commands=frozenset({"view", "create", "str_replace", "insert"}),
+    ),
+    # a call that restarts the shell has no command
+    "bash": _NativeTool("bash_20250124", frozenset({"command", "restart"}), required=frozenset()),
+}
+
+
+def native_type(tool: ToolDefinition) -> str | None:
+    """Return the API's type of a tool, if it has the name and parameters of a native one."""
+    native = _NATIVE_TOOLS.get(tool.name)
+    return native.type if native is not None and native.matches(tool.schema) else None
+
+
+def encode_output_format(output: OutputFormat) -> dict[str, Any] | None:
+    """Return the format for the API, or None if the API cannot express the schema.
+
+    It cannot express objects with arbitrary keys, recursive types and values of any type.
+    """
+    if not _is_expressible(output.schema, lenient.as_mapping(output.schema.get("$defs")), ()):
+        return None
+    return {"type": "json_schema", "schema": transform_schema(dict(output.schema))}
+
+
+def _is_expressible(node: object, defs: Mapping[str, Any], enclosing: tuple[str, ...]) -> bool:
+    """Return whether the API keeps a schema's meaning; `enclosing` are the definitions around."""
+    schema = lenient.as_mapping(node)
+    ref = lenient.as_text(schema.get("$ref"))
+    if ref:
+        name = ref.removeprefix(_DEFINITION)
+        return name not in enclosing and _is_expressible(defs.get(name), defs, (*enclosing, name))
+    if "enum" in schema or "const" in schema:
+        return True
+    if "anyOf" in schema:
+        options = lenient.as_items(schema["anyOf"])
+        return all(_is_expressible(each, defs, enclosing) for each in options)
+    if schema.get("type") == "object":
+        properties = lenient.as_mapping(schema.get("properties")).values()
+        is_closed = schema.get("additionalProperties") is False
+        return is_closed and all(_is_expressible(each, defs, enclosing) for each in properties)
+    if schema.get("type") == "array":
+        has_items = "prefixItems" not in schema
+        return has_items and _is_expressible(schema.get("items"), defs, enclosing)
+    return isinstance(schema.get("type"), str)

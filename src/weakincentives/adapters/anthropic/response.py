@@ -1,4 +1,4 @@
-"""An answer in the words of Anthropic's Messages API, whole or in pieces."""
+"""Decode responses of Anthropic's Messages API, whole or streamed."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,10 +20,10 @@ _STOP_REASONS: Mapping[str, StopReason] = {
     "pause_turn": "paused",
     "refusal": "refused",
 }
-_MOST_BLOCKS = 10_000
-_CALLED = ("id", "input", "name")
-# where the pieces of a block go, by the kind of the piece: its kind of block, and its field
-_PIECES: Mapping[str, tuple[str, str, str]] = {
+_MAX_BLOCKS = 10_000
+_CALL_FIELDS = ("id", "input", "name")
+# by type of delta: the type of its block, its own field, and the field of the block
+_DELTAS: Mapping[str, tuple[str, str, str]] = {
     "text_delta": ("text", "text", "text"),
     "thinking_delta": ("thinking", "thinking", "thinking"),
     "signature_delta": ("thinking", "signature", "signature"),
@@ -33,7 +33,7 @@ _PIECES: Mapping[str, tuple[str, str, str]] = {
 
 @dataclass(slots=True)
 class _Block:
-    """A block of an answer as it arrives."""
+    """A content block, built from its start and its deltas."""
 
     start: dict[str, Any]
     pieces: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
@@ -45,53 +45,53 @@ class _Block:
 
     @property
     def text(self) -> str:
-        return self._joined("text") if self.type == "text" else ""
+        return self._join("text") if self.type == "text" else ""
 
     def add(self, delta: Mapping[str, Any]) -> str:
-        """Take in a piece, and return what text is new."""
+        """Add a delta, and return its new text."""
         kind = lenient.as_text(delta.get("type"))
         if kind == "citations_delta":
             self.citations.append(delta.get("citation"))
-        if kind not in _PIECES:
+        if kind not in _DELTAS:
             return ""
-        _, source, target = _PIECES[kind]
+        _, source, target = _DELTAS[kind]
         piece = lenient.as_text(delta.get(source))
         self.pieces.setdefault(target, []).append(piece)
         return piece if kind == "text_delta" else ""
 
-    def call(self, call_id: str, *, is_cut: bool) -> ToolCall:
-        """Return the tool call that it is; arguments that were cut off are no JSON."""
-        given = self._joined("input")
-        if not given:
-            given = json.dumps(self.start.get("input") or {}, ensure_ascii=False)
-            given = given.removesuffix("}") if is_cut else given
-        return ToolCall(sendable(lenient.as_text(self.start.get("name"))), sendable(given), call_id)
+    def call(self, call_id: str, *, truncated: bool) -> ToolCall:
+        """Return the tool call of the block; truncated arguments are never valid JSON."""
+        arguments = self._join("input")
+        if not arguments:
+            arguments = json.dumps(self.start.get("input") or {}, ensure_ascii=False)
+            arguments = arguments.removesuffix("}") if truncated else arguments
+        name = lenient.as_text(self.start.get("name"))
+        return ToolCall(sendable(name), sendable(arguments), call_id)
 
-    def kept(self, call_id: str | None) -> dict[str, Any]:
-        """Return what goes back with the message; of a tool call not what the call says."""
+    def to_json(self, call_id: str | None) -> dict[str, Any]:
+        """Return the block to send back; for a tool call without what `ToolCall` has."""
         if call_id is not None:
-            rest = {name: each for name, each in self.start.items() if name not in _CALLED}
+            rest = {name: each for name, each in self.start.items() if name not in _CALL_FIELDS}
             return lenient.sendable_json({**rest, "id": call_id})
-        told: dict[str, Any] = {name: self._joined(name) for name in self.pieces}
+        content: dict[str, Any] = {name: self._join(name) for name in self.pieces}
         if self.type == "text":
-            told["text"] = self.text
+            content["text"] = self.text
         if self.citations:
-            told["citations"] = [*lenient.as_items(self.start.get("citations")), *self.citations]
-        return lenient.sendable_json(self.start | told)
+            content["citations"] = [*lenient.as_items(self.start.get("citations")), *self.citations]
+        return lenient.sendable_json(self.start | content)
 
-    def _joined(self, name: str) -> str:
+    def _join(self, name: str) -> str:
         return lenient.as_text(self.start.get(name)) + "".join(self.pieces.get(name, ()))
 
 
 class MessageResponse:
-    """An answer that is put together from what a server sends."""
+    """Decodes a response, whole or in events, into a completion."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
-        self.has_content: bool = False
-        """Whether there is an answer at all."""
+        """Start without any events."""
         self.has_ended: bool = False
-        """Whether the server said that this is all."""
+        """Whether the server said that the answer is complete."""
+        self._has_content = False
         self._blocks: list[_Block] = []
         self._by_index: dict[str, _Block] = {}
         self._stop = ""
@@ -100,105 +100,116 @@ class MessageResponse:
         self._model = ""
         self._response_id = ""
 
-    def add(self, event: Mapping[str, Any]) -> str:
-        """Take in what was sent, a whole answer or a piece, and return what text is new."""
-        match event.get("type"):
+    @property
+    def missing(self) -> str | None:
+        """What the response lacks to be an answer, or None."""
+        return None if self._has_content else "content"
+
+    def add_response(self, response: Mapping[str, Any]) -> str:
+        """Add a response that is not streamed, and return its text."""
+        return self.add({"type": "message", **response})
+
+    def add(self, chunk: Mapping[str, Any]) -> str:
+        """Add an event of a stream or a whole message, and return its new text."""
+        match chunk.get("type"):
             case "message":
-                return self._whole(event)
+                return self._add_message(chunk)
             case "message_start":
-                return self._whole(lenient.as_mapping(event.get("message")))
+                return self._add_message(lenient.as_mapping(chunk.get("message")))
             case "content_block_start":
-                return self._begin(
-                    event.get("index"), lenient.as_mapping(event.get("content_block"))
-                )
+                block = lenient.as_mapping(chunk.get("content_block"))
+                return self._add_block(chunk.get("index"), dict(block)).text
             case "content_block_delta":
-                return self._continue(event.get("index"), lenient.as_mapping(event.get("delta")))
+                return self._add_delta(chunk.get("index"), lenient.as_mapping(chunk.get("delta")))
             case "message_delta":
-                self._end(lenient.as_mapping(event.get("delta")), event.get("usage"))
+                self._add_end(lenient.as_mapping(chunk.get("delta")), chunk.get("usage"))
             case "message_stop":
                 self.has_ended = True
             case _:
-                pass  # pings, and what comes to be sent one day
+                pass  # pings, and events of later versions
         return ""
 
     def completion(self) -> Completion:
-        """Return what the model answered."""
+        """Return the completion."""
         blocks = [each for each in self._blocks if each.type]
-        used = [each for each in blocks if each.type == "tool_use"]
-        given = lenient.distinct([sendable(lenient.as_text(each.start.get("id"))) for each in used])
-        ids = {id(each): call_id for each, call_id in zip(used, given, strict=True)}
-        is_cut = _STOP_REASONS.get(self._stop) == "length"
+        calls = [each for each in blocks if each.type == "tool_use"]
+        call_ids = lenient.distinct(
+            [sendable(lenient.as_text(each.start.get("id"))) for each in calls]
+        )
+        ids = {id(each): call_id for each, call_id in zip(calls, call_ids, strict=True)}
+        truncated = _STOP_REASONS.get(self._stop) == "length"
         return Completion(
             "".join(sendable(each.text) for each in blocks) or sendable(self._explanation),
-            tuple(each.call(ids[id(each)], is_cut=is_cut and each is blocks[-1]) for each in used),
+            tuple(
+                each.call(ids[id(each)], truncated=truncated and each is blocks[-1])
+                for each in calls
+            ),
             self._token_usage(),
-            self._stop_reason(bool(used)),
+            self._stop_reason(has_calls=bool(calls)),
             {}
             if _is_plain(blocks)
-            else {CONTENT: [each.kept(ids.get(id(each))) for each in blocks]},
+            else {CONTENT: [each.to_json(ids.get(id(each))) for each in blocks]},
             sendable(self._model) or None,
             sendable(self._response_id) or None,
         )
 
-    def _whole(self, message: Mapping[str, Any]) -> str:
-        self.has_content = self.has_content or isinstance(message.get("content"), list)
+    def _add_message(self, message: Mapping[str, Any]) -> str:
+        self._has_content = self._has_content or isinstance(message.get("content"), list)
         self._model = lenient.as_text(message.get("model"))
         self._response_id = lenient.as_text(message.get("id"))
         content = enumerate(lenient.as_items(message.get("content")))
-        text = "".join([self._begin(index, lenient.as_mapping(each)) for index, each in content])
-        self._end(message, message.get("usage"))
-        return text
+        texts = [self._add_block(i, dict(lenient.as_mapping(each))).text for i, each in content]
+        self._add_end(message, message.get("usage"))
+        return "".join(texts)
 
-    def _begin(self, index: object, block: Mapping[str, Any]) -> str:
-        return self._new_block(index, dict(block)).text
+    def _add_delta(self, index: object, delta: Mapping[str, Any]) -> str:
+        block = self._by_index.get(_index_key(index))
+        if block is None:
+            kind = _DELTAS.get(lenient.as_text(delta.get("type")), ("text",))[0]
+            block = self._add_block(index, {"type": kind})
+        return block.add(delta)
 
-    def _continue(self, index: object, delta: Mapping[str, Any]) -> str:
-        found = self._by_index.get(_key(index))
-        if found is None:
-            kind = _PIECES.get(lenient.as_text(delta.get("type")), ("text",))[0]
-            found = self._new_block(index, {"type": kind})
-        return found.add(delta)
-
-    def _new_block(self, index: object, start: dict[str, Any]) -> _Block:
-        """Return a block that begins; not all servers number them, or rightly so."""
-        if len(self._blocks) >= _MOST_BLOCKS:
-            raise lenient.AnswerError(f"it has more than {_MOST_BLOCKS} blocks")
-        self.has_content = True
+    def _add_block(self, index: object, start: dict[str, Any]) -> _Block:
+        """Start a block; a repeated index replaces the earlier block for later deltas."""
+        if len(self._blocks) >= _MAX_BLOCKS:
+            raise lenient.ResponseError(f"it has more than {_MAX_BLOCKS} blocks")
+        self._has_content = True
         block = _Block(start)
         self._blocks.append(block)
-        self._by_index[_key(index)] = block
+        self._by_index[_index_key(index)] = block
         return block
 
-    def _end(self, message: Mapping[str, Any], usage: object) -> None:
+    def _add_end(self, message: Mapping[str, Any], usage: object) -> None:
         self._stop = lenient.as_text(message.get("stop_reason")) or self._stop
         self.has_ended = self.has_ended or bool(self._stop)
         details = lenient.as_mapping(message.get("stop_details"))
         self._explanation = lenient.as_text(details.get("explanation")) or self._explanation
-        # each tells the sum so far, and not all tell everything
-        told = lenient.as_mapping(usage).items()
+        # each event has the totals so far, and not every one has all of them
         self._usage |= {
-            name: lenient.as_count(each) for name, each in told if isinstance(each, int | float)
+            name: lenient.as_count(each)
+            for name, each in lenient.as_mapping(usage).items()
+            if isinstance(each, int | float)
         }
 
-    def _stop_reason(self, has_calls: bool) -> StopReason:
+    def _stop_reason(self, *, has_calls: bool) -> StopReason:
         if not self._stop:
             return "tool_calls" if has_calls else "end"
         return _STOP_REASONS.get(self._stop, "other")
 
     def _token_usage(self) -> TokenUsage:
-        """Return what the answer cost; the API counts apart what was cached."""
+        """Return the usage; the API counts cached tokens separately."""
         cached = self._usage.get("cache_read_input_tokens", 0)
         stored = self._usage.get("cache_creation_input_tokens", 0)
-        told, said = (self._usage.get(f"{each}_tokens", 0) for each in ("input", "output"))
-        return TokenUsage(told + cached + stored, said, cached)
+        sent, received = (self._usage.get(f"{each}_tokens", 0) for each in ("input", "output"))
+        return TokenUsage(sent + cached + stored, received, cached)
 
 
-def _key(index: object) -> str:
-    """Return what a piece is told by: any JSON value may stand in the place of a number."""
+def _index_key(index: object) -> str:
+    """Return a dictionary key for an index; servers may send any JSON value."""
     return lenient.json_text(index)
 
 
 def _is_plain(blocks: Sequence[_Block]) -> bool:
-    """Return whether text and calls say everything: at most one text, and calls after it."""
+    """Return whether text and calls lose nothing: at most one text block, then only calls."""
     kinds = [each.type for each in blocks]
     return kinds[:1] in ([], ["text"], ["tool_use"]) and set(kinds[1:]) <= {"tool_use"}

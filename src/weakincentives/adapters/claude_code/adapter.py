@@ -1,8 +1,8 @@
-"""Claude by the Claude Agent SDK: Claude Code works on a prompt, with its tools and with ours.
+"""Claude through the Claude Agent SDK: Claude Code runs the prompt, with its tools and ours.
 
-Needs the extra `claude-agent-sdk`, which brings Claude Code itself. Of the environment only
-`ANTHROPIC_API_KEY` is used, and only where no key is given; settings, memories and servers of
-the user and of the project are left out. Proxies and certificates are those of the machine.
+Needs the extra `claude-agent-sdk`, which contains Claude Code. From the environment it takes only
+`ANTHROPIC_API_KEY`, if no key is given; the settings, memories and servers of user and project are
+left out. Proxies and certificates are those of the machine.
 """
 
 import os
@@ -25,13 +25,13 @@ except ModuleNotFoundError as _error:
     ) from _error
 
 from weakincentives.adapters.base import ProviderAdapter
-from weakincentives.adapters.claude_code.native_tools import READING, WRITING
+from weakincentives.adapters.claude_code.native_tools import READ_TOOLS, WRITE_TOOLS
 from weakincentives.adapters.claude_code.process import PREFIX
-from weakincentives.adapters.claude_code.run import SESSION, AgentRun, Task
+from weakincentives.adapters.claude_code.run import SESSION, AgentTask, ClaudeCodeRun
 from weakincentives.adapters.errors import InvalidRequestError
-from weakincentives.adapters.http.client import check_key, checked_url, shown_url, url_secrets
+from weakincentives.adapters.http.adapter import check_key, check_url, url_secrets
 from weakincentives.adapters.http.errors import Endpoint
-from weakincentives.adapters.loop.limits import RunLimits
+from weakincentives.adapters.http.transport import bare_url
 from weakincentives.adapters.loop.output import expected_output
 from weakincentives.adapters.messages import (
     AssistantMessage,
@@ -41,36 +41,45 @@ from weakincentives.adapters.messages import (
     PromptResponse,
     UserMessage,
 )
-from weakincentives.adapters.options import RunOptions
+from weakincentives.adapters.options import RunLimits, RunOptions
 from weakincentives.filesystem import Filesystem, HostBacked
 from weakincentives.prompt import Prompt, RenderedPrompt
 from weakincentives.runtime.session import Session
 
 OutputT = TypeVar("OutputT")
 FILE_TOOLS = ("Read", "Write", "Edit", "Glob", "Grep")
-"""Claude Code's own tools for files, which it can be trusted with: they stay in the workspace."""
+"""Claude Code's own file tools, which are safe to allow: they stay in the workspace."""
 _URL = "https://api.anthropic.com"
 _EXAMPLE = "http://localhost:8080"
-_KEY_NAME = "ANTHROPIC_API_KEY"
-_KEY = f"{_KEY_NAME} or api_key"
-_MOST_BYTES = 64 * 1024 * 1024
-_MILLISECONDS = 86_400_000  # a day, for what we bound ourselves
-# what Claude Code takes from the environment to change its requests and what it does
-_HEEDED = ("ANTHROPIC_", "CLAUDE", "DISABLE_", "ENABLE_", "MAX_", "MCP_", "API_", "BASH_")
+_KEY_VARIABLE = "ANTHROPIC_API_KEY"
+_KEY_SOURCE = f"{_KEY_VARIABLE} or api_key"
+_MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+_TOOL_TIMEOUT_MS = 86_400_000  # a day: our own limits end tools
+# prefixes of the variables that change what Claude Code does
+_VARIABLE_PREFIXES = (
+    "ANTHROPIC_",
+    "CLAUDE",
+    "DISABLE_",
+    "ENABLE_",
+    "MAX_",
+    "MCP_",
+    "API_",
+    "BASH_",
+)
 _SETTINGS = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
-    # what goes on after its call is over could be neither captured nor undone
+    # what runs on after its call could be neither tracked nor rolled back
     "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
     "CLAUDE_CODE_DISABLE_MCP_TASK_BACKGROUND": "1",
-    "MCP_TOOL_TIMEOUT": str(_MILLISECONDS),
-    # all tools are told to the model at once
+    "MCP_TOOL_TIMEOUT": str(_TOOL_TIMEOUT_MS),
+    # the model sees all tools from the start
     "ENABLE_TOOL_SEARCH": "false",
 }
 
 
 class ClaudeAgentAdapter(ProviderAdapter):
-    """Has Claude Code work on a prompt; its loop takes the place of ours."""
+    """Runs prompts with Claude Code, whose loop replaces ours."""
 
     name = "claude-agent"
     native_output = True
@@ -84,33 +93,33 @@ class ClaudeAgentAdapter(ProviderAdapter):
         native_tools: Sequence[str] = FILE_TOOLS,
         undo_on_failure: bool = False,
     ) -> None:
-        """Ask `model`.
+        """Create an adapter for `model`.
 
         Args:
-            model: Its name, as Claude Code knows it.
-            api_key: None is what the environment has as `ANTHROPIC_API_KEY`.
-            base_url: Where the API is, as `http://localhost:8080`; None is Anthropic.
-            native_tools: Claude Code's own tools that the model may use where the prompt's
-                workspace is a directory of the host. What is named here runs without asking:
-                `Bash` runs commands on the host, without isolation.
-            undo_on_failure: Whether a run that fails or is cancelled leaves the files and the
-                session as they were before it.
+            model: Claude Code's name of the model.
+            api_key: None takes `ANTHROPIC_API_KEY` from the environment.
+            base_url: URL of the API, such as `http://localhost:8080`; None is Anthropic.
+            native_tools: Claude Code's own tools that the model may use if the prompt's
+                workspace is a host directory. They run without approval: `Bash` runs commands
+                on the host, without isolation.
+            undo_on_failure: Whether a run that fails or is cancelled restores files and session
+                to their state before it.
 
         Raises:
-            AuthenticationError: The key cannot be one.
-            InvalidRequestError: `base_url` is no URL.
+            AuthenticationError: The key is malformed.
+            InvalidRequestError: `base_url` is not a URL.
         """
         self.model = model
         self._native_tools = tuple(native_tools)
         self._undo_on_failure = undo_on_failure
-        url = checked_url(base_url or _URL, provider=self.name, example=_EXAMPLE)
+        url = check_url(base_url or _URL, provider=self.name, example=_EXAMPLE)
         self._url = None if base_url is None else base_url.rstrip("/").removesuffix("/v1")
         if api_key is not None:
-            check_key(api_key, provider=self.name, where=_KEY)
+            check_key(api_key, provider=self.name, source=_KEY_SOURCE)
         self._api_key = api_key
-        secret = api_key or os.environ.get(_KEY_NAME, "")  # to leave it out of sentences
+        secret = api_key or os.environ.get(_KEY_VARIABLE, "")  # masked in messages
         self._endpoint = Endpoint(
-            self.name, model, shown_url(url), _KEY, secret, tuple(url_secrets(url))
+            self.name, model, str(bare_url(url)), _KEY_SOURCE, secret, tuple(url_secrets(url))
         )
         self._lock = Lock()
         self._home: Path | None = None
@@ -123,77 +132,78 @@ class ClaudeAgentAdapter(ProviderAdapter):
         on_text: Callable[[str], None] | None = None,
         timeout: float | None = None,
     ) -> Completion:
-        """Refuse: Claude Code asks the model itself, again and again.
+        """Not supported: Claude Code sends the requests itself.
 
         Raises:
             InvalidRequestError: Always.
         """
+        del request, on_text, timeout
         raise InvalidRequestError(
-            f"{self.name} cannot be asked for one step, it has a loop of its own: use evaluate,"
-            " or a model of anthropic",
+            f"{self.name} does not support single requests, Claude Code runs its own loop:"
+            " use evaluate, or a model of anthropic",
             provider=self.name,
         )
 
     def close(self) -> None:
-        """Forget the sessions of Claude Code: conversations cannot be gone on with any more."""
+        """Delete the sessions of Claude Code; conversations can no longer be resumed natively."""
         with self._lock:
             remove, self._remove_home, self._home = self._remove_home, None, None
         if remove is not None:
             remove()
 
-    def _work(
+    def _run(
         self,
         prompt: Prompt[OutputT],
         rendered: RenderedPrompt[OutputT],
         *,
         session: Session,
-        bounds: RunLimits,
+        limits: RunLimits,
         options: RunOptions,
         messages: Sequence[Message],
         on_text: Callable[[str], None] | None,
     ) -> PromptResponse[OutputT]:
         if options.temperature is not None:
             raise InvalidRequestError(
-                f"{self.name} does not take a temperature, leave it out: {options.temperature!r}",
+                f"{self.name} does not support a temperature, omit it: {options.temperature!r}",
                 provider=self.name,
             )
-        task = self._task(prompt, rendered, bounds, options, tuple(messages))
-        return AgentRun(
+        task = self._create_task(prompt, rendered, limits, options, tuple(messages))
+        return ClaudeCodeRun(
             task,
             self._endpoint,
             adapter=self,
             session=session,
-            bounds=bounds,
+            limits=limits,
             options=options,
             on_text=on_text,
         ).run()
 
-    def _task(
+    def _create_task(
         self,
         prompt: Prompt[OutputT],
         rendered: RenderedPrompt[OutputT],
-        bounds: RunLimits,
+        limits: RunLimits,
         options: RunOptions,
         messages: tuple[Message, ...],
-    ) -> Task[OutputT]:
-        home = self._made_home()
+    ) -> AgentTask[OutputT]:
+        home = self._home_directory()
         files = prompt.filesystem()
         workspace = files if isinstance(files, HostBacked) and self._native_tools else None
-        tools = () if workspace is None else self._tools(workspace)
+        tools = () if workspace is None else self._available_tools(workspace)
         expected = expected_output(rendered)
         opening = UserMessage(rendered.text)
-        earlier, said = _parted(messages or (opening,))
-        resumed = _session_of(earlier, home)
-        starts = ClaudeAgentOptions(
+        earlier, text = _split_request(messages or (opening,))
+        resumed = _find_session(earlier, home)
+        agent_options = ClaudeAgentOptions(
             model=self.model,
             cwd=home / "nowhere" if workspace is None else os.path.realpath(workspace.root),
             tools=list(tools),
             allowed_tools=[
                 *([f"{PREFIX}*"] if rendered.tools else []),
-                *(each for each in tools if each not in (*READING, *WRITING)),
+                *(each for each in tools if each not in (*READ_TOOLS, *WRITE_TOOLS)),
             ],
             permission_mode="acceptEdits",
-            # in the words of the command line: stay in the workspace, and ask nobody
+            # command-line flags: stay in the workspace, and never prompt
             extra_args={"restricted": None, "permission-prompts": "none"},
             setting_sources=[],
             skills=[],
@@ -201,54 +211,61 @@ class ClaudeAgentAdapter(ProviderAdapter):
             verbatim_prompts=True,
             include_partial_messages=True,
             max_turns=options.max_steps,
-            max_buffer_size=_MOST_BYTES,
-            env=self._environment(home, bounds, options),
+            max_buffer_size=_MAX_MESSAGE_BYTES,
+            env=self._environment(home, limits, options),
             resume=resumed,
             fork_session=resumed is not None,
         )
         if expected is not None:
-            starts.output_format = {"type": "json_schema", "schema": dict(expected.format.schema)}
+            agent_options.output_format = {
+                "type": "json_schema",
+                "schema": dict(expected.format.schema),
+            }
         if messages and messages[0] != opening:
-            starts.system_prompt = _system_prompt(home, rendered.text)
-        return Task(
+            agent_options.system_prompt = _system_prompt(home, rendered.text)
+        return AgentTask(
             prompt,
             rendered,
             expected,
-            said if resumed is not None else _transcript(earlier, said),
+            text if resumed is not None else _with_transcript(earlier, text),
             messages or (opening,),
             workspace,
             tools,
-            starts,
+            agent_options,
             self._undo_on_failure,
         )
 
-    def _tools(self, workspace: Filesystem) -> tuple[str, ...]:
+    def _available_tools(self, workspace: Filesystem) -> tuple[str, ...]:
         if not workspace.read_only:
             return self._native_tools
-        return tuple(each for each in self._native_tools if each in READING)
+        return tuple(each for each in self._native_tools if each in READ_TOOLS)
 
-    def _environment(self, home: Path, bounds: RunLimits, options: RunOptions) -> dict[str, str]:
-        """Return what Claude Code is told by its environment; what it inherits is made void."""
-        kept = _KEY_NAME if self._api_key is None else ""
-        told = {name: "" for name in os.environ if name.startswith(_HEEDED) and name != kept}
-        told |= _SETTINGS
-        told["CLAUDE_CONFIG_DIR"] = str(home)
-        told["CLAUDE_CODE_TMPDIR"] = str(home / "tmp")
-        told["CLAUDE_CODE_MAX_RETRIES"] = str(options.retries.max_retries)
-        told["API_TIMEOUT_MS"] = str(int(options.request_timeout * 1000))
-        told["MAX_MCP_OUTPUT_TOKENS"] = str(options.max_result_characters)
-        told["MAX_STRUCTURED_OUTPUT_RETRIES"] = str(options.output_retries + 1)
-        longest = bounds.tokens_left(options.max_tokens)
-        if longest is not None:
-            told["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] = str(longest)
+    def _environment(self, home: Path, limits: RunLimits, options: RunOptions) -> dict[str, str]:
+        """Return the environment of Claude Code; inherited variables that it reads are emptied."""
+        inherited = _KEY_VARIABLE if self._api_key is None else ""
+        variables = {
+            name: ""
+            for name in os.environ
+            if name.startswith(_VARIABLE_PREFIXES) and name != inherited
+        }
+        variables |= _SETTINGS
+        variables["CLAUDE_CONFIG_DIR"] = str(home)
+        variables["CLAUDE_CODE_TMPDIR"] = str(home / "tmp")
+        variables["CLAUDE_CODE_MAX_RETRIES"] = str(options.retries.max_retries)
+        variables["API_TIMEOUT_MS"] = str(int(options.request_timeout * 1000))
+        variables["MAX_MCP_OUTPUT_TOKENS"] = str(options.max_result_characters)
+        variables["MAX_STRUCTURED_OUTPUT_RETRIES"] = str(options.output_retries + 1)
+        max_tokens = limits.tokens_left(options.max_tokens)
+        if max_tokens is not None:
+            variables["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] = str(max_tokens)
         if self._api_key is not None:
-            told[_KEY_NAME] = self._api_key
+            variables[_KEY_VARIABLE] = self._api_key
         if self._url is not None:
-            told["ANTHROPIC_BASE_URL"] = self._url
-        return told
+            variables["ANTHROPIC_BASE_URL"] = self._url
+        return variables
 
-    def _made_home(self) -> Path:
-        """Return where Claude Code keeps what is its own: a directory that is ours."""
+    def _home_directory(self) -> Path:
+        """Return a temporary directory for the files of Claude Code, created on first use."""
         with self._lock:
             if self._home is None:
                 self._home = Path(tempfile.mkdtemp(prefix="wink-claude-"))
@@ -260,35 +277,35 @@ class ClaudeAgentAdapter(ProviderAdapter):
             return self._home
 
 
-def _parted(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], str]:
-    """Return what was said before, and what is asked now."""
-    place = len(messages)
-    while place > 0 and isinstance(messages[place - 1], UserMessage):
-        place -= 1
-    return messages[:place], "\n\n".join(each.text for each in messages[place:])
+def _split_request(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], str]:
+    """Split off the user messages at the end; return what precedes them, and their text."""
+    start = len(messages)
+    while start > 0 and isinstance(messages[start - 1], UserMessage):
+        start -= 1
+    return messages[:start], "\n\n".join(each.text for each in messages[start:])
 
 
-def _session_of(earlier: Sequence[Message], home: Path) -> str | None:
-    """Return the session that a conversation was had in, if it is still there."""
+def _find_session(earlier: Sequence[Message], home: Path) -> str | None:
+    """Return the session of a conversation, if its files still exist."""
     for message in reversed(earlier):
         if isinstance(message, AssistantMessage):
-            found = message.extras.get(SESSION)
-            if isinstance(found, str) and any(home.glob(f"projects/*/{found}.jsonl")):
-                return found
+            session = message.extras.get(SESSION)
+            if isinstance(session, str) and any(home.glob(f"projects/*/{session}.jsonl")):
+                return session
             return None
     return None
 
 
-def _transcript(earlier: Sequence[Message], said: str) -> str:
-    """Return what is asked, with a conversation that was had elsewhere."""
+def _with_transcript(earlier: Sequence[Message], text: str) -> str:
+    """Return the request with the text of a conversation that took place elsewhere."""
     if not earlier:
-        return said
+        return text
     turns = "\n\n".join(f"{each.role}: {each.text}" for each in earlier if each.text)
-    return f"The conversation so far:\n\n{turns}\n\nNow:\n\n{said}"
+    return f"The conversation so far:\n\n{turns}\n\nNow:\n\n{text}"
 
 
 def _system_prompt(home: Path, text: str) -> SystemPromptFile:
-    # a file, since an argument of a program can only be so long
-    place = home / "prompts" / f"{uuid4()}.txt"
-    place.write_text(text, encoding="utf-8")
-    return SystemPromptFile(type="file", path=str(place))
+    # a file, because the length of a command-line argument is limited
+    path = home / "prompts" / f"{uuid4()}.txt"
+    path.write_text(text, encoding="utf-8")
+    return SystemPromptFile(type="file", path=str(path))

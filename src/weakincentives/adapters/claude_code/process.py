@@ -1,8 +1,7 @@
-"""Claude Code as a process of its own, and what is heard of it: messages, and what it asks.
+"""The Claude Code process: messages and requests from it, and errors from how it ends.
 
-The SDK is asynchronous, and so it lives in a thread with an event loop. What it brings is
-put into one queue, which the thread of the run takes it from: tools run there, and nowhere
-else.
+The SDK is asynchronous, so it runs in a thread with an event loop. Everything from it goes into
+one queue that the thread of the run reads; tools run in that thread only.
 """
 
 import asyncio
@@ -20,70 +19,89 @@ from uuid import uuid4
 from claude_agent_sdk import (
     ClaudeAgentOptions,
     ClaudeSDKClient,
+    ClaudeSDKError,
+    CLINotFoundError,
     HookContext,
     HookInput,
     HookJSONOutput,
     HookMatcher,
     McpSdkServerConfig,
     Message,
+    ResultMessage,
 )
 from mcp.server import Server
 from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, Tool
 
 from weakincentives.adapters.cancellation import drain_until
+from weakincentives.adapters.errors import (
+    AdapterError,
+    AuthenticationError,
+    InvalidRequestError,
+    OutputError,
+    StepLimitError,
+)
+from weakincentives.adapters.http.errors import (
+    Endpoint,
+    connection_error,
+    error_from_response,
+    excerpt,
+    incomplete_response,
+)
+from weakincentives.adapters.loop.run import step_limit_message
 from weakincentives.adapters.messages import ToolDefinition, ToolOutcome
 
 SERVER = "wink"
-"""What Claude Code calls the server that has our tools."""
+"""Name of the MCP server with our tools."""
 PREFIX = f"mcp__{SERVER}__"
-"""What the names of our tools begin with there."""
+"""Prefix of our tools' names in Claude Code."""
 _CALL_ID = "claudecode/toolUseId"
-_INTERRUPT = 2.0  # seconds; after them it is closed all the same
-_LINES = 20
-_PATIENCE = 86_400.0  # seconds that a hook may take: what it waits for is bounded elsewhere
+_INTERRUPT_TIMEOUT = 2.0  # seconds; then the process is closed anyway
+_MAX_STDERR_LINES = 20
+_HOOK_TIMEOUT = 86_400.0  # seconds; what a hook waits for has its own limits
+_NO_KEY = ("not logged in", "/login", "invalid api key")
+_UNREACHABLE = ("econn", "connection refused", "connection dropped", "unable to connect")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Something that Claude Code waits for an answer to.
+class AgentRequest:
+    """A request of Claude Code that waits for a reply.
 
     Args:
-        what: A call of one of our tools, or word of a call of one of its own: before it
-            runs, or after.
+        kind: A call of one of our tools, or a hook before or after a call of its own.
         name: The tool.
-        arguments: Of the call.
-        call_id: Of the call.
-        answer: Where the answer goes.
+        arguments: Arguments of the call.
+        call_id: Id of the call.
+        answer: Receives the reply.
     """
 
-    what: Literal["call", "before", "after"]
+    kind: Literal["call", "before", "after"]
     name: str
     arguments: Mapping[str, Any]
     call_id: str
     answer: "Future[Any]" = field(repr=False)
 
     def reply(self, value: object) -> None:
-        """Answer, from any thread; nobody may be waiting any more."""
+        """Reply from any thread; does nothing if nobody waits any more."""
         with suppress(RuntimeError):  # the loop is closed
-            self.answer.get_loop().call_soon_threadsafe(self._settle, value)
+            self.answer.get_loop().call_soon_threadsafe(self._set_answer, value)
 
-    def _settle(self, value: object) -> None:
+    def _set_answer(self, value: object) -> None:
         if not self.answer.done():
             self.answer.set_result(value)
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """The process has come to its end, by itself or by a failure."""
+class ProcessExit:
+    """The process has ended, with an error or without."""
 
     error: BaseException | None = None
 
 
-Heard: TypeAlias = Message | Asked | Ended
+AgentEvent: TypeAlias = Message | AgentRequest | ProcessExit
 
 
 class AgentProcess:
-    """One run of Claude Code; as a context manager it is over at the end, whatever happens."""
+    """One run of Claude Code; as a context manager it stops the process at the end."""
 
     def __init__(
         self,
@@ -91,25 +109,25 @@ class AgentProcess:
         options: ClaudeAgentOptions,
         *,
         tools: Sequence[ToolDefinition],
-        watched: Sequence[str],
+        hooked_tools: Sequence[str],
     ) -> None:
-        """Work on a prompt.
+        """Prepare to run a prompt.
 
         Args:
-            prompt: What the model is asked.
-            options: How Claude Code is started; tools and hooks are added.
-            tools: Ours, which it may call.
-            watched: Names of its own tools that we want to hear of before and after a call.
+            prompt: The prompt.
+            options: Options of Claude Code; tools and hooks are added.
+            tools: Our tools, which it may call.
+            hooked_tools: Names of its own tools that get hooks before and after a call.
         """
         self._prompt = prompt
         self._tools = tools
-        self._heard: SimpleQueue[Heard | None] = SimpleQueue()
-        self._errors: deque[str] = deque(maxlen=_LINES)
+        self._events: SimpleQueue[AgentEvent | None] = SimpleQueue()
+        self._stderr: deque[str] = deque(maxlen=_MAX_STDERR_LINES)
         self._options = replace(
             options,
             mcp_servers={SERVER: self._server()} if tools else {},
-            hooks=self._hooks(watched) if watched else None,
-            stderr=self._errors.append,
+            hooks=self._hooks(hooked_tools) if hooked_tools else None,
+            stderr=self._stderr.append,
         )
         self._loop: AbstractEventLoop | None = None
         self._task: Task[None] | None = None
@@ -117,9 +135,9 @@ class AgentProcess:
         self._thread = Thread(target=self._work, name="wink-claude", daemon=True)
 
     @property
-    def complaints(self) -> str:
-        """What it wrote to its standard error, as far as one wants to see that."""
-        return "\n".join(line for line in self._errors if not line.startswith("[claude-code:"))
+    def stderr(self) -> str:
+        """The last lines of its standard error, without its debug output."""
+        return "\n".join(line for line in self._stderr if not line.startswith("[claude-code:"))
 
     def __enter__(self) -> Self:
         """Start."""
@@ -127,31 +145,31 @@ class AgentProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop, and return when nothing of it runs any more."""
+        """Stop the process, and wait until it has ended."""
         self._started.wait()
         if self._loop is not None and self._task is not None:
-            with suppress(RuntimeError):  # it is over
+            with suppress(RuntimeError):  # it has ended
                 self._loop.call_soon_threadsafe(self._task.cancel)
         self._thread.join()
 
-    def heard(self, seconds: float) -> Heard | None:
-        """Return what is heard next, or None after so many seconds or when woken."""
-        return next(drain_until(seconds, self._heard), None)
+    def next_event(self, seconds: float) -> AgentEvent | None:
+        """Return the next event, or None after `seconds` or on `wake`."""
+        return next(drain_until(seconds, self._events), None)
 
     def wake(self) -> None:
-        """Have who waits in `heard` return."""
-        self._heard.put(None)
+        """Make a waiting `next_event` return None."""
+        self._events.put(None)
 
     def _work(self) -> None:
         try:
-            asyncio.run(self._talk())
-            self._heard.put(Ended())
-        except BaseException as error:  # noqa: BLE001 # it is raised where it is waited for
-            self._heard.put(Ended(error))
+            asyncio.run(self._communicate())
+            self._events.put(ProcessExit())
+        except BaseException as error:  # noqa: BLE001 # raised again in the thread of the run
+            self._events.put(ProcessExit(error))
         finally:
             self._started.set()
 
-    async def _talk(self) -> None:
+    async def _communicate(self) -> None:
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         self._started.set()
         client = ClaudeSDKClient(self._options)
@@ -159,29 +177,29 @@ class AgentProcess:
             await client.connect()
             await client.query(self._prompt)
             async for message in client.receive_response():
-                self._heard.put(message)
+                self._events.put(message)
         except asyncio.CancelledError:
-            # a process that waits for its provider would not see that nobody listens
+            # a process that waits for its provider would not notice that it is cancelled
             with suppress(Exception):
-                await asyncio.wait_for(client.interrupt(), _INTERRUPT)
+                await asyncio.wait_for(client.interrupt(), _INTERRUPT_TIMEOUT)
             raise
         finally:
             await client.disconnect()
 
-    async def _ask(
+    async def _request(
         self,
-        what: Literal["call", "before", "after"],
+        kind: Literal["call", "before", "after"],
         name: str,
         arguments: Mapping[str, Any],
         call_id: str,
     ) -> Any:
         answer: Future[Any] = asyncio.get_running_loop().create_future()
-        self._heard.put(Asked(what, name, arguments, call_id, answer))
+        self._events.put(AgentRequest(kind, name, arguments, call_id, answer))
         return await answer
 
     def _server(self) -> McpSdkServerConfig:
-        """Return a server of our tools; arguments are checked by the tools, and nowhere before."""
-        listed = ListToolsResult(
+        """Return an MCP server with our tools; the tools themselves validate their arguments."""
+        result = ListToolsResult(
             tools=[
                 Tool(name=each.name, description=each.description, input_schema=dict(each.schema))
                 for each in self._tools
@@ -189,38 +207,40 @@ class AgentProcess:
         )
 
         async def on_list_tools(_: object, __: object) -> ListToolsResult:
-            return listed
+            return result
 
         async def on_call_tool(_: object, params: CallToolRequestParams) -> CallToolResult:
-            told: Mapping[str, Any] = params.meta or {}  # pyright: ignore[reportAssignmentType] # keys that MCP does not know
-            call_id = str(told.get(_CALL_ID) or uuid4())
-            outcome = await self._ask("call", params.name, params.arguments or {}, call_id)
-            return _result(outcome)
+            meta: Mapping[str, Any] = params.meta or {}  # pyright: ignore[reportAssignmentType] # keys that MCP does not know
+            call_id = str(meta.get(_CALL_ID) or uuid4())
+            outcome = await self._request("call", params.name, params.arguments or {}, call_id)
+            return _to_mcp_result(outcome)
 
         server = Server(SERVER, on_list_tools=on_list_tools, on_call_tool=on_call_tool)
         return McpSdkServerConfig(type="sdk", name=SERVER, instance=server)
 
-    def _hooks(self, watched: Sequence[str]) -> dict[Any, list[HookMatcher]]:
-        names = "|".join(watched)
+    def _hooks(self, tools: Sequence[str]) -> dict[Any, list[HookMatcher]]:
+        names = "|".join(tools)
 
-        async def before(told: HookInput, call_id: str | None, _: HookContext) -> HookJSONOutput:
-            return await self._ask(
-                "before", str(told.get("tool_name")), told.get("tool_input", {}), call_id or ""
+        async def before(data: HookInput, call_id: str | None, _: HookContext) -> HookJSONOutput:
+            return await self._request(
+                "before", str(data.get("tool_name")), data.get("tool_input", {}), call_id or ""
             )
 
-        async def after(told: HookInput, call_id: str | None, _: HookContext) -> HookJSONOutput:
-            return await self._ask(
-                "after", str(told.get("tool_name")), told.get("tool_input", {}), call_id or ""
+        async def after(data: HookInput, call_id: str | None, _: HookContext) -> HookJSONOutput:
+            return await self._request(
+                "after", str(data.get("tool_name")), data.get("tool_input", {}), call_id or ""
             )
 
         return {
-            "PreToolUse": [HookMatcher(matcher=names, hooks=[before], timeout=_PATIENCE)],
-            "PostToolUse": [HookMatcher(matcher=names, hooks=[after], timeout=_PATIENCE)],
-            "PostToolUseFailure": [HookMatcher(matcher=names, hooks=[after], timeout=_PATIENCE)],
+            "PreToolUse": [HookMatcher(matcher=names, hooks=[before], timeout=_HOOK_TIMEOUT)],
+            "PostToolUse": [HookMatcher(matcher=names, hooks=[after], timeout=_HOOK_TIMEOUT)],
+            "PostToolUseFailure": [
+                HookMatcher(matcher=names, hooks=[after], timeout=_HOOK_TIMEOUT)
+            ],
         }
 
 
-def _result(outcome: ToolOutcome) -> CallToolResult:
+def _to_mcp_result(outcome: ToolOutcome) -> CallToolResult:
     content: list[dict[str, Any]] = [{"type": "text", "text": outcome.text}]
     content += [
         {"type": "image", "data": b64encode(each.data).decode(), "mimeType": each.media_type}
@@ -229,3 +249,47 @@ def _result(outcome: ToolOutcome) -> CallToolResult:
     return CallToolResult.model_validate(
         {"content": content, "isError": not outcome.result.success}
     )
+
+
+def error_from_exit(error: BaseException | None, endpoint: Endpoint, stderr: str) -> BaseException:
+    """Return the error for a process that ended without a result.
+
+    Args:
+        error: The SDK's exception, if there was one.
+        endpoint: The provider.
+        stderr: What the process wrote to its standard error.
+    """
+    if isinstance(error, CLINotFoundError | PermissionError | FileNotFoundError):
+        return InvalidRequestError(
+            "Claude Code cannot be started, install the extra again:"
+            f" {excerpt(endpoint, str(error))}",
+            provider=endpoint.provider,
+        )
+    if error is None or isinstance(error, ClaudeSDKError | OSError | TimeoutError):
+        # without its cause, which contains the output of the process and possibly the key
+        reason = stderr or ("no error message" if error is None else str(error))
+        return incomplete_response(endpoint, f"Claude Code ended: {reason}")
+    return error
+
+
+def error_from_result(
+    result: ResultMessage, endpoint: Endpoint, *, steps: int, calls: int
+) -> AdapterError:
+    """Return the error for an unsuccessful result."""
+    message = result.result or "; ".join(result.errors or ()) or result.subtype
+    if result.subtype == "error_max_turns":
+        return StepLimitError(step_limit_message(steps, calls))
+    if result.subtype == "error_max_structured_output_retries":
+        return OutputError(
+            f"The answer does not match the prompt's output type: {excerpt(endpoint, message)}"
+        )
+    lower = message.lower()
+    if result.api_error_status is None and any(each in lower for each in _NO_KEY):
+        return AuthenticationError(
+            f"{endpoint.provider} rejects the key, check {endpoint.key}:"
+            f" {excerpt(endpoint, message)!r}",
+            provider=endpoint.provider,
+        )
+    if result.api_error_status is None and any(each in lower for each in _UNREACHABLE):
+        return connection_error(endpoint, message)
+    return error_from_response(endpoint, message, status=result.api_error_status)

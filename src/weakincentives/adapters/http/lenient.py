@@ -1,46 +1,104 @@
-"""What arrives from a provider, taken as it comes: what is missing or odd is empty."""
+"""Lenient decoding of provider responses: missing or odd values become empty ones."""
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any, Protocol, cast
 
+from weakincentives.adapters.http.errors import Endpoint, incomplete_response
+from weakincentives.adapters.messages import Completion
+
+MAX_STREAM = 64 * 1024 * 1024
+"""Maximum bytes of a streamed response."""
+MAX_BODY = 8 * 1024 * 1024
+"""Maximum bytes of a response that is not streamed; parsed JSON takes many times the memory."""
+MAX_ERROR_BODY = 128 * 1024
+"""How many bytes of an error response are read."""
 MAX_DEPTH = 100
-"""How deep an answer may be nested: what comes after us must be able to walk it."""
+"""Maximum nesting of a response, so that later code can walk it recursively."""
 MAX_NODES = 500_000
-"""How many objects and lists an answer may have: each takes far more memory than its text."""
-_MOST = 10**15
-_DIGITS = 18  # what fits into 64 bits
+"""Maximum objects and lists in a response: each takes far more memory than its text."""
+_MAX_COUNT = 10**15
+_MAX_DIGITS = 18  # of an integer that fits into 64 bits
 
 
-class AnswerError(ValueError):
-    """What a provider sends is no answer; the message says why."""
+class ResponseError(ValueError):
+    """A response cannot be used; the message says why."""
+
+
+class ResponseDecoder(Protocol):
+    """Builds a completion from the chunks of a response."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the server said that the answer is complete."""
+        ...
+
+    @property
+    def missing(self) -> str | None:
+        """What the response lacks to be an answer, or None."""
+        ...
+
+    def add(self, chunk: Mapping[str, Any]) -> str:
+        """Add a chunk of a stream, and return its new text."""
+        ...
+
+    def add_response(self, response: Mapping[str, Any]) -> str:
+        """Add a response that is not streamed, and return its text."""
+        ...
+
+    def completion(self) -> Completion:
+        """Return the completion."""
+        ...
+
+
+def collect_completion(
+    decoder: ResponseDecoder,
+    texts: Generator[str],
+    endpoint: Endpoint,
+    on_text: Callable[[str], None] | None,
+) -> Completion:
+    """Exhaust `texts`, which feeds `decoder`; pass text on, and return the completion.
+
+    Raises:
+        TransientError: The response is not an answer.
+    """
+    with closing(texts):
+        for text in whole_characters(texts):
+            if on_text is not None:
+                on_text(text)
+    if decoder.missing is not None:
+        raise incomplete_response(endpoint, f"it contains no {decoder.missing}")
+    return decoder.completion()
 
 
 def json_object(data: str) -> Mapping[str, Any] | None:
-    """Return the JSON object that a text is, or None if it is none.
+    """Parse a JSON object; return None if the text is not one.
 
-    Numbers that no other program would read are left out: NaN, infinity, and what does not
-    fit into 64 bits is a fraction.
+    Numbers that other programs cannot read are replaced: NaN and infinity by null, integers
+    of more than 64 bits by floats.
 
     Raises:
-        AnswerError: It is nested too deeply, or has too many parts.
+        ResponseError: It is nested too deeply, or has too many objects.
     """
     if data.count("[") + data.count("{") > MAX_NODES:
-        raise AnswerError(f"it has more than {MAX_NODES} objects and lists")
+        raise ResponseError(f"it has more than {MAX_NODES} objects and lists")
     try:
-        said = json.loads(data, parse_int=_integer, parse_float=_number, parse_constant=_nothing)
+        value = json.loads(
+            data, parse_int=_parse_integer, parse_float=_parse_float, parse_constant=_parse_constant
+        )
     except (ValueError, RecursionError):
         return None
-    if not isinstance(said, dict):
+    if not isinstance(value, dict):
         return None
-    if _is_deep(cast("object", said)):
-        raise AnswerError(f"it is nested more than {MAX_DEPTH} levels deep")
-    return cast("dict[str, Any]", said)
+    if _is_deep(cast("object", value)):
+        raise ResponseError(f"it is nested more than {MAX_DEPTH} levels deep")
+    return cast("dict[str, Any]", value)
 
 
 def json_text(value: object) -> str:
-    """Return a value as JSON, or what can be said of it."""
+    """Return a value as JSON, or the name of its type if it has no JSON."""
     try:
         return json.dumps(value)
     except (TypeError, ValueError, RecursionError):
@@ -48,29 +106,29 @@ def json_text(value: object) -> str:
 
 
 def as_count(value: object) -> int:
-    """Return a number of things; nothing that is no number, or absurd."""
+    """Return a count, or 0 for anything that is not a sensible number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
-    return int(value) if 0 <= value <= _MOST else 0
+    return int(value) if 0 <= value <= _MAX_COUNT else 0
 
 
 def as_text(value: object) -> str:
-    """Return a text."""
+    """Return a string, or an empty one for anything else."""
     return value if isinstance(value, str) else ""
 
 
 def as_mapping(value: object) -> Mapping[str, Any]:
-    """Return an object of JSON."""
+    """Return a JSON object, or an empty one for anything else."""
     return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def as_items(value: object) -> list[Any]:
-    """Return a list."""
+    """Return a list, or an empty one for anything else."""
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def sendable(text: str) -> str:
-    """Return text that UTF-8 can say: halves of a character are joined, or replaced."""
+    """Return text that UTF-8 can encode: surrogates are joined, or replaced."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -79,50 +137,50 @@ def sendable(text: str) -> str:
 
 
 def sendable_json(value: object) -> Any:
-    """Return a copy of a JSON value that can be sent: escapes may stand for half a character."""
+    """Return a copy of a JSON value without lone surrogates, which escapes may contain."""
     return json.loads(sendable(json.dumps(value, ensure_ascii=False)))
 
 
 def whole_characters(pieces: Iterable[str]) -> Iterator[str]:
-    """Yield pieces of text in which no character is cut in half, and none is empty."""
+    """Yield non-empty pieces of text that never split a surrogate pair."""
     held = ""
     for piece in pieces:
-        said = held + piece
-        held = said[-1:] if "\ud800" <= said[-1:] <= "\udbff" else ""
-        said = said.removesuffix(held)
-        if said:
-            yield sendable(said)
+        text = held + piece
+        held = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        text = text.removesuffix(held)
+        if text:
+            yield sendable(text)
     if held:
         yield sendable(held)
 
 
 def distinct(ids: Sequence[str]) -> list[str]:
-    """Return ids with every later one of the same told apart; no id stays none."""
-    used = set(ids)
-    found: set[str] = set()
-    made: list[str] = []
+    """Return the ids with a suffix on every repeated one; empty ids stay empty."""
+    reserved = set(ids)
+    seen: set[str] = set()
+    result: list[str] = []
     for each in ids:
         name, number = each, 2
-        if each in found:
-            while name in used:
+        if each in seen:
+            while name in reserved:
                 name, number = f"{each}-{number}", number + 1
-            used.add(name)
+            reserved.add(name)
         if each:
-            found.add(each)
-        made.append(name)
-    return made
+            seen.add(each)
+        result.append(name)
+    return result
 
 
-def _integer(digits: str) -> int | float | None:
-    return int(digits) if len(digits) <= _DIGITS else _number(digits)
+def _parse_integer(digits: str) -> int | float | None:
+    return int(digits) if len(digits) <= _MAX_DIGITS else _parse_float(digits)
 
 
-def _number(digits: str) -> float | None:
-    found = float(digits)
-    return found if math.isfinite(found) else None
+def _parse_float(digits: str) -> float | None:
+    value = float(digits)
+    return value if math.isfinite(value) else None
 
 
-def _nothing(_: str) -> None:
+def _parse_constant(_: str) -> None:
     return None
 
 

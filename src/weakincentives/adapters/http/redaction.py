@@ -1,4 +1,4 @@
-"""Redaction: a text without the secrets in it, however they are written there."""
+"""Secret redaction: mask keys and passwords in text, plain or encoded."""
 
 import html
 import json
@@ -9,9 +9,9 @@ from functools import lru_cache
 from urllib.parse import quote, quote_plus
 
 MASK = "***"
-_LOOKED_AT = 16 * 1024
-_LEAST = 8
-_LEAST_WITH_DIGIT = 4
+_MAX_SCANNED = 16 * 1024
+_MIN_SECRET = 8
+_MIN_SECRET_WITH_DIGIT = 4
 _PUBLIC_HEADERS = frozenset(
     {
         "accept",
@@ -28,31 +28,32 @@ _PUBLIC_HEADERS = frozenset(
 _USERINFO = re.compile(r"[^/\s]*@")
 
 
-def redact(text: str, secrets: Iterable[str], *, most: int) -> str:
-    """Return the beginning of a text with `***` in the place of each secret, plain or encoded.
+def redact(text: str, secrets: Iterable[str], *, max_length: int) -> str:
+    """Return the beginning of a text with each secret replaced by `***`.
 
-    A short word stays: local servers take anything for a key, words of every sentence too.
+    Short secrets are not masked: local servers accept any word as a key, even common ones.
 
     Args:
-        text: Anything, of any length.
-        secrets: What must not be in it.
-        most: How many characters are returned, and `...` for the others.
+        text: Any text, of any length.
+        secrets: What to mask, also where it is encoded.
+        max_length: How many characters to return; `...` stands for the rest.
     """
     patterns = _patterns(tuple(secrets))
     longest = max(map(len, patterns), default=0)
-    looked_at = _LOOKED_AT + 2 * longest
+    scanned = _MAX_SCANNED + 2 * longest
     safe = (
-        re.sub("|".join(patterns), MASK, text[:looked_at], flags=re.IGNORECASE)
+        re.sub("|".join(patterns), MASK, text[:scanned], flags=re.IGNORECASE)
         if patterns
-        else text[:looked_at]
+        else text[:scanned]
     )
-    if len(text) > looked_at:
-        safe = safe[: len(safe) - longest]  # a secret that was cut off is not found
-    return safe if len(safe) <= most and len(text) <= looked_at else f"{safe[:most]}..."
+    if len(text) > scanned:
+        safe = safe[: len(safe) - longest]  # a secret that is cut off does not match
+    is_complete = len(safe) <= max_length and len(text) <= scanned
+    return safe if is_complete else f"{safe[:max_length]}..."
 
 
 def header_secrets(headers: Mapping[str, str]) -> Iterator[str]:
-    """Yield what is secret in the headers of a request: any value, but for well-known names."""
+    """Yield the secrets in request headers: every value, except of well-known headers."""
     for name, value in headers.items():
         if name.lower() not in _PUBLIC_HEADERS:
             yield value.strip()
@@ -60,37 +61,37 @@ def header_secrets(headers: Mapping[str, str]) -> Iterator[str]:
 
 
 def redact_url(url: str) -> str:
-    """Return a URL, or what was meant to be one, without user, password, query and fragment."""
+    """Return a URL, valid or not, without user, password, query and fragment."""
     return _USERINFO.sub("", re.split(r"[?#]", url, maxsplit=1)[0])
 
 
 @lru_cache(maxsize=64)
 def _patterns(secrets: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what to look for, the longest first: one secret may be a part of another."""
+    """Return search patterns, the longest first: one secret may be part of another."""
     found = {each for secret in secrets for each in _spellings(secret) if each}
     return tuple(sorted(found, key=len, reverse=True))
 
 
 def _spellings(secret: str) -> Iterator[str]:
-    """Yield patterns for the ways in which a secret may be written."""
-    if len(secret) >= _LEAST:
+    """Yield patterns for the ways in which a secret may be encoded."""
+    if len(secret) >= _MIN_SECRET:
         quoted = json.dumps(secret)[1:-1]
         escaped = (quoted, quoted.replace("/", "\\/"), repr(secret)[1:-1], html.escape(secret))
         for each in (secret, quote(secret), quote(secret, safe=""), quote_plus(secret), *escaped):
             yield re.escape(each)
-        yield from map(re.escape, _in_base64(secret))
-    elif len(secret) >= _LEAST_WITH_DIGIT and any(map(str.isdigit, secret)):
+        yield from map(re.escape, _base64_forms(secret))
+    elif len(secret) >= _MIN_SECRET_WITH_DIGIT and any(map(str.isdigit, secret)):
         yield rf"(?<!\w){re.escape(secret)}(?!\w)"
 
 
-def _in_base64(secret: str) -> Iterator[str]:
-    """Yield what a text in base64 has in it wherever it begins if the secret is part of the text.
+def _base64_forms(secret: str) -> Iterator[str]:
+    """Yield the base64 of a secret at every alignment, as in `Basic` with a user before it.
 
-    Three bytes are four characters, so there are three ways, as for `Basic` with a user.
+    Three bytes become four characters, so there are three alignments.
     """
     data = secret.encode("utf-8", "surrogatepass")
-    for before, first in ((0, 0), (1, 2), (2, 3)):
-        whole = b64encode(b"\0" * before + data).decode()
-        core = whole[first : (before + len(data)) * 8 // 6]
+    for offset, first in ((0, 0), (1, 2), (2, 3)):
+        encoded = b64encode(b"\0" * offset + data).decode()
+        core = encoded[first : (offset + len(data)) * 8 // 6]
         yield core
         yield core.replace("+", "-").replace("/", "_")

@@ -1,22 +1,22 @@
-"""Server-sent events: how providers send an answer piece by piece."""
+"""Server-sent events (SSE): the format of streamed responses."""
 
 from collections.abc import Iterable, Iterator
 
-from weakincentives.adapters.http.lenient import AnswerError
+from weakincentives.adapters.http.lenient import ResponseError
 
 MAX_EVENT = 8 * 1024 * 1024
-"""How many bytes one event may have."""
+"""Maximum bytes of one event."""
 _FIELD = "data:"
 
 
 def event_data(pieces: Iterable[bytes]) -> Iterator[str]:
-    """Yield what each event says; comments, names and ids of events are left out.
+    """Yield the data of each event; comments, event names and ids are skipped.
 
     Args:
-        pieces: The body of a response, cut anywhere.
+        pieces: The body of a response, split anywhere.
 
     Raises:
-        AnswerError: An event is too long.
+        ResponseError: An event is too long.
     """
     data: list[str] = []
     size = 0
@@ -24,31 +24,31 @@ def event_data(pieces: Iterable[bytes]) -> Iterator[str]:
         if line.startswith(_FIELD):
             data.append(line.removeprefix(_FIELD).removeprefix(" "))
             size += len(line)
-            _check(size)
+            _check_size(size)
         elif not line and data:
             yield "\n".join(data)
             data, size = [], 0
-    if data:  # some servers do without the blank line at the end
+    if data:  # some servers omit the final blank line
         yield "\n".join(data)
 
 
 def _lines(pieces: Iterable[bytes]) -> Iterator[str]:
-    """Yield lines that end at a newline: what JSON may hold, as U+2028, ends none."""
-    begun = bytearray()
+    """Yield lines, split at newlines only: JSON may contain other breaks, such as U+2028."""
+    partial = bytearray()
     for piece in pieces:
-        *whole, rest = piece.split(b"\n")
-        for line in whole:
-            yield _text(bytes(begun) + line)
-            begun.clear()
-        begun += rest
-        _check(len(begun))
-    yield _text(bytes(begun))
+        *lines, rest = piece.split(b"\n")
+        for line in lines:
+            yield _decode_line(bytes(partial) + line)
+            partial.clear()
+        partial += rest
+        _check_size(len(partial))
+    yield _decode_line(bytes(partial))
 
 
-def _check(size: int) -> None:
+def _check_size(size: int) -> None:
     if size > MAX_EVENT:
-        raise AnswerError(f"an event in it is longer than {MAX_EVENT} bytes")
+        raise ResponseError(f"an event in it is longer than {MAX_EVENT} bytes")
 
 
-def _text(line: bytes) -> str:
+def _decode_line(line: bytes) -> str:
     return line.removesuffix(b"\r").decode("utf-8", "replace").removeprefix("\ufeff")

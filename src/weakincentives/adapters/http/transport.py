@@ -1,9 +1,8 @@
-"""The HTTP transport below the SDKs: what every response may take, and where a request may go.
+"""Limited HTTP transport below the SDKs: timeout, body size, redirects, masked logs.
 
-The SDKs read the body of a failure or a redirect themselves, whole, and a client's time-out
-is for each piece that arrives. So the limits are here, below them: no byte is waited for
-after the time of a request is over, from the handshake to the end of the body, and no body
-takes more memory than it may.
+The SDKs read the whole body of an error or a redirect themselves, and a client's timeout
+applies to each chunk. So the limits are enforced below them: a request waits for no byte after
+its time is up, from the handshake to the end of the body, and every body has a maximum size.
 """
 
 import logging
@@ -20,22 +19,19 @@ from weakref import finalize
 import httpcore2
 import httpx2
 
+from weakincentives.adapters.http.lenient import MAX_ERROR_BODY, MAX_STREAM
 from weakincentives.adapters.http.redaction import redact
 
-MAX_BODY = 64 * 1024 * 1024
-"""How many bytes a body may have on its way; an answer has a limit of its own too."""
-MAX_FAILURE = 128 * 1024
-"""How many bytes of a failure are read; the rest is left."""
 LOCATION = "wink_location"
-"""The extension of a response with the place that it redirects to, or None."""
+"""Response extension with the target of a redirect, or None."""
 _MAX_REDIRECTS = 5
 _ENCODINGS = frozenset({"", "identity", "gzip", "deflate"})
-_PIECE = 16 * 1024
-# what the client must not interpret: the body is decoded here, and a charset can be a decompressor
+_WRITE_SIZE = 16 * 1024
+# hidden from the client: the body is decoded here, and a charset can be a decompressor
 _HIDDEN = frozenset(
     {"content-encoding", "content-length", "content-type", "location", "transfer-encoding"}
 )
-_REDIRECTS = frozenset({301, 302, 307, 308})
+_REPEATABLE_REDIRECTS = frozenset({301, 302, 307, 308})
 _LIBRARIES = frozenset({"anthropic", "httpcore2", "httpx2", "openai"})
 _MAX_LOGGED = 8 * 1024
 _ends: ContextVar[float | None] = ContextVar("ends", default=None)
@@ -43,16 +39,16 @@ _secrets: ContextVar[tuple[str, ...]] = ContextVar("secrets", default=())
 
 
 class BodyError(httpx2.RequestError):
-    """The body of an answer is not read to its end; the message says why."""
+    """A response body was rejected before its end; the message says why."""
 
 
 @contextmanager
 def request_time(seconds: float, secrets: Iterable[str] = ()) -> Generator[float]:
-    """Allow the requests of this thread so many seconds, and yield when they are over.
+    """Limit the time of this thread's requests; yield the end by `time.monotonic`.
 
     Args:
         seconds: How long they may take together.
-        secrets: What the libraries that make them must not log.
+        secrets: What the HTTP libraries must not log.
     """
     ends = time.monotonic() + seconds
     token, secrets_token = _ends.set(ends), _secrets.set(tuple(secrets))
@@ -64,7 +60,7 @@ def request_time(seconds: float, secrets: Iterable[str] = ()) -> Generator[float
 
 
 class _LogFilter(logging.Filter):
-    """Masks the secrets of a request in what is logged of it, as what the server echoes."""
+    """Masks the secrets of a request in log records, also where the server echoes them."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         secrets = _secrets.get()
@@ -73,7 +69,7 @@ class _LogFilter(logging.Filter):
         text = record.getMessage()
         if record.exc_info:
             text += "\n" + "".join(traceback.format_exception(*record.exc_info))
-        record.msg, record.args = redact(text, secrets, most=_MAX_LOGGED), ()
+        record.msg, record.args = redact(text, secrets, max_length=_MAX_LOGGED), ()
         record.exc_info = record.exc_text = None
         return True
 
@@ -82,30 +78,31 @@ _log_filter = _LogFilter()
 
 
 def _mask_logs() -> None:
-    """Mask secrets in every logger of the libraries; a filter is not inherited by children."""
+    """Add the filter to every logger of the libraries; child loggers do not inherit it."""
     for name in list(logging.root.manager.loggerDict):
         if name.partition(".")[0] in _LIBRARIES:
             logging.getLogger(name).addFilter(_log_filter)
 
 
 def limit_client(client: httpx2.Client, url: httpx2.URL) -> httpx2.Client:
-    """Return the client with its transports limited, proxies included.
+    """Return the client with limited transports, proxies included.
 
     Args:
-        client: A client that has made no request yet.
-        url: Where requests go. What is secret in it is added when they are sent, so that
-            neither an exception nor a log of the client has it.
+        client: A client that has sent no request yet.
+        url: Where requests go. Its secrets are added when a request is sent, so that no
+            exception or log of the client contains them.
     """
     _mask_logs()
     client.follow_redirects = False
-    transport = client._transport = LimitedTransport(client._transport, url)  # pyright: ignore[reportPrivateUsage] # a `transport` of ours would turn off proxies
-    mounts = client._mounts = {  # pyright: ignore[reportPrivateUsage]
+    # a `transport` argument would turn off proxies, so the private attributes are replaced
+    transport = client._transport = LimitedTransport(client._transport, url)  # pyright: ignore[reportPrivateUsage] # noqa: SLF001  see above
+    mounts = client._mounts = {  # pyright: ignore[reportPrivateUsage] # noqa: SLF001  see above
         pattern: None if each is None else LimitedTransport(each, url)
-        for pattern, each in client._mounts.items()  # pyright: ignore[reportPrivateUsage]
+        for pattern, each in client._mounts.items()  # pyright: ignore[reportPrivateUsage] # noqa: SLF001  see above
     }
     for each in (transport, *mounts.values()):
         if each is not None:
-            finalize(client, each.close)  # as the clients that the SDKs make themselves do
+            finalize(client, each.close)  # as the SDKs do for the clients that they create
     return client
 
 
@@ -115,36 +112,37 @@ def bare_url(url: httpx2.URL) -> httpx2.URL:
 
 
 class LimitedTransport(httpx2.BaseTransport):
-    """Sends requests by another transport, within the limits of time, size and place."""
+    """Wraps a transport: limits time and size, and follows redirects within one server only."""
 
     def __init__(self, inner: httpx2.BaseTransport, url: httpx2.URL) -> None:
-        """Send by `inner`; `url` has the user and the query that every request gets."""
+        """Wrap `inner`; every request gets the user and query of `url`."""
         self._inner = inner
         self._query = url.query
         userinfo = unquote(url.userinfo.decode("ascii")).encode()
         self._user = b64encode(userinfo).decode("ascii") if userinfo else None
         if isinstance(inner, httpx2.HTTPTransport):
-            pool: Any = inner._pool  # pyright: ignore[reportPrivateUsage] # the only place for a backend
-            pool._network_backend = _Backend(pool._network_backend)
+            # the only place to set a network backend
+            pool: Any = inner._pool  # pyright: ignore[reportPrivateUsage] # noqa: SLF001  see above
+            pool._network_backend = _Backend(pool._network_backend)  # noqa: SLF001  see above
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request, follow redirects to the same server, and return the limited response."""
+        """Send a request, follow redirects within the server, and return a limited response."""
         url = request.url
-        response = self._inner.handle_request(self._outgoing(request, url))
+        response = self._inner.handle_request(self._build_request(request, url))
         for _ in range(_MAX_REDIRECTS):
             target = _redirect_target(url, response)
             if target is None or _origin(target) != _origin(url):
                 break
             response.close()
             url = target
-            response = self._inner.handle_request(self._outgoing(request, url))
-        return _limited(response)
+            response = self._inner.handle_request(self._build_request(request, url))
+        return _limit_response(response)
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         self._inner.close()
 
-    def _outgoing(self, request: httpx2.Request, url: httpx2.URL) -> httpx2.Request:
+    def _build_request(self, request: httpx2.Request, url: httpx2.URL) -> httpx2.Request:
         headers = httpx2.Headers(request.headers)
         headers["accept-encoding"] = "gzip"
         if self._user is not None:
@@ -161,9 +159,9 @@ class LimitedTransport(httpx2.BaseTransport):
 
 
 def _redirect_target(url: httpx2.URL, response: httpx2.Response) -> httpx2.URL | None:
-    """Return where a request is to be made again as it is; 303 and the like ask for another."""
+    """Return where to repeat the same request; 303 and the like ask for a different one."""
     location = response.headers.get("location")
-    if response.status_code not in _REDIRECTS or location is None:
+    if response.status_code not in _REPEATABLE_REDIRECTS or location is None:
         return None
     try:
         return url.join(location)
@@ -175,18 +173,18 @@ def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)
 
 
-def _limited(response: httpx2.Response) -> httpx2.Response:
-    """Return a response whose body is decoded, and has an end."""
+def _limit_response(response: httpx2.Response) -> httpx2.Response:
+    """Return the response with a decoded body of limited size."""
     headers = [each for each in response.headers.raw if each[0].lower().decode() not in _HIDDEN]
     kind = response.headers.get("content-type", "").partition(";")[0].strip()
-    # the server's own words for a status are of no use, and in every log
+    # the server's reason phrase is of no use, and would be in every log
     kept = {name: each for name, each in response.extensions.items() if name != "reason_phrase"}
     stream: httpx2.SyncByteStream
     if response.is_redirect:
         response.close()
         stream = httpx2.ByteStream(b"")
     else:
-        stream = _Body(response) if response.is_success else _Failure(response)
+        stream = _Body(response) if response.is_success else _ErrorBody(response)
     return httpx2.Response(
         response.status_code,
         headers=[*headers, (b"content-type", kind.encode("latin-1", "replace"))],
@@ -195,19 +193,19 @@ def _limited(response: httpx2.Response) -> httpx2.Response:
     )
 
 
-class _Arriving(httpx2.SyncByteStream):
-    """A body as it arrives, counted: what decodes to nothing must have an end too."""
+class _CountedStream(httpx2.SyncByteStream):
+    """Limits the bytes on the wire: a stream that decodes to nothing must end too."""
 
-    def __init__(self, inner: httpx2.SyncByteStream, most: int) -> None:
+    def __init__(self, inner: httpx2.SyncByteStream, max_bytes: int) -> None:
         self._inner = inner
-        self._most = most
+        self._max_bytes = max_bytes
 
     def __iter__(self) -> Iterator[bytes]:
-        left = self._most
+        left = self._max_bytes
         for piece in self._inner:
             left -= len(piece)
             if left < 0:
-                raise BodyError(f"it is longer than {self._most} bytes")
+                raise BodyError(f"it is longer than {self._max_bytes} bytes")
             yield piece
 
     def close(self) -> None:
@@ -215,35 +213,36 @@ class _Arriving(httpx2.SyncByteStream):
 
 
 class _Body(httpx2.SyncByteStream):
-    """The body of an answer, decoded."""
+    """The decoded body of a successful response."""
 
-    def __init__(self, response: httpx2.Response, most: int | None = None) -> None:
+    def __init__(self, response: httpx2.Response, max_bytes: int | None = None) -> None:
         self._response = response
         stream = response.stream
         if isinstance(stream, httpx2.SyncByteStream):
-            response.stream = _Arriving(stream, MAX_BODY if most is None else most)
+            max_bytes = MAX_STREAM if max_bytes is None else max_bytes
+            response.stream = _CountedStream(stream, max_bytes)
 
     def __iter__(self) -> Iterator[bytes]:
         encoding = self._response.headers.get("content-encoding", "").strip().lower()
         if encoding not in _ENCODINGS:
-            raise BodyError(f"it is encoded as {encoding[:50]!r}, which was not asked for")
+            raise BodyError(f"it has the encoding {encoding[:50]!r}, which was not requested")
         yield from self._response.iter_bytes()
 
     def close(self) -> None:
         self._response.close()
 
 
-class _Failure(_Body):
-    """The body of a failure, as much of it as is wanted and comes in time.
+class _ErrorBody(_Body):
+    """The beginning of an error response's body.
 
-    The status says most, so a body that is too long, too slow or damaged is just cut off.
+    The status says most, so a body that is too long, too slow or damaged is truncated.
     """
 
     def __init__(self, response: httpx2.Response) -> None:
-        super().__init__(response, MAX_FAILURE)
+        super().__init__(response, MAX_ERROR_BODY)
 
     def __iter__(self) -> Iterator[bytes]:
-        left = MAX_FAILURE
+        left = MAX_ERROR_BODY
         try:
             for piece in super().__iter__():
                 yield piece[:left]
@@ -255,7 +254,7 @@ class _Failure(_Body):
 
 
 class _Backend(httpcore2.NetworkBackend):
-    """Connections that wait for nothing when the time of a request is over."""
+    """A network backend whose operations end when the time of the request is up."""
 
     def __init__(self, inner: httpcore2.NetworkBackend) -> None:
         self._inner = inner
@@ -286,7 +285,7 @@ class _Backend(httpcore2.NetworkBackend):
 
 
 class _Stream(httpcore2.NetworkStream):
-    """A connection; each operation has what is left of the time."""
+    """A connection; each operation has the remaining time as its timeout."""
 
     def __init__(self, inner: httpcore2.NetworkStream) -> None:
         self._inner = inner
@@ -295,10 +294,10 @@ class _Stream(httpcore2.NetworkStream):
         return self._inner.read(max_bytes, _seconds_left(timeout, httpcore2.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        # who reads a little at a time lets each write succeed, so each is a small one
-        for start in range(0, len(buffer), _PIECE):
+        # in small parts: a server that reads slowly would let one large write outlast the time
+        for start in range(0, len(buffer), _WRITE_SIZE):
             seconds = _seconds_left(timeout, httpcore2.WriteTimeout)
-            self._inner.write(buffer[start : start + _PIECE], seconds)
+            self._inner.write(buffer[start : start + _WRITE_SIZE], seconds)
 
     def close(self) -> None:
         self._inner.close()
@@ -314,11 +313,11 @@ class _Stream(httpcore2.NetworkStream):
 
 
 def _seconds_left(timeout: float | None, error: type[httpcore2.TimeoutException]) -> float | None:
-    """Return how long an operation may take, or raise that the time is over."""
+    """Return the timeout of one operation; raise `error` if the time is up."""
     ends = _ends.get()
     if ends is None:
         return timeout
     left = ends - time.monotonic()
     if left <= 0:
-        raise error("the time of the request is over")
+        raise error("the time of the request is up")
     return left if timeout is None else min(left, timeout)

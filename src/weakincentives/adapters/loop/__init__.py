@@ -1,1 +1,1 @@
-"""The agent loop: model requests, tool calls, limits and structured output."""
+"""The agent loop: model requests, tool calls, timeouts and structured output."""

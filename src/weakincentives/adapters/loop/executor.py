@@ -1,20 +1,24 @@
-"""Running tool calls: one call is one transaction and one event.
+"""Tool executor: each call is one transaction and one event.
 
-The arguments are parsed, policies are asked, the handler runs, and what it did is kept
-or undone as a whole. Errors that a model can act on become failed results; anything
-else is a bug, and is raised after everything is as it was. `ToolInvoked` is told last,
-whatever happened.
+Parse the arguments, ask the policies, run the handler, then commit or roll back everything
+that it did. Errors that a model can act on become failed results; any other error is a bug and
+propagates after the rollback. `ToolInvoked` is always emitted last. `ToolCallRunner` runs the
+calls of one message: in order, or in parallel if all tools are read-only.
 """
 
+import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, cast
 
-from weakincentives.adapters.messages import CheckedCall, ToolCall, ToolOutcome, paths_of
-from weakincentives.adapters.options import MAX_RESULT_CHARACTERS
+from weakincentives.adapters.messages import CheckedCall, ToolCall, ToolOutcome, find_paths
+from weakincentives.adapters.options import MAX_RESULT_CHARACTERS, RunLimits, RunOptions
 from weakincentives.adapters.policies import Policy
+from weakincentives.errors import WinkError
 from weakincentives.filesystem import (
     Diff,
     DirectoryCreated,
@@ -42,11 +46,12 @@ from weakincentives.runtime import (
 from weakincentives.runtime.session import TransactionConflictError
 from weakincentives.serde import SerdeError, to_builtins
 
-_MAX_ATTEMPTS = 5  # if other calls change what a call has read in the session meanwhile
+_MAX_ATTEMPTS = 5  # of a call whose session reads conflict with other calls
+_log = logging.getLogger(__name__)
 
 
 class ToolExecutor:
-    """Runs the calls of a model with the tools of a prompt."""
+    """Runs tool calls of a model."""
 
     def __init__(
         self,
@@ -57,23 +62,23 @@ class ToolExecutor:
         max_result_characters: int = MAX_RESULT_CHARACTERS,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Offer `tools`.
+        """Create an executor for `tools`.
 
         Args:
-            tools: What a model may call.
-            context: What every handler is given; the call's id is added, and the workspace of
-                the prompt if it has no filesystem.
-            policies: Who may forbid a call, asked in this order.
-            max_result_characters: Where the text for the model is cut off.
-            clock: Gives seconds, for durations.
+            tools: The tools that a model may call.
+            context: The context of every handler; the call's id is added, and the prompt's
+                workspace if it has no filesystem.
+            policies: Policies that may deny a call, asked in this order.
+            max_result_characters: Where the text for the model is truncated.
+            clock: Returns seconds, for durations.
 
         Raises:
-            PromptError: Two tools have one name.
+            PromptError: Two tools have the same name.
         """
         self._tools: dict[str, Tool[Any, Any]] = {}
         for tool in tools:
             if tool.name in self._tools:
-                raise PromptError(f"Two tools have one name: {tool.name!r}")
+                raise PromptError(f"Two tools have the same name: {tool.name!r}")
             self._tools[tool.name] = tool
         self._names = tuple(sorted(self._tools))
         for tool in tuple(self._tools.values()):
@@ -86,27 +91,27 @@ class ToolExecutor:
         self._clock = clock
 
     def execute(self, call: ToolCall) -> ToolOutcome:
-        """Run a call to its end; a failed one leaves no trace but its event.
+        """Run a call; a failed one changes nothing, and only its event remains.
 
         Raises:
-            DeadlineExceededError: There is no time left.
-            BudgetExceededError: There is nothing left to spend.
-            SnapshotError: Files could not be kept or restored.
+            DeadlineExceededError: The deadline has passed.
+            BudgetExceededError: The budget is used up.
+            SnapshotError: Files could not be saved or restored.
         """
-        with self._traced(call) as span:
-            run = _Run(call, self._clock())
+        with self._span(call) as span:
+            record = _CallRecord(call, self._clock())
             try:
-                run.result = self._result(run)
-                run.text = self._bounded(run.result.render())
-                record_result(span, run.text, success=run.result.success, error=run.error)
-                return ToolOutcome(call, run.result, run.text)
+                record.result = self._run(record)
+                record.text = self._truncate(record.result.render())
+                record_result(span, record.text, success=record.result.success, error=record.error)
+                return ToolOutcome(call, record.result, record.text)
             except BaseException as error:
-                run.error = error
+                record.error = error
                 raise
             finally:
-                self._tell(run)
+                self._emit_invoked(record)
 
-    def _traced(self, call: ToolCall) -> AbstractContextManager[Span]:
+    def _span(self, call: ToolCall) -> AbstractContextManager[Span]:
         return tool_span(
             call.name if call.name in self._tools else UNKNOWN_TOOL,
             call_id=call.call_id,
@@ -114,8 +119,8 @@ class ToolExecutor:
             arguments=call.arguments,
         )
 
-    def _result(self, run: "_Run") -> ToolResult[Any]:
-        call, context = run.call, self._context
+    def _run(self, record: "_CallRecord") -> ToolResult[Any]:
+        call, context = record.call, self._context
         tool = self._tools.get(call.name)
         if context.deadline is not None:
             context.deadline.check(f"Tool call {call.name!r}")
@@ -123,78 +128,78 @@ class ToolExecutor:
             context.budget_tracker.check(f"Tool call {call.name!r}")
             context.budget_tracker.count_tool_call()
         if tool is None:
-            return ToolResult.error(self._unknown(call.name))
+            return ToolResult.error(self._unknown_tool_message(call.name))
         try:
-            params = run.params = tool.parse(call.arguments)
-            mine = context.for_call(call.call_id, _workspace(context))
-            checked = CheckedCall(call, tool, params, mine)
-            with self._limited():
-                return self._permitted(checked, run)
+            params = record.params = tool.parse(call.arguments)
+            call_context = context.for_call(call.call_id, _workspace(context))
+            checked = CheckedCall(call, tool, params, call_context)
+            with self._time_limit():
+                return self._run_checked(checked, record)
         except DeadlineExceededError:
             raise
         except (OSError, ValueError) as error:
             if context.deadline is not None and isinstance(error, TimeoutError):
                 context.deadline.check(f"Tool call {call.name!r}")
-            run.error = error
-            return ToolResult.error(_sentence(error))
+            record.error = error
+            return ToolResult.error(_error_message(error))
 
-    def _limited(self) -> AbstractContextManager[object]:
+    def _time_limit(self) -> AbstractContextManager[object]:
         deadline = self._context.deadline
         return nullcontext() if deadline is None else deadline.applied()
 
-    def _permitted(self, call: CheckedCall, run: "_Run") -> ToolResult[Any]:
+    def _run_checked(self, call: CheckedCall, record: "_CallRecord") -> ToolResult[Any]:
         for policy in self._policies:
             reason = policy.allow(call)
             if reason is not None:
                 return ToolResult.error(reason)
-        result, changed = self._performed_in_turn(call, run)
+        result, changed = self._run_with_retries(call, record)
         if result.success:
             for policy in self._policies:
-                policy.done(call, changed)
+                policy.record(call, changed)
         return result
 
-    def _performed_in_turn(
-        self, call: CheckedCall, run: "_Run"
+    def _run_with_retries(
+        self, call: CheckedCall, record: "_CallRecord"
     ) -> tuple[ToolResult[Any], Sequence[str]]:
-        """Run the call, and again if others change what it has read in the session."""
-        # what acts outside of files and session is done, and must not be done twice
+        """Run the call, again if its session reads conflict with other calls."""
+        # effects outside the files and the session are not rolled back, so there is no second try
         attempts = 1 if call.tool.bypasses_filesystem else _MAX_ATTEMPTS
         attempt = 0
         while True:
             try:
-                return self._performed(call, run, again=attempt > 0)
+                return self._run_once(call, record, is_retry=attempt > 0)
             except TransactionConflictError as error:
                 attempt += 1
-                run.paths = ()
+                record.paths = ()
                 if attempt == attempts:
-                    run.error = error
+                    record.error = error
                     return ToolResult.error(str(error)), ()
 
-    def _performed(
-        self, call: CheckedCall, run: "_Run", *, again: bool
+    def _run_once(
+        self, call: CheckedCall, record: "_CallRecord", *, is_retry: bool
     ) -> tuple[ToolResult[Any], Sequence[str]]:
-        """Run the handler in a transaction; return what it said and what it changed."""
+        """Run the handler in a transaction; return its result and the changed paths."""
         session, filesystem = call.context.session, call.context.filesystem
         if call.tool.read_only:
-            return _only_reading(call, again=again), ()
+            return _run_read_only(call, is_retry=is_retry), ()
         with transaction(session) as step:
             if filesystem is not None:
                 files = step.files(filesystem, bypasses_filesystem=call.tool.bypasses_filesystem)
-                call = _on_files(call, files)
-            if again:
+                call = _with_files(call, files)
+            if is_retry:
                 step.prioritize()
             before = self._state_before(filesystem)
-            result = _handled(call)
-            run.snapshot_ref = step.snapshot_ref
+            result = _call_handler(call)
+            record.snapshot_ref = step.snapshot_ref
             changed: Sequence[str] = ()
             if result.success:
-                changed = _changed(step)
-                result = self._reviewed(call, result, changed, before)
+                changed = _changed_paths(step)
+                result = self._review(call, result, changed, before)
             if result.success:
-                run.paths = changed
+                record.paths = changed
             else:
                 step.rollback()
-        return result, run.paths
+        return result, record.paths
 
     def _state_before(self, filesystem: Filesystem | None) -> "_Before | None":
         if not self._needs_diff or not isinstance(filesystem, Viewable):
@@ -203,7 +208,7 @@ class ToolExecutor:
             return _Before(filesystem, take_snapshot(filesystem, "before approval"))
         return None
 
-    def _reviewed(
+    def _review(
         self,
         call: CheckedCall,
         result: ToolResult[Any],
@@ -217,43 +222,108 @@ class ToolExecutor:
                 return ToolResult.error(reason)
         return result
 
-    def _unknown(self, name: str) -> str:
+    def _unknown_tool_message(self, name: str) -> str:
         known = ", ".join(self._names) or "none"
-        return f"There is no tool {name!r}; available are: {known}"
+        return f"There is no tool {name!r}; available tools: {known}"
 
-    def _bounded(self, text: str) -> str:
-        left = len(text) - self._max_characters
-        if left <= 0:
+    def _truncate(self, text: str) -> str:
+        omitted = len(text) - self._max_characters
+        if omitted <= 0:
             return text
         return (
             text[: self._max_characters]
-            + f"\n[{left} more characters were left out; ask for a smaller part]"
+            + f"\n[{omitted} more characters omitted; request a smaller part]"
         )
 
-    def _tell(self, run: "_Run") -> None:
-        result, session = run.result, self._context.session
+    def _emit_invoked(self, record: "_CallRecord") -> None:
+        result, session = record.result, self._context.session
         prompt = self._context.prompt
         session.dispatch(
             ToolInvoked(
-                tool=run.call.name,
-                call_id=run.call.call_id,
-                params=_as_json(run.params),
+                tool=record.call.name,
+                call_id=record.call.call_id,
+                params=_to_json(record.params),
                 success=result is not None and result.success,
                 result_message="" if result is None else result.message,
-                result_size=None if result is None else len(run.text),
-                error=None if run.error is None else f"{type(run.error).__name__}: {run.error}",
-                duration_ms=(self._clock() - run.started) * 1000,
-                paths=tuple(run.paths) or paths_of(run.params),
-                mode=getattr(run.params, "mode", None),
-                snapshot_ref=run.snapshot_ref,
+                result_size=None if result is None else len(record.text),
+                error=None
+                if record.error is None
+                else f"{type(record.error).__name__}: {record.error}",
+                duration_ms=(self._clock() - record.started) * 1000,
+                paths=tuple(record.paths) or find_paths(record.params),
+                mode=getattr(record.params, "mode", None),
+                snapshot_ref=record.snapshot_ref,
                 prompt_name=None if prompt is None else f"{prompt.ns}:{prompt.key}",
                 session_id=session.session_id,
             )
         )
 
 
-class _Run:
-    """What has become of a call so far."""
+class ToolCallRunner:
+    """Runs the calls of one message; every call gets a result, in the order of the calls."""
+
+    def __init__(
+        self,
+        tools: Iterable[Tool[Any, Any]],
+        *,
+        context: ToolContext,
+        limits: RunLimits,
+        options: RunOptions,
+    ) -> None:
+        """Create a runner for `tools`."""
+        tools = tuple(tools)
+        self._read_only = frozenset(tool.name for tool in tools if tool.read_only)
+        self._limits = limits
+        self._max_parallel = options.max_parallel
+        self._executor = ToolExecutor(
+            tools,
+            context=context,
+            policies=options.policies,
+            max_result_characters=options.max_result_characters,
+            clock=options.clock.monotonic,
+        )
+
+    def run(self, calls: Sequence[ToolCall]) -> Iterator[ToolOutcome]:
+        """Yield the outcome of each call, in order.
+
+        Raises:
+            RunCancelledError: The run was cancelled; the remaining calls do not run.
+            DeadlineExceededError: The deadline has passed.
+            BudgetExceededError: The budget is used up.
+            WinkError: An error that only the operator can fix.
+        """
+        threads = min(len(calls), self._max_parallel)
+        if threads > 1 and all(call.name in self._read_only for call in calls):
+            return self._run_parallel(calls, threads)
+        return map(self._run_one, calls)
+
+    def _run_one(self, call: ToolCall) -> ToolOutcome:
+        self._limits.check(f"Tool call {call.name!r}")
+        try:
+            return self._executor.execute(call)
+        except WinkError:
+            raise
+        except Exception as error:  # noqa: BLE001 # a bug in one tool does not end the run
+            _log.exception("Tool %r crashed", call.name)
+            text = (
+                f"Tool {call.name!r} crashed ({type(error).__name__}: {error}) and changed"
+                " nothing; try another approach"
+            )
+            return ToolOutcome(call, ToolResult.error(text), text)
+
+    def _run_parallel(self, calls: Sequence[ToolCall], threads: int) -> Iterator[ToolOutcome]:
+        with ThreadPoolExecutor(threads, thread_name_prefix="wink-tool") as pool:
+            try:
+                # each in a copy of this context, with its span and time limit
+                futures = [pool.submit(copy_context().run, self._run_one, call) for call in calls]
+                for each in futures:
+                    yield each.result()
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+
+class _CallRecord:
+    """What is known about a call so far, for its event."""
 
     __slots__ = ("call", "error", "params", "paths", "result", "snapshot_ref", "started", "text")
 
@@ -270,7 +340,7 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """The state before a call, to compare with."""
+    """The state before a call, for the diff that policies review."""
 
     filesystem: Filesystem
     snapshot: FilesystemSnapshot
@@ -280,48 +350,48 @@ class _Before:
 
 
 def _workspace(context: ToolContext) -> Filesystem | None:
-    """Return the files of a call: a workspace that is made late is there before the handler."""
+    """Return the files of a call; a workspace that is created lazily is created here."""
     if context.filesystem is not None or context.prompt is None:
         return context.filesystem
     return context.prompt.filesystem()
 
 
-def _only_reading(call: CheckedCall, *, again: bool) -> ToolResult[Any]:
-    """Run a handler that says it changes nothing; calls of this kind run side by side."""
+def _run_read_only(call: CheckedCall, *, is_retry: bool) -> ToolResult[Any]:
+    """Run the handler of a read-only tool without a file transaction, so calls can overlap."""
     filesystem = call.context.filesystem
     with transaction(call.context.session) as step:
-        if again:
+        if is_retry:
             step.prioritize()
         if filesystem is None:
-            result = _handled(call)
+            result = _call_handler(call)
         else:
             with readonly(filesystem) as files:
-                result = _handled(_on_files(call, files))
+                result = _call_handler(_with_files(call, files))
         if not result.success:
             step.rollback()
     return result
 
 
-def _on_files(call: CheckedCall, files: Filesystem) -> CheckedCall:
+def _with_files(call: CheckedCall, files: Filesystem) -> CheckedCall:
     """Return the call with another view of its files."""
     if files is call.context.filesystem:
         return call
-    mine = call.context.for_call(call.call.call_id, files)
-    return CheckedCall(call.call, call.tool, call.params, mine)
+    context = call.context.for_call(call.call.call_id, files)
+    return CheckedCall(call.call, call.tool, call.params, context)
 
 
-def _handled(call: CheckedCall) -> ToolResult[Any]:
+def _call_handler(call: CheckedCall) -> ToolResult[Any]:
     handler = call.tool.handler
     if handler is None:
-        return ToolResult.error(f"Tool {call.tool.name!r} does not run here")
+        return ToolResult.error(f"Tool {call.tool.name!r} cannot run here: it has no handler")
     result = handler(call.params, context=call.context)
-    if ToolResult not in type(result).__mro__:  # promised, but not everybody checks types
+    if ToolResult not in type(result).__mro__:  # not every author runs a type checker
         raise TypeError(f"Handler of tool {call.tool.name!r} must return a ToolResult: {result!r}")
     return result
 
 
-def _changed(step: Transaction) -> tuple[str, ...]:
-    """Return the paths that were changed, without directories made on the way to them."""
+def _changed_paths(step: Transaction) -> tuple[str, ...]:
+    """Return the changed paths, without the parent directories created for them."""
     events = step.settle()
     if not events:
         return ()
@@ -330,21 +400,21 @@ def _changed(step: Transaction) -> tuple[str, ...]:
         if isinstance(event, EntryMoved):
             paths[event.source] = False
         paths[getattr(event, "path", ".")] = isinstance(event, DirectoryCreated)
-    on_the_way = {parent for path in paths for parent in parents_of(path)}
-    return tuple(path for path, is_new in paths.items() if not (is_new and path in on_the_way))
+    parents = {parent for path in paths for parent in parents_of(path)}
+    return tuple(path for path, is_new in paths.items() if not (is_new and path in parents))
 
 
-def _as_json(params: object) -> dict[str, Any]:
+def _to_json(params: object) -> dict[str, Any]:
     if params is None:
         return {}
     try:
-        return cast("dict[str, Any]", to_builtins(params))  # what a dataclass becomes
+        return cast("dict[str, Any]", to_builtins(params))  # a dataclass becomes a dict
     except SerdeError:
         return {}
 
 
-def _sentence(error: Exception) -> str:
-    """Return what a model is told about an error: the fact and the path, no numbers."""
+def _error_message(error: Exception) -> str:
+    """Return an error as the model sees it: the fact and the path, no error numbers."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.strerror}: {error.filename}"
     return str(error) or type(error).__name__

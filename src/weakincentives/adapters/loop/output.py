@@ -1,7 +1,7 @@
-"""Structured output: a dataclass as what the model must answer, and its answer as that.
+"""Structured output: the schema of a dataclass for the model, and its answer parsed as one.
 
-Models wrap JSON in fences and in prose, and so the answer is looked for there too. What
-is found must be exactly what the dataclass says.
+Models wrap JSON in fences and in prose, so the parser looks there too. The JSON that it
+finds must match the dataclass exactly.
 """
 
 import re
@@ -13,14 +13,14 @@ from weakincentives.adapters.messages import OutputFormat
 from weakincentives.prompt import RenderedPrompt
 from weakincentives.serde import SerdeError, convert, decode, encode
 
-_LIST = "items"
+_ITEMS = "items"
 _FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})")
-_NAME = re.compile(r"[^A-Za-z0-9_-]+")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedOutput:
-    """What the answer must be, for the model and for us."""
+    """The output type of a prompt: its schema for the model, and its parser."""
 
     format: OutputFormat
     kind: Any
@@ -28,17 +28,17 @@ class ExpectedOutput:
     is_array: bool
 
     def instructions(self) -> str:
-        """Return what a model is told about its answer, where the provider does not see to it."""
+        """Return the schema as instructions, for providers that do not enforce it."""
         return (
-            "Your last message must be JSON and nothing else, and match this schema:\n\n"
+            "Your final message must be JSON only, matching this schema:\n\n"
             f"```json\n{encode(self.format.schema).decode()}\n```"
         )
 
     def parse(self, text: str) -> Any:
-        """Return the answer.
+        """Return the answer in a text.
 
         Raises:
-            SerdeError: There is none in the text; the message names the fields.
+            SerdeError: No JSON in the text matches; the message names the fields.
         """
         first: SerdeError | None = None
         for candidate in _candidates(text):
@@ -47,70 +47,70 @@ class ExpectedOutput:
             except SerdeError:
                 continue
             try:
-                return convert(self._unwrapped(value), self.kind)
+                return convert(self._unwrap(value), self.kind)
             except SerdeError as error:
                 first = first or error
-        raise first or SerdeError("There is no JSON in the answer")
+        raise first or SerdeError("The answer contains no JSON")
 
-    def _unwrapped(self, value: Any) -> Any:
-        if self.is_array and isinstance(value, dict) and set(cast("Any", value)) == {_LIST}:
-            return cast("dict[str, Any]", value)[_LIST]
+    def _unwrap(self, value: Any) -> Any:
+        if self.is_array and isinstance(value, dict) and set(cast("Any", value)) == {_ITEMS}:
+            return cast("dict[str, Any]", value)[_ITEMS]
         return cast("Any", value)
 
 
 def expected_output(rendered: RenderedPrompt[Any]) -> ExpectedOutput | None:
-    """Return what the answer to a prompt must be, or None if any text will do."""
+    """Return the expected output of a prompt, or None if it is free text."""
     kind, schema = rendered.output_type, rendered.output_schema
     if kind is None or schema is None:
         return None
-    name = _NAME.sub("_", kind.__name__)[:64]
+    name = _NOT_IN_NAMES.sub("_", kind.__name__)[:64]
     if rendered.is_array:
-        listed = OutputFormat(f"{name[:59]}_list", _wrapped(schema))
-        return ExpectedOutput(listed, list[kind], is_array=True)
+        array = OutputFormat(f"{name[:59]}_list", _wrap(schema))
+        return ExpectedOutput(array, list[kind], is_array=True)
     return ExpectedOutput(OutputFormat(name, schema), kind, is_array=False)
 
 
-def repair_request(error: SerdeError, *, cut_off: bool = False) -> str:
-    """Return what a model is told about an answer that was not accepted.
+def repair_request(error: SerdeError, *, truncated: bool = False) -> str:
+    """Return a message that asks the model to correct its answer.
 
     Args:
         error: What is wrong with it.
-        cut_off: Whether it was longer than allowed.
+        truncated: Whether it was cut off at the token limit.
     """
-    found = (*error.problems, *(["It was too long and was cut off"] if cut_off else []))
+    found = (*error.problems, *(["It was too long and was cut off"] if truncated else []))
     problems = "\n".join(f"- {each}" for each in found)
     return (
         f"Your answer was not accepted:\n\n{problems}\n\n"
-        "Send the whole answer again, corrected: JSON that matches the schema, and nothing else."
+        "Send the complete, corrected answer: JSON that matches the schema, and nothing else."
     )
 
 
-def _wrapped(schema: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the schema of an object around a list, for providers that take only objects."""
+def _wrap(schema: Mapping[str, object]) -> Mapping[str, object]:
+    """Return an object schema around an array, for providers that accept only objects."""
     inner = {name: value for name, value in schema.items() if name != "$defs"}
-    made: dict[str, object] = {
+    wrapper: dict[str, object] = {
         "type": "object",
-        "properties": {_LIST: inner},
-        "required": [_LIST],
+        "properties": {_ITEMS: inner},
+        "required": [_ITEMS],
         "additionalProperties": False,
     }
     if "$defs" in schema:
-        made["$defs"] = schema["$defs"]
-    return made
+        wrapper["$defs"] = schema["$defs"]
+    return wrapper
 
 
 def _candidates(text: str) -> Iterator[str]:
-    """Yield where an answer may stand: everything, what is fenced, what is in brackets."""
+    """Yield the parts that may be the answer: all, fenced blocks from the last, brackets."""
     yield text.strip()
-    yield from reversed(_fenced(text))
+    yield from reversed(_fenced_blocks(text))
     for opening, closing in (("{", "}"), ("[", "]")):
         start, end = text.find(opening), text.rfind(closing)
         if 0 <= start < end:
             yield text[start : end + 1]
 
 
-def _fenced(text: str) -> list[str]:
-    """Return what stands between fences, each on a line of its own."""
+def _fenced_blocks(text: str) -> list[str]:
+    """Return the contents of fenced code blocks."""
     found: list[str] = []
     fence, block = "", list[str]()
     for line in text.split("\n"):

@@ -1,4 +1,4 @@
-"""Asking a model once: in time, traced, told of, and again if the failure was a passing one."""
+"""One model request, with timeout, tracing, events and retries."""
 
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
@@ -6,8 +6,7 @@ from itertools import chain, count
 from typing import Protocol
 
 from weakincentives.adapters.errors import ProviderError, TransientError
-from weakincentives.adapters.events import ModelResponded, RequestRetried
-from weakincentives.adapters.loop.limits import RunLimits
+from weakincentives.adapters.events import RequestRetried, model_responded
 from weakincentives.adapters.loop.timeout import OnText, RequestTimeoutError, TimedRequest
 from weakincentives.adapters.messages import (
     AssistantMessage,
@@ -17,13 +16,13 @@ from weakincentives.adapters.messages import (
     ToolCall,
     ToolMessage,
 )
-from weakincentives.adapters.options import RunOptions
+from weakincentives.adapters.options import RunLimits, RunOptions
 from weakincentives.runtime import NO_TRACING, current_tracing, model_span, record_response
 from weakincentives.runtime.session import Session
 
 
 class Model(Protocol):
-    """What can be asked: an adapter, as far as a run is concerned."""
+    """The part of an adapter that a run uses."""
 
     name: str
     model: str
@@ -36,12 +35,12 @@ class Model(Protocol):
         on_text: OnText | None = None,
         timeout: float | None = None,
     ) -> Completion:
-        """Ask the model once."""
+        """Send one request."""
         ...
 
 
 class ModelRequester:
-    """The requests of one run."""
+    """Sends the requests of one run."""
 
     def __init__(
         self,
@@ -49,95 +48,111 @@ class ModelRequester:
         prompt_name: str,
         *,
         session: Session,
-        bounds: RunLimits,
+        limits: RunLimits,
         options: RunOptions,
         on_text: OnText | None = None,
     ) -> None:
-        """Ask `model` within `bounds`; `on_text` is told what it says as it says it."""
+        """Send requests to `model` within `limits`; `on_text` receives the text as it arrives."""
         self._model = model
         self._prompt_name = prompt_name
         self._session = session
-        self._bounds = bounds
+        self._limits = limits
         self._options = options
         self._on_text = on_text
         self._step = 0
 
-    def ask(self, request: CompletionRequest) -> Completion:
-        """Return the answer to a request.
+    def send(self, request: CompletionRequest) -> Completion:
+        """Return the answer to a request, after retries if necessary.
 
         Raises:
-            ProviderError: There is none, and trying again is of no use.
+            ProviderError: There is none, and retries do not help.
             RunCancelledError: The run was cancelled.
-            DeadlineExceededError: There is no time left.
-            BudgetExceededError: More was used than allowed.
+            DeadlineExceededError: The deadline has passed.
+            BudgetExceededError: The budget is used up.
         """
         self._step += 1
         retries = 0
         while True:
-            self._bounds.check("Request")
-            heard = _Heard(self._on_text)
+            self._limits.check("Request")
+            counter = _TextCounter(self._on_text)
             try:
-                return self._answer(request, heard)
+                return self._send_once(request, counter)
             except ProviderError as error:
-                self._wait(error, retries, heard.characters)
+                self._back_off(error, retries, counter.characters)
             retries += 1
 
-    def _answer(self, request: CompletionRequest, heard: "_Heard") -> Completion:
+    def _send_once(self, request: CompletionRequest, counter: "_TextCounter") -> Completion:
         model, clock = self._model, self._options.clock
         started = clock.monotonic()
         with model_span(
             model.model,
             provider=model.name,
             session_id=self._session.session_id,
-            messages=None if current_tracing() is NO_TRACING else _traced(request.messages),
+            messages=None if current_tracing() is NO_TRACING else _trace_messages(request.messages),
         ) as span:
-            completion = self._completed(request, heard)
+            completion = self._complete_in_time(request, counter)
             record_response(
                 span,
                 usage=completion.usage,
                 model=completion.model,
                 response_id=completion.response_id,
                 finish_reasons=(completion.stop_reason,),
-                messages=_traced([_said(completion)]) if span.is_recording else None,
+                messages=_trace_messages([_answer_message(completion)])
+                if span.is_recording
+                else None,
             )
-        self._tell(completion, (clock.monotonic() - started) * 1000)
+        self._session.dispatch(
+            model_responded(
+                completion,
+                prompt_name=self._prompt_name,
+                adapter=model.name,
+                model=model.model,
+                step=self._step,
+                duration_ms=(clock.monotonic() - started) * 1000,
+                session_id=self._session.session_id,
+            )
+        )
         return completion
 
-    def _completed(self, request: CompletionRequest, heard: "_Heard") -> Completion:
-        left = self._bounds.seconds_left()
-        longest = self._options.request_timeout
-        timeout = longest if left is None else min(left, longest)
+    def _complete_in_time(self, request: CompletionRequest, counter: "_TextCounter") -> Completion:
+        left = self._limits.seconds_left()
+        timeout = self._options.request_timeout
+        timeout = timeout if left is None else min(left, timeout)
 
         def complete(on_text: OnText | None) -> Completion:
             try:
                 return self._model.complete(request, on_text=on_text, timeout=timeout)
             except (ConnectionError, TimeoutError) as error:
-                raise self._dropped(error) from error
+                raise self._connection_error(error) from error
 
-        watched = TimedRequest(complete, None if self._on_text is None else heard)
+        timed = TimedRequest(complete, None if self._on_text is None else counter)
         try:
-            return watched.result(timeout, self._bounds)
+            return timed.result(timeout, self._limits)
         except RequestTimeoutError as error:
-            raise self._dropped(error) from error
+            raise self._connection_error(error) from error
 
-    def _dropped(self, error: OSError) -> TransientError:
+    def _connection_error(self, error: OSError) -> TransientError:
         name = self._model.name
         return TransientError(f"The connection to {name} failed, try again: {error}", provider=name)
 
-    def _wait(self, error: ProviderError, retries: int, streamed: int) -> None:
-        """Return when the request is to be made again, or raise the error."""
+    def _back_off(self, error: ProviderError, retries: int, streamed: int) -> None:
+        """Wait before the next retry, or raise the error."""
         policy = self._options.retries
         delay = policy.delay(retries, error)
         if delay is None:
             if retries:
-                error.add_note(f"It was tried {retries + 1} times")
+                error.add_note(f"Gave up after {retries + 1} attempts")
             if error.retry_after:
-                error.add_note(f"It may be tried again in {error.retry_after:.0f} s")
+                error.add_note(
+                    f"The provider asks to wait {error.retry_after:.0f} s before a retry"
+                )
             raise error
-        self._bounds.check("Request")
-        left = self._bounds.seconds_left()
+        self._limits.check("Request")
+        left = self._limits.seconds_left()
         if left is not None and delay >= left:
-            error.add_note(f"Not tried again: it takes {delay:.1f} s, and {left:.1f} s are left")
+            error.add_note(
+                f"Not retried: the wait would be {delay:.1f} s, and {left:.1f} s are left"
+            )
             raise error
         self._session.dispatch(
             RequestRetried(
@@ -152,27 +167,11 @@ class ModelRequester:
                 session_id=self._session.session_id,
             )
         )
-        (policy.sleep or self._bounds.cancellation.wait)(delay)
-
-    def _tell(self, completion: Completion, duration_ms: float) -> None:
-        self._session.dispatch(
-            ModelResponded(
-                prompt_name=self._prompt_name,
-                adapter=self._model.name,
-                model=completion.model or self._model.model,
-                step=self._step,
-                text=completion.text,
-                tool_calls=tuple(call.name for call in completion.tool_calls),
-                stop_reason=completion.stop_reason,
-                usage=completion.usage,
-                duration_ms=duration_ms,
-                session_id=self._session.session_id,
-            )
-        )
+        (policy.sleep or self._limits.cancellation.wait)(delay)
 
 
-class _Heard:
-    """Passes text on, and counts it."""
+class _TextCounter:
+    """Forwards text, and counts its characters."""
 
     def __init__(self, on_text: OnText | None) -> None:
         self._on_text = on_text
@@ -185,37 +184,37 @@ class _Heard:
 
 
 def with_call_ids(completion: Completion, first: int, used: Iterable[str] = ()) -> Completion:
-    """Return the completion with an id for every call; some providers send none, or one twice.
+    """Return the completion with a unique id for every call; providers may omit or repeat them.
 
     Args:
-        completion: What the model answered.
-        first: The number of its first call.
-        used: Ids of earlier calls; a conversation has each once, or servers refuse it.
+        completion: The model's answer.
+        first: Number of its first call, for new ids.
+        used: Ids of earlier calls; servers reject a conversation with duplicates.
     """
     seen = set(used)
-    taken = {*seen, *(call.call_id for call in completion.tool_calls)}
+    reserved = {*seen, *(call.call_id for call in completion.tool_calls)}
     calls: list[ToolCall] = []
     for number, call in enumerate(completion.tool_calls, first):
         if not call.call_id or call.call_id in seen:
-            call = replace(call, call_id=_free_id(number, taken))
+            call = replace(call, call_id=_unused_id(number, reserved))
         seen.add(call.call_id)
-        taken.add(call.call_id)
+        reserved.add(call.call_id)
         calls.append(call)
     return replace(completion, tool_calls=tuple(calls))
 
 
-def _free_id(number: int, taken: Container[str]) -> str:
+def _unused_id(number: int, reserved: Container[str]) -> str:
     plain = f"call-{number}"
-    others = (f"{plain}-{again}" for again in count(2))
-    return next(each for each in chain([plain], others) if each not in taken)
+    numbered = (f"{plain}-{suffix}" for suffix in count(2))
+    return next(each for each in chain([plain], numbered) if each not in reserved)
 
 
-def _said(completion: Completion) -> AssistantMessage:
+def _answer_message(completion: Completion) -> AssistantMessage:
     return AssistantMessage(completion.text, completion.tool_calls)
 
 
-def _traced(messages: Sequence[Message]) -> list[object]:
-    """Return messages in the shape of the GenAI conventions."""
+def _trace_messages(messages: Sequence[Message]) -> list[object]:
+    """Return messages in the format of the GenAI conventions."""
     return [{"role": each.role, "parts": _parts(each)} for each in messages]
 
 

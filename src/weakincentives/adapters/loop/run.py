@@ -1,47 +1,188 @@
-"""The loop: ask, run the tools that were called, and ask again until there is an answer.
+"""The agent loop: send the conversation, run the tool calls, repeat until the model answers.
 
-Everything that a run may run into is bounded: its steps, its time, its cost, its
-repairs. However it ends, every tool call has been committed or undone as a whole,
-`PromptExecuted` is told, and an error carries what had been done until then.
+`PromptRun` is the envelope of every run, whoever drives the loop: tracing, events, limits, and
+the partial response on an error. `AgentLoop` is our own loop in it. A run has limits on steps,
+time, cost and output retries. However it ends, every tool call was committed or rolled back as
+a whole, and `PromptExecuted` is emitted.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from weakincentives.adapters.errors import ModelRefusedError, OutputError, StepLimitError
 from weakincentives.adapters.events import emit_executed, emit_rendered
-from weakincentives.adapters.loop.limits import RunLimits
-from weakincentives.adapters.loop.output import expected_output, repair_request
+from weakincentives.adapters.loop.executor import ToolCallRunner
+from weakincentives.adapters.loop.output import ExpectedOutput, expected_output, repair_request
 from weakincentives.adapters.loop.request import Model, ModelRequester, with_call_ids
 from weakincentives.adapters.loop.timeout import OnText
-from weakincentives.adapters.loop.tool_calls import ToolCallRunner
 from weakincentives.adapters.messages import (
     AssistantMessage,
     Completion,
     CompletionRequest,
     Message,
     PromptResponse,
-    StopReason,
     SystemMessage,
+    ToolCall,
     ToolDefinition,
     ToolMessage,
     ToolOutcome,
     UserMessage,
-    keep_partial,
+    attach_partial,
 )
-from weakincentives.adapters.options import RunOptions
+from weakincentives.adapters.options import RunLimits, RunOptions
 from weakincentives.prompt import Prompt, RenderedPrompt, ToolContext
 from weakincentives.runtime import TokenUsage, prompt_span, record_response
 from weakincentives.runtime.session import Session
 from weakincentives.serde import SerdeError
 
 OutputT = TypeVar("OutputT")
-_NOT_ANSWERED = "No result: the work was stopped before the call was answered"
-_SHOWN = 200
+_NO_RESULT = "No result: the run stopped before this call finished"
+_MAX_EXCERPT = 200
 
 
-class Run(Generic[OutputT]):
-    """One prompt on its way to an answer."""
+class RunState:
+    """What a run has done so far: messages, tool results and usage."""
+
+    def __init__(self, messages: Sequence[Message] = ()) -> None:
+        """Start a conversation with these messages."""
+        self.messages: list[Message] = list(messages)
+        self.outcomes: dict[str, ToolOutcome] = {}
+        """The results of tool calls, by call id."""
+        self.usage: TokenUsage = TokenUsage()
+        self.steps: int = 0
+        self.last: Completion = Completion(stop_reason="other")
+        self.open_calls: tuple[ToolCall, ...] = ()
+        """The calls of the last answer, until their results are among the messages."""
+
+    def add_completion(self, completion: Completion) -> None:
+        """Append an answer of the model."""
+        self.last = completion
+        self.steps += 1
+        self.usage += completion.usage
+        self.messages.append(
+            AssistantMessage(completion.text, completion.tool_calls, completion.extras)
+        )
+        self.open_calls = completion.tool_calls
+
+    def close_calls(self) -> None:
+        """Append a result message for every call of the last answer, in order.
+
+        Calls without a result get one that says so: providers reject a conversation with
+        unanswered calls.
+        """
+        for call in self.open_calls:
+            found = self.outcomes.get(call.call_id)
+            text = _NO_RESULT if found is None else found.text
+            success = found is not None and found.result.success
+            media = () if found is None else found.result.media
+            self.messages.append(ToolMessage(call.call_id, call.name, text, success, media))
+        self.open_calls = ()
+
+
+class PromptRun(ABC, Generic[OutputT]):
+    """One run of a prompt: its span, its events, its tool calls, and its partial response."""
+
+    def __init__(
+        self,
+        adapter: Model,
+        prompt: Prompt[OutputT],
+        rendered: RenderedPrompt[OutputT],
+        state: RunState,
+        *,
+        session: Session,
+        limits: RunLimits,
+        options: RunOptions,
+    ) -> None:
+        """Prepare to run a rendered prompt; `state` collects what is done."""
+        self._adapter = adapter
+        self._rendered = rendered
+        self._session = session
+        self._limits = limits
+        self._options = options
+        self._name: str = rendered.name or f"{rendered.ns}:{rendered.key}"
+        self._state = state
+        self._context = ToolContext(
+            prompt,
+            rendered,
+            adapter,
+            session,
+            deadline=limits.deadline,
+            budget_tracker=limits.tracker,
+            filesystem=prompt.filesystem(),
+        )
+        self._tool_definitions = tuple(
+            ToolDefinition(tool.name, tool.description, tool.schema) for tool in rendered.tools
+        )
+        self._tool_calls = ToolCallRunner(
+            rendered.tools, context=self._context, limits=limits, options=options
+        )
+
+    def run(self) -> PromptResponse[OutputT]:
+        """Return the response.
+
+        Raises:
+            AdapterError: There is no answer; `partial_response` returns what was done.
+            DeadlineExceededError: The deadline has passed.
+            BudgetExceededError: The budget is used up.
+        """
+        started = self._options.clock.monotonic()
+        error: BaseException | None = None
+        session, state = self._session, self._state
+        with prompt_span(
+            self._name, session_id=session.session_id, text=self._rendered.text
+        ) as span:
+            emit_rendered(session, self._rendered, adapter=self._adapter.name)
+            try:
+                return self._response(self._answer())
+            except BaseException as raised:
+                error = raised
+                state.close_calls()
+                attach_partial(raised, self._response(None))
+                raise
+            finally:
+                record_response(span, usage=state.usage, model=state.last.model)
+                emit_executed(
+                    session,
+                    self._rendered,
+                    adapter=self._adapter.name,
+                    model=state.last.model or self._adapter.model,
+                    text=state.last.text,
+                    usage=state.usage,
+                    tool_calls=len(state.outcomes),
+                    seconds=self._options.clock.monotonic() - started,
+                    error=error,
+                )
+
+    @abstractmethod
+    def _answer(self) -> Any:
+        """Run until the model answers; return the structured output, or None without one."""
+
+    def _record_usage(self, usage: TokenUsage) -> None:
+        if self._limits.tracker is not None:
+            self._limits.tracker.record(usage)
+        self._limits.check("Run")
+
+    def _check_refusal(self, completion: Completion) -> None:
+        if completion.stop_reason == "refused":
+            raise ModelRefusedError(f"The model refused to answer: {_excerpt(completion.text)}")
+
+    def _response(self, output: Any) -> PromptResponse[OutputT]:
+        state = self._state
+        return PromptResponse(
+            self._name,
+            state.last.text,
+            output,
+            tuple(state.outcomes.values()),
+            state.usage,
+            state.steps,
+            state.last.stop_reason,
+            tuple(each for each in state.messages if not isinstance(each, SystemMessage)),
+        )
+
+
+class AgentLoop(PromptRun[OutputT]):
+    """Our own loop: one request per step, then the tool calls of the answer."""
 
     def __init__(
         self,
@@ -50,185 +191,108 @@ class Run(Generic[OutputT]):
         rendered: RenderedPrompt[OutputT],
         *,
         session: Session,
-        bounds: RunLimits,
+        limits: RunLimits,
         options: RunOptions,
         messages: Sequence[Message] = (),
         on_text: OnText | None = None,
     ) -> None:
-        """Work on a rendered prompt; `messages` follow it."""
-        self._model = model
-        self._rendered = rendered
-        self._session = session
-        self._bounds = bounds
-        self._options = options
-        self._name = rendered.name or f"{rendered.ns}:{rendered.key}"
+        """Prepare to run a rendered prompt; `messages` follow it."""
         self._expected = expected_output(rendered)
-        self._messages = self._opening(messages)
-        self._tools = tuple(
-            ToolDefinition(tool.name, tool.description, tool.schema) for tool in rendered.tools
-        )
-        self._outcomes: list[ToolOutcome] = []
-        self._usage = TokenUsage()
-        self._steps = 0
-        self._repairs = 0
-        self._last = Completion(stop_reason="other")
-        self._questions = ModelRequester(
-            model, self._name, session=session, bounds=bounds, options=options, on_text=on_text
-        )
-        context = ToolContext(
+        text = _prompt_text(rendered, None if model.native_output else self._expected)
+        super().__init__(
+            model,
             prompt,
             rendered,
-            model,
-            session,
-            deadline=bounds.deadline,
-            budget_tracker=bounds.tracker,
-            filesystem=prompt.filesystem(),
+            RunState(_first_messages(text, messages)),
+            session=session,
+            limits=limits,
+            options=options,
         )
-        self._calls = ToolCallRunner(
-            rendered.tools, context=context, bounds=bounds, options=options
+        self._output_retries = 0
+        self._requester = ModelRequester(
+            model, self._name, session=session, limits=limits, options=options, on_text=on_text
         )
 
-    def run(self) -> PromptResponse[OutputT]:
-        """Return the answer.
-
-        Raises:
-            AdapterError: There is none; `partial_response` tells what there is.
-            DeadlineExceededError: There is no time left.
-            BudgetExceededError: More was used than allowed.
-        """
-        started = self._options.clock.monotonic()
-        error: BaseException | None = None
-        session_id = self._session.session_id
-        with prompt_span(self._name, session_id=session_id, text=self._rendered.text) as span:
-            emit_rendered(self._session, self._rendered, adapter=self._model.name)
-            try:
-                return self._answer()
-            except BaseException as raised:
-                error = raised
-                keep_partial(raised, self._response(None))
-                raise
-            finally:
-                record_response(span, usage=self._usage, model=self._last.model)
-                emit_executed(
-                    self._session,
-                    self._rendered,
-                    adapter=self._model.name,
-                    model=self._last.model or self._model.model,
-                    text=self._last.text,
-                    usage=self._usage,
-                    tool_calls=len(self._outcomes),
-                    seconds=self._options.clock.monotonic() - started,
-                    error=error,
-                )
-
-    def _answer(self) -> PromptResponse[OutputT]:
+    def _answer(self) -> Any:
         for _ in range(self._options.max_steps):
-            completion = self._asked()
+            completion = self._request()
             if completion.tool_calls:
                 self._run_tools(completion)
-            elif completion.stop_reason != "paused":
-                answer = self._accepted(completion)
-                if answer is not None:
-                    return answer
-        raise StepLimitError(
-            f"The model came to no answer in {self._options.max_steps} steps and"
-            f" {len(self._outcomes)} tool calls: raise max_steps, or make the task smaller"
-        )
+                continue
+            if completion.stop_reason == "paused":
+                continue
+            if self._expected is None:
+                return None
+            try:
+                return self._expected.parse(completion.text)
+            except SerdeError as error:
+                self._request_repair(self._expected, completion, error)
+        raise StepLimitError(step_limit_message(self._options.max_steps, len(self._state.outcomes)))
 
-    def _asked(self) -> Completion:
-        """Ask the model with all that has been said so far, and take note of its answer."""
+    def _request(self) -> Completion:
+        """Send the conversation to the model, and append its answer."""
+        state = self._state
         request = CompletionRequest(
-            tuple(self._messages),
-            self._tools,
+            tuple(state.messages),
+            self._tool_definitions,
             None if self._expected is None else self._expected.format,
-            self._bounds.tokens_left(self._options.max_tokens),
+            self._limits.tokens_left(self._options.max_tokens),
             self._options.temperature,
         )
-        earlier = [each.call_id for each in self._messages if isinstance(each, ToolMessage)]
-        completion = with_call_ids(self._questions.ask(request), len(self._outcomes) + 1, earlier)
-        self._last = completion
-        self._steps += 1
-        self._usage += completion.usage
-        self._messages.append(
-            AssistantMessage(completion.text, completion.tool_calls, completion.extras)
-        )
-        try:
-            if self._bounds.tracker is not None:
-                self._bounds.tracker.record(completion.usage)
-            self._bounds.check("Run")
-            if completion.stop_reason == "refused":
-                raise ModelRefusedError(f"The model refused to answer: {_shown(completion.text)}")
-        except BaseException:
-            self._answer_calls(completion, 0)
-            raise
+        used = [each.call_id for each in state.messages if isinstance(each, ToolMessage)]
+        completion = with_call_ids(self._requester.send(request), len(state.outcomes) + 1, used)
+        state.add_completion(completion)
+        self._record_usage(completion.usage)
+        self._check_refusal(completion)
         return completion
 
     def _run_tools(self, completion: Completion) -> None:
-        answered = 0
-        try:
-            for outcome in self._calls.run(completion.tool_calls):
-                self._outcomes.append(outcome)
-                call = outcome.call
-                self._messages.append(
-                    ToolMessage(
-                        call.call_id,
-                        call.name,
-                        outcome.text,
-                        outcome.result.success,
-                        outcome.result.media,
-                    )
-                )
-                answered += 1
-        finally:
-            self._answer_calls(completion, answered)
+        for outcome in self._tool_calls.run(completion.tool_calls):
+            self._state.outcomes[outcome.call.call_id] = outcome
+        self._state.close_calls()
 
-    def _answer_calls(self, completion: Completion, answered: int) -> None:
-        """Answer calls that will not run: a conversation without that could not be gone on with."""
-        self._messages += [
-            ToolMessage(call.call_id, call.name, _NOT_ANSWERED, success=False)
-            for call in completion.tool_calls[answered:]
-        ]
+    def _request_repair(
+        self, expected: ExpectedOutput, completion: Completion, error: SerdeError
+    ) -> None:
+        """Ask the model to correct its answer.
 
-    def _accepted(self, completion: Completion) -> PromptResponse[OutputT] | None:
-        """Return the response, or None if the answer was sent back."""
-        if self._expected is None:
-            return self._response(None)
-        try:
-            return self._response(self._expected.parse(completion.text))
-        except SerdeError as error:
-            if self._repairs >= self._options.output_retries:
-                raise OutputError(
-                    f"The answer is not the {self._expected.format.name} that the prompt asks for:"
-                    f" {error}: {_shown(completion.text)}"
-                ) from error
-            self._repairs += 1
-            cut_off = completion.stop_reason == "length"
-            self._messages.append(UserMessage(repair_request(error, cut_off=cut_off)))
-            return None
-
-    def _opening(self, messages: Sequence[Message]) -> list[Message]:
-        text = self._rendered.text
-        if self._expected is not None and not self._model.native_output:
-            text = f"{text}\n\n{self._expected.instructions()}"
-        if not messages:
-            return [UserMessage(text)]
-        if messages[0] == UserMessage(text):
-            return list(messages)  # a conversation that began with this prompt goes on
-        return [SystemMessage(text), *messages]
-
-    def _response(self, output: Any) -> PromptResponse[OutputT]:
-        stop_reason: StopReason = self._last.stop_reason
-        return PromptResponse(
-            self._name,
-            self._last.text,
-            output,
-            tuple(self._outcomes),
-            self._usage,
-            self._steps,
-            stop_reason,
-            tuple(each for each in self._messages if not isinstance(each, SystemMessage)),
-        )
+        Raises:
+            OutputError: It has no retries left.
+        """
+        if self._output_retries >= self._options.output_retries:
+            raise OutputError(
+                f"{output_mismatch_message(expected, error)}: {_excerpt(completion.text)}"
+            ) from error
+        self._output_retries += 1
+        truncated = completion.stop_reason == "length"
+        self._state.messages.append(UserMessage(repair_request(error, truncated=truncated)))
 
 
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
+def step_limit_message(steps: int, calls: int) -> str:
+    """Return the message of a `StepLimitError`."""
+    return (
+        f"The model gave no answer in {steps} steps and {calls} tool calls:"
+        " raise max_steps, or make the task smaller"
+    )
+
+
+def output_mismatch_message(expected: ExpectedOutput, error: SerdeError) -> str:
+    """Return the beginning of the message of an `OutputError`."""
+    return f"The answer does not match {expected.format.name}, the prompt's output type: {error}"
+
+
+def _prompt_text(rendered: RenderedPrompt[Any], described: ExpectedOutput | None) -> str:
+    """Return the prompt; `described` is an output format that only the text can ask for."""
+    return rendered.text if described is None else f"{rendered.text}\n\n{described.instructions()}"
+
+
+def _first_messages(text: str, messages: Sequence[Message]) -> list[Message]:
+    if not messages:
+        return [UserMessage(text)]
+    if messages[0] == UserMessage(text):
+        return list(messages)  # this conversation began with the same prompt
+    return [SystemMessage(text), *messages]
+
+
+def _excerpt(text: str) -> str:
+    return repr(text if len(text) <= _MAX_EXCERPT else f"{text[:_MAX_EXCERPT]}...")

@@ -1,8 +1,8 @@
-"""Watching: a request that never comes back ends in time all the same.
+"""Request timeout: run a request in a thread that can be abandoned.
 
-A client's own time-outs are often for each piece that arrives, so a server that sends a
-little now and then is waited for without end. That is why a request is made in a thread
-of its own. When its time is up it is left to itself: nobody hears what it says any more.
+A client's own timeout often applies to each chunk that arrives, so a server that trickles data
+could hold a run forever. After the timeout the thread keeps running on its own, and what it
+returns or raises is dropped.
 """
 
 from collections.abc import Callable
@@ -12,110 +12,110 @@ from threading import Semaphore, Thread
 from typing import Generic, TypeAlias, TypeVar, cast
 
 from weakincentives.adapters.cancellation import drain_until
-from weakincentives.adapters.loop.limits import RunLimits
+from weakincentives.adapters.options import RunLimits
 
 T = TypeVar("T")
 OnText: TypeAlias = Callable[[str], None]
 
 
 class RequestTimeoutError(TimeoutError):
-    """A request has used up its time; it is left to itself."""
+    """A request exceeded its timeout and was abandoned."""
 
 
 class _AbandonedError(Exception):
-    """Nobody listens any more."""
+    """Raised in the request's thread: nobody waits for it any more."""
 
 
-class _Ended(Generic[T]):
-    """A request that is over."""
+class _Finished(Generic[T]):
+    """The end of a request: a value or an error."""
 
     def __init__(self, value: T | None = None, error: BaseException | None = None) -> None:
         self._value = value
         self._error = error
 
     def result(self) -> T:
-        """Return what it returned, or raise what it raised."""
+        """Return the value, or raise the error."""
         if self._error is not None:
             raise self._error
         return cast("T", self._value)
 
 
-class _Text:
-    """Brings pieces of text from the thread of a request to the one that waits for it.
+class _TextChannel:
+    """Passes text from the request's thread to the waiting thread.
 
-    Who brings one goes on when it has been heard, so that pieces never pile up.
+    Back-pressure: each piece blocks the sender until the receiver has handled it.
     """
 
     def __init__(self, put: Callable[[str], None]) -> None:
         self._put = put
-        self._turn = Semaphore(0)
-        self._is_over = False
+        self._acknowledged = Semaphore(0)
+        self._is_closed = False
 
     def __call__(self, text: str) -> None:
-        self._refuse_when_over()
+        self._check_open()
         self._put(text)
-        self._turn.acquire()
-        self._refuse_when_over()
+        self._acknowledged.acquire()
+        self._check_open()
 
-    def go_on(self) -> None:
-        self._turn.release()
+    def acknowledge(self) -> None:
+        self._acknowledged.release()
 
-    def end(self) -> None:
-        self._is_over = True
-        self._turn.release()
+    def close(self) -> None:
+        self._is_closed = True
+        self._acknowledged.release()
 
-    def _refuse_when_over(self) -> None:
-        if self._is_over:
+    def _check_open(self) -> None:
+        if self._is_closed:
             raise _AbandonedError
 
 
 class TimedRequest(Generic[T]):
-    """One request, and what is heard of it: text, its end, or that the run was cancelled."""
+    """A request in its own thread, with a timeout and cancellation."""
 
     def __init__(self, request: Callable[[OnText | None], T], on_text: OnText | None) -> None:
-        """Watch `request`, which is called with where its text goes.
+        """Prepare `request`; it is called with a callback for its text.
 
         Args:
-            request: What may take for ever.
-            on_text: Called with each piece of text, in the thread that waits.
+            request: A call that may never return.
+            on_text: Called with each piece of text, in the waiting thread.
         """
         self._request = request
         self._on_text = on_text
-        self._heard: SimpleQueue[str | _Ended[T] | None] = SimpleQueue()
-        self._text = None if on_text is None else _Text(self._heard.put)
+        self._inbox: SimpleQueue[str | _Finished[T] | None] = SimpleQueue()
+        self._channel = None if on_text is None else _TextChannel(self._inbox.put)
 
-    def result(self, seconds: float, bounds: RunLimits) -> T:
-        """Make the request, and return what it returns or raise what it raises.
+    def result(self, seconds: float, limits: RunLimits) -> T:
+        """Send the request, and return or raise its result.
 
         Raises:
-            NoAnswerError: It took longer than `seconds`.
+            RequestTimeoutError: It took longer than `seconds`.
             RunCancelledError: The run was cancelled.
-            DeadlineExceededError: There is no time left.
+            DeadlineExceededError: The deadline has passed.
         """
-        stop = bounds.cancellation.subscribe(lambda: self._heard.put(None))
+        unsubscribe = limits.cancellation.subscribe(lambda: self._inbox.put(None))
         context = copy_context()
         thread = Thread(target=context.run, args=[self._work], name="wink-request", daemon=True)
         try:
             thread.start()
-            return self._wait(seconds, bounds).result()
+            return self._wait(seconds, limits).result()
         finally:
-            stop()
-            if self._text is not None:
-                self._text.end()
+            unsubscribe()
+            if self._channel is not None:
+                self._channel.close()
 
     def _work(self) -> None:
         try:
-            self._heard.put(_Ended(self._request(self._text)))
-        except BaseException as error:  # noqa: BLE001 # it is raised where it is waited for
-            self._heard.put(_Ended(error=error))
+            self._inbox.put(_Finished(self._request(self._channel)))
+        except BaseException as error:  # noqa: BLE001 # raised again in the waiting thread
+            self._inbox.put(_Finished(error=error))
 
-    def _wait(self, seconds: float, bounds: RunLimits) -> _Ended[T]:
-        for heard in drain_until(seconds, self._heard):
-            if isinstance(heard, _Ended):
-                return heard
-            bounds.check("Request")
-            if heard is not None and self._text is not None and self._on_text is not None:
-                self._on_text(heard)
-                self._text.go_on()
-        bounds.check("Request")
+    def _wait(self, seconds: float, limits: RunLimits) -> _Finished[T]:
+        for item in drain_until(seconds, self._inbox):
+            if isinstance(item, _Finished):
+                return item
+            limits.check("Request")
+            if item is not None and self._channel is not None and self._on_text is not None:
+                self._on_text(item)
+                self._channel.acknowledge()
+        limits.check("Request")
         raise RequestTimeoutError(f"no answer within {seconds:g} s")

@@ -1,3 +1,4 @@
-"""Scripted, recorded and replayed conversations."""
+"""Record conversations with a model, and play them or a script back in its place."""
 
 from weakincentives.adapters.recording.format import MAX_RECORDING_BYTES as MAX_RECORDING_BYTES
+from weakincentives.adapters.recording.format import Recording as Recording

@@ -1,7 +1,7 @@
-"""Recordings: a conversation with a model as JSON lines.
+"""The recording format: a conversation with a model as JSON lines.
 
-The first line says what it is; each other line is one request with its answer. Of a
-request only what is new since the one before is kept, and of tools a hash.
+The first line is a header; each other line is one request with its answer. A request stores only
+the messages that are new since the one before, and a hash of each tool.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from weakincentives.serde import SerdeError, decode, encode
 
 VERSION = 1
 MAX_RECORDING_BYTES = 64 * 1024 * 1024
-"""How large the file of a recording or a script may be."""
+"""Maximum size of a recording or script file."""
 _ERRORS = {
     kind.__name__: kind
     for kind in (
@@ -41,7 +41,7 @@ _ERRORS = {
 
 @dataclass(frozen=True, slots=True)
 class RecordedError:
-    """What a provider said instead of an answer."""
+    """A provider's error in place of an answer."""
 
     kind: str
     message: str
@@ -49,8 +49,8 @@ class RecordedError:
     status: int | None = None
     retry_after: float | None = None
 
-    def error(self) -> ProviderError:
-        """Return what is raised; a kind that nobody knows is a plain `ProviderError`."""
+    def to_error(self) -> ProviderError:
+        """Return the error to raise; an unknown kind becomes a plain `ProviderError`."""
         kind = _ERRORS.get(self.kind, ProviderError)
         return kind(
             self.message, provider=self.provider, status=self.status, retry_after=self.retry_after
@@ -59,15 +59,15 @@ class RecordedError:
 
 @dataclass(frozen=True, slots=True)
 class RecordedStep:
-    """One request, and what came back.
+    """One request and its answer.
 
     Args:
-        shared: How many messages are those of the request before.
-        messages: The others.
-        tools: The hash of each tool that was offered.
-        output: The hash of what the answer had to be.
-        completion: The answer, or None if there was an error.
-        error: What there was instead.
+        shared: How many messages are the same as in the request before.
+        messages: The other messages.
+        tools: Hash of each tool in the request.
+        output: Hash of the output format.
+        completion: The answer, or None after an error.
+        error: The error, or None.
     """
 
     shared: int
@@ -80,7 +80,7 @@ class RecordedStep:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A conversation that was recorded, and with whom."""
+    """A recorded conversation, with the adapter and model."""
 
     adapter: str
     model: str
@@ -90,18 +90,20 @@ class Recording:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Recording":
-        """Return the recording at `path`.
+        """Read a recording.
 
         Raises:
-            ScriptError: It is no recording, of a later version, or damaged.
+            ScriptError: It is not a recording, has another version, or is damaged.
             OSError: It cannot be read.
         """
-        # the caller names the file, so a link to it will do
+        # links are fine: the operator names the file
         data = read_regular(path, MAX_RECORDING_BYTES, follow_links=True)
         head, *lines = data.split(b"\n")
-        made = _head(head, path)
+        recording = _read_header(head, path)
         if not lines or lines.pop():
-            raise ScriptError(f"The recording ends in the middle of a line: {str(path)!r}")
+            raise ScriptError(
+                f"The recording is truncated, its last line is incomplete: {str(path)!r}"
+            )
         steps: list[RecordedStep] = []
         for number, line in enumerate(lines, 2):
             try:
@@ -110,34 +112,34 @@ class Recording:
                 raise ScriptError(
                     f"Line {number} of the recording is damaged: {error}: {str(path)!r}"
                 ) from error
-        return replace(made, steps=tuple(steps))
+        return replace(recording, steps=tuple(steps))
 
-    def settled(self) -> Iterator[RecordedStep]:
-        """Yield the steps without those that failed and were made again."""
-        before: RecordedStep | None = None
+    def without_retries(self) -> Iterator[RecordedStep]:
+        """Yield the steps without the failed attempts that were retried."""
+        failed: RecordedStep | None = None
         for step in self.steps:
-            if before is not None and step.messages:
-                yield before  # it was not made again
-            elif before is not None:
-                step = replace(step, shared=before.shared, messages=before.messages)
-            before = None
-            if step.error is not None and step.error.error().passes:
-                before = step
+            if failed is not None and step.messages:
+                yield failed  # it was not retried
+            elif failed is not None:
+                step = replace(step, shared=failed.shared, messages=failed.messages)
+            failed = None
+            if step.error is not None and step.error.to_error().retryable:
+                failed = step
             else:
                 yield step
-        if before is not None:
-            yield before
+        if failed is not None:
+            yield failed
 
 
-class Conversation:
-    """What was asked before, to find what is new."""
+class RequestEncoder:
+    """Encodes requests as steps, with only the messages that are new."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
+        """Start a conversation."""
         self._before: Sequence[Message] = ()
 
-    def step(self, request: CompletionRequest) -> RecordedStep:
-        """Return a request as it is recorded."""
+    def encode(self, request: CompletionRequest) -> RecordedStep:
+        """Return a request as a step without an answer."""
         shared = 0
         for old, new in zip(self._before, request.messages, strict=False):
             if old != new:
@@ -153,7 +155,7 @@ class Conversation:
 
 
 def to_plain(value: object) -> Any:
-    """Return a value as it is once it has been through JSON."""
+    """Return a value after a round trip through JSON."""
     return decode(encode(value), cast("type[Any]", Any))
 
 
@@ -161,13 +163,13 @@ def _hash(value: object) -> str:
     return hashlib.sha256(encode(to_plain(value))).hexdigest()
 
 
-def _head(line: bytes, path: str | os.PathLike[str]) -> Recording:
+def _read_header(line: bytes, path: str | os.PathLike[str]) -> Recording:
     try:
-        said = decode(line, dict[str, Any])
-        version = said.get("version")
-        if version != VERSION and "adapter" in said:
+        header = decode(line, dict[str, Any])
+        version = header.get("version")
+        if version != VERSION and "adapter" in header:
             raise ScriptError(
-                f"The recording has version {version!r}, and version {VERSION} is known:"
+                f"The recording has version {version!r}, only version {VERSION} is supported:"
                 f" {str(path)!r}"
             )
         return decode(line, Recording)

@@ -1,4 +1,4 @@
-"""Recording: an adapter that passes everything on to another, and writes it down."""
+"""RecordingAdapter: forward requests to another adapter and record them."""
 
 import os
 from collections.abc import Callable
@@ -10,10 +10,10 @@ from weakincentives.adapters.base import ProviderAdapter
 from weakincentives.adapters.errors import ProviderError
 from weakincentives.adapters.messages import Completion, CompletionRequest
 from weakincentives.adapters.recording.format import (
-    Conversation,
     RecordedError,
     RecordedStep,
     Recording,
+    RequestEncoder,
     to_plain,
 )
 from weakincentives.posix import store_file, sync_directory, write_all
@@ -21,39 +21,38 @@ from weakincentives.serde import encode
 
 
 class RecordingAdapter(ProviderAdapter):
-    """Passes everything on to another adapter, and records it.
+    """Forwards requests to another adapter, and records them with their answers.
 
-    The recording is whole after every step, whatever happens: it is written beside its
-    place and moved there. It holds all that is said, and only its owner can read it.
-    One run at a time.
+    The file is replaced atomically after every step, so it is always complete. It contains the
+    whole conversation, and only its owner can read it. One run at a time.
     """
 
     def __init__(
         self, inner: ProviderAdapter, path: str | os.PathLike[str], *, overwrite: bool = False
     ) -> None:
-        """Record what `inner` is asked and answers.
+        """Record the requests to `inner`.
 
         Args:
-            inner: Who talks to the model.
-            path: Where the recording goes.
-            overwrite: Whether a file that is there may be replaced.
+            inner: The adapter that sends the requests.
+            path: File of the recording.
+            overwrite: Whether to replace an existing file.
 
         Raises:
-            FileExistsError: There is a file already.
+            FileExistsError: The file exists.
         """
         self._inner = inner
         self._path = Path(path)
         if not overwrite and self._path.exists():
-            raise FileExistsError(f"There is a file already, overwrite=True replaces it: {path!r}")
+            raise FileExistsError(f"File exists, pass overwrite=True to replace it: {path!r}")
         self.name: str = inner.name
         self.model: str = inner.model
         self.native_output: bool = inner.native_output
-        self._conversation = Conversation()
+        self._encoder = RequestEncoder()
         self._data = b""
         self._lock = Lock()
-        self._asked = 0
-        head = Recording(self.name, self.model, self.native_output)
-        self._write({key: value for key, value in to_plain(head).items() if key != "steps"})
+        self._requests = 0
+        header = Recording(self.name, self.model, self.native_output)
+        self._write({key: value for key, value in to_plain(header).items() if key != "steps"})
 
     def complete(
         self,
@@ -62,28 +61,29 @@ class RecordingAdapter(ProviderAdapter):
         on_text: Callable[[str], None] | None = None,
         timeout: float | None = None,
     ) -> Completion:
-        """Ask the other adapter, and record what it answers."""
+        """Forward a request, and record its answer or error."""
         with self._lock:
-            self._asked += 1
-            number = self._asked
-            step = self._conversation.step(request)
+            self._requests += 1
+            number = self._requests
+            step = self._encoder.encode(request)
         try:
             completion = self._inner.complete(request, on_text=on_text, timeout=timeout)
         except ProviderError as error:
-            kind = type(error).__name__
-            said = RecordedError(kind, str(error), error.provider, error.status, error.retry_after)
-            self._record(number, replace(step, error=said))
+            recorded = RecordedError(
+                type(error).__name__, str(error), error.provider, error.status, error.retry_after
+            )
+            self._record(number, replace(step, error=recorded))
             raise
         self._record(number, replace(step, completion=completion))
         return completion
 
     def close(self) -> None:
-        """Close the other adapter; the recording is whole already."""
+        """Close the other adapter; the recording is complete already."""
         self._inner.close()
 
     def _record(self, number: int, step: RecordedStep) -> None:
         with self._lock:
-            if number == self._asked:  # else it was given up, and nobody has heard the answer
+            if number == self._requests:  # else it was abandoned, and its answer was dropped
                 self._write(step)
 
     def _write(self, line: object) -> None:

@@ -1,31 +1,38 @@
-"""A model that plays a script: for tests, for demos, and to play back what was recorded.
+"""ScriptedAdapter: a fake model that plays a script or replays a recording.
 
-No key, no network. Everything else is real: the loop, the tools, the files.
+For tests and demos, without key and network. Everything else is real: the loop, the tools, the
+files. A replay compares each request with the recorded one and raises where they diverge.
 """
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from weakincentives.adapters.base import ProviderAdapter
-from weakincentives.adapters.errors import ScriptError
+from weakincentives.adapters.errors import ProviderError, ScriptError
 from weakincentives.adapters.messages import Completion, CompletionRequest, ToolCall
-from weakincentives.adapters.recording.format import RecordedStep, Recording
-from weakincentives.adapters.recording.replay import Replay
+from weakincentives.adapters.recording.format import (
+    RecordedError,
+    RecordedStep,
+    Recording,
+    RequestEncoder,
+)
 
 ScriptStep: TypeAlias = str | ToolCall | Sequence[ToolCall] | Completion | BaseException
-"""What a scripted model does once: say something, call tools, both, or fail."""
+"""One step of a scripted model: text, tool calls, both, or an error."""
+_CONTEXT_BEFORE, _CONTEXT_AFTER = 20, 80
+_MAX_EXCERPT = 100
 _WORDS = re.compile(r"\S+\s*|\s+")
 
 
 class ScriptedAdapter(ProviderAdapter):
-    """Plays a script: one step each time that the model is asked.
+    """Plays a script: one step per request.
 
     A step is a text, a `ToolCall` or several, a `Completion`, an exception to raise, or a
-    function that gets the request and returns one of these.
+    function that takes the request and returns one of these.
     """
 
     def __init__(
@@ -36,13 +43,14 @@ class ScriptedAdapter(ProviderAdapter):
         model: str = "script",
         native_output: bool = False,
     ) -> None:
-        """Play `script` from its beginning.
+        """Play `script` from the start.
 
         Args:
             script: The steps, in order.
-            name: Whom it stands in for.
-            model: What its model is called.
-            native_output: Whether to do without the words that ask for structured output.
+            name: Name of the provider that it stands in for.
+            model: Name of the model.
+            native_output: Whether to leave the output schema out of the prompt, as for a
+                provider that enforces it.
         """
         self.name = name
         self.model = model
@@ -53,23 +61,24 @@ class ScriptedAdapter(ProviderAdapter):
 
     @classmethod
     def from_recording(cls, path: str | os.PathLike[str], *, strict: bool = True) -> Self:
-        """Play back what a `RecordingAdapter` has recorded.
+        """Replay a recording of a `RecordingAdapter`.
 
-        Failures that had passed when a request was made again are left out.
+        Failed attempts that were retried are left out.
 
         Args:
             path: The recording.
-            strict: Raise `ReplayDivergedError` as soon as this run is not the recorded one;
-                otherwise the recorded answers are given to whatever is asked.
+            strict: Raise `ReplayDivergedError` as soon as a request differs from the recorded
+                one; otherwise return the recorded answers to any requests.
 
         Raises:
-            ScriptError: It is no recording, or damaged.
+            ScriptError: The file is not a recording, or is damaged.
             OSError: It cannot be read.
         """
         recording = Recording.load(path)
-        replay = Replay(strict=strict)
+        replay = _Replay(strict=strict)
+        steps = enumerate(recording.without_retries(), 1)
         return cls(
-            [_played(replay, number, step) for number, step in enumerate(recording.settled(), 1)],
+            [_replay_step(replay, number, step) for number, step in steps],
             name=recording.adapter,
             model=recording.model,
             native_output=recording.native_output,
@@ -77,12 +86,12 @@ class ScriptedAdapter(ProviderAdapter):
 
     @property
     def requests(self) -> tuple[CompletionRequest, ...]:
-        """What the model was asked so far."""
+        """The requests so far."""
         return tuple(self._requests)
 
     @property
     def remaining(self) -> int:
-        """How many steps have not been played."""
+        """How many steps are left."""
         return max(0, len(self._script) - len(self._requests))
 
     def complete(
@@ -95,30 +104,73 @@ class ScriptedAdapter(ProviderAdapter):
         """Play the next step.
 
         Raises:
-            ScriptError: There is none.
+            ScriptError: No steps are left.
         """
+        del timeout  # a script answers at once
         with self._lock:
             self._requests.append(request)
             number = len(self._requests)
         if number > len(self._script):
             raise ScriptError(
-                f"The script has {len(self._script)} steps, and the model is asked once more:"
-                f" add a step for {_shown(request)}"
+                f"The script has only {len(self._script)} steps:"
+                f" add one for {_describe_request(request)}"
             )
         step = self._script[number - 1]
-        said = step(request) if callable(step) else step
-        if callable(step) and isinstance(said, Completion):
-            # a recorded answer stays as it came: the run numbers its calls as it did then
-            completion = said
+        result = step(request) if callable(step) else step
+        if callable(step) and isinstance(result, Completion):
+            # unchanged, so that the run numbers recorded calls as it did then
+            completion = result
         else:
-            completion = _completion(said, number)
+            completion = _to_completion(result, number)
         if on_text is not None:
             for piece in _WORDS.findall(completion.text):
                 on_text(piece)
         return completion
 
 
-def _completion(step: ScriptStep, number: int) -> Completion:
+class ReplayDivergedError(ScriptError):
+    """A request differs from the recorded one; `step` is its number."""
+
+    def __init__(self, step: int, difference: str) -> None:
+        """Report the first difference."""
+        super().__init__(
+            f"The replay diverges at step {step}: {difference}; record it again, or replay it"
+            " with strict=False"
+        )
+        self.step = step
+
+
+class _Replay:
+    """Compares a run with a recorded one, step by step."""
+
+    def __init__(self, *, strict: bool) -> None:
+        self._strict = strict
+        self._encoder = RequestEncoder()
+
+    def answer(
+        self, number: int, recorded: RecordedStep, request: CompletionRequest
+    ) -> Completion | ProviderError:
+        """Return the recorded answer.
+
+        Raises:
+            ReplayDivergedError: The request differs from the recorded one.
+        """
+        if self._strict:
+            current = self._encoder.encode(request)
+            for difference in _differences(recorded, current):
+                raise ReplayDivergedError(number, difference)
+        if recorded.completion is not None:
+            return recorded.completion
+        return (recorded.error or RecordedError("", "The recording has no answer")).to_error()
+
+
+def _replay_step(
+    replay: _Replay, number: int, step: RecordedStep
+) -> Callable[[CompletionRequest], ScriptStep]:
+    return lambda request: replay.answer(number, step, request)
+
+
+def _to_completion(step: ScriptStep, number: int) -> Completion:
     if isinstance(step, BaseException):
         raise step
     if isinstance(step, str):
@@ -128,20 +180,59 @@ def _completion(step: ScriptStep, number: int) -> Completion:
     else:
         calls = (step,) if isinstance(step, ToolCall) else tuple(step)
         base = Completion(stop_reason="tool_calls")
-    named = (
-        call if call.call_id else replace(call, call_id=f"call-{number}-{place}")
-        for place, call in enumerate(calls, 1)
+    with_ids = (
+        call if call.call_id else replace(call, call_id=f"call-{number}-{index}")
+        for index, call in enumerate(calls, 1)
     )
-    return replace(base, tool_calls=tuple(named))
+    return replace(base, tool_calls=tuple(with_ids))
 
 
-def _played(
-    replay: Replay, number: int, step: RecordedStep
-) -> Callable[[CompletionRequest], ScriptStep]:
-    return lambda request: replay.answer(number, step, request)
-
-
-def _shown(request: CompletionRequest) -> str:
+def _describe_request(request: CompletionRequest) -> str:
     last = request.messages[-1]
-    text = last.text if len(last.text) <= 100 else f"{last.text[:100]}..."
-    return f"what comes after the {last.role} message {text!r}"
+    text = last.text if len(last.text) <= _MAX_EXCERPT else f"{last.text[:_MAX_EXCERPT]}..."
+    return f"the answer to the {last.role} message {text!r}"
+
+
+def _differences(recorded: RecordedStep, current: RecordedStep) -> Iterator[str]:
+    """Yield the differences of a request from the recorded one, the most telling first."""
+    if recorded.shared != current.shared:
+        yield f"{recorded.shared} earlier messages were unchanged, now {current.shared} are"
+    for old, new in zip(recorded.messages, current.messages, strict=False):
+        if old != new:
+            yield _message_difference(old, new)
+    if len(recorded.messages) != len(current.messages):
+        yield f"there were {len(recorded.messages)} new messages, now {len(current.messages)}"
+    yield from _tool_differences(recorded.tools, current.tools)
+    if recorded.output != current.output:
+        yield "the output schema has changed"
+
+
+def _tool_differences(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
+    for name in sorted({*old, *new}):
+        if name not in new:
+            yield f"the tool {name!r} is missing"
+        elif name not in old:
+            yield f"the tool {name!r} is new"
+        elif old[name] != new[name]:
+            yield f"the description or schema of the tool {name!r} has changed"
+
+
+def _message_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Return the first difference of two messages, in few words."""
+    role = old.get("role", "unknown")
+    if role != new["role"]:
+        return f"the role of a message was {role!r}, now {new['role']!r}"
+    label = f"the result of {old['name']!r}" if "name" in old else f"the {role} message"
+    old_text, new_text = str(old.get("text", "")), str(new.get("text", ""))
+    if old_text == new_text:
+        return f"{label} has the same text, but differs otherwise"
+    pairs = enumerate(zip(old_text, new_text, strict=False))
+    shorter = min(len(old_text), len(new_text))
+    start = next((index for index, pair in pairs if pair[0] != pair[1]), shorter)
+    return f"{label} was {_text_around(old_text, start)}, now {_text_around(new_text, start)}"
+
+
+def _text_around(text: str, index: int) -> str:
+    start, end = max(0, index - _CONTEXT_BEFORE), index + _CONTEXT_AFTER
+    before, after = "..." if start else "", "..." if end < len(text) else ""
+    return repr(f"{before}{text[start:end]}{after}")

@@ -11,8 +11,7 @@ from typing import Any
 
 import click
 
-from weakincentives.adapters import CancellationToken
-from weakincentives.adapters.registry import PROVIDERS
+from weakincentives.adapters import PROVIDERS, CancellationToken
 from weakincentives.cli.config import (
     DIALECT_CHOICES,
     LOCAL_SANDBOX,

@@ -1,1 +1,0 @@
-"""The Chat Completions wire format, which OpenAI, LiteLLM and many servers speak."""
