@@ -31,11 +31,11 @@ Everything the operating system has a name for stays builtin. What is ours is a
     │   └── ApplyInterruptedError           half was applied         contrib/review/recovery.py
     ├── ConflictError (RuntimeError)        changed on both sides    contrib/review/conflicts.py
     ├── ToolValidationError (ValueError)    a wrong call             errors.py
-    ├── AdapterError (RuntimeError)         a run did not end well   adapters/problems.py
-    │   ├── ProviderError                   no answer                adapters/problems.py
+    ├── AdapterError (RuntimeError)         a run did not end well   adapters/errors.py
+    │   ├── ProviderError                   no answer                adapters/errors.py
     │   │   ├── ThrottledError, TransientError                       tried again
     │   │   └── InvalidRequestError, AuthenticationError, ContextTooLongError
-    │   ├── UnknownModelError (ValueError), MissingExtraError (ImportError)  adapters/models.py
+    │   ├── UnknownModelError (ValueError), MissingExtraError (ImportError)  adapters/registry.py
     │   └── StepLimitError, OutputError, ModelRefusedError, RunCancelledError, ScriptError
     ├── SavepointError (RuntimeError)       ended, or not rolled back filesystem/savepoints.py
     └── SnapshotError (RuntimeError)        no snapshot              errors.py
