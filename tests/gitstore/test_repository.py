@@ -112,9 +112,9 @@ def test_other_objects_and_other_commits_are_no_snapshots(repository: Repository
 
 @pytest.mark.parametrize("name", ["", "-x", "a/b", "..", "a.lock", "a b", "a\n", "é", "a" * 65])
 def test_ids_that_are_no_plain_names_are_refused(repository: Repository, name: str) -> None:
-    with pytest.raises(SnapshotError, match="not a plain name"):
+    with pytest.raises(SnapshotError, match="must be 1 to 64 letters"):
         snapshot(repository, name, b"1")
-    with pytest.raises(SnapshotError, match="not a plain name"):
+    with pytest.raises(SnapshotError, match="must be 1 to 64 letters"):
         repository.prune([name])
     assert repository.commits() == []
 
@@ -354,7 +354,7 @@ def test_a_head_that_leads_elsewhere_is_told_and_not_followed(
     (tmp_path / "secret").write_text(ref)
     (repository.git_dir / "HEAD").write_text("ref: ../secret\n")
     assert [problem.text for problem in repository.verify()] == [
-        "HEAD does not lead to the main branch"
+        "HEAD does not point to the main branch"
     ]
     link = repository.git_dir / "refs" / "wink" / "two"
     link.symlink_to(tmp_path / "secret")
@@ -375,9 +375,9 @@ def test_a_detached_head_is_kept(repository: Repository) -> None:
 def test_a_damaged_file_of_refs_is_told(repository: Repository, data: bytes) -> None:
     snapshot(repository, "one", b"1")
     (repository.git_dir / "packed-refs").write_bytes(data)
-    with pytest.raises(SnapshotError, match="File of refs is damaged"):
+    with pytest.raises(SnapshotError, match="Refs file is damaged"):
         repository.commits()
-    with pytest.raises(SnapshotError, match="File of refs is damaged"):
+    with pytest.raises(SnapshotError, match="Refs file is damaged"):
         repository.gc()
 
 
@@ -496,7 +496,7 @@ def test_history_that_cannot_be_cut_at_once_is_cut_later(
 
     with fault_hook(full):
         repository.prune(["s1"])
-    assert "History cannot be cut" in caplog.text
+    assert "Could not update the file 'shallow'" in caplog.text
     assert (ids(repository), fsck(repository)) == (["s0", "s2"], "")
     repository.gc()
     assert (repository.size().objects, repository.verify(), fsck(repository)) == (6, [], "")

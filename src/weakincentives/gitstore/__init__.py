@@ -1,4 +1,7 @@
-"""A content-addressed store of git objects, packs and refs. Knows no workspace."""
+"""A content-addressed store of git objects, packs and refs, read and written without git.
+
+Nothing here depends on workspaces. Other packages import these names from here.
+"""
 
 from weakincentives.gitstore.objects import ObjectError as ObjectError
 from weakincentives.gitstore.objects import ObjectStore as ObjectStore

@@ -1,7 +1,7 @@
-"""Commits: what is known about a snapshot, written so that `git log` shows it.
+"""Commit objects: the metadata of a snapshot, in a message that `git log` shows.
 
-The first line is for people: the tag, or the word "snapshot". The lines below hold
-the exact values as JSON, and only they are read back.
+The first line is for people: the tag, or the word "snapshot". The lines below hold the exact
+values as JSON, and only they are parsed.
 """
 
 import json
@@ -19,7 +19,7 @@ _MAX_SUBJECT = 200
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A snapshot in the store: its commit, its tree, and what was said about it."""
+    """A snapshot in the store: its commit, its tree and its metadata."""
 
     ref: str
     tree: str
@@ -42,7 +42,7 @@ def encode_commit(
     root: str,
 ) -> bytes:
     """Return the content of a commit object."""
-    moment = f"{max(0, int(created_at.timestamp()))} +0000"
+    timestamp = f"{max(0, int(created_at.timestamp()))} +0000"
     values = {
         "id": snapshot_id,
         "sequence": sequence,
@@ -53,8 +53,8 @@ def encode_commit(
     lines = [
         f"tree {tree}",
         *(f"parent {parent}" for parent in parents),
-        f"author {_AUTHOR} {moment}",
-        f"committer {_AUTHOR} {moment}",
+        f"author {_AUTHOR} {timestamp}",
+        f"committer {_AUTHOR} {timestamp}",
         "",
         _subject(tag),
         "",
@@ -65,23 +65,23 @@ def encode_commit(
 
 
 def decode_commit(ref: str, data: bytes) -> Commit:
-    """Return what a commit of ours says.
+    """Parse a commit that `encode_commit` wrote.
 
     Raises:
-        ObjectError: It is damaged, or not one of ours.
+        ObjectError: It is damaged, or was not made by this package.
     """
     tree, parents = commit_references(data)
     try:
-        values = dict(_values(data))
+        values = dict(_parse_values(data))
         commit = Commit(
             ref=ref,
             tree=tree,
             parents=tuple(parents),
-            snapshot_id=_text(values["id"]),
-            sequence=_number(values["sequence"]),
-            created_at=datetime.fromisoformat(_text(values["created"])),
-            tag=None if values["tag"] is None else _text(values["tag"]),
-            root=_text(values["root"]),
+            snapshot_id=_to_text(values["id"]),
+            sequence=_to_number(values["sequence"]),
+            created_at=datetime.fromisoformat(_to_text(values["created"])),
+            tag=None if values["tag"] is None else _to_text(values["tag"]),
+            root=_to_text(values["root"]),
         )
     except (KeyError, ValueError, RecursionError):
         raise ObjectError(f"Commit was not made by this package: {ref!r}") from None
@@ -105,7 +105,7 @@ def commit_references(data: bytes) -> tuple[str, list[str]]:
 
 
 def tag_reference(data: bytes) -> str:
-    """Return the object that an annotated git tag is for.
+    """Return the object that an annotated git tag points to.
 
     Raises:
         ObjectError: It is damaged.
@@ -122,25 +122,25 @@ def _is_parent(line: str) -> bool:
 
 
 def _subject(tag: str | None) -> str:
-    """Return one line that a terminal can show."""
+    """Return one line that is safe to print in a terminal."""
     text = " ".join((tag or "").split())[:_MAX_SUBJECT]
     return display_path(text) if text else "snapshot"
 
 
-def _values(data: bytes) -> Iterator[tuple[str, object]]:
+def _parse_values(data: bytes) -> Iterator[tuple[str, object]]:
     message = data.partition(b"\n\n")[2].decode("utf-8")
     for line in message.partition("\n\n")[2].splitlines():
         name, _, value = line.partition(": ")
         yield name, json.loads(value)
 
 
-def _text(value: object) -> str:
+def _to_text(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"Not a text: {value!r}")
+        raise ValueError(f"Not a string: {value!r}")
     return value
 
 
-def _number(value: object) -> int:
+def _to_number(value: object) -> int:
     if not isinstance(value, int):
         raise ValueError(f"Not a number: {value!r}")
     return value

@@ -1,8 +1,8 @@
-"""The directory of a snapshot store: made by us, ours alone, locked, and removed by us only.
+"""The git directory of a snapshot store: create, lock, complete and remove it safely.
 
-A file that says so is written before anything else, so that what a killed process
-left half-made is known to be ours. A directory without that file is never used. Who opens
-or removes it locks the directory itself first, so that nobody sees it half-made or
+A marker file is written before anything else, so a directory that a killed process left
+incomplete is known to be ours. A directory without the marker is never used. To open or remove
+the directory, a process first locks the directory itself, so no process sees it half-created or
 half-removed.
 """
 
@@ -36,13 +36,13 @@ _USERS = "wink.users"
 _EPOCH = "wink.epoch"
 _MAX_MARKER = 64 * 1024
 _MAX_EPOCH = 1024
-_ATTEMPTS = 1_000
+_MAX_ATTEMPTS = 1_000
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LOCK_FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORIES = ("objects", "objects/info", "objects/pack", "refs", "refs/heads", "refs/wink")
 _HEAD = b"ref: refs/heads/main\n"
-# no hook, no maintenance of git's own, and nothing that would need care when we remove objects
+# no hooks, no automatic maintenance, and no files that would be stale when we remove objects
 _CONFIG = b"""[core]
 \trepositoryFormatVersion = 0
 \tbare = true
@@ -66,68 +66,69 @@ _CONFIG = b"""[core]
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """What the file says that makes a directory ours."""
+    """The content of the marker file."""
 
     root: str
     adopted: bool
-    """The directory was there before, and empty."""
+    """The directory existed before, and was empty."""
 
 
 class GitDirectory:
-    """A bare git repository that is ours."""
+    """A bare git repository that this package created."""
 
     def __init__(self, path: Path, root: str | None = None) -> None:
-        """Use `path`; with the `root` of a workspace it is made where it is missing.
+        """Use `path`; create it if it is missing and the `root` of a workspace is given.
 
         Raises:
-            SnapshotError: It is not ours, not only ours, or of another workspace.
+            SnapshotError: It was not made by this package, is open to other users, or belongs
+                to another workspace.
         """
         self.path = path
         self._root = root
-        self.marker: Marker = self._ensured()
+        self.marker: Marker = self._ensure()
 
     @contextmanager
     def lock(self) -> Generator[None, None, None]:
-        """Keep every other writer out, in any process; waits until they are done.
+        """Hold the exclusive write lock, across processes; waits for other writers.
 
         Raises:
-            SnapshotError: The directory has been removed, and may not be made again.
+            SnapshotError: The directory was removed, and no `root` is known to create it again.
         """
-        with self._held(_LOCK, fcntl.LOCK_EX):
-            # its locks are there before its configuration: somebody may be making it again
+        with self._hold_lock(_LOCK, fcntl.LOCK_EX):
+            # lock files are created before the configuration: it may be incomplete
             if not ((self.path / MARKER).exists() and self._is_complete()):
                 if self._root is None and not (self.path / MARKER).exists():
                     raise _not_ours(self.path)
-                with self._whole():
-                    self._finish(self.marker.root, adopted=self.marker.adopted)
+                with self._lock_directory():
+                    self._initialize(self.marker.root, adopted=self.marker.adopted)
             yield
 
     @contextmanager
     def prevent_removal(self) -> Generator[None, None, None]:
-        """Keep everybody from removing the directory."""
-        with self._held(_USERS, fcntl.LOCK_SH):
+        """Hold a shared lock that keeps other processes from removing the directory."""
+        with self._hold_lock(_USERS, fcntl.LOCK_SH):
             yield
 
     def remove(self) -> bool:
-        """Remove the directory unless somebody uses it; return whether it is gone.
+        """Remove the directory unless it is in use; return whether it is gone.
 
-        What is not ours stays.
+        A directory without our marker is left alone.
         """
         if not os.path.lexists(self.path):
             return True
         try:
-            # in this order: who waits for a writer must not keep others from opening
-            with self._held(_LOCK, fcntl.LOCK_EX), self._whole():
+            # in this order: waiting for a writer must not block others from opening
+            with self._hold_lock(_LOCK, fcntl.LOCK_EX), self._lock_directory():
                 self._remove_unused()
         except (SnapshotError, BlockingIOError, FileNotFoundError):
             return not os.path.lexists(self.path)
         return True
 
     def _remove_unused(self) -> None:
-        """Remove all, while nobody can open the directory.
+        """Remove everything; the directory is locked.
 
         Raises:
-            BlockingIOError: Somebody uses it.
+            BlockingIOError: It is in use.
         """
         adopted = self._read_marker().adopted
         users = os.open(self.path / _USERS, _LOCK_FILE | os.O_CREAT, 0o600)
@@ -135,15 +136,15 @@ class GitDirectory:
             fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._empty()
             if not adopted:
-                with suppress(OSError):  # somebody has put something there
+                with suppress(OSError):  # another process added a file
                     self.path.rmdir()
         finally:
             os.close(users)
 
     def replace(self, name: str, data: bytes, *, durable: bool = True, urgent: bool = True) -> None:
-        """Create or replace the file `name` in one step.
+        """Create or replace the file `name` atomically.
 
-        What is not `urgent` may be the old one after a power failure, but is never damaged.
+        A file that is not `urgent` may be the old one after a power failure, never damaged.
         """
         with AtomicFile(self.path, data) as file:
             if durable:
@@ -151,7 +152,7 @@ class GitDirectory:
             self.publish(file, name, durable=durable and urgent)
 
     def publish(self, file: AtomicFile, name: str, *, durable: bool) -> None:
-        """Make a file that is on the disk already the file `name`, in one step."""
+        """Rename a file that has been synced to `name`, atomically."""
         target = self.path / name
         fault_point("gitdir.written")
         file.name(target)
@@ -160,25 +161,26 @@ class GitDirectory:
             sync_directory(target.parent)
 
     def epoch(self) -> str:
-        """Return a token that is new when the directory is made, and when we say so."""
+        """Return a token that changes when the directory is created and at `begin_epoch`."""
         try:
             return read_regular(self.path / _EPOCH, _MAX_EPOCH).decode("ascii")
         except (OSError, ValueError):
-            return secrets.token_hex(16)  # never the same: nothing may be taken for granted
+            return secrets.token_hex(16)  # always new: nothing that was cached may be used
 
     def begin_epoch(self) -> None:
-        """Change the token, in place: room is made by what comes next, on a full disk too."""
+        """Change the token, in place: this must work on a full disk, before space is freed."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(self.path / _EPOCH, flags, 0o600)
         try:
-            write_all(descriptor, secrets.token_hex(16).encode())  # half of it is new too
+            # a partial write changes the token too
+            write_all(descriptor, secrets.token_hex(16).encode())
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
         fault_point("gitdir.begun")
 
     def sweep(self) -> None:
-        """Remove what killed writers left."""
+        """Remove temporary files of killed writers."""
         with os.scandir(self.path) as entries:
             names = [entry.name for entry in entries if is_temporary(entry.name)]
         if names:
@@ -188,18 +190,21 @@ class GitDirectory:
             finally:
                 os.close(directory)
 
-    def _ensured(self) -> Marker:
-        """Return the marker of a directory that is ours, private and complete."""
-        for _ in range(_ATTEMPTS):
-            # another process may remove it at any moment, and then it is made again
+    def _ensure(self) -> Marker:
+        """Create or complete the directory if needed; return its marker."""
+        for _ in range(_MAX_ATTEMPTS):
+            # another process may remove it at any moment; then it is created again
             with suppress(FileNotFoundError):
-                made = self._root is not None and self._make()
-                with self._whole():
-                    return self._completed(made)
-        raise SnapshotError(f"Snapshot store is removed again and again: {str(self.path)!r}")
+                created = self._root is not None and self._create()
+                with self._lock_directory():
+                    return self._complete(created=created)
+        raise SnapshotError(
+            f"Snapshot store keeps being removed; gave up after {_MAX_ATTEMPTS} attempts:"
+            f" {str(self.path)!r}"
+        )
 
-    def _make(self) -> bool:
-        """Make the directory; return whether it was not there."""
+    def _create(self) -> bool:
+        """Create the directory; return whether it was missing."""
         try:
             self.path.mkdir(0o700, parents=True)
         except FileExistsError:
@@ -207,30 +212,30 @@ class GitDirectory:
         fault_point("gitdir.made")
         return True
 
-    def _completed(self, made: bool) -> Marker:
-        """Return the marker of the directory, which nobody else opens or removes meanwhile."""
+    def _complete(self, *, created: bool) -> Marker:
+        """Complete the directory if needed, return its marker; the directory is locked."""
         root = self._root
         if root is not None and not (self.path / MARKER).exists():
-            self._finish(root, adopted=not made)
+            self._initialize(root, adopted=not created)
         marker = self._read_marker()
         if root is not None and marker.root != root:
             raise SnapshotError(f"Snapshot store belongs to another workspace: {marker.root!r}")
         if not self._is_complete():
-            self._finish(marker.root, adopted=marker.adopted)
+            self._initialize(marker.root, adopted=marker.adopted)
         return marker
 
     @contextmanager
-    def _whole(self) -> Generator[None, None, None]:
-        """Keep everybody from opening and removing the directory, which is whole meanwhile.
+    def _lock_directory(self) -> Generator[None, None, None]:
+        """Hold a lock that keeps other processes from opening or removing the directory.
 
-        The lock is on the directory itself, so it is there before anything is in it.
+        The lock is on the directory itself, which exists before any file in it.
 
         Raises:
-            FileNotFoundError: It has been removed, and may be made again.
-            SnapshotError: It is not ours, or not there and not to be made.
+            FileNotFoundError: It was removed, and may be created again.
+            SnapshotError: It was not made by this package, or is missing and has no `root`.
         """
         while True:
-            self._refuse_missing()
+            self._check_exists()
             descriptor = os.open(self.path, _DIRECTORY)
             try:
                 _flock(descriptor)
@@ -240,18 +245,18 @@ class GitDirectory:
             finally:
                 _unlock(descriptor)
 
-    def _refuse_missing(self) -> None:
+    def _check_exists(self) -> None:
         try:
-            _refuse_unless_own(self.path)
+            _check_owner(self.path)
         except SnapshotError:
             if self._root is not None and not os.path.lexists(self.path):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from None
             raise
 
-    def _finish(self, root: str, *, adopted: bool) -> None:
-        """Make what is not there yet: the marker first, the configuration last."""
+    def _initialize(self, root: str, *, adopted: bool) -> None:
+        """Create the files that are missing: the marker first, the configuration last."""
         if not (self.path / MARKER).exists():
-            self._refuse_unless_empty()
+            self._check_empty()
             self.path.chmod(0o700)
             text = json.dumps({"format": FORMAT, "root": root, "adopted": adopted}, indent=2)
             self.replace(MARKER, text.encode() + b"\n")
@@ -260,22 +265,22 @@ class GitDirectory:
                 (self.path / name).mkdir(0o700, exist_ok=True)
             self.replace("HEAD", _HEAD)
             for name in (_USERS, _LOCK):
-                (self.path / name).touch(0o600)  # not anew: somebody may hold it
+                (self.path / name).touch(0o600)  # never replaced: a process may hold its lock
             self.begin_epoch()
             self.replace("config", _CONFIG)
 
     def _is_complete(self) -> bool:
         return all((self.path / name).exists() for name in ("config", _USERS, _LOCK))
 
-    def _refuse_unless_empty(self) -> None:
-        _refuse_unless_own(self.path)
+    def _check_empty(self) -> None:
+        _check_owner(self.path)
         for path in self.path.iterdir():
             if path.name not in {_LOCK, _USERS, MARKER} and not is_temporary(path.name):
                 raise _not_ours(self.path)
 
     def _read_marker(self) -> Marker:
-        """Return the marker of a directory that is ours and private."""
-        found = _refuse_unless_own(self.path)
+        """Return the marker; check that the directory is ours and private."""
+        found = _check_owner(self.path)
         try:
             descriptor = os.open(self.path / MARKER, _OLD_FILE)
             try:
@@ -288,7 +293,7 @@ class GitDirectory:
             case {"format": 1, "root": str(root), "adopted": bool(adopted)}:
                 marker = Marker(root, adopted)
             case {"format": int(number)} if number != FORMAT:
-                text = f"Snapshot store has format {number}, this package reads {FORMAT}"
+                text = f"Snapshot store has format {number}; this version reads {FORMAT}"
                 raise SnapshotError(f"{text}: {str(self.path)!r}")
             case _:
                 raise _not_ours(self.path)
@@ -297,20 +302,20 @@ class GitDirectory:
         return marker
 
     @contextmanager
-    def _held(self, name: str, operation: int) -> Generator[None, None, None]:
-        descriptor = self._flock(self.path / name, operation)
+    def _hold_lock(self, name: str, operation: int) -> Generator[None, None, None]:
+        descriptor = self._acquire(self.path / name, operation)
         try:
             yield
         finally:
             _unlock(descriptor)
 
-    def _flock(self, path: Path, operation: int) -> int:
-        """Lock the file that is at `path` when the lock is got."""
+    def _acquire(self, path: Path, operation: int) -> int:
+        """Lock the file at `path`; if it was replaced while waiting, lock the new one."""
         while True:
             try:
                 descriptor = os.open(path, _LOCK_FILE)
             except FileNotFoundError:
-                self._ensured()
+                self._ensure()
                 continue
             try:
                 fcntl.flock(descriptor, operation)
@@ -322,10 +327,10 @@ class GitDirectory:
             os.close(descriptor)
 
     def _empty(self) -> None:
-        """Remove all, in an order that leaves something usable wherever it ends.
+        """Remove everything, in an order that is safe to interrupt anywhere.
 
-        Without its configuration the rest is completed by whoever comes next, without
-        refs there are no snapshots, and without the marker nothing but locks.
+        Without its configuration the next process completes the store, without refs it has no
+        snapshots, and without the marker nothing but lock files is left.
         """
         order = {"config": -2, "refs": -1, MARKER: 1, _USERS: 2, _LOCK: 3}
         directory = os.open(self.path, _DIRECTORY)
@@ -342,7 +347,7 @@ class GitDirectory:
             os.close(directory)
 
 
-def _refuse_unless_own(path: Path) -> os.stat_result:
+def _check_owner(path: Path) -> os.stat_result:
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -366,13 +371,13 @@ def _is_at(path: Path, descriptor: int) -> bool:
 def _flock(directory: int) -> None:
     try:
         fcntl.flock(directory, fcntl.LOCK_EX)
-    except OSError as error:  # not every network file system locks directories
+    except OSError as error:  # some network file systems cannot lock directories
         if error.errno not in {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP}:
             raise
 
 
 def _unlock(descriptor: int) -> None:
-    """Let go of a lock; said aloud, because a child that was forked has the descriptor too."""
+    """Release a lock explicitly: a forked child may have the descriptor open too."""
     with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)

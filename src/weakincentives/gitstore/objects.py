@@ -1,4 +1,4 @@
-"""The content-addressed object store: loose objects and packs that git can read."""
+"""Content-addressed object store: git's loose objects and packs, verified when read."""
 
 import hashlib
 import logging
@@ -27,63 +27,64 @@ from weakincentives.gitstore.pack_reader import (
 from weakincentives.gitstore.pack_writer import PackTransaction, hash_object
 from weakincentives.posix import fault_point, open_regular
 
-_CHUNK = 1024 * 1024
+_LOOSE_CHUNK = 1024 * 1024
 _MAX_HEADER = 32  # "commit 18446744073709551615" and the NUL after it
 
 
 def loose_stream(path: Path) -> Stream:
-    """Return the object in a file, which is never held in memory.
+    """Return a stream of the loose object in a file; it is never held in memory.
 
     Raises:
-        FileNotFoundError: It is not there.
+        FileNotFoundError: It does not exist.
         PackError: The object is damaged; also while its chunks are read.
     """
-    pieces = _pieces(path)
-    start = next(pieces, b"")
-    header, mark, rest = start.partition(b"\0")
+    chunks = _inflate_file(path)
+    start = next(chunks, b"")
+    header, separator, rest = start.partition(b"\0")
     kind, _, digits = header.partition(b" ")
-    known = kind.decode("ascii", "replace") in KINDS.values()
-    if not (mark and known and digits.isdigit() and len(header) < _MAX_HEADER):
+    is_known = kind.decode("ascii", "replace") in KINDS.values()
+    if not (separator and is_known and digits.isdigit() and len(header) < _MAX_HEADER):
         raise PackError(f"Object file is damaged: {path.name!r}")
-    return Stream(kind.decode(), int(digits), _measured(int(digits), rest, pieces))
+    return Stream(kind.decode(), int(digits), _check_size(int(digits), rest, chunks))
 
 
-def _measured(size: int, rest: bytes, pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _check_size(size: int, rest: bytes, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the chunks; raise PackError unless they have `size` bytes."""
     left = size - len(rest)
     if rest:
         yield rest
-    for piece in pieces:
-        left -= len(piece)
+    for chunk in chunks:
+        left -= len(chunk)
         if left < 0:
             break
-        yield piece
+        yield chunk
     if left:
-        raise PackError("Object file holds another size than it says")
+        raise PackError("Object file has another size than its header says")
 
 
-def _pieces(path: Path) -> Iterator[bytes]:
-    """Yield what a file inflates to; the first piece is not empty."""
+def _inflate_file(path: Path) -> Iterator[bytes]:
+    """Yield the inflated content of a file in chunks; the first is not empty."""
     inflater = zlib.decompressobj()
     with os.fdopen(open_regular(path)[0], "rb", buffering=0) as file:
         data = b""
         while not inflater.eof:
-            data = data or file.read(_CHUNK)
+            data = data or file.read(_LOOSE_CHUNK)
             if not data:
                 raise PackError(f"Object file ends too early: {path.name!r}")
             try:
-                piece = inflater.decompress(data, _CHUNK)
+                chunk = inflater.decompress(data, _LOOSE_CHUNK)
             except zlib.error as error:
                 raise PackError(f"Object file is damaged: {path.name!r}: {error}") from None
             data = inflater.unconsumed_tail
-            if piece:
-                yield piece
+            if chunk:
+                yield chunk
 
 
 _ID = re.compile(r"[0-9a-f]{40}")
-_WHOLE = 16 * 1024 * 1024  # larger objects are copied in chunks
+_MAX_WHOLE = 16 * 1024 * 1024  # larger objects are copied in chunks
 _SMALL_PACK = 16 * 1024 * 1024  # larger packs are not merged
 _MAX_SMALL_PACKS = 64
-_ANOTHER = "its content has another id"
+_WRONG_ID = "its content has another id"
 _log = logging.getLogger(__name__)
 
 
@@ -92,30 +93,30 @@ class ObjectError(WinkError, ValueError):
 
 
 def is_object_id(text: str) -> bool:
-    """Return whether `text` is a full id and nothing else."""
+    """Return whether `text` is a full object id."""
     return _ID.fullmatch(text) is not None
 
 
 class ObjectStore:
     """The objects below one `objects` directory of a git repository.
 
-    Any number of threads and processes may read. Who writes or removes must keep all
-    others from doing so: the repository has a lock for it.
+    Any number of threads and processes may read. To write or remove, hold the repository's
+    lock.
     """
 
     def __init__(self, directory: Path, *, durable: bool = True) -> None:
-        """Use the objects in `directory`; `durable` brings new ones to the disk at once."""
+        """Use the objects in `directory`; with `durable` new ones are synced to the disk."""
         self._directory = directory
         self._durable = durable
         self._packs = PackSet(directory / "pack")
 
     @property
     def losses(self) -> int:
-        """How often objects were found to be gone that had been here."""
+        """How many times objects that had been here were found to be missing."""
         return self._packs.losses
 
     def __contains__(self, object_id: str) -> bool:
-        """Return whether the object is here; its content is not looked at."""
+        """Return whether the object exists; its content is not read."""
         if not is_object_id(object_id):
             return False
         if self.is_packed(object_id):
@@ -124,60 +125,60 @@ class ObjectStore:
         return self.is_packed(object_id) or self._loose(object_id).is_file()
 
     def is_packed(self, object_id: str) -> bool:
-        """Return whether the object is in a pack that has been met already and is undamaged."""
+        """Return whether the object is in an undamaged pack that is already open."""
         return self._packs.is_packed(bytes.fromhex(object_id))
 
     def read(self, object_id: str) -> tuple[str, bytes]:
         """Return kind and content of an object, verified against its id.
 
         Raises:
-            ObjectError: It is missing, damaged, or too large to be held.
+            ObjectError: It is missing, damaged, or too large for memory.
         """
         failure: object = None
-        for place in self._places(object_id):
+        for location in self._find_locations(object_id):
             try:
-                kind, data = _whole(place.opened())
+                kind, data = _read_whole(location.open())
             except (PackError, OSError) as error:
-                failure = _graver(failure, error)
-                self._blame(place, error)
+                failure = _worse(failure, error)
+                self._mark_damaged(location, error)
                 continue
             if hash_object(kind, data) == object_id:
                 return kind, data
-            failure = _ANOTHER
-            self._blame(place, failure)
+            failure = _WRONG_ID
+            self._mark_damaged(location, failure)
         raise _unreadable(object_id, failure)
 
     def chunks(self, object_id: str) -> Iterator[bytes]:
-        """Return the content of a blob in pieces, each about a megabyte at most.
+        """Return the content of a blob in chunks of about a megabyte at most.
 
-        The last piece is handed on when all of the content has been verified: who gets
-        to the end has got it undamaged.
+        The last chunk is yielded only after the whole content has been verified: a reader that
+        reaches the end has undamaged content.
 
         Raises:
-            ObjectError: It is missing, damaged or no blob.
+            ObjectError: It is missing, damaged or not a blob.
         """
         found = self.stream(object_id)
         if found.kind != "blob":
-            raise ObjectError(f"Object is no blob but a {found.kind}: {object_id!r}")
+            raise ObjectError(f"Object is a {found.kind}, not a blob: {object_id!r}")
         return found.chunks
 
     def size_of(self, object_id: str) -> int:
-        """Return the size of an object as it says itself.
+        """Return the size of an object as its header declares it.
 
         Raises:
             ObjectError: It is missing or damaged.
         """
-        return self._opened(object_id)[1].size
+        return self._open(object_id)[1].size
 
     def stream(self, object_id: str) -> Stream:
-        """Return an object to be read; its chunks are verified, its inflater is not.
+        """Return an object for reading; its chunks are verified, its inflater is not.
 
         Raises:
             ObjectError: It is missing or damaged; also while its chunks are read.
         """
-        place, found = self._opened(object_id)
+        location, found = self._open(object_id)
         if found.size > CHUNK_SIZE:
-            return found._replace(chunks=self._verified(object_id, place, found))
+            return found._replace(chunks=self._verify_chunks(object_id, location, found))
         with suppress(PackError, OSError):
             data = b"".join(found.chunks)
             if hash_object(found.kind, data) == object_id:
@@ -186,7 +187,7 @@ class ObjectStore:
         return Stream(kind, len(data), iter([data]))
 
     def ids(self) -> Iterator[str]:
-        """Yield the id of every object; one that is stored twice comes twice."""
+        """Yield the id of every object, once for each copy that is stored."""
         self.refresh()
         for pack in self._packs.all.values():
             yield from pack
@@ -196,17 +197,17 @@ class ObjectStore:
                     yield directory.name + path.name
 
     def begin_pack(self, *, rewrite: bool = False) -> PackTransaction:
-        """Return a place for new objects; nothing is visible before it is finished.
+        """Begin a pack of new objects; nothing is visible before it is finished.
 
-        Objects that are here are not written again, unless all are to be written
-        `anew`. What killed writers left is removed.
+        Objects that are stored already are skipped, unless `rewrite` is set. Leftovers of
+        killed writers are removed.
         """
         self._packs.sweep()
-        known = _nothing if rewrite else self.is_packed
-        return PackTransaction(self._directory / "pack", known, durable=self._durable)
+        is_known = _is_never_known if rewrite else self.is_packed
+        return PackTransaction(self._directory / "pack", is_known, durable=self._durable)
 
     def refresh(self, *, closely: bool = False) -> None:
-        """Look for packs that have been added or removed; `closely` also for others' writing."""
+        """Detect packs that were added or removed; with `closely` also modified ones."""
         self._packs.refresh(closely=closely)
 
     def packs(self) -> dict[str, int]:
@@ -220,16 +221,16 @@ class ObjectStore:
         return dict(self._packs.damaged)
 
     def merge_small_packs(self) -> None:
-        """Put the small packs into one, if there are many of them.
+        """Merge the small packs into one, if there are many of them.
 
-        Each time at least half of them go, and no pack is taken that is larger than all
-        of those before it: what is stored is rewritten seldom.
+        Each merge takes at least half of them, smallest first, and stops at a pack that is
+        larger than all before it together: so objects are rewritten rarely.
 
         Raises:
             ObjectError: An object in them is damaged; nothing is changed.
         """
         if len(self._packs.all) < _MAX_SMALL_PACKS:
-            return  # without looking: this is asked after every snapshot
+            return  # without a refresh: this is called after every snapshot
         self.refresh()
         small = sorted(
             (pack.size_bytes, name)
@@ -248,10 +249,10 @@ class ObjectStore:
         self.rewrite([each for name in chosen for each in self._packs.all[name]], chosen)
 
     def rewrite(self, object_ids: Iterable[str], replaced: Collection[str]) -> None:
-        """Put objects into one new pack, then remove the packs `replaced`.
+        """Write objects to one new pack, then remove the packs `replaced`.
 
-        Those of them that hold none of the objects go first: on a full disk the new
-        pack needs their room.
+        Packs that contain none of the objects are removed first: on a full disk the new pack
+        needs their space.
 
         Raises:
             ObjectError: An object is missing or damaged; no object is lost.
@@ -273,42 +274,45 @@ class ObjectStore:
         self._packs.remove(set(replaced) - useless - {written})
 
     def remove_loose(self) -> None:
-        """Remove what is not in a pack."""
+        """Remove all loose objects."""
         for directory in self._loose_directories():
             shutil.rmtree(directory, ignore_errors=True)
             fault_point("objects.loosened")
 
     def close(self) -> None:
-        """Let go of the packs; what is being read elsewhere stays readable."""
+        """Release the packs; streams that are open stay readable."""
         self._packs.close()
 
-    def _opened(self, object_id: str) -> "tuple[_Place, Stream]":
-        """Open the first place of an object that can be read.
+    def _open(self, object_id: str) -> "tuple[_Location, Stream]":
+        """Open an object at the first location where it can be read.
 
-        A large one is handed on before it is verified, so of several it must be whole.
+        A large object is streamed before it is fully verified. So if it has several copies,
+        each is verified first, to pick an undamaged one.
         """
         failure: object = None
-        for place in self._places(object_id):
+        for location in self._find_locations(object_id):
             try:
-                found = place.opened()
-                if found.size > CHUNK_SIZE and self._is_in_several(object_id):
-                    for _ in self._verified(object_id, place, found):
+                found = location.open()
+                if found.size > CHUNK_SIZE and self._has_several_copies(object_id):
+                    for _ in self._verify_chunks(object_id, location, found):
                         pass
-                    found = place.opened()
-                return place, found
+                    found = location.open()
+                return location, found
             except (PackError, OSError, ObjectError) as error:
-                failure = _graver(failure, error)
-                self._blame(place, error)
+                failure = _worse(failure, error)
+                self._mark_damaged(location, error)
         if isinstance(failure, ObjectError):
             raise failure
         raise _unreadable(object_id, failure)
 
-    def _is_in_several(self, object_id: str) -> bool:
+    def _has_several_copies(self, object_id: str) -> bool:
         key = bytes.fromhex(object_id)
         return sum(pack.offset_of(key) is not None for pack in self._packs.all.values()) > 1
 
-    def _verified(self, object_id: str, place: "_Place", stream: Stream) -> Iterator[bytes]:
-        """Hand on the chunks, the last one when the id is known to be right."""
+    def _verify_chunks(
+        self, object_id: str, location: "_Location", stream: Stream
+    ) -> Iterator[bytes]:
+        """Yield the chunks, the last one only after the id has been verified."""
         header = b"%s %d\0" % (stream.kind.encode(), stream.size)
         digest = hashlib.sha1(header, usedforsecurity=False)
         last = b""
@@ -319,23 +323,23 @@ class ObjectStore:
                 digest.update(chunk)
                 last = chunk
         except (PackError, OSError) as error:
-            self._blame(place, error)
+            self._mark_damaged(location, error)
             raise _unreadable(object_id, error) from error
         if digest.hexdigest() != object_id:
-            self._blame(place, _ANOTHER)
-            raise _unreadable(object_id, _ANOTHER)
+            self._mark_damaged(location, _WRONG_ID)
+            raise _unreadable(object_id, _WRONG_ID)
         yield last
 
-    def _blame(self, place: "_Place", failure: object) -> None:
-        """Rely no more on a pack in which something was found to be damaged."""
-        pack = place.pack
+    def _mark_damaged(self, location: "_Location", failure: object) -> None:
+        """Mark the pack of a location as suspect, so that nothing new relies on it."""
+        pack = location.pack
         if pack is None or pack.is_suspect or isinstance(failure, TooLargeError):
             return
-        _log.warning("Pack is damaged, so what is needed of it is stored again: %s", failure)
-        self._packs.distrust(pack)
+        _log.warning("Pack is damaged; objects in it are stored again when needed: %s", failure)
+        self._packs.mark_suspect(pack)
 
-    def _places(self, object_id: str) -> "Iterator[_Place]":
-        """Yield where an object may be read: the likeliest place first, damaged packs last."""
+    def _find_locations(self, object_id: str) -> "Iterator[_Location]":
+        """Yield the locations of an object: the likeliest first, damaged packs last."""
         if not is_object_id(object_id):
             return
         key = bytes.fromhex(object_id)
@@ -343,26 +347,26 @@ class ObjectStore:
         yield from _in_packs(key, known)
         self.refresh()
         yield from _in_packs(key, [pack for pack in self._packs.trusted if pack not in known])
-        yield _Place(None, partial(loose_stream, self._loose(object_id)))
+        yield _Location(None, partial(loose_stream, self._loose(object_id)))
         suspects = [pack for pack in self._packs.all.values() if pack.is_suspect]
         yield from _in_packs(key, suspects)
 
     def _copy(self, object_id: str, batch: PackTransaction) -> None:
-        packed = self._packed(object_id)
+        packed = self._read_raw(object_id)
         if packed is not None:
             batch.add_raw(object_id, packed)
             return
         found = self.stream(object_id)
-        if found.kind == "blob" and found.size > _WHOLE:
+        if found.kind == "blob" and found.size > _MAX_WHOLE:
             batch.add_blob(found.size, found.chunks)
             return
         try:
             batch.add(found.kind, b"".join(found.chunks))
-        except ObjectError:  # there may be an undamaged one in another place
+        except ObjectError:  # there may be an undamaged copy at another location
             batch.add(*self.read(object_id))
 
-    def _packed(self, object_id: str) -> PackedObject | None:
-        """Return an object that can be taken over as it is; most can."""
+    def _read_raw(self, object_id: str) -> PackedObject | None:
+        """Return an object that can be copied without recompression, as most can."""
         key = bytes.fromhex(object_id)
         for pack in self._packs.all.values():
             offset = pack.offset_of(key)
@@ -379,28 +383,28 @@ class ObjectStore:
         return sorted(self._directory.glob("[0-9a-f][0-9a-f]"))
 
 
-class _Place(NamedTuple):
-    """Where an object may be read; `pack` is None for a file of its own."""
+class _Location(NamedTuple):
+    """Where an object may be stored; `pack` is None for a loose object."""
 
     pack: Pack | None
-    opened: Callable[[], Stream]
+    open: Callable[[], Stream]
 
 
-def _in_packs(key: bytes, packs: Iterable[Pack]) -> Iterator[_Place]:
+def _in_packs(key: bytes, packs: Iterable[Pack]) -> Iterator[_Location]:
     for pack in packs:
         offset = pack.offset_of(key)
         if offset is not None:
-            yield _Place(pack, partial(pack.stream, offset))
+            yield _Location(pack, partial(pack.stream, offset))
 
 
-def _whole(stream: Stream) -> tuple[str, bytes]:
+def _read_whole(stream: Stream) -> tuple[str, bytes]:
     if stream.size > MAX_OBJECT_SIZE:
-        raise TooLargeError(f"Object is too large to be held: {stream.size}")
+        raise TooLargeError(f"Object is too large for memory: {stream.size} bytes")
     return stream.kind, b"".join(stream.chunks)
 
 
-def _graver(failure: object, error: Exception) -> object:
-    """Return what is worth telling of two failures: that it is nowhere else is not."""
+def _worse(failure: object, error: Exception) -> object:
+    """Return the failure to report: any other than that a loose file is missing."""
     return error if failure is None or isinstance(failure, FileNotFoundError) else failure
 
 
@@ -410,5 +414,5 @@ def _unreadable(object_id: str, failure: object) -> ObjectError:
     return ObjectError(f"Object is damaged: {object_id!r}: {failure}")
 
 
-def _nothing(object_id: str) -> bool:
+def _is_never_known(_object_id: str) -> bool:
     return False

@@ -1,4 +1,7 @@
-"""Write git packs: new objects in one transaction, one pack, one rename."""
+"""Write git packs: zlib streams, the pack and its index, and transactions of new objects.
+
+A `PackTransaction` collects objects in one pack, and publishes them with one rename.
+"""
 
 import hashlib
 import os
@@ -22,37 +25,37 @@ from weakincentives.posix import (
     write_all,
 )
 
-_TINY = 256
-_SMALL = 8 * 1024
+_MAX_STORED = 256  # bytes; smaller objects are not compressed
+_MAX_SMALL = 8 * 1024  # bytes; smaller objects get a small window
 _SMALL_WINDOW, _SMALL_MEMORY = 13, 6
 _RAW = -15
 _ZLIB_HEADER = b"\x78\x01"
-_STORED = struct.Struct("<3sHH")  # with the header of the only block, which is not packed
+_STORED = struct.Struct("<3sHH")  # zlib header, and the header of one stored block
 _CHECKSUM = struct.Struct(">I")
 
 
 def deflate(data: bytes, codec: Codec = DEFAULT_CODEC) -> bytes:
-    """Return the stream of an object."""
+    """Return an object as a zlib stream."""
     size = len(data)
-    if size <= _TINY:  # what packing would save is not worth its time
+    if size <= _MAX_STORED:  # compression would save too little for its time
         header = _STORED.pack(_ZLIB_HEADER + b"\x01", size, ~size & 0xFFFF)
         return header + data + _CHECKSUM.pack(zlib.adler32(data))
-    if codec is ZLIB and size <= _SMALL:
-        # most of the cost of a small object is preparing tables for a large one
+    if codec is ZLIB and size <= _MAX_SMALL:
+        # for a small object most of the cost is initializing large tables
         deflater = zlib.compressobj(1, zlib.DEFLATED, _SMALL_WINDOW, _SMALL_MEMORY)
         return deflater.compress(data) + deflater.flush()
     packed = codec.deflate(data)
     if len(packed) > size:
-        return zlib.compress(data, 0)  # ISA-L makes what cannot be packed a quarter larger
+        return zlib.compress(data, 0)  # ISA-L makes incompressible data a quarter larger
     return _ZLIB_HEADER + packed + _CHECKSUM.pack(zlib.adler32(data))
 
 
 def deflate_stream(chunks: Iterable[bytes], codec: Codec = DEFAULT_CODEC) -> Iterator[bytes]:
-    """Yield the stream of an object that is too large to be held; the first chunk tells how."""
+    """Yield a large object as a zlib stream; it is compressed if the first chunk shrinks."""
     pending = iter(chunks)
     first = next(pending, b"")
-    is_packable = len(codec.deflate(first)) < len(first)
-    deflater = codec.deflater() if is_packable else zlib.compressobj(0, zlib.DEFLATED, _RAW)
+    shrinks = len(codec.deflate(first)) < len(first)
+    deflater = codec.deflater() if shrinks else zlib.compressobj(0, zlib.DEFLATED, _RAW)
     checksum = 1
     yield _ZLIB_HEADER
     for chunk in chain((first,), pending):
@@ -64,42 +67,42 @@ def deflate_stream(chunks: Iterable[bytes], codec: Codec = DEFAULT_CODEC) -> Ite
 _NUMBERS = {"commit": 1, "tree": 2, "blob": 3, "tag": 4}
 _PACK_HEADER = struct.Struct(">4sII")
 _INDEX_MAGIC = b"\xfftOc\0\0\0\x02"
-_FAR = 0x80000000  # marks an offset that is in the table of large ones
+_FAR = 0x80000000  # marks an offset in the table of large offsets
 _CHUNK = 1024 * 1024
 _BUFFER = 256 * 1024
 _BYTES = [bytes((value,)) for value in range(256)]
 
 
 class PackWriter:
-    """Writes whole objects to a file, then the index that finds them.
+    """Writes objects to a pack file, and builds its index.
 
-    The file is asked for when there is more than a little to write, or at the end.
+    The file is opened when the buffer is full, or at the end.
     """
 
-    def __init__(self, opened: Callable[[], int]) -> None:
-        """Start a pack; `opened` returns the descriptor of an empty file."""
-        self._opened = opened
+    def __init__(self, open_file: Callable[[], int]) -> None:
+        """Start a pack; `open_file` returns the descriptor of an empty file."""
+        self._open_file = open_file
         self._descriptor: int | None = None
         self._written = 0
         self._buffer = bytearray(_PACK_HEADER.pack(b"PACK", 2, 0))
         self._entries: list[tuple[bytes, int, int]] = []
 
     def __len__(self) -> int:
-        """How many objects there are."""
+        """Return the number of objects."""
         return len(self._entries)
 
     def add(self, name: str, kind: str, size: int, deflated: bytes) -> None:
-        """Add the object with the id `name`, `size` bytes long, in its deflated form."""
+        """Add the object with the id `name` and `size` bytes, given as a zlib stream."""
         entry = _entry_header(_NUMBERS[kind], size) + deflated
         self._entries.append((bytes.fromhex(name), zlib.crc32(entry), self._offset()))
         self._write(entry)
 
     def add_parts(
-        self, kind: str, size: int, deflated: Iterable[bytes], named: Callable[[], str | None]
+        self, kind: str, size: int, deflated: Iterable[bytes], get_id: Callable[[], str | None]
     ) -> None:
-        """Add an object in parts; `named` gives its id afterwards, or None to drop it.
+        """Add an object in parts; afterwards `get_id` returns its id, or None to drop it.
 
-        If the parts end with an exception, nothing has been added.
+        If the parts raise, nothing is added.
         """
         offset = self._offset()
         header = _entry_header(_NUMBERS[kind], size)
@@ -110,18 +113,18 @@ class PackWriter:
             for part in deflated:
                 crc = zlib.crc32(part, crc)
                 self._write(part)
-            name = named()
+            name = get_id()
         finally:
             if name is None:
-                self._go_back(offset)
+                self._truncate(offset)
         if name is not None:
             self._entries.append((bytes.fromhex(name), crc, offset))
 
     def finish(self) -> bytes:
-        """End the pack, all of it in the file; return the content of its index.
+        """Complete the pack file; return the content of its index.
 
-        The number of objects comes first and is known last, so the checksum is taken
-        from what was written.
+        The number of objects is at the start but known only now, so the checksum is computed
+        from the file.
         """
         header = _PACK_HEADER.pack(b"PACK", 2, len(self._entries))
         digest = hashlib.sha1(usedforsecurity=False)
@@ -147,13 +150,13 @@ class PackWriter:
 
     def _flush(self) -> None:
         if self._descriptor is None:
-            self._descriptor = self._opened()
+            self._descriptor = self._open_file()
         write_all(self._descriptor, self._buffer)
         self._written += len(self._buffer)
         self._buffer.clear()
 
-    def _go_back(self, offset: int) -> None:
-        """Forget what has been written from `offset` on."""
+    def _truncate(self, offset: int) -> None:
+        """Drop everything from `offset` on."""
         del self._buffer[max(0, offset - self._written) :]
         if self._descriptor is not None and offset < self._written:
             os.ftruncate(self._descriptor, offset)
@@ -177,8 +180,8 @@ def _index(entries: list[tuple[bytes, int, int]], checksum: bytes) -> bytes:
         counts[key[0]] += 1
     far = [offset for offset in offsets if offset >= _FAR]
     if far:
-        places = {offset: number | _FAR for number, offset in enumerate(far)}
-        offsets = [places.get(offset, offset) for offset in offsets]
+        references = {offset: number | _FAR for number, offset in enumerate(far)}
+        offsets = [references.get(offset, offset) for offset in offsets]
     body = b"".join(
         (
             _INDEX_MAGIC,
@@ -193,33 +196,33 @@ def _index(entries: list[tuple[bytes, int, int]], checksum: bytes) -> bytes:
     return body + hashlib.sha1(body, usedforsecurity=False).digest()
 
 
-_OLDER_NS = 1_000_000_000
+_PACK_AGE_NS = 1_000_000_000  # how much older than its index a pack is made
 
 
 def hash_object(kind: str, data: bytes) -> str:
-    """Return the id that git gives to an object."""
+    """Return git's id of an object: the SHA-1 of its header and content."""
     digest = hashlib.sha1(b"%s %d\0" % (kind.encode(), len(data)), usedforsecurity=False)
     digest.update(data)
     return digest.hexdigest()
 
 
 class PackTransaction:
-    """Collects objects; use it in a with statement, and `finish` it there.
+    """Collects new objects in one pack; use it in a with statement, and call `finish` there.
 
     Leaving the block without `finish` drops everything.
     """
 
     def __init__(
-        self, directory: Path, known: Callable[[str], bool], *, durable: bool = True
+        self, directory: Path, is_known: Callable[[str], bool], *, durable: bool = True
     ) -> None:
-        """Collect the objects that are not `known` in a pack in `directory`."""
+        """Write objects to a pack in `directory`; skip those that are known."""
         self._directory = directory
-        self._known = known
+        self._is_known = is_known
         self._durable = durable
         self._added: set[str] = set()
-        self._held = ExitStack()
+        self._resources = ExitStack()
         self._file: AtomicFile | None = None
-        self._writer = PackWriter(self._opened)
+        self._writer = PackWriter(self._open_file)
 
     def __enter__(self) -> Self:
         """Use as a context manager."""
@@ -227,36 +230,36 @@ class PackTransaction:
 
     def __exit__(self, *_: object) -> None:
         """Drop what was not finished."""
-        with suppress(OSError):  # on a full disk, for what nobody wants any more
-            self._held.close()
+        with suppress(OSError):  # as on a full disk: the file is not needed any more
+            self._resources.close()
 
     def __contains__(self, object_id: str) -> bool:
-        """Return whether the object is in the batch, or known already."""
-        return object_id in self._added or self._known(object_id)
+        """Return whether the object was added, or is known already."""
+        return object_id in self._added or self._is_known(object_id)
 
     def add(self, kind: str, data: bytes) -> str:
-        """Add an object unless it is there; return its id."""
+        """Add an object unless it is known; return its id."""
         object_id = hash_object(kind, data)
-        if object_id not in self._added and not self._known(object_id):
+        if object_id not in self._added and not self._is_known(object_id):
             self._added.add(object_id)
             self._writer.add(object_id, kind, len(data), deflate(data))
         return object_id
 
     def add_raw(self, object_id: str, packed: PackedObject) -> None:
-        """Add an object that is packed and verified already."""
+        """Add an object that is compressed and verified already."""
         if object_id not in self:
             self._added.add(object_id)
             self._writer.add(object_id, packed.kind, len(packed.content), packed.deflated)
 
     def add_blob(self, size: int, chunks: Iterable[bytes]) -> str:
-        """Add a blob of `size` bytes that is too large to be held; return its id.
+        """Add a blob of `size` bytes that is too large for memory; return its id.
 
         Raises:
-            ValueError: The chunks have another size together; nothing is added.
+            ValueError: The chunks have another total size; nothing is added.
         """
         digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
 
-        def counted() -> Iterator[bytes]:
+        def hash_chunks() -> Iterator[bytes]:
             length = 0
             for chunk in chunks:
                 digest.update(chunk)
@@ -265,49 +268,48 @@ class PackTransaction:
             if length != size:
                 raise ValueError(f"Content has another size than {size}: {length}")
 
-        def named() -> str | None:
+        def get_id() -> str | None:
             object_id = digest.hexdigest()
             if object_id in self:
                 return None
             self._added.add(object_id)
             return object_id
 
-        self._writer.add_parts("blob", size, deflate_stream(counted()), named)
+        self._writer.add_parts("blob", size, deflate_stream(hash_chunks()), get_id)
         return digest.hexdigest()
 
-    def finish(self, beside: Sequence[int] = ()) -> str | None:
-        """Make the objects visible, all at once; return the name of the pack, if there is one.
+    def finish(self, also_sync: Sequence[int] = ()) -> str | None:
+        """Publish all objects atomically; return the name of the pack, None if it is empty.
 
-        Data reach the disk before names, and those of the descriptors `beside` with
-        them. A pack is read where both of its files are, so the second rename is the
-        one step that counts.
+        Content is synced before it gets its name, and with it the files `also_sync`. A pack is
+        read only if both of its files exist, so the second rename is the commit point.
         """
         if not self._writer:
-            self._sync(*beside)
+            self._sync(*also_sync)
             return None
         index = self._writer.finish()
         fault_point("objects.packed")
         name = f"pack-{index[-40:-20].hex()}"
-        with self._held, AtomicFile(self._directory, index) as indexed:
+        with self._resources, AtomicFile(self._directory, index) as index_file:
             fault_point("objects.indexed")
-            self._publish(name, indexed, beside)
+            self._publish(name, index_file, also_sync)
         return name
 
-    def _publish(self, name: str, indexed: AtomicFile, beside: Sequence[int]) -> None:
-        packed = self._file
-        if packed is None:
-            raise RuntimeError("Nothing has been written")
-        _make_older(packed.descriptor, indexed.descriptor)
-        self._sync(packed.descriptor, indexed.descriptor, *beside)
-        indexed.name(self._directory / f"{name}.idx")
+    def _publish(self, name: str, index_file: AtomicFile, also_sync: Sequence[int]) -> None:
+        pack_file = self._file
+        if pack_file is None:
+            raise RuntimeError("The pack has not been written")
+        _make_older(pack_file.descriptor, index_file.descriptor)
+        self._sync(pack_file.descriptor, index_file.descriptor, *also_sync)
+        index_file.name(self._directory / f"{name}.idx")
         fault_point("objects.named")
-        packed.name(self._directory / f"{name}.pack")
+        pack_file.name(self._directory / f"{name}.pack")
         fault_point("objects.visible")
         if self._durable:
             sync_directory(self._directory)
 
-    def _opened(self) -> int:
-        self._file = self._held.enter_context(AtomicFile(self._directory))
+    def _open_file(self) -> int:
+        self._file = self._resources.enter_context(AtomicFile(self._directory))
         return self._file.descriptor
 
     def _sync(self, *descriptors: int) -> None:
@@ -316,7 +318,7 @@ class PackTransaction:
 
 
 def _make_older(pack: int, index: int) -> None:
-    """Let a pack be older than its index: then whoever writes to it later is found out."""
+    """Make a pack older than its index, so that a later modification can be detected."""
     with suppress(OSError):
         found = os.fstat(index)
-        os.utime(pack, ns=(found.st_atime_ns, found.st_mtime_ns - _OLDER_NS))
+        os.utime(pack, ns=(found.st_atime_ns, found.st_mtime_ns - _PACK_AGE_NS))

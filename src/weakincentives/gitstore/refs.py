@@ -1,7 +1,7 @@
-"""Refs: the names that keep commits alive, as git stores them.
+"""Git refs: the names that keep commits alive.
 
-We write one file for each. Git may have moved them into `packed-refs`, so both are
-read. What is in them is data: a ref is an id or it is damaged, and none is followed.
+We write one file for each ref. Git may have moved refs into `packed-refs`, so both are read.
+A ref is an object id or it is damaged; symbolic refs are not followed.
 """
 
 import os
@@ -24,7 +24,7 @@ _PACKED_LINE = re.compile(r"([0-9a-f]{40}) (refs/\S+)")
 
 
 class Refs:
-    """The refs of a repository; who changes them holds its lock."""
+    """The refs of a repository; hold its lock to change them."""
 
     def __init__(self, directory: GitDirectory, *, durable: bool = True) -> None:
         """Read and write the refs in `directory`."""
@@ -32,58 +32,58 @@ class Refs:
         self._durable = durable
 
     def read(self, name: str) -> str | None:
-        """Return the id that a ref holds, or None if there is no such ref.
+        """Return the object id of a ref, or None if there is no such ref.
 
         Raises:
-            SnapshotError: The ref is damaged, or points to another one.
+            SnapshotError: The ref is damaged, or symbolic.
         """
-        data = self._content(name)
+        data = self._read_file(name)
         if data is None:
-            return self._packed().get(name)
+            return self._read_packed_refs().get(name)
         match = _LOOSE.fullmatch(data)
         if match is None:
             raise SnapshotError(f"Ref is damaged: {name!r}")
         return match[1].decode()
 
-    def found(self, prefix: str = "refs/") -> dict[str, str | None]:
-        """Return all refs whose names start so, with their ids, None where one is damaged."""
+    def read_all(self, prefix: str = "refs/") -> dict[str, str | None]:
+        """Return the ids of all refs below `prefix` by name; None for a damaged one."""
         found: dict[str, str | None] = {}
-        for name in self._loose(prefix.rstrip("/")):
-            data = self._content(name)
-            if data is not None:  # else it has been removed since it was listed
+        for name in self._iter_loose(prefix.rstrip("/")):
+            data = self._read_file(name)
+            if data is not None:  # else it was removed since it was listed
                 match = _LOOSE.fullmatch(data)
                 found[name] = match[1].decode() if match else None
-        # last: git writes them there before it removes the files
-        for name, ref in self._packed().items():
+        # last: git writes packed-refs before it removes the files
+        for name, ref in self._read_packed_refs().items():
             if name.startswith(prefix):
                 found.setdefault(name, ref)
         return found
 
     def write(self, name: str, ref: str) -> None:
-        """Create or change a ref in one step."""
-        with self.prepared(ref) as file:
+        """Create or change a ref atomically."""
+        with self.prepare(ref) as file:
             if self._durable:
                 os.fsync(file.descriptor)
             self.publish(file, name)
 
-    def prepared(self, ref: str) -> AtomicFile:
-        """Return a file for `publish`, which is not on the disk yet."""
+    def prepare(self, ref: str) -> AtomicFile:
+        """Return a file for `publish`; the caller syncs it first."""
         return AtomicFile(self._directory.path, ref.encode() + b"\n")
 
     def publish(self, file: AtomicFile, name: str) -> None:
-        """Create or change a ref in one step; its file is on the disk."""
+        """Create or change a ref atomically; its file has been synced."""
         durable = self._durable and name != MAIN
         try:
             self._directory.publish(file, name, durable=durable)
-        except FileNotFoundError:  # git removes directories that it has emptied
+        except FileNotFoundError:  # git removes directories that become empty
             (self._directory.path / name).parent.mkdir(0o700, parents=True)
             self._directory.publish(file, name, durable=durable)
 
     def delete(self, names: Collection[str]) -> None:
-        """Remove refs; those that are not there are none the less gone."""
-        packed = self._packed()
+        """Remove refs; idempotent."""
+        packed = self._read_packed_refs()
         if not packed.keys().isdisjoint(names):
-            # first: otherwise the old value would come back when the file is gone
+            # first: otherwise the packed value would reappear when the file is gone
             lines = [f"{ref} {name}\n" for name, ref in sorted(packed.items()) if name not in names]
             self._directory.replace(_PACKED, "".join(lines).encode(), durable=self._durable)
         paths = [self._directory.path / name for name in names]
@@ -94,26 +94,26 @@ class Refs:
             for parent in {path.parent for path in paths}:
                 sync_directory(parent)
 
-    def detached_head(self) -> str | None:
-        """Return the commit that a person has put HEAD on, if it is on no branch."""
-        match = _LOOSE.fullmatch(self._content("HEAD") or b"")
+    def read_detached_head(self) -> str | None:
+        """Return the commit of a detached HEAD, or None if HEAD is on a branch."""
+        match = _LOOSE.fullmatch(self._read_file("HEAD") or b"")
         return match[1].decode() if match else None
 
-    def head_is_ours(self) -> bool:
-        """Return whether HEAD leads to the main branch."""
-        return (self._content("HEAD") or b"").strip() == b"ref: " + MAIN.encode()
+    def is_head_on_main(self) -> bool:
+        """Return whether HEAD points to the main branch."""
+        return (self._read_file("HEAD") or b"").strip() == b"ref: " + MAIN.encode()
 
     def write_shallow(self, commits: Collection[str]) -> None:
-        """Say for which commits git must not look for the parents."""
+        """Record in `shallow` the commits whose parents git must not look for."""
         path = self._directory.path / _SHALLOW
         data = "".join(f"{ref}\n" for ref in sorted(commits)).encode()
         if not commits:
             path.unlink(missing_ok=True)
-        elif not _holds(path, data):
+        elif not _has_content(path, data):
             self._directory.replace(_SHALLOW, data, durable=self._durable)
 
-    def _content(self, name: str) -> bytes | None:
-        """Return the beginning of a file, None if there is none; what is no file is empty."""
+    def _read_file(self, name: str) -> bytes | None:
+        """Return the beginning of a file: None if missing, empty if it is not a regular file."""
         try:
             descriptor, _ = open_regular(self._directory.path / name)
         except (FileNotFoundError, NotADirectoryError):
@@ -125,7 +125,7 @@ class Refs:
         finally:
             os.close(descriptor)
 
-    def _loose(self, prefix: str) -> Iterator[str]:
+    def _iter_loose(self, prefix: str) -> Iterator[str]:
         pending = [prefix]
         while pending:
             directory = pending.pop()
@@ -140,26 +140,26 @@ class Refs:
                 elif not entry.name.startswith(".") and not entry.name.endswith(".lock"):
                     yield name
 
-    def _packed(self) -> dict[str, str]:
+    def _read_packed_refs(self) -> dict[str, str]:
         try:
             data = read_regular(self._directory.path / _PACKED, _MAX_PACKED)
             lines = data.decode().splitlines()
         except FileNotFoundError:
             return {}
         except (OSError, UnicodeDecodeError) as error:
-            raise SnapshotError(f"File of refs is damaged: {_PACKED!r}: {error}") from error
+            raise SnapshotError(f"Refs file is damaged: {_PACKED!r}: {error}") from error
         found: dict[str, str] = {}
         for line in lines:
             match = _PACKED_LINE.fullmatch(line)
             if match is not None:
                 found[match[2]] = match[1]
             elif not line.startswith(("#", "^")):
-                raise SnapshotError(f"File of refs is damaged: {_PACKED!r}")
+                raise SnapshotError(f"Refs file is damaged: {_PACKED!r}")
         return found
 
 
-def _holds(path: Path, data: bytes) -> bool:
+def _has_content(path: Path, data: bytes) -> bool:
     try:
         return read_regular(path, len(data)) == data
     except OSError:
-        return False  # there is none, or another
+        return False  # missing, larger, or not a regular file

@@ -1,4 +1,7 @@
-"""A bare git repository of our own: objects, commits and refs behind one lock."""
+"""A bare git repository for snapshots: commits, refs, pruning, garbage collection and checks.
+
+Objects, commits and refs are behind one lock. No git program runs.
+"""
 
 import hashlib
 import logging
@@ -31,35 +34,36 @@ from weakincentives.posix import fault_point
 
 
 @dataclass(frozen=True, slots=True)
-class Reachable:
-    """The objects to keep, without repetition, and the commits whose parents are not kept."""
+class ReachableObjects:
+    """The objects to keep, each once, and the commits whose parents are not kept."""
 
     commits: dict[str, None] = field(default_factory=dict[str, None])
     trees: dict[str, None] = field(default_factory=dict[str, None])
     blobs: dict[str, None] = field(default_factory=dict[str, None])
-    cut: set[str] = field(default_factory=set[str])
+    shallow: set[str] = field(default_factory=set[str])
 
     def __iter__(self) -> Iterator[str]:
-        """Yield every object: first what says most, last what is largest."""
+        """Yield every object: commits, trees, then blobs."""
         yield from self.commits
         yield from self.trees
         yield from self.blobs
 
 
-def reachable(objects: ObjectStore, refs: Iterable[str], *, content: bool = True) -> Reachable:
-    """Return what must be kept so that `refs` can be read.
+def find_reachable(
+    objects: ObjectStore, refs: Iterable[str], *, content: bool = True
+) -> ReachableObjects:
+    """Return the objects that are reachable from `refs`.
 
-    A commit of ours does not keep its parents: each snapshot is kept by a ref of its
-    own. A commit that a person has made keeps all that was before it. Without `content`
-    only commits and tags are looked at.
+    A commit of ours does not keep its parents: each snapshot has a ref. A commit that a
+    person made with git keeps all its ancestors. Without `content` only commits and tags are
+    read.
 
     Raises:
         ObjectError: A commit or a tree is missing or damaged.
     """
-    found = Reachable()
-    wanted = set(refs)
+    found = ReachableObjects()
     parents: dict[str, list[str]] = {}
-    pending = sorted(wanted)
+    pending = sorted(set(refs))
     while pending:
         ref = pending.pop()
         if ref in found.commits or ref in found.trees or ref in found.blobs:
@@ -78,11 +82,13 @@ def reachable(objects: ObjectStore, refs: Iterable[str], *, content: bool = True
             _add_tree(objects, ref, found)
         else:
             found.blobs[ref] = None
-    found.cut.update(ref for ref, each in parents.items() if not found.commits.keys() >= set(each))
+    found.shallow.update(
+        ref for ref, each in parents.items() if not found.commits.keys() >= set(each)
+    )
     return found
 
 
-def _add_tree(objects: ObjectStore, tree: str, found: Reachable) -> None:
+def _add_tree(objects: ObjectStore, tree: str, found: ReachableObjects) -> None:
     pending = [tree]
     while pending:
         tree = pending.pop()
@@ -90,7 +96,7 @@ def _add_tree(objects: ObjectStore, tree: str, found: Reachable) -> None:
             continue
         kind, data = objects.read(tree)
         if kind != "tree":
-            raise ObjectError(f"Object is no tree but a {kind}: {tree!r}")
+            raise ObjectError(f"Object is a {kind}, not a tree: {tree!r}")
         found.trees[tree] = None
         for is_tree, object_id in tree_references(data):
             if is_tree:
@@ -108,19 +114,19 @@ def _is_ours(ref: str, data: bytes) -> bool:
 
 
 _SNAPSHOT_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
-_SHOWN = 5  # ids in a message
+_MAX_LISTED = 5  # ids in a message
 _log = logging.getLogger(__name__)
 
 
 def default_git_dir(root: Path) -> Path:
-    """Return where the snapshots of a workspace are, unless somebody says otherwise."""
+    """Return the default location of a workspace's snapshots."""
     digest = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()
     return Path(tempfile.gettempdir()) / f"wink-git-{os.getuid()}-{digest[:32]}"
 
 
 @dataclass(frozen=True, slots=True)
 class StoreSize:
-    """How much a repository holds; bytes are those of its files."""
+    """The size of a repository; `bytes` counts its files on disk."""
 
     bytes: int
     objects: int
@@ -129,10 +135,10 @@ class StoreSize:
 
 
 class Repository:
-    """The snapshots of one workspace; threads, instances and processes may share it.
+    """The snapshots of one workspace; safe to share between threads and processes.
 
-    What belongs together, such as a batch of objects and the commit that uses them,
-    is done inside one `with repository.lock()`.
+    Changes that belong together, such as a batch of objects and the commit that uses them, are
+    made inside one `with repository.lock()`.
     """
 
     def __init__(self, directory: GitDirectory, *, durable: bool = True) -> None:
@@ -141,15 +147,15 @@ class Repository:
         self._refs = Refs(directory, durable=durable)
         self._mutex = threading.RLock()
         self._depth = 0
-        self._last = "", 0  # the snapshot that we have made last, and its number
+        self._last = "", 0  # the last commit made here, and its sequence number
         self.objects: ObjectStore = ObjectStore(directory.path / "objects", durable=durable)
 
     @classmethod
     def create(cls, git_dir: Path, *, root: Path, durable: bool = True) -> Self:
-        """Return the repository at `git_dir` for the workspace `root`, made if it is not there.
+        """Return the repository at `git_dir` for the workspace `root`; create it if missing.
 
         Raises:
-            SnapshotError: Something is there that is not ours, or of another workspace.
+            SnapshotError: The directory was not made by this package, or is of another workspace.
         """
         return cls(GitDirectory(git_dir, str(root.resolve())), durable=durable)
 
@@ -158,30 +164,30 @@ class Repository:
         """Return the repository at `git_dir`.
 
         Raises:
-            SnapshotError: It is not there, or not ours.
+            SnapshotError: It is missing, or was not made by this package.
         """
         return cls(GitDirectory(git_dir), durable=durable)
 
     @property
     def git_dir(self) -> Path:
-        """Where it is."""
+        """The directory of the repository."""
         return self._directory.path
 
     @property
     def root(self) -> str:
-        """The workspace that it belongs to."""
+        """The workspace it belongs to."""
         return self._directory.marker.root
 
     def epoch(self) -> str:
         """Return a token that changes whenever objects may have been removed.
 
-        Who remembers that an object is stored must forget it when this changes.
+        A cache of stored object ids is invalid when it changes.
         """
         return self._directory.epoch()
 
     @contextmanager
     def lock(self) -> Generator[None, None, None]:
-        """Keep every other writer out; waits until they are done; may be nested."""
+        """Hold the exclusive write lock; waits for other writers; reentrant."""
         with self._mutex:
             if self._depth:
                 yield
@@ -194,7 +200,7 @@ class Repository:
                     self._depth = 0
 
     def prevent_removal(self) -> AbstractContextManager[None]:
-        """Keep everybody from removing the repository."""
+        """Hold a shared lock that keeps other processes from removing the repository."""
         return self._directory.prevent_removal()
 
     def commit(
@@ -206,19 +212,19 @@ class Repository:
         tag: str | None = None,
         batch: PackTransaction | None = None,
     ) -> str:
-        """Make a snapshot of a tree that is stored, or in `batch`; return its commit.
+        """Commit a tree that is stored, or in `batch`, as a snapshot; return the commit.
 
         The batch is finished: all of it becomes visible with the commit.
 
         Raises:
-            SnapshotError: The id cannot be used, or the tree is missing.
+            SnapshotError: The id is invalid or taken, or the tree is missing.
         """
         pin = _pin(snapshot_id)
         with self.lock():
             self._directory.sweep()
             if self._refs.read(pin) is not None:
                 raise SnapshotError(f"Snapshot exists already: {snapshot_id!r}")
-            parents, sequence = self._latest()
+            parents, sequence = self._find_parent()
             with batch or self.objects.begin_pack() as objects:
                 if tree not in objects and tree not in self.objects:
                     raise SnapshotError(f"Tree is missing: {tree!r}")
@@ -234,14 +240,14 @@ class Repository:
                 ref = objects.add("commit", data)
                 self._publish(ref, pin, objects)
             self._last = ref, sequence + 1
-            self._tidy()
+            self._merge_packs()
         return ref
 
     def read_commit(self, ref: str) -> Commit:
-        """Return what a commit says.
+        """Return a commit.
 
         Raises:
-            SnapshotError: There is no such commit, or it is damaged or not ours.
+            SnapshotError: It is missing, damaged, or was not made by this package.
         """
         if not is_object_id(ref) or ref not in self.objects:
             raise SnapshotError(f"Unknown snapshot: {ref!r}")
@@ -254,9 +260,9 @@ class Repository:
             raise SnapshotError(f"Snapshot is damaged: {error}") from error
 
     def commits(self) -> list[Commit]:
-        """Return all snapshots, the oldest first; those that cannot be read are left out."""
+        """Return all snapshots, oldest first; unreadable ones are logged and left out."""
         found: list[Commit] = []
-        for name, ref in self._refs.found(PINS).items():
+        for name, ref in self._refs.read_all(PINS).items():
             try:
                 found.append(self.read_commit(ref or ""))
             except SnapshotError as error:
@@ -264,45 +270,45 @@ class Repository:
         return sorted(found, key=lambda each: (each.sequence, each.created_at, each.ref))
 
     def find_commit(self, tree: str) -> str | None:
-        """Return the latest snapshot that is of this tree, or None."""
+        """Return the latest commit of this tree, or None."""
         found = (each.ref for each in reversed(self.commits()) if each.tree == tree)
         return next(found, None)
 
     def prune(self, snapshot_ids: Collection[str]) -> None:
-        """Forget snapshots; those that are not there are none the less forgotten.
+        """Remove the refs of snapshots; idempotent.
 
-        Their content goes with the next `gc`. History stays readable: git is told where
-        it has been cut.
+        Their content is removed by the next `gc`. History stays readable for git: the new ends
+        of history are recorded in `shallow`.
         """
         pins = {_pin(each) for each in snapshot_ids}
         with self.lock():
             self._directory.sweep()
-            found = self._refs.found(PINS)
-            gone = {ref for name, ref in found.items() if name in pins}
-            gone -= {ref for name, ref in found.items() if name not in pins}
-            moves = self._main() in gone
+            found = self._refs.read_all(PINS)
+            removed = {ref for name, ref in found.items() if name in pins}
+            removed -= {ref for name, ref in found.items() if name not in pins}
+            is_main_removed = self._read_main() in removed
             self._directory.begin_epoch()
-            self._refs.delete(pins & found.keys())  # first: it makes room on a full disk
+            self._refs.delete(pins & found.keys())  # first: it frees space on a full disk
             fault_point("prune.unpinned")
-            if moves:
-                self._move_main(gone)
+            if is_main_removed:
+                self._move_main(removed)
                 fault_point("prune.moved")
-            self._cut()
+            self._update_shallow()
 
     def gc(self) -> None:
-        """Put everything that can be reached into one pack, and remove the rest.
+        """Collect garbage: rewrite all reachable objects into one pack, and remove the rest.
 
         Raises:
             SnapshotError: A ref, or an object that is needed, is missing or damaged;
-                nothing has been removed. The message says which snapshots to forget.
+                nothing was removed. The message names the snapshots to forget.
         """
         with self.lock():
             self._directory.sweep()
-            self._mend_main()
+            self._repair_main()
             try:
-                kept = reachable(self.objects, self._roots())
+                kept = find_reachable(self.objects, self._find_roots())
                 self._directory.begin_epoch()
-                self._refs.write_shallow(kept.cut)
+                self._refs.write_shallow(kept.shallow)
                 fault_point("gc.marked")
                 replaced = [*self.objects.packs(), *self.objects.damaged_packs()]
                 self.objects.rewrite(kept, replaced)
@@ -312,97 +318,97 @@ class Repository:
             self.objects.remove_loose()
 
     def verify(self) -> list[SnapshotProblem]:
-        """Read every object of every snapshot; return what is missing or damaged."""
+        """Verify every object of every snapshot; return what is missing or damaged."""
         with self.lock():
-            found = self._refs.found(PINS)
+            found = self._refs.read_all(PINS)
             problems = [
                 SnapshotProblem(None, f"Pack cannot be read: {name!r}: {error}")
                 for name, error in self.objects.damaged_packs().items()
             ]
-            if not self._refs.head_is_ours():
-                problems.append(SnapshotProblem(None, "HEAD does not lead to the main branch"))
-            if found and self._main() is None:
+            if not self._refs.is_head_on_main():
+                problems.append(SnapshotProblem(None, "HEAD does not point to the main branch"))
+            if found and self._read_main() is None:
                 problems.append(SnapshotProblem(None, f"Ref is missing or damaged: {MAIN!r}"))
-            return problems + self._snapshot_problems()
+            return problems + self._find_snapshot_problems()
 
     def size(self) -> StoreSize:
-        """Return how much there is."""
+        """Return the size of the repository."""
         with self.lock():
             return StoreSize(
                 bytes=_bytes_below(self.git_dir),
                 objects=len(set(self.objects.ids())),
                 packs=len(self.objects.packs()),
-                snapshots=len(self._refs.found(PINS)),
+                snapshots=len(self._refs.read_all(PINS)),
             )
 
     def remove(self) -> bool:
-        """Remove the repository unless somebody uses it; return whether it is gone."""
+        """Remove the repository unless it is in use; return whether it is gone."""
         with self._mutex:
             self.objects.close()
             return self._directory.remove()
 
     def close(self) -> None:
-        """Let go of the files that are open."""
+        """Close the open files."""
         self.objects.close()
 
-    def _snapshot_problems(self) -> list[SnapshotProblem]:
+    def _find_snapshot_problems(self) -> list[SnapshotProblem]:
         verification = Verification(self.objects)
-        pins = sorted(self._refs.found(PINS).items())
+        pins = sorted(self._refs.read_all(PINS).items())
         return [
             problem
             for name, ref in pins
-            for problem in verification.problems(name.removeprefix(PINS), ref)
+            for problem in verification.find_problems(name.removeprefix(PINS), ref)
         ]
 
     def _advice(self) -> str:
-        """Return what to do about damage that gc cannot pass over."""
-        ids = sorted({each.snapshot_id or "" for each in self._snapshot_problems()})
+        """Return how to fix damage that stops gc."""
+        ids = sorted({each.snapshot_id or "" for each in self._find_snapshot_problems()})
         if not ids:
-            return "no snapshot needs it, but a ref that git has made: remove that with git"
-        more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
-        names = ", ".join(map(repr, ids[:_SHOWN]))
+            return "no snapshot needs it, but a ref created with git does: remove that with git"
+        more = f" and {len(ids) - _MAX_LISTED} more" if len(ids) > _MAX_LISTED else ""
+        names = ", ".join(map(repr, ids[:_MAX_LISTED]))
         return (
-            f"forget the snapshots that need it, which verify() names, and try again: {names}{more}"
+            f"forget the snapshots that need it, which verify() lists, and try again: {names}{more}"
         )
 
-    def _mend_main(self) -> None:
-        """Let the main branch follow again if it leads to what nobody can forget.
+    def _repair_main(self) -> None:
+        """Move the main branch to the latest snapshot if its commit cannot be pruned.
 
-        That is a commit of ours that was never pinned, or one that cannot be read. What
-        a person has put there stays.
+        That is a commit of ours without a pin, or an unreadable one. A commit that a person
+        made stays.
         """
-        main = self._main()
-        if main is None or main in self._refs.found(PINS).values():
+        main = self._read_main()
+        if main is None or main in self._refs.read_all(PINS).values():
             return
         try:
             _, data = self.objects.read(main)
         except ObjectError:
             self._move_main([main])
             return
-        with suppress(ObjectError):  # it is not one of ours
+        with suppress(ObjectError):  # it was not made by this package
             decode_commit(main, data)
             self._move_main([main])
 
     def _publish(self, ref: str, pin: str, objects: PackTransaction) -> None:
-        """Make a commit visible with all the objects of its batch, and then its refs."""
-        with self._refs.prepared(ref) as main, self._refs.prepared(ref) as pinned:
-            objects.finish(beside=(main.descriptor, pinned.descriptor))
+        """Publish a commit with all the objects of its batch, then its refs."""
+        with self._refs.prepare(ref) as main, self._refs.prepare(ref) as pinned:
+            objects.finish(also_sync=(main.descriptor, pinned.descriptor))
             fault_point("commit.stored")
             self._refs.publish(main, MAIN)
             fault_point("commit.moved")
             self._refs.publish(pinned, pin)
             fault_point("commit.pinned")
 
-    def _main(self) -> str | None:
-        """Return the commit of the main branch; it only follows, so damage is not fatal."""
+    def _read_main(self) -> str | None:
+        """Return the commit of the main branch; None if damaged, for pins keep snapshots."""
         try:
             return self._refs.read(MAIN)
         except SnapshotError:
             return None
 
-    def _latest(self) -> tuple[tuple[str, ...], int]:
-        """Return the snapshot that the next one follows, if there is one, and its number."""
-        main = self._main()
+    def _find_parent(self) -> tuple[tuple[str, ...], int]:
+        """Return the parents of the next commit, none or one, and the last sequence number."""
+        main = self._read_main()
         ref, sequence = self._last
         if ref == main and ref in self.objects:
             return (ref,), sequence
@@ -411,28 +417,28 @@ class Repository:
             try:
                 latest = self.read_commit(main)
             except SnapshotError as error:
-                _log.warning("Main branch is damaged, and starts again: %s", error)
+                _log.warning("Main branch is damaged and will be reset: %s", error)
         latest = latest or max(self.commits(), key=lambda each: each.sequence, default=None)
         return ((), 0) if latest is None else ((latest.ref,), latest.sequence)
 
-    def _move_main(self, gone: Collection[str | None]) -> None:
-        left = [commit for commit in self.commits() if commit.ref not in gone]
+    def _move_main(self, removed: Collection[str | None]) -> None:
+        left = [commit for commit in self.commits() if commit.ref not in removed]
         if left:
             self._refs.write(MAIN, left[-1].ref)
         else:
             self._refs.delete([MAIN])
 
-    def _cut(self) -> None:
-        """Tell git which commits have lost their parents; if it fails, `gc` does it."""
+    def _update_shallow(self) -> None:
+        """Record which commits have lost their parents; if it fails, `gc` does it."""
         try:
-            kept = reachable(self.objects, self._roots(), content=False)
-            self._refs.write_shallow(kept.cut)
+            kept = find_reachable(self.objects, self._find_roots(), content=False)
+            self._refs.write_shallow(kept.shallow)
         except (ObjectError, SnapshotError, OSError) as error:
-            _log.warning("History cannot be cut: %s", error)
+            _log.warning("Could not update the file 'shallow': %s", error)
 
-    def _roots(self) -> set[str]:
-        """Return every commit that something points to, whoever made it do so."""
-        found = self._refs.found()
+    def _find_roots(self) -> set[str]:
+        """Return the targets of all refs, ours and those created with git."""
+        found = self._refs.read_all()
         damaged = sorted(name for name, ref in found.items() if ref is None and name != MAIN)
         if damaged:
             name = damaged[0]
@@ -440,11 +446,11 @@ class Repository:
             if name.startswith(PINS):
                 advice = f"forget {name.removeprefix(PINS)!r}"
             raise SnapshotError(f"Ref is damaged: {name!r}; {advice}")
-        head = self._refs.detached_head()
+        head = self._refs.read_detached_head()
         return {ref for ref in (*found.values(), head) if ref is not None}
 
-    def _tidy(self) -> None:
-        """Keep the number of packs small; the snapshot is made, whatever happens here."""
+    def _merge_packs(self) -> None:
+        """Keep the number of packs small; a failure does not affect the snapshot."""
         try:
             self.objects.merge_small_packs()
         except (ObjectError, OSError) as error:
@@ -453,12 +459,15 @@ class Repository:
 
 def _pin(snapshot_id: str) -> str:
     if not _SNAPSHOT_ID.fullmatch(snapshot_id):
-        raise SnapshotError(f"Snapshot id is not a plain name: {snapshot_id!r}")
+        raise SnapshotError(
+            "Snapshot id must be 1 to 64 letters, digits, '-' or '_', starting with a letter or"
+            f" digit: {snapshot_id!r}"
+        )
     return PINS + snapshot_id
 
 
 def _bytes_below(directory: Path) -> int:
-    """Return the size of all files; one that goes meanwhile, as temporary ones do, has none."""
+    """Return the total size of all files; files that disappear meanwhile count as empty."""
     total = 0
     for top, _, names in os.walk(directory):
         for name in names:

@@ -1,9 +1,8 @@
-"""Directories as git trees: what a snapshot holds, and how its names are written.
+"""Git tree objects: encode and decode directories, with names escaped.
 
-Git refuses some names in trees (`.git` in any disguise) and gives others a meaning
-(`.gitmodules`, `.gitattributes`). A snapshot must hold them all, and mean nothing by
-them: the first byte of such a name is written as `%` and two digits, and so is every
-`%` and every backslash. Everything else is stored as it is.
+Git rejects some names in trees (`.git` in any disguise) and interprets others (`.gitmodules`,
+`.gitattributes`). A snapshot must hold them all as plain data. So the first byte of such a name
+is percent-encoded, and so is every `%` and every backslash. Other names are stored unchanged.
 """
 
 import re
@@ -19,14 +18,14 @@ LINK = 0o120000
 _MODES = {b"%o" % mode: mode for mode in (DIRECTORY, FILE, EXECUTABLE, LINK)}
 _DIGITS = {mode: digits + b" " for digits, mode in _MODES.items()}
 _SUBMODULE = b"160000"
-_ID = 20
-# neither reserved nor in need of an escape: nearly every name
+_ID_BYTES = 20
+# fast path: neither reserved nor in need of an escape, as nearly every name
 _PLAIN = re.compile(rb"[^.%\\~\xe2\xef/\0][^%\\~\xe2\xef/\0]*")
 _ESCAPED = re.compile(rb"%([0-9A-F]{2})")
 # characters that HFS+ ignores: U+200C-200F, U+202A-202E, U+206A-206F, U+FEFF
 _IGNORED = re.compile(rb"\xe2\x80[\x8c-\x8f\xaa-\xae]|\xe2\x81[\xaa-\xaf]|\xef\xbb\xbf")
-# what git's checks look for on any system: NTFS streams and short names too, and a name
-# that ends, for git, where it stops being UTF-8
+# what git checks on any system: NTFS streams and short names too; a name ends, for git,
+# at the first byte that is not UTF-8
 _RESERVED = re.compile(
     rb"\.(?:git|gitmodules|gitattributes|gitignore|mailmap)[ .]*(?:[:\x80-\xff].*)?"
     rb"|[a-z0-9]{0,6}~[0-9].*",
@@ -46,39 +45,39 @@ def encode_tree(entries: Iterable[TreeEntry]) -> bytes:
     """Return the content of the tree object that holds `entries`, given in any order.
 
     Raises:
-        ObjectError: A name is given twice, or cannot be the name of a file.
+        ObjectError: A name occurs twice, or is not a valid file name.
     """
-    given = list(entries)
-    encoded = {entry.name: encode_entry(*entry) for entry in given}
-    if len(encoded) != len(given):
-        raise ObjectError("Tree holds a name twice")
+    entries = list(entries)
+    encoded = {entry.name: encode_entry(*entry) for entry in entries}
+    if len(encoded) != len(entries):
+        raise ObjectError("Tree contains a name twice")
     return b"".join(sorted(encoded.values(), key=entry_key))
 
 
 def encode_entry(name: str, mode: int, object_id: str) -> bytes:
-    """Return one entry as it stands in the content of a tree.
+    """Return one entry in the encoding of a tree object.
 
     Raises:
-        ObjectError: The name cannot be that of a file.
+        ObjectError: The name is not a valid file name.
     """
     return _DIGITS[mode] + encode_name(name) + b"\0" + bytes.fromhex(object_id)
 
 
 def entry_key(entry: bytes) -> bytes:
-    """Return what decides the place of an entry in its tree."""
+    """Return the sort key of an encoded entry in its tree."""
     return entry[6:-21] + b"/" if entry.startswith(_DIGITS[DIRECTORY]) else entry[7:-21]
 
 
 def entry_id(entry: bytes) -> str:
-    """Return the id of the object that an entry is for."""
-    return entry[-_ID:].hex()
+    """Return the object id in an encoded entry."""
+    return entry[-_ID_BYTES:].hex()
 
 
 def decode_tree(data: bytes) -> list[TreeEntry]:
-    """Return the entries of a tree that we wrote, in git's order.
+    """Return the entries of a tree that `encode_tree` wrote, in git's order.
 
     Raises:
-        ObjectError: The tree is damaged, or not one of ours.
+        ObjectError: The tree is damaged, or was not made by this package.
     """
     entries: list[TreeEntry] = []
     names: set[str] = set()
@@ -86,20 +85,20 @@ def decode_tree(data: bytes) -> list[TreeEntry]:
     for digits, raw, object_id in tree_items(data):
         mode = _MODES.get(digits)
         if mode is None:
-            raise ObjectError(f"Tree holds an entry of an unknown mode: {digits!r}")
+            raise ObjectError(f"Tree has an entry with an unknown mode: {digits!r}")
         key = raw + b"/" if mode == DIRECTORY else raw
         if key <= before:
-            raise ObjectError(f"Tree is not in order at {raw!r}")
+            raise ObjectError(f"Tree is not sorted at {raw!r}")
         before = key
         entries.append(TreeEntry(decode_name(raw), mode, object_id))
         names.add(entries[-1].name)
     if len(names) != len(entries):
-        raise ObjectError("Tree holds a name twice")
+        raise ObjectError("Tree contains a name twice")
     return entries
 
 
 def tree_items(data: bytes) -> Iterator[tuple[bytes, bytes, str]]:
-    """Yield mode, name and id as they are written in any git tree.
+    """Yield mode, encoded name and id of every entry of any git tree.
 
     Raises:
         ObjectError: The tree is damaged.
@@ -108,7 +107,7 @@ def tree_items(data: bytes) -> Iterator[tuple[bytes, bytes, str]]:
     while at < len(data):
         space = data.find(b" ", at, at + 8)
         end = data.find(b"\0", space)
-        following = end + 1 + _ID
+        following = end + 1 + _ID_BYTES
         if space < 0 or end < 0 or following > len(data):
             raise ObjectError(f"Tree is damaged at {at}")
         yield data[at:space], data[space + 1 : end], data[end + 1 : following].hex()
@@ -122,24 +121,24 @@ def tree_references(data: bytes) -> Iterator[tuple[bool, str]]:
         ObjectError: The tree is damaged.
     """
     for digits, _, object_id in tree_items(data):
-        if digits != _SUBMODULE:  # that one is in another repository
+        if digits != _SUBMODULE:  # its commit is in another repository
             yield digits.lstrip(b"0") == b"40000", object_id
 
 
 def encode_name(name: str) -> bytes:
-    """Return the name that stands for `name` in a tree.
+    """Return `name` as it is encoded in a tree.
 
     Raises:
-        ObjectError: It cannot be the name of a file.
+        ObjectError: It is not a valid file name.
     """
     try:
         raw = name.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        raise ObjectError(f"Name cannot be written as bytes: {name!r}") from None
+        raise ObjectError(f"Name cannot be encoded as bytes: {name!r}") from None
     if _PLAIN.fullmatch(raw):
         return raw
     if raw in {b"", b".", b".."} or b"/" in raw or b"\0" in raw:
-        raise ObjectError(f"Name cannot be that of a file: {name!r}")
+        raise ObjectError(f"Not a valid file name: {name!r}")
     escaped = raw.replace(b"%", b"%25").replace(b"\\", b"%5C")
     if _RESERVED.fullmatch(_IGNORED.sub(b"", raw).lower()):
         return b"%%%02X%s" % (raw[0], escaped[1:])
@@ -147,15 +146,15 @@ def encode_name(name: str) -> bytes:
 
 
 def decode_name(raw: bytes) -> str:
-    """Return the name that `raw` stands for; there is one way to write each.
+    """Return the name that is encoded as `raw`; each name has exactly one encoding.
 
     Raises:
-        ObjectError: It stands for no name.
+        ObjectError: It is not the encoding of a name.
     """
     if _PLAIN.fullmatch(raw):
         return raw.decode("utf-8", "surrogateescape")
     name = _ESCAPED.sub(lambda match: bytes.fromhex(match[1].decode()), raw)
     decoded = name.decode("utf-8", "surrogateescape")
     if encode_name(decoded) != raw:
-        raise ObjectError(f"Tree holds a name in another form than ours: {raw!r}")
+        raise ObjectError(f"Tree contains a name that is not encoded as it must be: {raw!r}")
     return decoded

@@ -1,4 +1,4 @@
-"""Whether snapshots are all there and undamaged."""
+"""Integrity check of snapshots: find missing and damaged commits, trees and blobs."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from weakincentives.gitstore.objects import ObjectError, ObjectStore
 from weakincentives.gitstore.trees import DIRECTORY, TreeEntry, decode_tree
 from weakincentives.posix import check_time, display_path, join, shorten_path
 
-_MOST = 100  # problems that are told of one directory and all below it
-_FILES = "files/"  # below which the workspace is in the tree of a commit
+_MAX_PROBLEMS = 100  # reported for one directory and everything below it
+_FILES = "files/"  # where the tree of a commit has the workspace
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotProblem:
-    """Something that is wrong with a store, and a snapshot that needs it, if one does.
+    """Damage in a store, and the snapshot it affects, if any.
 
-    Who forgets these snapshots has a store that is whole again.
+    Forgetting the affected snapshots makes the store consistent again.
     """
 
     snapshot_id: str | None
@@ -30,7 +30,7 @@ class _Damage:
     what: str
     error: str
 
-    def below(self, name: str) -> "_Damage":
+    def move_below(self, name: str) -> "_Damage":
         return _Damage(join(name, self.path) if self.path else name, self.what, self.error)
 
     def __str__(self) -> str:
@@ -39,31 +39,31 @@ class _Damage:
 
 
 class Verification:
-    """Reads what snapshots hold: each object once, however many of them hold it."""
+    """Reads the objects of snapshots, each object once, however many snapshots share it."""
 
     def __init__(self, objects: ObjectStore) -> None:
-        """Read `objects`."""
+        """Check `objects`."""
         self._objects = objects
         self._trees: dict[str, Sequence[_Damage]] = {}
         self._blobs: dict[str, str | None] = {}
 
-    def problems(self, snapshot_id: str, ref: str | None) -> Iterator[SnapshotProblem]:
-        """Yield what is wrong with a snapshot, which is the commit `ref`."""
+    def find_problems(self, snapshot_id: str, ref: str | None) -> Iterator[SnapshotProblem]:
+        """Yield the problems of a snapshot, whose commit is `ref`."""
         if ref is None:
             yield SnapshotProblem(snapshot_id, "Ref is damaged")
             return
         try:
-            commit = decode_commit(ref, self._content(ref, "commit"))
+            commit = decode_commit(ref, self._read(ref, "commit"))
             if commit.snapshot_id != snapshot_id:
-                yield SnapshotProblem(snapshot_id, f"Commit is that of another snapshot: {ref!r}")
+                yield SnapshotProblem(snapshot_id, f"Commit belongs to another snapshot: {ref!r}")
         except ObjectError as error:
             yield SnapshotProblem(snapshot_id, str(error))
             return
-        for damage in self._tree(commit.tree):
+        for damage in self._check_tree(commit.tree):
             yield SnapshotProblem(snapshot_id, str(damage))
 
-    def _tree(self, top: str) -> Sequence[_Damage]:
-        """Return what is wrong with a tree and all below it, without recursion."""
+    def _check_tree(self, top: str) -> Sequence[_Damage]:
+        """Return the damage in a tree and everything below it, without recursion."""
         pending = [top]
         while pending:
             check_time("Verification")
@@ -72,7 +72,7 @@ class Verification:
                 pending.pop()
                 continue
             try:
-                entries = decode_tree(self._content(tree, "tree"))
+                entries = decode_tree(self._read(tree, "tree"))
             except ObjectError as error:
                 self._trees[tree] = [_Damage("", "Directory", str(error))]
                 continue
@@ -80,17 +80,17 @@ class Verification:
             unknown = [each for each in below if each not in self._trees]
             pending += unknown
             if not unknown:
-                self._trees[tree] = list(islice(self._found(entries), _MOST))
+                self._trees[tree] = list(islice(self._check_entries(entries), _MAX_PROBLEMS))
         return self._trees[top]
 
-    def _found(self, entries: Sequence[TreeEntry]) -> Iterator[_Damage]:
+    def _check_entries(self, entries: Sequence[TreeEntry]) -> Iterator[_Damage]:
         for entry in entries:
             if entry.mode == DIRECTORY:
-                yield from (each.below(entry.name) for each in self._trees[entry.id])
-            elif (error := self._blob(entry.id)) is not None:
+                yield from (each.move_below(entry.name) for each in self._trees[entry.id])
+            elif (error := self._check_blob(entry.id)) is not None:
                 yield _Damage(entry.name, "File", error)
 
-    def _blob(self, blob: str) -> str | None:
+    def _check_blob(self, blob: str) -> str | None:
         if blob not in self._blobs:
             self._blobs[blob] = None
             try:
@@ -100,8 +100,8 @@ class Verification:
                 self._blobs[blob] = str(error)
         return self._blobs[blob]
 
-    def _content(self, object_id: str, wanted: str) -> bytes:
+    def _read(self, object_id: str, wanted: str) -> bytes:
         kind, data = self._objects.read(object_id)
         if kind != wanted:
-            raise ObjectError(f"Object is no {wanted} but a {kind}: {object_id!r}")
+            raise ObjectError(f"Object is a {kind}, not a {wanted}: {object_id!r}")
         return data

@@ -1,4 +1,7 @@
-"""The operating system: confined opening, atomic replace, permissions. Knows no workspace."""
+"""POSIX file access: confined opening, atomic replace, permissions, time limits.
+
+Nothing here depends on workspaces. Other packages import these names from here.
+"""
 
 from weakincentives.posix.atomic import AtomicFile as AtomicFile
 from weakincentives.posix.atomic import SyncQueue as SyncQueue

@@ -1,4 +1,9 @@
-"""Atomic replace: write a temporary file, then rename it into place."""
+"""Atomic, durable changes to files: write a temporary file, fsync it, rename it into place.
+
+Removal is atomic too: a directory is renamed to a temporary name first, then emptied. Syncing
+many files is batched, because `syncfs` waits for everybody's dirty pages and one fsync after
+the other waits for the disk each time.
+"""
 
 import _thread
 import ctypes
@@ -23,13 +28,13 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 _COPY_BYTES = 1024 * 1024
-_ATTEMPTS = 100
+_MAX_ATTEMPTS = 100
 _MAX_OPEN = 256
-_THREADS = 64  # the disk does what many wait for in one step
+_SYNC_THREADS = 64  # concurrent fsyncs share one flush of the disk
 _SYNC_FILE_RANGE_WRITE = 2
 _libc = ctypes.CDLL(None, use_errno=True)
 _log = logging.getLogger(__name__)
-_NOBODY_LISTS = nullcontext()
+_NO_LOCK = nullcontext()
 
 
 def store_file(
@@ -43,18 +48,19 @@ def store_file(
 ) -> None:
     """Create or replace a file; `fill` writes its content to a descriptor.
 
-    `permissions` None keeps those of the file replaced. A hard link to the old file
-    keeps the old content.
+    Without `permissions` the file keeps those of the file it replaces. A hard link to the
+    old file keeps the old content.
 
     Raises:
-        FileExistsError: `exclusive`, and something is there.
+        FileExistsError: `exclusive`, and `name` exists.
     """
     temporary = temporary_name()
     target = os.open(temporary, _NEW_FILE, 0o666, dir_fd=directory)
     try:
         try:
             fault_point("store.created")
-            _dress(target, directory, name, permissions)  # first: nobody else may read it
+            # before the content, which others may not be allowed to read
+            _copy_ownership(target, directory, name, permissions)
             fill(target)
             fault_point("store.written")
             if durable:
@@ -71,7 +77,7 @@ def store_file(
 
 
 def make_link(directory: int, name: str, target: str) -> None:
-    """Create a symbolic link, or put one in the place of a file."""
+    """Create a symbolic link, or replace a file with one."""
     temporary = temporary_name()
     os.symlink(target, temporary, dir_fd=directory)
     try:
@@ -83,18 +89,18 @@ def make_link(directory: int, name: str, target: str) -> None:
 
 
 def remove(
-    directory: int, name: str, sight: AbstractContextManager[object] = _NOBODY_LISTS
+    directory: int, name: str, listing_lock: AbstractContextManager[object] = _NO_LOCK
 ) -> None:
-    """Remove a file or a directory; a directory is out of sight at once.
+    """Remove a file or a directory; a directory disappears atomically.
 
-    `sight` is held while it disappears: who lists under the same lock sees all of it
-    or nothing.
+    `listing_lock` is held for the rename: a listing under the same lock sees the whole
+    directory or nothing.
     """
     try:
         os.unlink(name, dir_fd=directory)
     except (IsADirectoryError, PermissionError):
         hidden = temporary_name()
-        with sight:
+        with listing_lock:
             rename((directory, name), (directory, hidden))
         try:
             fault_point("remove.hidden")
@@ -103,7 +109,7 @@ def remove(
 
 
 def remove_if_empty(directory: int, name: str) -> bool:
-    """Remove a directory that holds nothing; return whether that was so."""
+    """Remove a directory if it is empty; return whether it was removed."""
     try:
         os.rmdir(name, dir_fd=directory)
     except OSError:
@@ -112,7 +118,7 @@ def remove_if_empty(directory: int, name: str) -> bool:
 
 
 def remove_leftovers(directory: int, names: Iterable[str]) -> None:
-    """Remove those of the temporary `names` whose makers are gone."""
+    """Remove the temporary files among `names` whose processes have ended."""
     for name in names:
         with suppress(OSError):
             found = os.stat(name, dir_fd=directory, follow_symlinks=False)
@@ -121,14 +127,14 @@ def remove_leftovers(directory: int, names: Iterable[str]) -> None:
 
 
 def write_all(descriptor: int, data: bytes | bytearray) -> None:
-    """Write all of `data`."""
+    """Write all of `data`, however many calls that takes."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
 def copy_all(source: int, target: int) -> None:
-    """Copy the rest of one file to another, inside the kernel where that works."""
+    """Copy the rest of one file to another, in the kernel where possible."""
     with suppress(OSError, AttributeError):
         while os.copy_file_range(source, target, _COPY_BYTES * 64):
             fault_point("store.copied")
@@ -138,15 +144,15 @@ def copy_all(source: int, target: int) -> None:
 
 
 def sync_filesystem(directory: int) -> None:
-    """Bring everything that was written to this file system to the disk, in one step."""
+    """Flush everything that was written to this file system to the disk (`syncfs`)."""
     if _libc.syncfs(directory) != 0:
         raise os_error(ctypes.get_errno(), ".")
 
 
 def sync_directory(directory: int | Path) -> None:
-    """Bring the names in a directory, which is open or has a path, to the disk."""
+    """Flush the names in a directory to the disk; it is given by descriptor or path."""
     if isinstance(directory, int):
-        # opened anew: it may be open for nothing but passing through it
+        # a descriptor that was opened with O_PATH cannot be synced
         opened = os.open(".", _DIRECTORY, dir_fd=directory)
     else:
         opened = os.open(directory, _DIRECTORY)
@@ -157,27 +163,27 @@ def sync_directory(directory: int | Path) -> None:
 
 
 def rename(source: tuple[int, str], target: tuple[int, str], *, exclusive: bool = False) -> None:
-    """Rename; source and target are each a directory and a name in it.
+    """Rename an entry; source and target are each an open directory and a name in it.
 
     Raises:
-        FileExistsError: `exclusive`, and something is there.
+        FileExistsError: `exclusive`, and the target exists.
     """
     if not exclusive:
         os.rename(source[1], target[1], src_dir_fd=source[0], dst_dir_fd=target[0])
         return
     code = _renameat2(source, target)
     if code in {errno.ENOSYS, errno.EINVAL}:
-        _rename_unless_there(source, target)
+        _rename_exclusively(source, target)
     elif code:
         raise os_error(code, target[1])
 
 
 def exchange(first: tuple[int, str], second: tuple[int, str]) -> None:
-    """Exchange two entries in one atomic step; each is a directory and a name in it.
+    """Exchange two entries atomically; each is an open directory and a name in it.
 
     Raises:
-        FileNotFoundError: One of them is not there.
-        OSError: ENOSYS or EINVAL where the system or the file system cannot do it.
+        FileNotFoundError: One of them does not exist.
+        OSError: ENOSYS or EINVAL if the system or the file system does not support it.
     """
     code = _renameat2(first, second, _RENAME_EXCHANGE)
     if code:
@@ -185,15 +191,15 @@ def exchange(first: tuple[int, str], second: tuple[int, str]) -> None:
 
 
 def _discard(directory: int, hidden: str, name: str) -> None:
-    """Remove what has been deleted already; what resists stays hidden."""
+    """Remove an entry that has been renamed away already; a failure leaves it hidden."""
     try:
         _remove_hidden(directory, hidden)
     except OSError as error:
-        _log.warning("Could not remove all of %r, deleted but still on disk: %s", name, error)
+        _log.warning("%r was deleted, but part of it is still on disk: %s", name, error)
 
 
 def _remove_hidden(directory: int, name: str) -> None:
-    """Remove what is out of sight, whatever it turns out to be."""
+    """Remove a temporary entry, file or directory."""
     try:
         os.unlink(name, dir_fd=directory)
     except (IsADirectoryError, PermissionError):
@@ -201,44 +207,44 @@ def _remove_hidden(directory: int, name: str) -> None:
 
 
 def remove_tree(directory: int, name: str) -> None:
-    """Remove a directory and all below it, however deep, without recursion.
+    """Remove a directory and everything below it, without recursion.
 
-    Each directory found is first moved up beside `name`, so that no path grows long
-    and no more than one descriptor is open.
+    Each inner directory is first moved up beside `name`. So paths stay short and only one
+    descriptor is open, however deep the tree is.
     """
     pending = [name]
     attempts = 0
     while pending:
         current = pending.pop()
         try:
-            pending += _emptied(directory, current)
+            pending += _empty_directory(directory, current)
             os.rmdir(current, dir_fd=directory)
         except FileNotFoundError:
-            continue  # somebody else is removing it too
+            continue  # another process is removing it too
         except OSError as error:
             attempts += 1
-            if error.errno != errno.ENOTEMPTY or attempts > _ATTEMPTS:
+            if error.errno != errno.ENOTEMPTY or attempts > _MAX_ATTEMPTS:
                 raise
-            pending.append(current)  # who had it open has just put something into it
+            pending.append(current)  # a process that has it open has just added an entry
 
 
-def _emptied(directory: int, name: str) -> list[str]:
+def _empty_directory(directory: int, name: str) -> list[str]:
     """Empty a directory; return the new names of the directories that were in it."""
     try:
         opened = os.open(name, _DIRECTORY, dir_fd=directory)
     except PermissionError:
-        _unlock(directory, name)
+        _grant_owner_access(directory, name)
         opened = os.open(name, _DIRECTORY, dir_fd=directory)
     try:
         if stat.S_IMODE(os.fstat(opened).st_mode) & 0o700 != 0o700:
-            _unlock(directory, name)
-        return _empty(opened, directory)
+            _grant_owner_access(directory, name)
+        return _unlink_entries(opened, directory)
     finally:
         os.close(opened)
 
 
-def _empty(opened: int, directory: int) -> list[str]:
-    """Unlink what is in `opened`; move its directories up and return their new names."""
+def _unlink_entries(opened: int, directory: int) -> list[str]:
+    """Unlink the files in `opened`; move its directories up and return their new names."""
     moved: list[str] = []
     with os.scandir(opened) as entries:
         found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
@@ -256,13 +262,13 @@ def _move_up(name: str, opened: int, target: str, directory: int) -> None:
     try:
         os.rename(name, target, src_dir_fd=opened, dst_dir_fd=directory)
     except PermissionError:
-        # moving a directory to another parent needs the right to write into it
-        _unlock(opened, name)
+        # moving a directory to another parent needs write permission on it
+        _grant_owner_access(opened, name)
         os.rename(name, target, src_dir_fd=opened, dst_dir_fd=directory)
 
 
-def _unlock(directory: int, name: str) -> None:
-    """Give the owner every right on a directory, whatever the rights are now."""
+def _grant_owner_access(directory: int, name: str) -> None:
+    """Give the owner every permission on a directory, whatever it has now."""
     flags = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     pinned = os.open(name, flags, dir_fd=directory)
     try:
@@ -272,8 +278,8 @@ def _unlock(directory: int, name: str) -> None:
         os.close(pinned)
 
 
-def _rename_unless_there(source: tuple[int, str], target: tuple[int, str]) -> None:
-    """Do it with ordinary calls: a link fails where something is, and so does a directory."""
+def _rename_exclusively(source: tuple[int, str], target: tuple[int, str]) -> None:
+    """Rename without RENAME_NOREPLACE: link a file, which fails if the target exists."""
     if stat.S_ISDIR(os.stat(source[1], dir_fd=source[0], follow_symlinks=False).st_mode):
         try:
             rename(source, target)
@@ -299,7 +305,7 @@ def _rename_unless_there(source: tuple[int, str], target: tuple[int, str]) -> No
 
 
 def _rename_if_absent(source: tuple[int, str], target: tuple[int, str]) -> None:
-    """Look, then rename: all that is left where there are no hard links either."""
+    """Check, then rename: not atomic, but all that is left without hard links."""
     try:
         os.stat(target[1], dir_fd=target[0], follow_symlinks=False)
     except FileNotFoundError:
@@ -311,7 +317,7 @@ def _rename_if_absent(source: tuple[int, str], target: tuple[int, str]) -> None:
 def _renameat2(
     source: tuple[int, str], target: tuple[int, str], flags: int = _RENAME_NOREPLACE
 ) -> int:
-    """Rename as `flags` say, by default without replacing; return 0 or the error number."""
+    """Rename, by default without replacing; return 0 or the error number."""
     try:
         function = _libc.renameat2
     except AttributeError:
@@ -323,7 +329,7 @@ def _renameat2(
 
 
 def _may_write(found: os.stat_result) -> bool:
-    """Return whether the file itself may be written, as a write in place would ask."""
+    """Return whether the file's own permissions allow a write in place."""
     user = os.geteuid()
     if user == 0:
         return True
@@ -334,8 +340,8 @@ def _may_write(found: os.stat_result) -> bool:
     return bool(found.st_mode & 0o002)
 
 
-def _dress(target: int, directory: int, name: str, permissions: int | None) -> None:
-    """Give a new file the permissions and the owner of the one that it replaces."""
+def _copy_ownership(target: int, directory: int, name: str, permissions: int | None) -> None:
+    """Give a new file the owner, and by default the permissions, of the one it replaces."""
     try:
         old = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
@@ -355,13 +361,13 @@ _NEW_SHARED_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLO
 
 
 class AtomicFile:
-    """A new file that nobody sees; it is gone after the with block unless it was named."""
+    """A temporary file that the with block removes again, unless `name` published it."""
 
     def __init__(self, directory: Path, data: bytes = b"") -> None:
         """Write `data` to a new file in `directory`."""
         self._path = directory / temporary_name()
         self._is_named = False
-        with _told(directory):
+        with _error_path(directory):
             self.descriptor: int = os.open(self._path, _NEW_SHARED_FILE, 0o600)
             try:
                 write_all(self.descriptor, data)
@@ -382,15 +388,15 @@ class AtomicFile:
                 self._path.unlink(missing_ok=True)
 
     def name(self, target: Path) -> None:
-        """Give the file its name, in place of what has it."""
-        with _told(target):
+        """Rename the file to `target`, replacing what is there."""
+        with _error_path(target):
             self._path.rename(target)
         self._is_named = True
 
 
 @contextmanager
-def _told(path: Path) -> Generator[None, None, None]:
-    """Let errors name `path`, and not what nobody sees."""
+def _error_path(path: Path) -> Generator[None, None, None]:
+    """Let errors name `path` instead of the temporary file."""
     try:
         yield
     except OSError as error:
@@ -398,13 +404,10 @@ def _told(path: Path) -> Generator[None, None, None]:
 
 
 def sync_files(descriptors: Sequence[int]) -> None:
-    """Bring the content of files to the disk.
-
-    All at once, for what the disk has to do is nearly the same for one and for many.
-    """
+    """Flush files to the disk concurrently, which takes hardly longer than one of them."""
     failures: list[BaseException] = []
-    # threads of the lowest kind: to start others takes as long as many a disk
-    others = [_started(each, failures) for each in descriptors[1:]]
+    # low-level threads: starting a threading.Thread takes as long as a fast disk's fsync
+    others = [_start_sync(each, failures) for each in descriptors[1:]]
     for descriptor in descriptors[:1]:
         _sync(descriptor, failures)
     for lock in others:
@@ -413,8 +416,8 @@ def sync_files(descriptors: Sequence[int]) -> None:
         raise failures[0]
 
 
-def _started(descriptor: int, failures: list[BaseException]) -> _thread.LockType:
-    """Begin to sync a file; return a lock that is free when that is done."""
+def _start_sync(descriptor: int, failures: list[BaseException]) -> _thread.LockType:
+    """Start to sync a file; return a lock that is released when it is done."""
     lock = _thread.allocate_lock()
     lock.acquire()
 
@@ -426,7 +429,7 @@ def _started(descriptor: int, failures: list[BaseException]) -> _thread.LockType
 
     try:
         _thread.start_new_thread(run, ())
-    except RuntimeError:  # there is none to be had, as when the interpreter ends
+    except RuntimeError:  # no thread can be started, as at interpreter shutdown
         run()
     return lock
 
@@ -434,14 +437,15 @@ def _started(descriptor: int, failures: list[BaseException]) -> _thread.LockType
 def _sync(descriptor: int, failures: list[BaseException]) -> None:
     try:
         os.fsync(descriptor)
-    except BaseException as error:  # noqa: BLE001  raised later, for who has asked
+    except BaseException as error:  # noqa: BLE001  raised later, in the caller's thread
         failures.append(error)
 
 
 class SyncQueue:
-    """Open files and directories on their way to the disk; they are closed afterwards.
+    """A queue of open files and directories to fsync together, and close.
 
-    Use it in a with statement: leaving the block after an error only closes them.
+    The kernel starts to write each file when it is added; `flush` then waits for all of
+    them. Use it in a with statement: leaving the block after an error only closes them.
     """
 
     def __init__(self) -> None:
@@ -458,7 +462,7 @@ class SyncQueue:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Bring everything to the disk, unless something has failed."""
+        """Flush everything, unless the block failed."""
         try:
             if kind is None:
                 self.flush()
@@ -466,24 +470,24 @@ class SyncQueue:
             self._close()
 
     def add(self, descriptor: int) -> None:
-        """Take over an open file, to which everything has been written."""
+        """Take ownership of an open file whose content is complete."""
         self._open.append(descriptor)
-        _start_writing(descriptor)
+        _start_writeback(descriptor)
         if len(self._open) >= _MAX_OPEN:
             self.flush()
 
     def flush(self) -> None:
-        """Return when everything that was added is on the disk.
+        """Wait until everything that was added is on the disk.
 
         Raises:
-            OSError: A file could not be written; what is on the disk is not known.
+            OSError: A file could not be written; the state on disk is unknown.
         """
         try:
             if len(self._open) <= 1:
                 for descriptor in self._open:
                     os.fsync(descriptor)
                 return
-            with ThreadPoolExecutor(min(_THREADS, len(self._open))) as pool:
+            with ThreadPoolExecutor(min(_SYNC_THREADS, len(self._open))) as pool:
                 for _ in pool.map(os.fsync, self._open):
                     pass
         finally:
@@ -495,8 +499,8 @@ class SyncQueue:
             os.close(descriptor)
 
 
-def _start_writing(descriptor: int) -> None:
-    """Let the kernel begin to write a file; it is only faster, so it may fail."""
-    with suppress(AttributeError):  # not every system has it
+def _start_writeback(descriptor: int) -> None:
+    """Ask the kernel to start writing a file; an optimization, so failures are ignored."""
+    with suppress(AttributeError):  # not every system has sync_file_range
         length = ctypes.c_int64(0)  # to the end
         _libc.sync_file_range(descriptor, ctypes.c_int64(0), length, _SYNC_FILE_RANGE_WRITE)

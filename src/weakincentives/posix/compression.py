@@ -1,7 +1,7 @@
-"""Deflate and CRC-32, by the fastest library that is installed.
+"""Deflate compression and CRC-32, by the fastest library that is installed.
 
-The extra `fast` brings ISA-L, which packs five times as fast as zlib and unpacks twice
-as fast. Each reads what the other writes; the packed bytes differ.
+The extra `fast` installs ISA-L, which compresses five times as fast as zlib and decompresses
+twice as fast. Each reads the output of the other; the compressed bytes differ.
 """
 
 import zlib
@@ -14,42 +14,42 @@ except ImportError:
     igzip_lib = isal_zlib = None
 
 
-_RAW = -15  # no header, the largest window
-_ZLIB_LEVEL = 1  # what the next ones save is not worth their time
-_ISAL_LEVEL = 0  # 1 and 2 save a tenth, but do not give the same bytes every time
+_RAW = -15  # window bits: no header, the largest window
+_ZLIB_LEVEL = 1  # higher levels save too little for their time
+_ISAL_LEVEL = 0  # levels 1 and 2 save a tenth, but their output is not deterministic
 Buffer = bytes | bytearray | memoryview
 
 
 class Deflater(Protocol):
-    """Packs a stream."""
+    """Compresses a stream."""
 
     def compress(self, data: bytes, /) -> bytes:
-        """Take more of the content; return what is packed so far."""
+        """Add content; return the compressed bytes that are ready."""
         ...
 
     def flush(self) -> bytes:
-        """Return the rest."""
+        """Return the remaining compressed bytes."""
         ...
 
 
 class Codec(NamedTuple):
-    """A library."""
+    """The compression functions of one library."""
 
     name: str
     deflate: Callable[[bytes], bytes]
-    """Return data packed."""
+    """Compress data in one call."""
     deflater: Callable[[], Deflater]
-    """Return what packs a stream."""
+    """Create a compressor for a stream."""
     inflate: Callable[[Buffer, int], bytes | None]
-    """Return the content of a given size that is packed in a buffer.
+    """Decompress a whole buffer to content of a given size.
 
-    None if that is not what it holds, or not all. More is never unpacked.
+    None if the buffer does not hold exactly that. It never decompresses more.
     """
     crc32: Callable[[Buffer], int]
-    """Return the checksum of data."""
+    """Return the CRC-32 checksum of data."""
 
 
-def _zlib() -> Codec:
+def _zlib_codec() -> Codec:
     def deflate(data: bytes) -> bytes:
         return zlib.compress(data, _ZLIB_LEVEL, _RAW)
 
@@ -62,39 +62,39 @@ def _zlib() -> Codec:
             data = engine.decompress(packed, size or 1)  # 0 would mean no limit
         except zlib.error:
             return None
-        is_all = engine.eof and not engine.unused_data and len(data) == size
-        return data if is_all else None
+        is_complete = engine.eof and not engine.unused_data and len(data) == size
+        return data if is_complete else None
 
     return Codec("zlib", deflate, deflater, inflate, zlib.crc32)
 
 
-def _isal() -> Codec | None:
+def _isal_codec() -> Codec | None:
     if igzip_lib is None or isal_zlib is None:
         return None
-    packing, unpacking, flag = isal_zlib, igzip_lib, igzip_lib.DECOMP_DEFLATE
+    compression, decompression, flag = isal_zlib, igzip_lib, igzip_lib.DECOMP_DEFLATE
 
     def deflate(data: bytes) -> bytes:
-        return packing.compress(data, _ISAL_LEVEL, _RAW)
+        return compression.compress(data, _ISAL_LEVEL, _RAW)
 
     def deflater() -> Deflater:
-        return packing.compressobj(_ISAL_LEVEL, packing.DEFLATED, _RAW)
+        return compression.compressobj(_ISAL_LEVEL, compression.DEFLATED, _RAW)
 
     def inflate(packed: Buffer, size: int) -> bytes | None:
-        # not that of `isal_zlib`, which does not see up to 7 bytes after the stream
-        engine = unpacking.IgzipDecompressor(flag=flag)
+        # the decompressor of `isal_zlib` misses up to 7 trailing bytes after the stream
+        engine = decompression.IgzipDecompressor(flag=flag)
         try:
             data = engine.decompress(packed, size or 1)
-        except unpacking.error:
+        except decompression.error:
             return None
-        is_all = engine.eof and not engine.unused_data and len(data) == size
-        return data if is_all else None
+        is_complete = engine.eof and not engine.unused_data and len(data) == size
+        return data if is_complete else None
 
-    return Codec("isal", deflate, deflater, inflate, packing.crc32)
+    return Codec("isal", deflate, deflater, inflate, compression.crc32)
 
 
-ZLIB = _zlib()
-"""What every Python has."""
-ISAL = _isal()
+ZLIB = _zlib_codec()
+"""The standard library's zlib, always available."""
+ISAL = _isal_codec()
 """ISA-L, if it is installed."""
 DEFAULT_CODEC = ISAL or ZLIB
-"""What is used unless another one is asked for."""
+"""The fastest codec that is installed."""

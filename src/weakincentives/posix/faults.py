@@ -1,8 +1,8 @@
-"""Named points at which a test can make the world fail.
+"""Fault injection: named points at which a test can make an operation fail.
 
-Code that must survive a crash says `reached("store.renamed")` between its steps. In
-production that costs one comparison. A test installs a hook and kills the process,
-or raises what a full or broken disk would raise, at every point in turn.
+Code that must survive a crash calls `fault_point("store.renamed")` between its steps. In
+production that costs one comparison. A test installs a hook and, at every point in turn,
+kills the process or raises the error of a full or broken disk.
 """
 
 from collections.abc import Callable, Generator
@@ -12,7 +12,7 @@ _hook: Callable[[str], None] | None = None
 
 
 def fault_point(point: str) -> None:
-    """Tell the hook, if there is one, that `point` is reached."""
+    """Call the hook, if one is installed, with the name of this point."""
     if _hook is not None:
         _hook(point)
 

@@ -1,4 +1,4 @@
-"""The text of a path: join, parents, and display with invisible characters escaped."""
+"""Path strings: join, parents, display with invisible characters escaped, errors with a path."""
 
 import os
 import re
@@ -14,7 +14,7 @@ def _escape(match: re.Match[str]) -> str:
     if character == "\\":
         return "\\\\"
     if 0xDC80 <= code <= 0xDCFF:
-        return f"\\x{code - 0xDC00:02x}"  # the byte that would not decode
+        return f"\\x{code - 0xDC00:02x}"  # a byte that is not UTF-8
     if character.isprintable() and not INVISIBLE.match(character):
         return character
     if code < 0x80:
@@ -28,7 +28,7 @@ def _unescape(match: re.Match[str]) -> str:
         return {"n": "\n", "r": "\r", "t": "\t"}.get(plain, plain)
     code = int(byte or short or long, 16)
     if byte and code >= 0x80:
-        code += 0xDC00  # a byte that would not decode
+        code += 0xDC00  # a byte that is not UTF-8
     return chr(code) if code <= sys.maxunicode else match.group()
 
 
@@ -48,7 +48,7 @@ def parents_of(path: str) -> Iterator[str]:
 
 
 def parent_of(path: str) -> str:
-    """Return the directory that holds `path`; the root holds its children."""
+    """Return the parent directory of `path`; the root is the empty string."""
     return path.rpartition("/")[0]
 
 
@@ -58,7 +58,7 @@ def join(directory: str, name: str) -> str:
 
 
 def shorten_path(path: str) -> str:
-    """Return `path` for an error message: a very long one without its middle."""
+    """Return `path` for an error message; a very long one loses its middle."""
     if len(path) <= MAX_DISPLAYED:
         return path
     half = MAX_DISPLAYED // 2
@@ -66,12 +66,12 @@ def shorten_path(path: str) -> str:
 
 
 def parse_displayed_path(text: str) -> str:
-    """Return the path that `display_path` shows so."""
+    """Return the path that `display_path` renders as `text`."""
     return _ESCAPES.sub(_unescape, text)
 
 
 def display_path(path: str) -> str:
-    """Return `path` for people and models: the root as `.`, what cannot be seen escaped."""
+    """Return `path` for people and models: the root as `.`, invisible characters escaped."""
     if not path:
         return "."
     if path.isascii() and path.isprintable() and "\\" not in path:

@@ -1,7 +1,7 @@
-"""Files and directories that are closed to their owner: opened up, and closed again.
+"""File permissions: set them, or override them for a moment.
 
-An agent can take every permission away from a file of ours. It is still ours: it can be
-kept, and replaced.
+An agent can remove every permission from a file that we own. As the owner we can still grant
+ourselves access, so the file can be captured and replaced.
 """
 
 import os
@@ -10,14 +10,14 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-_PINNED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_PIN = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def make_accessible(descriptor: int) -> int:
-    """Let the owner do everything with what is open; return the permissions before.
+    """Grant the owner all permissions on an open file; return the permissions it had.
 
     Raises:
-        PermissionError: It belongs to somebody else.
+        PermissionError: It belongs to another user.
     """
     before = stat.S_IMODE(os.fstat(descriptor).st_mode)
     set_mode(descriptor, before | stat.S_IRWXU)
@@ -28,7 +28,7 @@ def set_permissions(directory: int, name: str, permissions: int) -> None:
     """Set the permissions of `name` in an open directory; a link is not followed.
 
     Raises:
-        PermissionError: It belongs to somebody else.
+        PermissionError: It belongs to another user.
     """
     with pin(directory, name) as descriptor:
         set_mode(descriptor, permissions)
@@ -36,7 +36,7 @@ def set_permissions(directory: int, name: str, permissions: int) -> None:
 
 @contextmanager
 def grant_owner_access(directory: int, name: str) -> Generator[None, None, None]:
-    """Let the owner do everything with `name` in an open directory, for a while."""
+    """Grant the owner all permissions on `name` in an open directory, inside the with block."""
     with pin(directory, name) as descriptor:
         before = make_accessible(descriptor)
         try:
@@ -47,8 +47,8 @@ def grant_owner_access(directory: int, name: str) -> Generator[None, None, None]
 
 @contextmanager
 def pin(directory: int, name: str) -> Generator[int, None, None]:
-    """Hold on to what is called `name` in an open directory, without opening it."""
-    descriptor = os.open(name, _PINNED, dir_fd=directory)
+    """Yield an `O_PATH` descriptor of `name` in an open directory; nothing is opened."""
+    descriptor = os.open(name, _PIN, dir_fd=directory)
     try:
         yield descriptor
     finally:
@@ -56,5 +56,5 @@ def pin(directory: int, name: str) -> Generator[int, None, None]:
 
 
 def set_mode(descriptor: int, permissions: int) -> None:
-    """Set the permissions of what is open, or only held on to."""
+    """Set the permissions of a descriptor, which may be an `O_PATH` one."""
     Path(f"/proc/self/fd/{descriptor}").chmod(permissions)

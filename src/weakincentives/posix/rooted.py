@@ -1,9 +1,13 @@
-"""Access below one directory that nothing can lead out of.
+"""Confined file access: nothing is opened outside one root, and nothing but regular files.
 
-No path is checked and then used by name. The root is opened once; everything else is
-opened relative to it in one step that refuses symbolic links (`openat2`), or, where
-the kernel has no such call, segment by segment from descriptor to descriptor. What
-is opened is what was checked, whatever others rename meanwhile.
+There is no TOCTOU gap: no path is checked and then used by name. The root is opened once.
+Everything else is opened relative to it, in one `openat2` call that rejects symbolic links, or,
+on kernels without it, segment by segment from descriptor to descriptor. Whatever others rename
+meanwhile, the file that was checked is the file that is opened.
+
+`open_regular` and `read_regular` open a file by its path: a configuration, a record, a recording.
+Such a file may have been replaced by a pipe, a device or a huge file. It is pinned with `O_PATH`,
+checked, and opened only if it is regular: nothing blocks on a pipe and no device is touched.
 """
 
 import ctypes
@@ -27,10 +31,10 @@ _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
 _AT_FDCWD = -100
 _MAX_PATH = 4_000  # bytes that the kernel takes in one call, less a margin
 _MAX_STEPS = 1_000  # segments and links in the path of a root
-_RETRIES = 32  # openat2 answers EAGAIN while somebody renames directories
-_PINNING = O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC  # holds on to a file without opening it
-_PASSING = O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # a directory on the way
-_LISTED = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_MAX_RETRIES = 32  # openat2 returns EAGAIN while directories are being renamed
+_PIN_NOFOLLOW = O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_TRAVERSE = O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ_ENTRY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NOT_CONNECTED = frozenset({errno.ESTALE, errno.ENOTCONN, errno.ENODEV, errno.ESHUTDOWN})
 _IS_LINUX = sys.platform == "linux"
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -45,8 +49,8 @@ _syscall.argtypes = (
 )
 
 
-class _How(ctypes.Structure):
-    """`struct open_how` of the kernel."""
+class _OpenHow(ctypes.Structure):
+    """The kernel's `struct open_how`."""
 
     _fields_ = (
         ("flags", ctypes.c_uint64),
@@ -56,16 +60,19 @@ class _How(ctypes.Structure):
 
 
 class BackendUnavailableError(WinkError, RuntimeError):
-    """The workspace itself is not there any more, so nothing can be said about its files."""
+    """The workspace directory itself is gone, so the state of its files is unknown."""
 
 
 class RootedDirectory:
-    """A directory and what is below it; links are never followed."""
+    """A directory tree; symbolic links are never followed."""
 
     def __init__(self, path: Path, *, cross_mounts: bool = False, kernel: bool = True) -> None:
-        """Open `path`; enter other mounts if asked to.
+        """Open `path` as the root.
 
-        `kernel=False` opens segment by segment, as on kernels without `openat2`.
+        Args:
+            path: The directory.
+            cross_mounts: Enter other file systems that are mounted below it.
+            kernel: Use `openat2` where the kernel has it; else open segment by segment.
         """
         self._path = path
         self.descriptor: int = _open_root(path, kernel=kernel)
@@ -74,31 +81,31 @@ class RootedDirectory:
         self._resolve = _NO_MAGICLINKS | _NO_SYMLINKS | _BENEATH
         self._resolve |= 0 if cross_mounts else _NO_XDEV
         self._kernel = kernel and _kernel_has_openat2(self.descriptor)
-        self._hows: dict[int, _How] = {}
+        self._open_hows: dict[int, _OpenHow] = {}
 
     @property
     def crosses_mounts(self) -> bool:
-        """Whether other file systems that are mounted below are entered."""
+        """Whether other file systems mounted below the root are entered."""
         return self._device is None
 
     def close(self) -> None:
-        """Close the root; closing twice is harmless."""
+        """Close the root; idempotent."""
         self._finalizer()
-        self.descriptor = -1  # the number may be given to another file
+        self.descriptor = -1  # the number may be reused for another file
 
     def check(self) -> None:
-        """Return if the directory is there.
+        """Check that the root still exists.
 
         Raises:
-            BackendUnavailableError: It has been removed, with or without another in its place.
+            BackendUnavailableError: It was removed, whether or not another replaced it.
         """
-        _refuse_removed(os.fstat(self.descriptor), self._path)
+        _check_not_removed(os.fstat(self.descriptor), self._path)
 
     def explain_error(self, error: OSError, path: str) -> Exception:
-        """Return the reason why something failed, with the workspace path.
+        """Return `error` with the workspace path, or as a BackendUnavailableError.
 
         Raises:
-            BackendUnavailableError: Nothing is at `path` because the whole directory is gone.
+            BackendUnavailableError: `path` does not exist because the root was removed.
         """
         if error.errno == errno.ENOENT:
             self.check()
@@ -109,47 +116,47 @@ class RootedDirectory:
     def open_directory(self, path: str) -> int:
         """Open a directory for listing."""
         if not path:
-            self.check()  # one that was removed can be opened, and has nothing in it
+            self.check()  # a removed directory can still be opened, and is empty
         return self._open(path or ".", os.O_RDONLY | os.O_DIRECTORY)
 
     def is_directory(self, path: str) -> bool:
-        """Return whether a directory is there, in one step."""
+        """Return whether `path` is a directory, with one open."""
         try:
-            os.close(self._open(path or ".", _PASSING))
+            os.close(self._open(path or ".", _TRAVERSE))
         except OSError:
             return False
         return True
 
     def open_parent(self, path: str) -> tuple[int, str]:
-        """Open the directory that holds `path`; return it with the last segment."""
+        """Open the parent directory of `path`; return it with the last segment."""
         parent, _, name = path.rpartition("/")
-        _encoded(name)
+        _encode(name)
         return self._open(parent or ".", O_PATH | os.O_DIRECTORY), name
 
     def open_file(self, path: str) -> tuple[int, os.stat_result]:
-        """Open a regular file for reading; nothing else is ever opened.
+        """Open a regular file for reading.
 
         Raises:
-            PermissionError: A pipe, socket, device or link is there.
+            PermissionError: It is a pipe, socket, device or link; it is not opened.
         """
         if not HAS_PROC:
             return self._open_file_by_name(path)
         return open_pinned(self._open(path, O_PATH), path)
 
     def open_entry(self, directory: int, name: str) -> tuple[int, os.stat_result]:
-        """Open a regular file in an open directory below the root; as `open_file`."""
-        encoded = _encoded(name)
+        """Open a regular file in an open directory below the root, like `open_file`."""
+        encoded = _encode(name)
         if not HAS_PROC:
             return self._open_by_name(directory, name)
         if self._kernel:
-            return open_pinned(self._open_at_once(directory, encoded, _PINNING), name)
-        return open_pinned(self._step(encoded, _PINNING, directory), name)
+            return open_pinned(self._open_atomically(directory, encoded, _PIN_NOFOLLOW), name)
+        return open_pinned(self._open_segment(encoded, _PIN_NOFOLLOW, directory), name)
 
     def lstat(self, path: str) -> tuple[os.stat_result, str | None]:
-        """Return the metadata of what is at `path`, and where it points if it is a link."""
+        """Return the metadata of `path`, and its target if it is a link."""
         if not path:
             found = os.fstat(self.descriptor)
-            _refuse_removed(found, self._path)
+            _check_not_removed(found, self._path)
             return found, None
         parent, name = self.open_parent(path)
         try:
@@ -165,9 +172,9 @@ class RootedDirectory:
             os.close(parent)
 
     def _open_by_name(self, directory: int, name: str) -> tuple[int, os.stat_result]:
-        """Without /proc: look, open without waiting, and look again at what was opened."""
+        """Without /proc: check, open non-blocking, check the opened file again."""
         check_regular(os.stat(name, dir_fd=directory, follow_symlinks=False), name)
-        descriptor = self._step(_encoded(name), _LISTED, directory)
+        descriptor = self._open_segment(_encode(name), _READ_ENTRY, directory)
         try:
             return descriptor, check_regular(os.fstat(descriptor), name)
         except OSError:
@@ -175,55 +182,55 @@ class RootedDirectory:
             raise
 
     def _open(self, path: str, flags: int) -> int:
-        encoded = _encoded(path)
+        encoded = _encode(path)
         flags |= os.O_NOFOLLOW | os.O_CLOEXEC
         if not self._kernel:
-            return self._open_by_steps(self.descriptor, encoded, flags)
+            return self._open_by_segment(self.descriptor, encoded, flags)
         if len(encoded) <= _MAX_PATH:
-            return self._open_at_once(self.descriptor, encoded, flags)
-        return self._open_far(encoded, flags)
+            return self._open_atomically(self.descriptor, encoded, flags)
+        return self._open_long(encoded, flags)
 
-    def _open_at_once(self, directory: int, path: bytes, flags: int) -> int:
-        for _ in range(_RETRIES):
-            descriptor = _openat2(directory, path, self._how(flags))
+    def _open_atomically(self, directory: int, path: bytes, flags: int) -> int:
+        for _ in range(_MAX_RETRIES):
+            descriptor = _openat2(directory, path, self._open_how(flags))
             if descriptor >= 0:
                 return descriptor
             if descriptor != -errno.EAGAIN:
                 raise os_error(-descriptor, os.fsdecode(path))
-        return self._open_by_steps(directory, path, flags)
+        return self._open_by_segment(directory, path, flags)
 
-    def _open_far(self, path: bytes, flags: int) -> int:
+    def _open_long(self, path: bytes, flags: int) -> int:
         """Open a path that is longer than the kernel takes, in as few parts as possible."""
         current = os.dup(self.descriptor)
         try:
             while len(path) > _MAX_PATH:
                 cut = path.rindex(b"/", 0, _MAX_PATH) if b"/" in path[:_MAX_PATH] else len(path)
-                deeper = self._open_at_once(current, path[:cut], _PASSING)
+                deeper = self._open_atomically(current, path[:cut], _TRAVERSE)
                 os.close(current)
                 current, path = deeper, path[cut + 1 :]
-            return self._open_at_once(current, path, flags)
+            return self._open_atomically(current, path, flags)
         finally:
             os.close(current)
 
-    def _how(self, flags: int) -> _How:
-        how = self._hows.get(flags)
+    def _open_how(self, flags: int) -> _OpenHow:
+        how = self._open_hows.get(flags)
         if how is None:
-            how = self._hows[flags] = _How(flags, 0, self._resolve)
+            how = self._open_hows[flags] = _OpenHow(flags, 0, self._resolve)
         return how
 
-    def _open_by_steps(self, directory: int, path: bytes, flags: int) -> int:
+    def _open_by_segment(self, directory: int, path: bytes, flags: int) -> int:
         *parents, name = path.split(b"/")
         current = os.dup(directory)
         try:
             for segment in parents:
-                deeper = self._step(segment, _PASSING, current)
+                deeper = self._open_segment(segment, _TRAVERSE, current)
                 os.close(current)
                 current = deeper
-            return self._step(name, flags, current)
+            return self._open_segment(name, flags, current)
         finally:
             os.close(current)
 
-    def _step(self, segment: bytes, flags: int, directory: int) -> int:
+    def _open_segment(self, segment: bytes, flags: int, directory: int) -> int:
         descriptor = os.open(segment, flags, dir_fd=directory)
         if self._device is not None and os.fstat(descriptor).st_dev != self._device:
             os.close(descriptor)
@@ -231,19 +238,19 @@ class RootedDirectory:
         return descriptor
 
 
-def _refuse_removed(found: os.stat_result, path: Path) -> None:
+def _check_not_removed(found: os.stat_result, path: Path) -> None:
     if not found.st_nlink:
-        raise _unavailable("Directory has been removed", path)
+        raise _unavailable("Directory was removed", path)
 
 
 def _unavailable(reason: str, path: Path) -> BackendUnavailableError:
-    return BackendUnavailableError(f"{reason}, so make it again and open it anew: {str(path)!r}")
+    return BackendUnavailableError(f"{reason}; create it and open it again: {str(path)!r}")
 
 
 def explain_error(error: OSError, path: str) -> OSError:
     """Return the error with the workspace path, and a reason where the kernel gives none."""
     if error.errno == errno.EXDEV:
-        text = "On another file system, which is entered only with cross_mounts=True"
+        text = "On another file system; use cross_mounts=True to enter it"
         return os_error(errno.EPERM, path, text)
     if error.errno == errno.ELOOP:
         return os_error(errno.EPERM, path, "Symbolic links are not followed")
@@ -251,22 +258,20 @@ def explain_error(error: OSError, path: str) -> OSError:
 
 
 def _stat_and_target(directory: int, name: str) -> tuple[os.stat_result, str | None]:
-    for _ in range(_RETRIES):
+    for _ in range(_MAX_RETRIES):
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
         if not stat.S_ISLNK(found.st_mode):
             return found, None
         try:
             return found, os.readlink(name, dir_fd=directory)
         except OSError as error:
-            if (
-                error.errno != errno.EINVAL
-            ):  # no link any more: somebody has put another thing there
+            if error.errno != errno.EINVAL:  # else it was replaced and is not a link any more
                 raise
     raise os_error(errno.ENOENT, name)
 
 
 def read_range(descriptor: int, offset: int, size: int) -> bytes:
-    """Return `size` bytes from `offset`, fewer only where the file ends."""
+    """Return `size` bytes from `offset`, fewer only at the end of the file."""
     data = os.pread(descriptor, size, offset)
     while 0 < len(data) < size:
         more = os.pread(descriptor, size - len(data), offset + len(data))
@@ -278,20 +283,20 @@ def read_range(descriptor: int, offset: int, size: int) -> bytes:
 
 def _open_root(path: Path, *, kernel: bool) -> int:
     if "\0" in str(path):
-        raise ValueError(f"Root holds a NUL character: {str(path)!r}")
+        raise ValueError(f"Root contains a NUL character: {str(path)!r}")
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     if kernel:
-        how = _How(flags, 0, _NO_MAGICLINKS)
+        how = _OpenHow(flags, 0, _NO_MAGICLINKS)
         descriptor = _openat2(_AT_FDCWD, os.fsencode(path), how)
         if descriptor >= 0:
             return descriptor
-    if _leads_through_proc(path):
-        raise os_error(errno.EPERM, str(path), "Root leads through a link that the kernel makes up")
+    if _passes_through_proc(path):
+        raise os_error(errno.EPERM, str(path), "Root passes through a magic link of the kernel")
     return os.open(path, flags)
 
 
-def _leads_through_proc(path: Path) -> bool:
-    """Return whether a link on the way lies in /proc, where links are not what they say."""
+def _passes_through_proc(path: Path) -> bool:
+    """Return whether a link on the path is in /proc, where links do not lead to their text."""
     pending = list(reversed(path.absolute().parts))
     here = Path(pending.pop())
     for _ in range(_MAX_STEPS):
@@ -310,26 +315,26 @@ def _leads_through_proc(path: Path) -> bool:
 
 def _kernel_has_openat2(descriptor: int) -> bool:
     flags = O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
-    probe = _openat2(descriptor, b".", _How(flags, 0, _NO_SYMLINKS | _BENEATH))
+    probe = _openat2(descriptor, b".", _OpenHow(flags, 0, _NO_SYMLINKS | _BENEATH))
     if probe < 0:
         return False
     os.close(probe)
     return True
 
 
-def _openat2(directory: int, path: bytes, how: _How) -> int:
-    """Return a descriptor, or the error number made negative."""
+def _openat2(directory: int, path: bytes, how: _OpenHow) -> int:
+    """Return a descriptor, or the negated error number."""
     if not _IS_LINUX:
         return -errno.ENOSYS
     descriptor = _syscall(_OPENAT2, directory, path, ctypes.addressof(how), ctypes.sizeof(how))
     return descriptor if descriptor >= 0 else -ctypes.get_errno()
 
 
-def _encoded(path: str) -> bytes:
+def _encode(path: str) -> bytes:
     try:
         return os.fsencode(path)
     except UnicodeEncodeError:
-        raise os_error(errno.ENOENT, path) from None  # no such name can be on disk
+        raise os_error(errno.ENOENT, path) from None  # no name on disk can be encoded so
 
 
 def open_regular(
@@ -337,11 +342,11 @@ def open_regular(
 ) -> tuple[int, os.stat_result]:
     """Open a regular file for reading; return its descriptor and its metadata.
 
-    Links are for those who named the file themselves: with `follow_links` a link to a
-    regular file will do. A file that was found is never followed to another place.
+    Use `follow_links` only for a path that the user named: then a link to a regular file is
+    accepted too.
 
     Raises:
-        PermissionError: A link, directory, pipe, socket or device is there.
+        PermissionError: It is a link, directory, pipe, socket or device.
         OSError: The file cannot be opened.
     """
     flags = 0 if follow_links else os.O_NOFOLLOW
@@ -352,7 +357,7 @@ def open_regular(
         return _open_by_name(name, flags)
     except OSError as error:
         if error.errno == errno.ELOOP and not follow_links:
-            raise _refusal(name) from None
+            raise _not_regular(name) from None
         raise
 
 
@@ -362,15 +367,15 @@ def read_regular(
     """Return the content of a regular file of at most `max_bytes`.
 
     Raises:
-        PermissionError: A link, directory, pipe, socket or device is there; see `open_regular`.
-        OSError: The file cannot be read, or is larger, which is noticed before it is read.
+        PermissionError: It is a link, directory, pipe, socket or device; see `open_regular`.
+        OSError: The file cannot be read, or is larger; the size is checked before reading.
     """
     descriptor, found = open_regular(path, follow_links=follow_links)
     try:
         if found.st_size > max_bytes:
             raise _too_large(path, max_bytes)
         pieces: list[bytes] = []
-        room = max_bytes + 1  # it may grow meanwhile
+        room = max_bytes + 1  # it may grow while it is read
         while room > 0 and (piece := os.read(descriptor, min(_CHUNK_SIZE, room))):
             pieces.append(piece)
             room -= len(piece)
@@ -382,26 +387,26 @@ def read_regular(
 
 
 def open_pinned(pinned: int, path: str) -> tuple[int, os.stat_result]:
-    """Open the file that the descriptor `pinned` holds on to, if it is regular; close `pinned`."""
+    """Open the file behind the `O_PATH` descriptor `pinned` if it is regular; close `pinned`."""
     try:
         found = check_regular(os.fstat(pinned), path)
         return os.open(f"/proc/self/fd/{pinned}", os.O_RDONLY | os.O_CLOEXEC), found
     except OSError as error:
-        # the kernel names the descriptor, which says nothing to anybody
+        # the kernel's error names the /proc path of the descriptor
         raise os_error(error.errno or errno.EIO, path, error.strerror or "") from None
     finally:
         os.close(pinned)
 
 
 def check_regular(found: os.stat_result, path: str) -> os.stat_result:
-    """Return `found` if it is of a regular file; PermissionError if not."""
+    """Return `found` if it describes a regular file; raise PermissionError if not."""
     if not stat.S_ISREG(found.st_mode):
-        raise _refusal(path)
+        raise _not_regular(path)
     return found
 
 
 def _open_by_name(path: str, flags: int) -> tuple[int, os.stat_result]:
-    """Without /proc: look, open without waiting, and look again at what was opened."""
+    """Without /proc: check, open non-blocking, check the opened file again."""
     check_regular(Path(path).stat(follow_symlinks=not flags), path)
     descriptor = os.open(path, _NONBLOCKING | flags)
     try:
@@ -411,7 +416,7 @@ def _open_by_name(path: str, flags: int) -> tuple[int, os.stat_result]:
         raise
 
 
-def _refusal(path: str) -> OSError:
+def _not_regular(path: str) -> OSError:
     return os_error(errno.EPERM, path, "Not a regular file")
 
 

@@ -1,9 +1,9 @@
-"""Temporary names that tell whether their maker is still alive.
+"""Temporary file names that identify the process that owns them.
 
-A write in progress has a name such as `.wink-tmp-<namespace>-<pid>-<start>-<n>`. If its
-process was killed, anybody who meets the name later can tell that it is a leftover,
-even when the process number has been given to somebody else. The journal of a savepoint
-has a name of its own, `.wink-tmp-journal-...`: it is no leftover, but to be rolled back.
+A write in progress is named `.wink-tmp-<namespace>-<pid>-<start>-<n>`. If its process was
+killed, any other process can tell from the name that it is a leftover, even when the process id
+has been reused. The journal of a savepoint is named `.wink-tmp-journal-...`: it is not a
+leftover to remove, but a journal to roll back.
 """
 
 import os
@@ -13,79 +13,79 @@ from itertools import count
 from pathlib import Path
 
 RESERVED_PREFIX = ".wink-tmp-"
-"""Names that start so are ours: writes in progress, and what a killed writer left."""
-_FOREIGN_AGE = 3600.0  # seconds after which a name from another pid namespace is a leftover
-_MAKER = r"([0-9a-f]+)-([0-9]+)-([0-9]+)-[0-9a-f]+"
-_MADE = re.compile(re.escape(RESERVED_PREFIX) + _MAKER)
+"""The prefix of our temporary names: writes in progress, and leftovers of killed writers."""
+_MAX_FOREIGN_AGE = 3600.0  # seconds; an older name from another pid namespace is a leftover
+_OWNER = r"([0-9a-f]+)-([0-9]+)-([0-9]+)-[0-9a-f]+"
+_TEMPORARY = re.compile(re.escape(RESERVED_PREFIX) + _OWNER)
 _JOURNAL_PREFIX = f"{RESERVED_PREFIX}journal-"
-_JOURNAL = re.compile(re.escape(_JOURNAL_PREFIX) + _MAKER)
+_JOURNAL = re.compile(re.escape(_JOURNAL_PREFIX) + _OWNER)
 _numbers = count()
 
 
 def temporary_name() -> str:
-    """Return a name that nobody else uses."""
+    """Return a name that is unique on this machine."""
     return f"{_own_prefix(os.getpid())}{next(_numbers):x}"
 
 
 def is_temporary(name: str) -> bool:
-    """Return whether `name` is ours."""
+    """Return whether `name` has the reserved prefix."""
     return name.startswith(RESERVED_PREFIX)
 
 
 def is_hidden(path: str) -> bool:
-    """Return whether `path` is, or lies below, something that is ours."""
+    """Return whether `path` is, or is below, a name with the reserved prefix."""
     return RESERVED_PREFIX in path and any(map(is_temporary, path.split("/")))
 
 
 def journal_name() -> str:
-    """Return a name for a journal that nobody else uses."""
+    """Return a unique name for a journal."""
     return _JOURNAL_PREFIX + temporary_name().removeprefix(RESERVED_PREFIX)
 
 
 def is_journal(name: str) -> bool:
-    """Return whether `name` is that of a journal."""
+    """Return whether `name` is the name of a journal."""
     return _JOURNAL.fullmatch(name) is not None
 
 
 def is_orphan(journal: str, *, live: bool) -> bool | None:
-    """Return whether nobody will end a journal; None if that cannot be told.
+    """Return whether no process will finish a journal; None if that is unknown.
 
-    `live` says whether this process uses it: that it has made it is not enough.
+    `live` says whether this process still uses it, which its name alone does not tell.
     """
-    made = _JOURNAL.fullmatch(journal)
-    if made is None or live:
+    match = _JOURNAL.fullmatch(journal)
+    if match is None or live:
         return False
     if journal.startswith(_JOURNAL_PREFIX + _own_prefix(os.getpid()).removeprefix(RESERVED_PREFIX)):
         return True
-    return _is_gone(made)
+    return _is_gone(match)
 
 
 def is_leftover(name: str, age: float) -> bool:
-    """Return whether `name`, `age` seconds old, was made here by a process that is gone.
+    """Return whether the process that created `name`, `age` seconds old, has ended.
 
-    A name that only begins like ours is somebody else's, and never a leftover.
+    A name that has the prefix but not our form is a user's file, never a leftover.
     """
-    made = _MADE.fullmatch(name)
-    if made is None:
+    match = _TEMPORARY.fullmatch(name)
+    if match is None:
         return False
-    gone = _is_gone(made)
-    return age > _FOREIGN_AGE if gone is None else gone
+    gone = _is_gone(match)
+    return age > _MAX_FOREIGN_AGE if gone is None else gone
 
 
 def owner_name() -> str:
-    """Return what names this process in `temporary_name`, with a number that nobody else uses."""
+    """Return a unique name that identifies this process, as in `temporary_name`."""
     return temporary_name().removeprefix(RESERVED_PREFIX)
 
 
-def is_owner_gone(maker: str) -> bool | None:
-    """Return whether the process with this `owner_name` is gone; None if that cannot be told."""
-    made = _MADE.fullmatch(RESERVED_PREFIX + maker)
-    return None if made is None else _is_gone(made)
+def is_owner_gone(owner: str) -> bool | None:
+    """Return whether the process with this `owner_name` has ended; None if that is unknown."""
+    match = _TEMPORARY.fullmatch(RESERVED_PREFIX + owner)
+    return None if match is None else _is_gone(match)
 
 
-def _is_gone(made: re.Match[str]) -> bool | None:
-    """Return whether the maker of a name is gone; None if that cannot be told."""
-    namespace, pid, start = made.groups()
+def _is_gone(match: re.Match[str]) -> bool | None:
+    """Return whether the process that owns a name has ended; None if that is unknown."""
+    namespace, pid, start = match.groups()
     if namespace != _namespace():
         return None
     identity = _identity(int(pid))
@@ -106,18 +106,18 @@ def _namespace() -> str:
 
 
 def _identity(pid: int) -> str | None:
-    """Return the process number with its start time.
+    """Return the process id with its start time.
 
-    Empty if there is no such process, None if there is one that we may not look at.
+    Empty if there is no such process, None if there is one that we may not inspect.
     """
-    for _ in range(2):  # it may end between the two questions
+    for _ in range(2):  # it may end between the two checks
         try:
             fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         except OSError:
             if not _can_be_signalled(pid):
                 return ""
             continue
-        # a killed process that nobody has waited for yet writes no more
+        # a zombie does not write any more
         return "" if fields[0] in {b"Z", b"X"} else f"{pid}-{fields[19].decode()}"
     return None
 

@@ -12,7 +12,7 @@ class TimeLimitError(WinkError, TimeoutError):
     """An operation was stopped because its time was up."""
 
 
-_RETURN_SECONDS = 1.0  # kept for returning what was found
+_MAX_RESERVE = 1.0  # seconds kept for returning what was found
 _Clock = Callable[[], float]
 _deadline: ContextVar[tuple[float, _Clock] | None] = ContextVar("deadline", default=None)
 
@@ -21,14 +21,14 @@ _deadline: ContextVar[tuple[float, _Clock] | None] = ContextVar("deadline", defa
 def time_limit(seconds: float, *, clock: _Clock | None = None) -> Generator[None, None, None]:
     """Stop filesystem work in this context after `seconds`; an outer, earlier limit stays.
 
-    The time is taken from `clock`, else from that of the outer limit, else from the machine.
+    Time is measured by `clock`; by default the outer limit's clock, else the monotonic clock.
     """
     outer = _deadline.get()
     clock = clock or (time.monotonic if outer is None else outer[1])
-    mine = (clock() + seconds, clock)
+    deadline = (clock() + seconds, clock)
     if outer is not None and outer[0] - outer[1]() <= seconds:
-        mine = outer
-    token = _deadline.set(mine)
+        deadline = outer
+    token = _deadline.set(deadline)
     try:
         yield
     finally:
@@ -37,7 +37,7 @@ def time_limit(seconds: float, *, clock: _Clock | None = None) -> Generator[None
 
 @contextmanager
 def no_time_limit() -> Generator[None, None, None]:
-    """Let work in this context go on to its end, late as it may be: taking back what was done."""
+    """Suspend the time limit in this context, for work that must finish, such as a rollback."""
     token = _deadline.set(None)
     try:
         yield
@@ -46,20 +46,20 @@ def no_time_limit() -> Generator[None, None, None]:
 
 
 def remaining_time() -> float | None:
-    """Return how many seconds the time limit of this context leaves; None if there is none."""
+    """Return the seconds that are left in this context; None without a time limit."""
     deadline = _deadline.get()
     return None if deadline is None else deadline[0] - deadline[1]()
 
 
 @contextmanager
 def early_time_limit(seconds: float) -> Generator[None, None, None]:
-    """Stop after `seconds`, or so early that the caller can still tell what was found.
+    """Stop after `seconds`, or early enough for the caller to return partial results.
 
-    A tenth of what an outer limit leaves, and at most a second, is kept for that.
+    A tenth of what an outer limit leaves, at most a second, is reserved for that.
     """
     left = remaining_time()
     if left is not None:
-        seconds = min(seconds, left - min(left / 10, _RETURN_SECONDS))
+        seconds = min(seconds, left - min(left / 10, _MAX_RESERVE))
     with time_limit(seconds):
         yield
 
@@ -71,7 +71,7 @@ def is_time_up() -> bool:
 
 
 def check_time(what: str) -> None:
-    """Return while there is time left.
+    """Check that there is time left for `what`.
 
     Raises:
         TimeLimitError: The time limit of this context has passed.

@@ -367,7 +367,7 @@ def test_a_root_that_is_gone_is_unavailable_and_not_empty(
             with pytest.raises(BackendUnavailableError) as caught:
                 ANYTHING[name](fs)
             sentence = (
-                f"Directory has been removed, so make it again and open it anew: {str(root)!r}"
+                f"Directory was removed; create it and open it again: {str(root)!r}"
             )
             assert str(caught.value).endswith(sentence)
             assert isinstance(caught.value, RuntimeError)

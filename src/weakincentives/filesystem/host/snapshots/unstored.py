@@ -50,7 +50,7 @@ class UnstoredBatch(PackTransaction):
         """Hold an object that is packed already."""
         self.add(packed.kind, packed.content)
 
-    def finish(self, beside: Sequence[int] = ()) -> str | None:
+    def finish(self, also_sync: Sequence[int] = ()) -> str | None:
         """Make nothing visible: there is nothing."""
         return None
 
