@@ -113,7 +113,7 @@ def test_another_format_and_another_workspace_are_refused(tmp_path: Path) -> Non
         GitDirectory(directory.path, "/w2")
     marker = directory.path / "wink.json"
     marker.write_text(json.dumps(json.loads(marker.read_text()) | {"format": 2}))
-    with pytest.raises(SnapshotError, match="has format 2, this package reads 1"):
+    with pytest.raises(SnapshotError, match="has format 2; this version reads 1"):
         GitDirectory(directory.path)
 
 

@@ -216,7 +216,7 @@ def test_only_blobs_come_in_chunks(store: ObjectStore) -> None:
     with store.begin_pack() as batch:
         name = batch.add("tree", b"")
         batch.finish()
-    with pytest.raises(ObjectError, match="no blob but a tree"):
+    with pytest.raises(ObjectError, match="is a tree, not a blob"):
         store.chunks(name)
 
 

@@ -235,17 +235,17 @@ def test_a_commit_of_something_else_than_a_tree_stops_gc(repository: Repository)
     snapshot(repository, "one", b"1")
     blob = git_hash_object(repository.git_dir, b"no tree")
     repository.commit(blob, snapshot_id="two", created_at=MOMENT)
-    with pytest.raises(SnapshotError, match="no tree but a blob"):
+    with pytest.raises(SnapshotError, match="is a blob, not a tree"):
         repository.gc()
     assert [problem.snapshot_id for problem in repository.verify()] == ["two"]
 
 
-def test_a_ref_that_goes_while_all_are_listed_is_just_not_there(
+def test_a_ref_that_goes_while_all_are_listed_is_skipped(
     repository: Repository, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     snapshot(repository, "one", b"1")
     snapshot(repository, "two", b"2")
-    listed = Refs._loose
+    listed = Refs._iter_loose
 
     def late(self: Refs, prefix: str) -> Iterator[str]:
         for name in listed(self, prefix):
@@ -253,7 +253,7 @@ def test_a_ref_that_goes_while_all_are_listed_is_just_not_there(
                 (repository.git_dir / name).unlink()
             yield name
 
-    monkeypatch.setattr(Refs, "_loose", late)
+    monkeypatch.setattr(Refs, "_iter_loose", late)
     assert ids(repository) == ["two"]
     assert caplog.text == ""
 
@@ -321,11 +321,11 @@ def test_a_damaged_ref_is_told_and_can_be_pruned(
     assert (ids(repository), repository.verify(), fsck(repository)) == (["two", "three"], [], "")
 
 
-def test_a_ref_to_another_snapshot_is_told(repository: Repository) -> None:
+def test_a_ref_to_another_snapshot_is_reported(repository: Repository) -> None:
     first, second = snapshot(repository, "one", b"1"), snapshot(repository, "two", b"2")
     (repository.git_dir / "refs" / "wink" / "one").write_text(second)
     [problem] = repository.verify()
-    assert problem == SnapshotProblem("one", f"Commit is that of another snapshot: {second!r}")
+    assert problem == SnapshotProblem("one", f"Commit belongs to another snapshot: {second!r}")
     assert first != second
 
 
@@ -372,7 +372,7 @@ def test_a_detached_head_is_kept(repository: Repository) -> None:
 
 
 @pytest.mark.parametrize("data", [b"nonsense\n", b"\xff\n", b"0" * 40 + b" refs/wink/a b\n"])
-def test_a_damaged_file_of_refs_is_told(repository: Repository, data: bytes) -> None:
+def test_a_damaged_file_of_refs_is_reported(repository: Repository, data: bytes) -> None:
     snapshot(repository, "one", b"1")
     (repository.git_dir / "packed-refs").write_bytes(data)
     with pytest.raises(SnapshotError, match="Refs file is damaged"):

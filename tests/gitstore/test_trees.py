@@ -178,7 +178,7 @@ def test_there_is_one_way_to_write_a_name(raw: bytes) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/", "a\0", "\ud800"])
 def test_what_is_no_name_is_refused(name: str) -> None:
-    with pytest.raises(ObjectError, match="Name cannot be"):
+    with pytest.raises(ObjectError, match=r"Not a valid file name|Name cannot be encoded"):
         encode_name(name)
 
 
