@@ -26,7 +26,7 @@ from weakincentives.filesystem import (
     TimeLimitError,
     time_limit,
 )
-from weakincentives.filesystem.archive import zip_records as ziprecords
+from weakincentives.filesystem.archive import format as archive_format
 from weakincentives.filesystem.archive.export import FAULT_POINTS, export_archive
 from weakincentives.filesystem.archive.filesystem import ArchiveFilesystem
 from weakincentives.filesystem.archive.format import escape, unescape
@@ -308,7 +308,7 @@ def test_files_of_any_size_come_back(target: Path, size: int, kind: str) -> None
 def test_64_bit_records_are_written_where_needed(
     target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ziprecords, "WIDE", 1_000)
+    monkeypatch.setattr(archive_format, "WIDE", 1_000)
     fs = InMemoryFilesystem(limits=UNLIMITED)
     fs.write("small", "text")
     fs.write("a", "text " * 1_000)

@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weakincentives.filesystem.archive.format import (
+    DEFLATED,
     ArchiveError,
-    FileRecord,
+    ZipMember,
+    central,
     check_path,
     check_paths,
     check_records,
@@ -17,7 +19,9 @@ from weakincentives.filesystem.archive.format import (
     unescape_all,
 )
 from weakincentives.filesystem.archive.zip_reader import read_members
-from weakincentives.filesystem.archive.zip_records import DEFLATED, ZipMember, central
+from weakincentives.filesystem.manifest import (
+    FileRecord,
+)
 
 NOWHERE = ("", ".", "..", "/", "//", "C:", "\\", "\n", "\0", "\x7f", ".wink-tmp-1", "n" * 300)
 SOMEWHERE = ("a", "b.c", "...", ".x", "x:y", "é", "\u200b", "\xa0", "%41", "%", "n" * 64, " ", "-")

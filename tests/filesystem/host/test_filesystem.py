@@ -366,9 +366,7 @@ def test_a_root_that_is_gone_is_unavailable_and_not_empty(
         for _ in range(2):
             with pytest.raises(BackendUnavailableError) as caught:
                 ANYTHING[name](fs)
-            sentence = (
-                f"Directory was removed; create it and open it again: {str(root)!r}"
-            )
+            sentence = f"Directory was removed; create it and open it again: {str(root)!r}"
             assert str(caught.value).endswith(sentence)
             assert isinstance(caught.value, RuntimeError)
         assert before == (

@@ -249,9 +249,7 @@ def test_a_workspace_that_was_removed_is_not_taken_for_an_empty_one(
     kept = fs.snapshot()
     fs.delete("a")
     root.rmdir()
-    with pytest.raises(
-        SnapshotError, match="Failed to create snapshot: Directory was removed"
-    ):
+    with pytest.raises(SnapshotError, match="Failed to create snapshot: Directory was removed"):
         fs.snapshot()
     with pytest.raises(SnapshotError, match=r"Failed to restore.*Directory was removed"):
         fs.restore(kept)

@@ -10,30 +10,36 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from weakincentives.filesystem.archive.format import (
-    DIRECTORY_MODE,
-    FILES,
-    MANIFEST,
-    VERSION,
-    DirectoryRecord,
-    FileRecord,
-    LinkRecord,
-    Manifest,
+    FILES_PREFIX,
     encode_manifest,
     entry_of,
+    error_context,
     escape,
     is_plain,
     mode_of,
 )
-from weakincentives.filesystem.archive.parallel import error_context, parallel_map
-from weakincentives.filesystem.archive.raw_copy import DamagedError, EarlierArchive, earlier_archive
+from weakincentives.filesystem.archive.parallel import parallel_map
 from weakincentives.filesystem.archive.zip_writer import (
     CompressedContent,
+    DamagedError,
+    EarlierArchive,
     RawCopy,
     StoredEntry,
     ZipWriter,
+    earlier_archive,
     pack,
 )
 from weakincentives.filesystem.base import SearchableFilesystem
+from weakincentives.filesystem.manifest import (
+    DIRECTORY_PERMISSIONS,
+    FILE_PERMISSIONS,
+    MANIFEST,
+    VERSION,
+    ArchiveDocument,
+    DirectoryRecord,
+    FileRecord,
+    LinkRecord,
+)
 from weakincentives.filesystem.text import Content
 from weakincentives.filesystem.types import FileStat
 from weakincentives.posix import (
@@ -120,7 +126,7 @@ class Entry:
     @property
     def name(self) -> str:
         """The name of a file in the ZIP."""
-        return FILES + entry_of(self.escaped)
+        return FILES_PREFIX + entry_of(self.escaped)
 
 
 class EntryCollector:
@@ -287,7 +293,7 @@ class _Export:
                     self._add(writer, entry)
                 fault_point(ENTRY_WRITTEN)
         fault_point(ALL_WRITTEN)
-        manifest = Manifest(
+        manifest = ArchiveDocument(
             version=VERSION,
             created_at=self._created_at,
             file_count=len(self.files),
@@ -298,7 +304,7 @@ class _Export:
             packer=self._codec.name,
         )
         data = encode_manifest(manifest)
-        writer.add(MANIFEST, 0o644, pack(self._codec, data), data)
+        writer.add(MANIFEST, FILE_PERMISSIONS, pack(self._codec, data), data)
         writer.finish()
 
     def _add(self, writer: ZipWriter, entry: Entry) -> None:
@@ -308,10 +314,10 @@ class _Export:
         elif found.link_target is not None:
             self._links.append(LinkRecord(escaped, escape(found.link_target)))
         elif found.is_directory:
-            mode = mode_of(found.permissions)
             if not entry.is_parent:
-                writer.add_directory(f"{FILES}{entry_of(escaped)}/", entry.permissions)
-            if not entry.is_parent or mode != DIRECTORY_MODE:
+                writer.add_directory(f"{FILES_PREFIX}{entry_of(escaped)}/", entry.permissions)
+            if not entry.is_parent or entry.permissions != DIRECTORY_PERMISSIONS:
+                mode = mode_of(found.permissions)
                 self._directories.append(DirectoryRecord(escaped, mode))
 
     def _add_file(self, writer: ZipWriter, entry: Entry) -> None:

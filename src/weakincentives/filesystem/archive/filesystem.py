@@ -12,9 +12,9 @@ from weakincentives.filesystem.archive.format import (
     DEFAULT_ARCHIVE_LIMITS,
     ArchiveError,
     ArchiveLimits,
-    ArchiveManifest,
+    ZipMember,
+    error_context,
 )
-from weakincentives.filesystem.archive.parallel import error_context
 from weakincentives.filesystem.archive.tree import (
     ArchivedFile,
     ArchivedFolder,
@@ -23,9 +23,11 @@ from weakincentives.filesystem.archive.tree import (
 )
 from weakincentives.filesystem.archive.verify import read_archive
 from weakincentives.filesystem.archive.zip_reader import MemberStream
-from weakincentives.filesystem.archive.zip_records import ZipMember
 from weakincentives.filesystem.base import ReadableFilesystem
 from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
+from weakincentives.filesystem.manifest import (
+    ArchiveManifest,
+)
 from weakincentives.filesystem.text import BytesContent, Content
 from weakincentives.filesystem.types import Children, FileStat
 from weakincentives.posix import os_error, shorten_path

@@ -3,22 +3,35 @@
 `docs/reference/archive-format.md` specifies it.
 """
 
+import errno
 import hashlib
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
 
 import msgspec
 
 from weakincentives.errors import WinkError
-from weakincentives.posix import RESERVED_PREFIX, shorten_path
+from weakincentives.filesystem.manifest import (
+    FILES,
+    MANIFEST,
+    VERSION,
+    ArchiveDocument,
+    ArchiveManifest,
+    FileRecord,
+)
+from weakincentives.posix import RESERVED_PREFIX, is_temporary, os_error, shorten_path
 
-_LONGEST_ENTRY = 60_000  # bytes; a ZIP holds names of up to 65,535
-_LONGEST_SEGMENT = 255  # bytes that the file systems of Linux and macOS store
-_LONGEST_TARGET = 4_095  # bytes that Linux stores in a link
-_LONGEST_TEXT = 1024 * 1024  # characters of a path
+_MAX_ENTRY_NAME = 60_000  # bytes; a ZIP holds names of up to 65,535
+_MAX_SEGMENT = 255  # bytes that the file systems of Linux and macOS store
+_MAX_TARGET = 4_095  # bytes that Linux stores in a link
+_MAX_PATH = 1024 * 1024  # characters of a path
 # control characters, backslashes, bytes that would not decode, what looks like an escape
 _ESCAPED = re.compile("[\x00-\x1f\x7f\\\\\udc80-\udcff]|%(?=[0-9A-F]{2})|(?<=\\A[A-Za-z]):")
 _ESCAPE = re.compile(b"%([0-9A-F]{2})")
@@ -58,7 +71,7 @@ def unescape(text: str) -> str:
     Raises:
         ArchiveError: Nothing is spelled so.
     """
-    if len(text) > _LONGEST_TEXT:
+    if len(text) > _MAX_PATH:
         raise ArchiveError(f"Name is too long: {shorten_path(text)!r}")
     if "%" not in text and text.isascii() and text.isprintable():
         exact = text
@@ -73,17 +86,17 @@ def unescape(text: str) -> str:
 def unescape_all(texts: Sequence[str]) -> list[str]:
     """Return the exact paths that `texts` spell."""
     longest = max(map(len, texts), default=0)
-    if longest <= _LONGEST_TEXT and is_plain("".join(texts)):
+    if longest <= _MAX_PATH and is_plain("".join(texts)):
         return list(texts)
     return [unescape(each) for each in texts]
 
 
 def entry_of(escaped: str) -> str:
     """Return the name below `files/` for an escaped path: itself, unless it is too long."""
-    if len(escaped) < _LONGEST_ENTRY // 4:
+    if len(escaped) < _MAX_ENTRY_NAME // 4:
         return escaped
     packed = escaped.encode()
-    if len(packed) <= _LONGEST_ENTRY:
+    if len(packed) <= _MAX_ENTRY_NAME:
         return escaped
     return "%00" + hashlib.sha256(packed).hexdigest()  # no path holds a NUL
 
@@ -96,10 +109,7 @@ def check_path(path: str) -> None:
     if RESERVED_PREFIX in path and any(each.startswith(RESERVED_PREFIX) for each in segments):
         raise ArchiveError(f"Path has a reserved name: {shorten_path(path)!r}")
     # a character has up to 4 bytes
-    if (
-        max(map(len, segments)) * 4 > _LONGEST_SEGMENT
-        and max(map(_length, segments)) > _LONGEST_SEGMENT
-    ):
+    if max(map(len, segments)) * 4 > _MAX_SEGMENT and max(map(_length, segments)) > _MAX_SEGMENT:
         raise ArchiveError(f"Path has a name that is too long: {shorten_path(path)!r}")
 
 
@@ -108,7 +118,7 @@ def check_paths(paths: Sequence[str]) -> None:
     segments = f"/{'/'.join(paths)}/"
     longest = max(map(len, segments.split("/")))
     if (
-        longest * 4 > _LONGEST_SEGMENT
+        longest * 4 > _MAX_SEGMENT
         or "\0" in segments
         or RESERVED_PREFIX in segments
         or leads_elsewhere(segments)
@@ -124,7 +134,7 @@ def leads_elsewhere(segments: str) -> bool:
 
 def check_target(target: str, path: str) -> None:
     """Refuse what no link can point to."""
-    if not target or "\0" in target or _length(target) > _LONGEST_TARGET:
+    if not target or "\0" in target or _length(target) > _MAX_TARGET:
         raise ArchiveError(f"Link has an impossible target: {shorten_path(path)!r}")
 
 
@@ -136,14 +146,11 @@ def _percent(match: re.Match[str]) -> str:
     return f"%{match[0].encode(errors='surrogateescape')[0]:02X}"
 
 
-VERSION = "1"
-MANIFEST = "manifest.json"
-FILES = "files/"
+FILES_PREFIX = FILES + "/"
+"""Where the files are in the ZIP."""
 RATIO_FREE_BYTES = 64 * 1024 * 1024
 """Expanded bytes of which no ratio is asked: what is above them may be `max_ratio` to one."""
-DIRECTORY_MODE = "755"
-"""What a directory has unless the manifest says otherwise."""
-_LONGEST_DATE = 64
+_MAX_DATE = 64
 _OBJECTS_PER_ENTRY = 4  # braces in a manifest, names that hold some included
 _SHA256 = re.compile("[0-9a-f]{64}")
 _CRC32 = re.compile("[0-9a-f]{8}")
@@ -177,83 +184,12 @@ class ArchiveLimits:
 DEFAULT_ARCHIVE_LIMITS = ArchiveLimits()
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveManifest:
-    """What an archive says about itself."""
-
-    version: str
-    created_at: datetime
-    file_count: int
-    total_bytes: int
-
-
-_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-
-
-class FileRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A file in the manifest; `entry` is its name in the ZIP where that is not `path`."""
-
-    path: str
-    size: _Count
-    sha256: str
-    mode: str
-    packed_crc32: str | None = None
-    entry: str | None = None
-
-
-class LinkRecord(msgspec.Struct, frozen=True, gc=False):
-    """A symbolic link in the manifest."""
-
-    path: str
-    target: str
-
-
-class DirectoryRecord(msgspec.Struct, frozen=True, gc=False):
-    """A directory in the manifest: one that is empty, or has unusual permissions."""
-
-    path: str
-    mode: str
-
-
-class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The manifest as it is stored; a plain one has no `files`.
-
-    `packer` is the library that packed the files.
-    """
-
-    version: str
-    created_at: str
-    file_count: _Count
-    total_bytes: _Count
-    files: list[FileRecord] | None = None
-    links: list[LinkRecord] = msgspec.field(default_factory=list[LinkRecord])
-    directories: list[DirectoryRecord] = msgspec.field(default_factory=list[DirectoryRecord])
-    packer: str = "zlib"
-
-    def summary(self) -> ArchiveManifest:
-        """Return what it says about the whole archive.
-
-        Raises:
-            ArchiveError: The version is unknown, or a value makes no sense.
-        """
-        if self.version != VERSION:
-            raise ArchiveError(f"Archive has an unknown version: {shorten_path(self.version)!r}")
-        try:
-            created_at = datetime.fromisoformat(self.created_at[:_LONGEST_DATE])
-        except ValueError:
-            text = f"Manifest has no valid created_at: {shorten_path(self.created_at)!r}"
-            raise ArchiveError(text) from None
-        if created_at.tzinfo is None:
-            created_at = created_at.replace(tzinfo=UTC)
-        return ArchiveManifest(self.version, created_at, self.file_count, self.total_bytes)
-
-
-def encode_manifest(manifest: Manifest) -> bytes:
+def encode_manifest(manifest: ArchiveDocument) -> bytes:
     """Return the JSON of a manifest; the same manifest gives the same bytes."""
     return msgspec.json.encode(manifest)
 
 
-def decode_manifest(data: bytes, limits: ArchiveLimits) -> Manifest:
+def decode_manifest(data: bytes, limits: ArchiveLimits) -> ArchiveDocument:
     """Return the manifest that `data` holds.
 
     Raises:
@@ -262,7 +198,7 @@ def decode_manifest(data: bytes, limits: ArchiveLimits) -> Manifest:
     if data.count(b"{") > _OBJECTS_PER_ENTRY * (limits.max_entries + 1):
         raise ArchiveError(f"Manifest has more than {limits.max_entries} entries")
     try:
-        manifest = msgspec.json.decode(data, type=Manifest)
+        manifest = msgspec.json.decode(data, type=ArchiveDocument)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         text = f"Manifest is not valid: {shorten_path(str(error))} (in {MANIFEST!r})"
         raise ArchiveError(text) from None
@@ -272,6 +208,24 @@ def decode_manifest(data: bytes, limits: ArchiveLimits) -> Manifest:
     if manifest.files is None and (manifest.links or manifest.directories):
         raise ArchiveError("Manifest has links or directories but no files")
     return manifest
+
+
+def summarize(document: ArchiveDocument) -> ArchiveManifest:
+    """Return the summary of a manifest.
+
+    Raises:
+        ArchiveError: The version is unknown, or the date is invalid.
+    """
+    if document.version != VERSION:
+        raise ArchiveError(f"Archive has an unknown version: {shorten_path(document.version)!r}")
+    try:
+        created_at = datetime.fromisoformat(document.created_at[:_MAX_DATE])
+    except ValueError:
+        text = f"Manifest has no valid created_at: {shorten_path(document.created_at)!r}"
+        raise ArchiveError(text) from None
+    if created_at.tzinfo is None:
+        created_at = created_at.replace(tzinfo=UTC)
+    return ArchiveManifest(document.version, created_at, document.file_count, document.total_bytes)
 
 
 def check_records(records: Sequence[FileRecord]) -> None:
@@ -303,3 +257,123 @@ def permissions_of(mode: str, path: str) -> int:
     if permissions is None:
         raise ArchiveError(f"Entry has no valid mode: {shorten_path(path)!r}")
     return permissions
+
+
+@contextmanager
+def error_context(archive: Path) -> Generator[None, None, None]:
+    """Let errors that name nothing, or what nobody sees, name the archive."""
+    try:
+        yield
+    except OSError as error:
+        is_told = error.filename is not None and not is_temporary(os.fsdecode(error.filename))
+        if is_told or isinstance(error, WinkError):
+            raise
+        raise os_error(error.errno or errno.EIO, str(archive), error.strerror or "") from error
+
+
+STORED, DEFLATED = 0, 8
+STREAMED = 1 << 3  # sizes follow the data
+FASTEST = 0b11 << 1  # how hard it was compressed: not very
+UTF8 = 1 << 11
+UNIX = 3
+MAX_16, MAX_32 = 0xFFFF, 0xFFFFFFFF
+ZIP64_EXTRA = 0x0001
+WIDE = 0xF0000000
+"""Sizes from here on get 64 bits, which leaves room for what deflate adds."""
+LOCAL = Struct("<4s5H3L2H")
+"""Signature, version, flags, method, time, date, crc, packed, size, name, extra."""
+CENTRAL = Struct("<4s6H3L5H2L")
+"""Signature, made by, version, flags, method, time, date, crc, packed, size, name, extra,
+comment, disk, internal, external, offset."""
+END = Struct("<4s4H2LH")
+"""Signature, disk, disk of the directory, entries here, entries, size, offset, comment."""
+END64 = Struct("<4sQ2H2L4Q")
+"""Signature, size, made by, version, disk, disk of the directory, entries here, entries,
+size, offset."""
+LOCATOR64 = Struct("<4sLQL")
+"""Signature, disk, offset, disks."""
+LOCAL_SIGNATURE = b"PK\3\4"
+CENTRAL_SIGNATURE = b"PK\1\2"
+END_SIGNATURE = b"PK\5\6"
+END64_SIGNATURE = b"PK\6\6"
+LOCATOR64_SIGNATURE = b"PK\6\7"
+_BEGINNING = Struct("<6H")  # of a record in the directory after its signature, up to the date
+_WIDE_SIZES = Struct("<2H2Q")
+_VERSION = 45  # of the format: 64 bits
+_MADE_BY = (UNIX << 8) | _VERSION
+_TIME, _DATE = 0, (1 << 5) | 1  # midnight of 1980-01-01, the first that a ZIP knows
+
+
+class ZipMember(NamedTuple):
+    """An entry of a ZIP; `offset` is where the header before its content begins."""
+
+    name: str
+    flags: int
+    method: int
+    crc: int
+    packed_size: int
+    size: int
+    mode: int
+    offset: int
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether it stands for a directory."""
+        return self.name.endswith("/")
+
+    @property
+    def least_end(self) -> int:
+        """Where it ends if nothing stands between its name and its content."""
+        return self.offset + LOCAL.size + len(self.name) + self.packed_size
+
+
+def is_wide(size: int) -> bool:
+    """Return whether a size needs 64 bits."""
+    return size >= WIDE
+
+
+def local_header(member: ZipMember, wide: bool) -> bytes:
+    """Return what stands before the packed bytes of an entry; `wide` if sizes need 64 bits."""
+    name = member.name.encode()
+    sizes, extra = (member.packed_size, member.size), b""
+    if wide:
+        extra = _WIDE_SIZES.pack(ZIP64_EXTRA, 16, member.size, member.packed_size)
+        sizes = (MAX_32, MAX_32)
+    lengths = len(name), len(extra)
+    fixed = _VERSION, member.flags, member.method, _TIME, _DATE, member.crc
+    return LOCAL.pack(LOCAL_SIGNATURE, *fixed, *sizes, *lengths) + name + extra
+
+
+def central(member: ZipMember) -> bytes:
+    """Return the record of an entry in the directory."""
+    name = member.name.encode()
+    wide = b""
+    small: list[int] = []
+    for value in (member.size, member.packed_size, member.offset):
+        if value >= WIDE:
+            wide += value.to_bytes(8, "little")
+        small.append(MAX_32 if value >= WIDE else value)
+    if wide:
+        wide = ZIP64_EXTRA.to_bytes(2, "little") + len(wide).to_bytes(2, "little") + wide
+    size, packed_size, offset = small
+    external = (member.mode << 16) | (0x10 if member.is_directory else 0)
+    fixed = _MADE_BY, _VERSION, member.flags, member.method, _TIME, _DATE, member.crc
+    lengths = len(name), len(wide), 0
+    tail = 0, 0, external, offset
+    return CENTRAL.pack(CENTRAL_SIGNATURE, *fixed, packed_size, size, *lengths, *tail) + name + wide
+
+
+def entry_prefix(flags: int, method: int) -> bytes:
+    """Return how the record of an entry goes on after its signature, if it is packed so."""
+    return _BEGINNING.pack(_MADE_BY, _VERSION, flags, method, _TIME, _DATE)
+
+
+def end_records(count: int, length: int, begin: int) -> bytes:
+    """Return what ends a ZIP."""
+    wide = b""
+    if count >= MAX_16 or length >= WIDE or begin >= WIDE:
+        fixed = END64.size - 12, _MADE_BY, _VERSION, 0, 0
+        wide = END64.pack(END64_SIGNATURE, *fixed, count, count, length, begin)
+        wide += LOCATOR64.pack(LOCATOR64_SIGNATURE, 0, begin + length, 1)
+        count, length, begin = MAX_16, MAX_32, MAX_32
+    return wide + END.pack(END_SIGNATURE, 0, 0, count, count, length, begin, 0)

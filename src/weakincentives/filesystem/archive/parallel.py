@@ -4,19 +4,13 @@ Packing, unpacking and hashing let other threads run meanwhile, so that every pr
 can take part.
 """
 
-import errno
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from contextvars import copy_context
 from itertools import islice
-from pathlib import Path
 from typing import TypeVar
-
-from weakincentives.errors import WinkError
-from weakincentives.posix import is_temporary, os_error
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -59,15 +53,3 @@ def _processors() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # only Linux tells
         return os.cpu_count() or 1
-
-
-@contextmanager
-def error_context(archive: Path) -> Generator[None, None, None]:
-    """Let errors that name nothing, or what nobody sees, name the archive."""
-    try:
-        yield
-    except OSError as error:
-        is_told = error.filename is not None and not is_temporary(os.fsdecode(error.filename))
-        if is_told or isinstance(error, WinkError):
-            raise
-        raise os_error(error.errno or errno.EIO, str(archive), error.strerror or "") from error

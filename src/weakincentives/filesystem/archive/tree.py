@@ -4,14 +4,11 @@ import unicodedata
 from typing import TypeAlias
 
 from weakincentives.filesystem.archive.format import (
-    FILES,
-    MANIFEST,
+    FILES_PREFIX,
     RATIO_FREE_BYTES,
     ArchiveError,
     ArchiveLimits,
-    ArchiveManifest,
-    FileRecord,
-    Manifest,
+    ZipMember,
     check_path,
     check_paths,
     check_records,
@@ -21,7 +18,14 @@ from weakincentives.filesystem.archive.format import (
     unescape,
     unescape_all,
 )
-from weakincentives.filesystem.archive.zip_records import ZipMember
+from weakincentives.filesystem.manifest import (
+    DIRECTORY_PERMISSIONS,
+    MANIFEST,
+    ArchiveDocument,
+    ArchiveManifest,
+    FileRecord,
+    default_file_permissions,
+)
 from weakincentives.posix import parent_of, shorten_path
 
 
@@ -54,7 +58,7 @@ class ArchivedFolder:
 
     __slots__ = ("children", "permissions")
 
-    def __init__(self, permissions: int = 0o755) -> None:
+    def __init__(self, permissions: int = DIRECTORY_PERMISSIONS) -> None:
         """Start empty."""
         self.children: dict[str, ArchivedNode] = {}
         self.permissions: int = permissions
@@ -75,7 +79,7 @@ class ArchiveTree:
         self._entries = 0
         self._last = ("", self.root)
 
-    def add_declared(self, members: list[ZipMember], manifest: Manifest) -> None:
+    def add_declared(self, members: list[ZipMember], manifest: ArchiveDocument) -> None:
         """Add what the manifest declares; the entries of the ZIP must be that and no more."""
         entries = {member.name: member for member in members}
         entries.pop(MANIFEST, None)
@@ -96,7 +100,7 @@ class ArchiveTree:
             if path in declared:
                 raise _twice(path)
             declared.add(path)
-            entries.pop(f"{FILES}{entry_of(folder.path)}/", None)
+            entries.pop(f"{FILES_PREFIX}{entry_of(folder.path)}/", None)
             self._add_folder(path, permissions_of(folder.mode, path))
         for name in entries:
             raise ArchiveError(f"Entry is not in the manifest: {shorten_path(name)!r}")
@@ -104,18 +108,19 @@ class ArchiveTree:
     def add_foreign(self, members: list[ZipMember]) -> None:
         """Add every entry of a ZIP whose manifest declares none."""
         for member in members:
-            name = member.name.removeprefix(FILES)
-            if member.name in (MANIFEST, FILES):
+            name = member.name.removeprefix(FILES_PREFIX)
+            if member.name in (MANIFEST, FILES_PREFIX):
                 continue
             if name == member.name:
                 raise ArchiveError(
-                    f"Entry is neither {MANIFEST!r} nor below {FILES!r}: {shorten_path(name)!r}"
+                    f"Entry is neither {MANIFEST!r} nor below {FILES_PREFIX!r}: {shorten_path(name)!r}"
                 )
             if member.is_directory:
-                self._add_folder(name.removesuffix("/"), 0o755)
+                self._add_folder(name.removesuffix("/"), DIRECTORY_PERMISSIONS)
             else:
                 check_path(name)
-                file = ArchivedFile(member, 0o755 if member.mode & 0o100 else 0o644)
+                is_executable = bool(member.mode & 0o100)
+                file = ArchivedFile(member, default_file_permissions(executable=is_executable))
                 self._add(name, file)
                 self.files[member.name] = file
         _refuse_twins(self.root)
@@ -138,7 +143,7 @@ class ArchiveTree:
     def _add_declared_file(
         self, path: str, record: FileRecord, entries: dict[str, ZipMember]
     ) -> None:
-        name = FILES + (entry_of(record.path) if record.entry is None else record.entry)
+        name = FILES_PREFIX + (entry_of(record.path) if record.entry is None else record.entry)
         member = entries.pop(name, None)
         if member is None or member.size != record.size or name[-1] == "/":
             raise ArchiveError(

@@ -12,12 +12,14 @@ from typing import NamedTuple
 
 from weakincentives.filesystem.archive.format import (
     DEFAULT_ARCHIVE_LIMITS,
-    MANIFEST,
+    LOCAL,
+    LOCAL_SIGNATURE,
+    STORED,
     ArchiveError,
     ArchiveLimits,
-    ArchiveManifest,
-    Manifest,
+    ZipMember,
     decode_manifest,
+    summarize,
 )
 from weakincentives.filesystem.archive.parallel import parallel_map
 from weakincentives.filesystem.archive.tree import ArchivedFile, ArchivedFolder, ArchiveTree
@@ -27,7 +29,11 @@ from weakincentives.filesystem.archive.zip_reader import (
     raw_directory,
     read_members,
 )
-from weakincentives.filesystem.archive.zip_records import LOCAL, LOCAL_SIGNATURE, STORED, ZipMember
+from weakincentives.filesystem.manifest import (
+    MANIFEST,
+    ArchiveDocument,
+    ArchiveManifest,
+)
 from weakincentives.posix import DEFAULT_CODEC, Codec, check_time, open_regular, shorten_path
 
 _KEPT_BYTES = 64 * 1024 * 1024  # content that stays in memory once it has been checked
@@ -195,7 +201,7 @@ def read_archive(
         reader = ZipReader(descriptor, end)
         verification = ArchiveVerifier(reader, members, codec)
         manifest = read_manifest(reader, members, limits)
-        summary = manifest.summary()
+        summary = summarize(manifest)
         tree = ArchiveTree(limits)
         if manifest.files is None:
             tree.add_foreign(members)
@@ -225,7 +231,7 @@ def open_archive(path: Path) -> int:
 
 def read_manifest(
     reader: ZipReader, members: Sequence[ZipMember], limits: ArchiveLimits
-) -> Manifest:
+) -> ArchiveDocument:
     """Return the manifest of an archive.
 
     Raises:

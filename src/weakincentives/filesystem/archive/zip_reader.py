@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Self
 
-from weakincentives.filesystem.archive.format import ArchiveError, ArchiveLimits, leads_elsewhere
-from weakincentives.filesystem.archive.zip_records import (
+from weakincentives.filesystem.archive.format import (
     CENTRAL,
     CENTRAL_SIGNATURE,
     DEFLATED,
@@ -31,7 +30,10 @@ from weakincentives.filesystem.archive.zip_records import (
     STREAMED,
     UTF8,
     ZIP64_EXTRA,
+    ArchiveError,
+    ArchiveLimits,
     ZipMember,
+    leads_elsewhere,
 )
 from weakincentives.posix import check_time, read_range, shorten_path
 

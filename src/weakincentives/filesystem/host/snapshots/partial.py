@@ -4,11 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from weakincentives.filesystem.diff import Diff
 from weakincentives.filesystem.host.snapshots.view import (
-    FILES,
-    MANIFEST,
-    Manifest,
     SnapshotFilesystem,
 )
+from weakincentives.filesystem.manifest import FILES, MANIFEST, SnapshotManifest
 from weakincentives.filesystem.state import State, check_restorable
 from weakincentives.filesystem.types import FileStat
 from weakincentives.gitstore import DIRECTORY, FILE, PackTransaction, TreeEntry, encode_tree
@@ -84,7 +82,7 @@ class _Mixing:
 
 def _mixed_manifest(
     here: SnapshotFilesystem, then: SnapshotFilesystem, paths: Sequence[str]
-) -> Manifest:
+) -> SnapshotManifest:
     modes = {
         path: mode for path, mode in here.manifest.modes.items() if not _is_within(path, paths)
     }
@@ -98,7 +96,7 @@ def _mixed_manifest(
         *_chosen(here.manifest.specials, paths, within=False),
         *_chosen(then.manifest.specials, paths, within=True),
     )
-    return Manifest(modes, tuple(sorted(specials)))
+    return SnapshotManifest(modes, tuple(sorted(specials)))
 
 
 def _is_special(found: FileStat | None) -> bool:

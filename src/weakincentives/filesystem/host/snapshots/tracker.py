@@ -23,7 +23,7 @@ from weakincentives.filesystem.host.snapshots.tree import (
     CapturedFile,
     CapturedLink,
 )
-from weakincentives.filesystem.host.snapshots.view import Manifest
+from weakincentives.filesystem.manifest import SnapshotManifest
 from weakincentives.gitstore import PackTransaction, Repository
 from weakincentives.posix import AtomicFile, RootedDirectory, fault_point, read_regular
 
@@ -203,7 +203,7 @@ class ChangeTracker:
         tree = self._tree
         manifest = self._manifest
         if known is None or found.notes != known.notes:
-            manifest = batch.add("blob", Manifest(found.modes, found.specials).encode())
+            manifest = batch.add("blob", SnapshotManifest(found.modes, found.specials).encode())
         if found is not known:
             tree = store_tree(batch, found.id, manifest)
         return CaptureResult(self, found, tree, manifest, epoch, touched, outside)

@@ -14,7 +14,11 @@ import msgspec
 
 from weakincentives.filesystem.host.files import Identity, is_stable
 from weakincentives.filesystem.host.snapshots.partial import store_tree
-from weakincentives.filesystem.host.snapshots.view import Manifest
+from weakincentives.filesystem.manifest import (
+    DEFAULT_PERMISSIONS,
+    DIRECTORY_PERMISSIONS,
+    SnapshotManifest,
+)
 from weakincentives.filesystem.state import State
 from weakincentives.filesystem.types import FileStat
 from weakincentives.gitstore import (
@@ -30,9 +34,6 @@ from weakincentives.gitstore import (
     entry_id,
     entry_key,
 )
-
-_PLAIN_FILE = frozenset({0o644, 0o755})
-_PLAIN_DIRECTORY = 0o755
 
 
 class CapturedFile(msgspec.Struct, array_like=True, tag=1, eq=False, gc=False):
@@ -51,7 +52,7 @@ class CapturedFile(msgspec.Struct, array_like=True, tag=1, eq=False, gc=False):
         """Return a file that had the content `blob` when it looked so."""
         permissions = identity[-1] & 0o7777
         entry = encode_entry(name, EXECUTABLE if permissions & 0o100 else FILE, blob)
-        is_noted = permissions not in _PLAIN_FILE
+        is_noted = permissions not in DEFAULT_PERMISSIONS
         return cls(entry, permissions, is_noted, identity if is_stable(identity) else None)
 
     @property
@@ -126,7 +127,7 @@ class CapturedDirectory:
         self.noted: list[tuple[str, Captured]] = [
             (name, child) for name, child in children.items() if child.is_noted
         ]
-        self.is_noted: bool = bool(self.noted or specials or permissions != _PLAIN_DIRECTORY)
+        self.is_noted: bool = bool(self.noted or specials or permissions != DIRECTORY_PERMISSIONS)
         self.notes: bytes = _notes(self) if self.noted or specials else b""
         self._modes: dict[str, int] | None = None
         self._specials: tuple[str, ...] | None = None
@@ -214,7 +215,7 @@ def _modes(top: CapturedDirectory) -> Iterator[tuple[str, int]]:
     for prefix, directory in _below(top):
         for name, child in directory.noted:
             if isinstance(child, CapturedFile) or (
-                isinstance(child, CapturedDirectory) and child.permissions != _PLAIN_DIRECTORY
+                isinstance(child, CapturedDirectory) and child.permissions != DIRECTORY_PERMISSIONS
             ):
                 yield prefix + name, child.permissions
 
@@ -254,7 +255,9 @@ def import_tree(state: State, objects: ObjectStore, batch: PackTransaction) -> s
                 modes[found.path] = found.permissions
         trees[path] = batch.add("tree", encode_tree(entries))
     return store_tree(
-        batch, trees[""], batch.add("blob", Manifest(modes, tuple(sorted(specials))).encode())
+        batch,
+        trees[""],
+        batch.add("blob", SnapshotManifest(modes, tuple(sorted(specials))).encode()),
     )
 
 
@@ -262,7 +265,7 @@ def _is_odd(found: FileStat) -> bool:
     """Return whether git's tree does not say what the permissions are."""
     if found.is_symlink:
         return False
-    plain = {0o755} if found.is_directory else {0o644, 0o755}
+    plain = {DIRECTORY_PERMISSIONS} if found.is_directory else DEFAULT_PERMISSIONS
     return found.permissions not in plain
 
 

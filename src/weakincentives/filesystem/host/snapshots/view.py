@@ -2,22 +2,26 @@
 
 import errno
 import hashlib
-import json
 import os
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from functools import partial
 from operator import itemgetter
 from threading import Lock
-from typing import Self
 
 import msgspec
 
 from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem.base import ReadableFilesystem, content_hash
 from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
+from weakincentives.filesystem.manifest import (
+    DIRECTORY_PERMISSIONS,
+    FILES,
+    MANIFEST,
+    SnapshotManifest,
+    default_file_permissions,
+)
 from weakincentives.filesystem.text import BytesContent, Content, LineIndex
 from weakincentives.filesystem.types import Children, FileStat
 from weakincentives.gitstore import (
@@ -151,39 +155,7 @@ class _LargeBlob(Content):
         self._buffer = b""
 
 
-MANIFEST = "manifest.json"
-FILES = "files"
-_ALL_BITS = 0o7777
 _REMEMBERED = 64  # blobs whose lines have been counted
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What a git tree cannot say: permissions that git has none for, and special files."""
-
-    modes: dict[str, int]
-    specials: tuple[str, ...]
-    version: str = "1"
-
-    def encode(self) -> bytes:
-        """Return the JSON; bytes of a name that are no text become lone surrogates in escapes."""
-        return json.dumps(asdict(self), sort_keys=True, indent=1).encode("ascii")
-
-    @classmethod
-    def decode(cls, data: bytes) -> Self:
-        """Return what the JSON says.
-
-        Raises:
-            ValueError: It is not a manifest.
-        """
-        try:
-            found = msgspec.convert(json.loads(data), cls)
-        except RecursionError:
-            raise ValueError("Manifest is nested too deeply") from None
-        for path, mode in found.modes.items():
-            if not 0 <= mode <= _ALL_BITS:
-                raise ValueError(f"Manifest has no permissions for {path!r} but {mode}")
-        return found
 
 
 class SnapshotFilesystem(ReadableFilesystem):
@@ -205,7 +177,9 @@ class SnapshotFilesystem(ReadableFilesystem):
         try:
             top = self.tree(tree)
             self.files: str = top[FILES].id
-            self.manifest: Manifest = Manifest.decode(self._objects.read(top[MANIFEST].id)[1])
+            self.manifest: SnapshotManifest = SnapshotManifest.decode(
+                self._objects.read(top[MANIFEST].id)[1]
+            )
             self._specials = frozenset(self.manifest.specials)
         except (KeyError, ValueError, msgspec.ValidationError) as error:
             raise SnapshotRestoreError(
@@ -250,8 +224,10 @@ class SnapshotFilesystem(ReadableFilesystem):
 
     def permissions(self, path: str, mode: int) -> int:
         """Return the permissions of what is at `path` and has git's `mode`."""
-        plain = 0o644 if mode not in {DIRECTORY, EXECUTABLE} else 0o755
-        return self.manifest.modes.get(path, plain)
+        default = DIRECTORY_PERMISSIONS
+        if mode != DIRECTORY:
+            default = default_file_permissions(executable=mode == EXECUTABLE)
+        return self.manifest.modes.get(path, default)
 
     def entry(self, path: str) -> TreeEntry | None:
         """Return the tree entry at `path`; the root has none of its own."""
