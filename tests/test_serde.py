@@ -310,15 +310,15 @@ def test_a_value_that_contains_itself_is_refused():
 
 def test_a_value_without_json_is_refused_by_its_type():
     for call in (encode, to_builtins):
-        with pytest.raises(SerdeError, match="No JSON for type 'object'"):
+        with pytest.raises(SerdeError, match="Type 'object' cannot be encoded as JSON"):
             call({"a": object()})
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_a_number_that_json_lacks_is_refused_and_not_lost(number: float):
-    with pytest.raises(SerdeError, match="No JSON for a number"):
+    with pytest.raises(SerdeError, match="NaN and infinity cannot be encoded"):
         encode({"a": [1.5, None, (number,)]})
-    with pytest.raises(SerdeError, match="No JSON for a number"):
+    with pytest.raises(SerdeError, match="NaN and infinity cannot be encoded"):
         encode(["\udcff", number])
 
 
@@ -487,5 +487,5 @@ def test_a_schema_is_plain_json():
 
 
 def test_a_type_without_a_schema_is_refused():
-    with pytest.raises(SerdeError, match="No JSON schema: no way to describe the type 'type'"):
+    with pytest.raises(SerdeError, match="No JSON schema: type 'type' is not supported"):
         json_schema(Box[type])

@@ -1,7 +1,7 @@
-"""The root of every error that this package defines.
+"""The error hierarchy: WinkError, and the errors that several packages share.
 
-Everything the operating system has a name for stays builtin. What is ours is a
-`WinkError` *and* a builtin, defined beside the code that raises it:
+Errors that the operating system has a name for are builtins. Our own derive from `WinkError`
+*and* from a builtin, and are defined beside the code that raises them:
 
     WinkError
     ├── InvalidPathError (ValueError)       not a path               filesystem/paths.py

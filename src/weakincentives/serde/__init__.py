@@ -1,4 +1,4 @@
-"""Dataclasses to JSON and back, and the JSON schema of a dataclass."""
+"""Serialization: dataclasses to JSON and back, and JSON schemas of dataclasses."""
 
 from weakincentives.serde.codec import convert, decode, encode, to_builtins
 from weakincentives.serde.schema import json_schema

@@ -1,7 +1,9 @@
-"""Fields that a type does not have: refused, because a misspelt one would be lost silently.
+"""Encode dataclasses as JSON and decode them, with unknown fields rejected.
 
-msgspec ignores unknown fields of dataclasses. What to look for is worked out once
-per type; types without a dataclass inside cost nothing.
+msgspec does the work. It ignores unknown fields of dataclasses, so a misspelled field would be
+lost silently; a check that is derived once per type rejects them. Types without a dataclass
+inside need no check. Lone surrogates, which stand for file name bytes that are not UTF-8, survive
+a round trip.
 """
 
 import json
@@ -25,52 +27,52 @@ _Check: TypeAlias = Callable[[Any], None]
 
 
 class _UnknownFieldsError(Exception):
-    """Fields that a dataclass does not have, on their way up to the top."""
+    """Unknown fields of a dataclass; the path to them is added while it propagates."""
 
     def __init__(self, names: Sequence[str], known: frozenset[str]) -> None:
         super().__init__()
         self._names = names
         self._known = known
-        self._place = ""
+        self._path = ""
 
-    def inside(self, part: str) -> None:
-        """Put `part` before the place so far."""
-        dot = "." if self._place and not self._place.startswith("[") else ""
-        self._place = part + dot + self._place
+    def prepend(self, part: str) -> None:
+        """Put `part` before the path so far."""
+        dot = "." if self._path and not self._path.startswith("[") else ""
+        self._path = part + dot + self._path
 
-    def as_error(self) -> SerdeError:
-        return SerdeError(*(unknown_field(each, self._known, self._place) for each in self._names))
+    def to_error(self) -> SerdeError:
+        return SerdeError(*(unknown_field(each, self._known, self._path) for each in self._names))
 
 
 def check_fields(value: object, kind: Any) -> None:
-    """Return if every field in `value` is one that `kind` has there.
+    """Check that `value` has no fields that `kind` does not have.
 
     Raises:
-        SerdeError: Some are not.
+        SerdeError: It has some.
     """
-    check = _check_of(kind)
+    check = _cached_check(kind)
     if check is None:
         return
     try:
         check(value)
     except _UnknownFieldsError as found:
-        raise found.as_error() from None
+        raise found.to_error() from None
 
 
 @lru_cache(maxsize=1024)
-def _check_of(kind: Any) -> _Check | None:
-    return _check(inspect.type_info(kind), {})
+def _cached_check(kind: Any) -> _Check | None:
+    return _build_check(inspect.type_info(kind), {})
 
 
-class _Fields:
-    """The check of one dataclass; it may contain itself."""
+class _DataclassCheck:
+    """The check of one dataclass; it may be recursive."""
 
     def __init__(self) -> None:
         self.known: frozenset[str] = frozenset()
         self.inner: list[tuple[str, _Check]] = []
 
     def __call__(self, value: Any) -> None:
-        # most values are plain dictionaries, and asking for more costs more
+        # most values are plain dictionaries, and an isinstance check of Mapping is slow
         if type(value) is not dict and not isinstance(value, Mapping):
             return
         names = cast("Set[str]", value.keys())
@@ -81,21 +83,21 @@ class _Fields:
                 _check_part(check, value[name], name)
 
 
-def _check(info: inspect.Type, seen: dict[Any, _Fields]) -> _Check | None:
-    """Return what looks for unknown fields in values of a type; None if it can have none."""
+def _build_check(info: inspect.Type, seen: dict[Any, _DataclassCheck]) -> _Check | None:
+    """Return a function that raises on unknown fields; None if a type cannot have any."""
     match info:
         case inspect.DataclassType():
             return _dataclass_check(info, seen)
         case inspect.UnionType(types=types):
-            return _union_check([_check(each, seen) for each in types])
+            return _union_check([_build_check(each, seen) for each in types])
         case inspect.CollectionType(item_type=item):
-            return _items_check(_check(item, seen))
+            return _items_check(_build_check(item, seen))
         case inspect.TupleType(item_types=items):
-            return _positions_check([_check(each, seen) for each in items])
+            return _positions_check([_build_check(each, seen) for each in items])
         case inspect.DictType(value_type=item):
-            return _values_check(_check(item, seen))
+            return _values_check(_build_check(item, seen))
         case inspect.Metadata(type=inner):
-            return _check(inner, seen)
+            return _build_check(inner, seen)
         case _:
             return None
 
@@ -104,30 +106,30 @@ def _check_part(check: _Check, value: Any, part: str) -> None:
     try:
         check(value)
     except _UnknownFieldsError as found:
-        found.inside(part)
+        found.prepend(part)
         raise
 
 
-def _dataclass_check(info: inspect.DataclassType, seen: dict[Any, _Fields]) -> _Check:
+def _dataclass_check(info: inspect.DataclassType, seen: dict[Any, _DataclassCheck]) -> _Check:
     if info.cls in seen:
         return seen[info.cls]
-    made = seen[info.cls] = _Fields()
-    made.known = frozenset(each.encode_name for each in info.fields)
+    result = seen[info.cls] = _DataclassCheck()
+    result.known = frozenset(each.encode_name for each in info.fields)
     for each in info.fields:
-        check = _check(each.type, seen)
+        check = _build_check(each.type, seen)
         if check is not None:
-            made.inner.append((each.encode_name, check))
-    return made
+            result.inner.append((each.encode_name, check))
+    return result
 
 
 def _union_check(checks: Sequence[_Check | None]) -> _Check | None:
-    """Return the checks of a union as one: each looks only at values of its own shape."""
-    wanted = [each for each in checks if each is not None]
-    if len(wanted) <= 1:
-        return wanted[0] if wanted else None
+    """Combine the checks of a union; each ignores values of another shape."""
+    combined = [each for each in checks if each is not None]
+    if len(combined) <= 1:
+        return combined[0] if combined else None
 
     def check(value: Any) -> None:
-        for each in wanted:
+        for each in combined:
             each(value)
 
     return check
@@ -144,7 +146,7 @@ def _items_check(item: _Check | None) -> _Check | None:
                 for position, each in enumerate(cast("Sequence[Any]", value)):  # noqa: B007 # read below
                     item(each)
             except _UnknownFieldsError as found:
-                found.inside(f"[{position}]")
+                found.prepend(f"[{position}]")
                 raise
 
     return check
@@ -177,8 +179,8 @@ def _values_check(item: _Check | None) -> _Check | None:
 
 
 T = TypeVar("T")
-_DEPTH = "Nested too deeply"
-_ESCAPED = re.compile("\\\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+_TOO_DEEP = "Nested too deeply"
+_ESCAPED_SURROGATE = re.compile("\\\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -186,28 +188,28 @@ def encode(value: object) -> bytes:
     """Return `value` as JSON in UTF-8.
 
     Raises:
-        SerdeError: It holds what JSON cannot say, or refers to itself.
+        SerdeError: It contains a value that JSON cannot represent, or a reference cycle.
     """
     try:
         data = msgspec.json.encode(value, enc_hook=to_json_value)
     except UnicodeEncodeError:
-        # a lone surrogate: the name of a file whose bytes are no UTF-8
-        return _encoded_slowly(value)
+        # a lone surrogate, from a file name that is not UTF-8
+        return _encode_slowly(value)
     except RecursionError:
-        raise SerdeError(_DEPTH) from None
+        raise SerdeError(_TOO_DEEP) from None
     except (TypeError, ValueError, OverflowError) as error:
         raise SerdeError(str(error)) from error
     if b"null" in data:
-        # msgspec writes numbers that JSON lacks as null: they would be lost
-        _encoded_slowly(value)
+        # msgspec encodes NaN and infinity as null; the slow path raises instead
+        _encode_slowly(value)
     return data
 
 
 def decode(data: bytes | str, kind: type[T]) -> T:
-    """Return the `kind` that the JSON in `data` describes.
+    """Parse JSON as a `kind`.
 
     Raises:
-        SerdeError: It is not JSON, or not a `kind`; the message names the fields.
+        SerdeError: It is not JSON, or does not match `kind`; the message names the fields.
     """
     return convert(_parse(data), kind)
 
@@ -216,76 +218,78 @@ def to_builtins(value: object) -> object:
     """Return `value` as dictionaries, lists, tuples, strings, numbers, booleans and None.
 
     Raises:
-        SerdeError: It holds what JSON cannot say, or refers to itself.
+        SerdeError: It contains a value that JSON cannot represent, or a reference cycle.
     """
     try:
         return msgspec.to_builtins(value, str_keys=True, enc_hook=to_json_value)
     except RecursionError:
-        raise SerdeError(_DEPTH) from None
+        raise SerdeError(_TOO_DEEP) from None
     except (TypeError, ValueError, OverflowError) as error:
         raise SerdeError(str(error)) from error
 
 
 def convert(value: object, kind: type[T], *, lax: bool = False) -> T:
-    """Return `value`, as `to_builtins` or a JSON parser gives it, as a `kind`.
+    """Convert builtin values, as from `to_builtins` or a JSON parser, to a `kind`.
 
-    With `lax`, numbers and truth values may be texts.
+    With `lax`, numbers and booleans may be strings.
 
     Raises:
-        SerdeError: It is not a `kind`; the message names the fields.
+        SerdeError: They do not match `kind`; the message names the fields.
     """
     try:
-        made = msgspec.convert(value, kind, strict=not lax, dec_hook=from_json_value, str_keys=True)
+        result = msgspec.convert(
+            value, kind, strict=not lax, dec_hook=from_json_value, str_keys=True
+        )
         check_fields(value, kind)
     except RecursionError:
-        raise SerdeError(_DEPTH) from None
+        raise SerdeError(_TOO_DEEP) from None
     except msgspec.ValidationError as fault:
         raise validation_error(value, kind, fault) from None
     except (TypeError, NameError) as error:
         raise SerdeError(f"Type cannot be read from JSON: {error}") from error
-    return made
+    return result
 
 
 def _parse(data: bytes | str) -> object:
     try:
         return msgspec.json.decode(data)
     except RecursionError:
-        raise SerdeError(_DEPTH) from None
+        raise SerdeError(_TOO_DEEP) from None
     except (msgspec.MsgspecError, ValueError, OverflowError) as fault:
-        # what it says of half a character depends on what follows
+        # msgspec rejects lone surrogates with varying messages; json accepts them
         text = data if isinstance(data, str) else data.decode("latin-1")
-        if _ESCAPED.search(text) is None:
+        if _ESCAPED_SURROGATE.search(text) is None:
             raise SerdeError(f"Not JSON: {fault}") from None
     try:
-        return json.loads(data, parse_constant=_refuse_constant)
+        return json.loads(data, parse_constant=_reject_constant)
     except RecursionError:
-        raise SerdeError(_DEPTH) from None
+        raise SerdeError(_TOO_DEEP) from None
     except ValueError as fault:
         raise SerdeError(f"Not JSON: {fault}") from None
 
 
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is no number")
+def _reject_constant(name: str) -> object:
+    raise ValueError(f"{name} is not a JSON number")
 
 
-def _encoded_slowly(value: object) -> bytes:
+def _encode_slowly(value: object) -> bytes:
     try:
         text = json.dumps(
             to_builtins(value), allow_nan=False, ensure_ascii=False, separators=(",", ":")
         )
     except RecursionError:
-        raise SerdeError(_DEPTH) from None
+        raise SerdeError(_TOO_DEEP) from None
     except ValueError as error:
         if isinstance(error, SerdeError):
             raise
-        raise SerdeError("No JSON for a number that is infinite, or none") from None
+        raise SerdeError("NaN and infinity cannot be encoded as JSON") from None
     return _SURROGATE.sub(_escape, text).encode("utf-8", "surrogatepass")
 
 
 def _escape(found: re.Match[str]) -> str:
-    r"""Return a surrogate as `\ud800`, but for the second of a pair.
+    r"""Return a surrogate as `\ud800`, unless it is the second of a pair.
 
-    As two escapes a pair would be read as the one character that it is in UTF-16.
+    A pair of escapes would be decoded as one character.
     """
     is_second = "\ud800" <= found.string[found.start() - 1] <= "\udbff" <= found[0]
     return found[0] if is_second else f"\\u{ord(found[0]):04x}"

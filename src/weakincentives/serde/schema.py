@@ -1,4 +1,4 @@
-"""What a dataclass says about itself: its description, and one for each field."""
+"""JSON schemas of dataclasses, with descriptions from docstrings and field metadata."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ _ENTRY = re.compile(r"^(\w+)(?: ?\([^)]*\))?:\s*(.*)$")
 
 
 def description(kind: type[Any]) -> str:
-    """Return the docstring of `kind` without its sections; empty where Python wrote it."""
+    """Return the docstring of `kind` without its sections; empty if Python generated it."""
     paragraphs: list[str] = []
     for block in _docstring(kind).split("\n\n"):
         if _HEADING.match(block.split("\n", 1)[0]):
@@ -27,29 +27,29 @@ def description(kind: type[Any]) -> str:
 
 
 def field_descriptions(kind: type[Any]) -> Mapping[str, str]:
-    """Return what the metadata, or else the docstrings, say about the fields of `kind`.
+    """Return the descriptions of the fields of `kind`, from their metadata or docstrings.
 
-    A docstring says it in an `Args:` or `Attributes:` section; a class without an
-    entry for an inherited field takes it from the base that has one.
+    A docstring describes fields in an `Args:` or `Attributes:` section. An inherited field that
+    the class does not describe has the description of its base.
     """
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__):
-        found.update(_entries(_docstring(each)))
+        found.update(_parse_entries(_docstring(each)))
     for field in fields(kind):
-        said = field.metadata.get("description")
-        if said is not None:
-            found[field.name] = str(said)
+        text = field.metadata.get("description")
+        if text is not None:
+            found[field.name] = str(text)
     return {field.name: found[field.name] for field in fields(kind) if field.name in found}
 
 
 def _docstring(kind: type[Any]) -> str:
     text = vars(kind).get("__doc__") or ""
-    # a dataclass without a docstring is given its signature
+    # the generated docstring of a dataclass is its signature
     return "" if text.startswith(f"{kind.__name__}(") else cleandoc(text)
 
 
-def _entries(docstring: str) -> dict[str, str]:
-    """Return the entries of the section about fields; an entry may span lines."""
+def _parse_entries(docstring: str) -> dict[str, str]:
+    """Return the entries of the section that describes fields; an entry may span lines."""
     found: dict[str, list[str]] = {}
     inside, name = False, ""
     for line in docstring.split("\n"):
@@ -71,8 +71,8 @@ _REFERENCE = "#/$defs/"
 def json_schema(kind: Any) -> dict[str, object]:
     """Return the JSON schema of `kind`.
 
-    Fields are described by `field(metadata={"description": ...})`, or by the `Args:` or
-    `Attributes:` section of the class's docstring. Unknown fields are forbidden.
+    Descriptions of fields come from `field(metadata={"description": ...})`, or from the `Args:`
+    or `Attributes:` section of the class's docstring. Unknown fields are forbidden.
 
     Raises:
         SerdeError: A type in it has no JSON schema.
@@ -88,11 +88,11 @@ def json_schema(kind: Any) -> dict[str, object]:
         definition.pop("title", None)
     for cls, schema in zip(classes, schemas, strict=False):
         _describe(definitions[_target(schema)], cls)
-    return _whole(schemas[-1], definitions)
+    return _inline(schemas[-1], definitions)
 
 
 def _dataclasses(info: inspect.Type, seen: set[Any]) -> Iterator[Any]:
-    """Yield each dataclass that a type contains, once."""
+    """Yield each dataclass in a type, once."""
     inner: tuple[inspect.Type, ...] = ()
     match info:
         case inspect.DataclassType(cls=cls, fields=fields):
@@ -113,58 +113,61 @@ def _dataclasses(info: inspect.Type, seen: set[Any]) -> Iterator[Any]:
 
 
 def _describe(schema: dict[str, Any], cls: Any) -> None:
-    """Add what the class says, and forbid what it does not have."""
+    """Add the descriptions of a class, and forbid unknown fields."""
     plain = get_origin(cls) or cls
     schema.pop("description", None)
-    said = description(plain)
-    if said:
-        schema["description"] = said
+    text = description(plain)
+    if text:
+        schema["description"] = text
     for name, text in field_descriptions(plain).items():
         if name in schema["properties"]:
             schema["properties"][name]["description"] = text
     schema["additionalProperties"] = False
 
 
-def _whole(schema: Mapping[str, Any], definitions: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return a schema with all that it refers to in its place."""
-    apart = {name for name in definitions if name in _reached(definitions[name], definitions)}
+def _inline(schema: Mapping[str, Any], definitions: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return a schema with references inlined; only recursive definitions stay in `$defs`."""
+    recursive = {
+        name for name in definitions if name in _find_references(definitions[name], definitions)
+    }
     top = definitions[_target(schema)] if "$ref" in schema else schema
-    made = cast("dict[str, Any]", _inlined(top, definitions, apart))
-    if apart:
-        made["$defs"] = {
-            name: _inlined(definitions[name], definitions, apart) for name in sorted(apart)
+    result = cast("dict[str, Any]", _inline_node(top, definitions, recursive))
+    if recursive:
+        result["$defs"] = {
+            name: _inline_node(definitions[name], definitions, recursive)
+            for name in sorted(recursive)
         }
-    return made
+    return result
 
 
-def _inlined(node: Any, definitions: Mapping[str, dict[str, Any]], apart: set[str]) -> Any:
-    """Return a node of a schema with definitions in place of references to them."""
+def _inline_node(node: Any, definitions: Mapping[str, dict[str, Any]], recursive: set[str]) -> Any:
+    """Return a node of a schema with references replaced by their definitions."""
     if isinstance(node, list | tuple):
-        return [_inlined(each, definitions, apart) for each in cast("list[Any]", node)]
+        return [_inline_node(each, definitions, recursive) for each in cast("list[Any]", node)]
     if not isinstance(node, dict):
         return node
     schema = cast("dict[str, Any]", node)
-    if "$ref" in schema and _target(schema) not in apart:
-        # what a field says about itself goes before what its type says
-        beside = {key: value for key, value in schema.items() if key != "$ref"}
-        schema = {**definitions[_target(schema)], **beside}
-    return {key: _inlined(value, definitions, apart) for key, value in schema.items()}
+    if "$ref" in schema and _target(schema) not in recursive:
+        # the description of a field takes precedence over that of its type
+        overrides = {key: value for key, value in schema.items() if key != "$ref"}
+        schema = {**definitions[_target(schema)], **overrides}
+    return {key: _inline_node(value, definitions, recursive) for key, value in schema.items()}
 
 
-def _reached(schema: object, definitions: Mapping[str, dict[str, Any]]) -> set[str]:
-    """Return the names that a schema refers to, directly or through others."""
+def _find_references(schema: object, definitions: Mapping[str, dict[str, Any]]) -> set[str]:
+    """Return the names that a schema refers to, directly or indirectly."""
     found: set[str] = set()
-    waiting = [schema]
-    while waiting:
-        node = waiting.pop()
+    pending = [schema]
+    while pending:
+        node = pending.pop()
         if isinstance(node, list | tuple):
-            waiting.extend(cast("list[object]", node))
+            pending.extend(cast("list[object]", node))
         elif isinstance(node, dict):
-            named = cast("dict[str, object]", node)
-            waiting.extend(named.values())
-            if "$ref" in named and _target(named) not in found:
-                found.add(_target(named))
-                waiting.append(definitions[_target(named)])
+            mapping = cast("dict[str, object]", node)
+            pending.extend(mapping.values())
+            if "$ref" in mapping and _target(mapping) not in found:
+                found.add(_target(mapping))
+                pending.append(definitions[_target(mapping)])
     return found
 
 

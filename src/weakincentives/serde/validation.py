@@ -1,4 +1,8 @@
-"""The types that msgspec does not know: paths and read-only mappings."""
+"""Validation errors in plain sentences, and the types that msgspec does not support.
+
+Each message names the field, states the problem and shows the value. Paths and read-only mappings
+are converted by hooks.
+"""
 
 import re
 import types
@@ -15,23 +19,23 @@ from weakincentives.errors import WinkError
 
 
 def to_json_value(value: object) -> object:
-    """Return what stands for `value` in JSON.
+    """Return the JSON representation of a value that msgspec does not support.
 
     Raises:
-        TypeError: Nothing does.
+        TypeError: It has none.
     """
     if isinstance(value, PurePath):
         return str(value)
     if isinstance(value, Mapping):
         return dict(cast("Mapping[object, object]", value))
-    raise TypeError(f"No JSON for type {type(value).__qualname__!r}")
+    raise TypeError(f"Type {type(value).__qualname__!r} cannot be encoded as JSON")
 
 
 def from_json_value(kind: type[Any], value: object) -> object:
-    """Return `value` as a `kind` that msgspec does not know.
+    """Convert `value` to a `kind` that msgspec does not support.
 
     Raises:
-        ValueError: It cannot be one.
+        ValueError: It cannot be converted.
     """
     if isinstance(value, str) and issubclass(kind, PurePath):
         return kind(value)
@@ -41,27 +45,27 @@ def from_json_value(kind: type[Any], value: object) -> object:
 
 
 def json_schema_of(kind: type[Any]) -> dict[str, Any]:
-    """Return the schema of a type that msgspec does not know.
+    """Return the JSON schema of a type that msgspec does not support.
 
     Raises:
-        TypeError: There is none.
+        TypeError: It has none.
     """
     if issubclass(kind, PurePath):
         return {"type": "string"}
     if kind is object:
         return {"type": ["array", "boolean", "null", "number", "object", "string"]}
-    raise TypeError(f"no way to describe the type {kind.__qualname__!r}")
+    raise TypeError(f"type {kind.__qualname__!r} is not supported")
 
 
-_PLACE = re.compile(r" - at (?:`key` in )?`\$(.*)`$", re.DOTALL)
-_VALUE_LENGTH = 80
+_PATH = re.compile(r" - at (?:`key` in )?`\$(.*)`$", re.DOTALL)
+_MAX_VALUE_LENGTH = 80
 
 
 class SerdeError(WinkError, ValueError):
-    """A value cannot become JSON, or data is not what its type asks for."""
+    """A value cannot be encoded as JSON, or data does not match its type."""
 
     problems: tuple[str, ...]
-    """One sentence for each thing that is wrong; never empty."""
+    """One sentence for each problem; never empty."""
 
     def __init__(self, *problems: str) -> None:
         """Join `problems` into one message."""
@@ -70,22 +74,22 @@ class SerdeError(WinkError, ValueError):
 
 
 def validation_error(value: object, kind: Any, fault: Exception) -> SerdeError:
-    """Return why `value` is no `kind`: for a dataclass field by field, else what `fault` says."""
+    """Return why `value` does not match `kind`: field by field for a dataclass, else `fault`."""
     if isinstance(value, Mapping) and _is_dataclass(kind):
-        found = tuple(_field_problems(cast("Mapping[object, object]", value), kind))
+        found = tuple(_find_field_problems(cast("Mapping[object, object]", value), kind))
         if found:
             return SerdeError(*found)
-    return SerdeError(_sentence(str(fault), "", cast("object", value), kind))
+    return SerdeError(_format_problem(str(fault), "", cast("object", value), kind))
 
 
-def unknown_field(name: object, known: Iterable[str], place: str) -> str:
-    """Return the sentence about a field that the type does not have."""
-    alike = get_close_matches(str(name), list(known), n=1)
-    hint = f", did you mean {alike[0]!r}?" if alike else ""
-    return f"Unknown field {_joined(place, str(name))!r}{hint}"
+def unknown_field(name: object, known: Iterable[str], path: str) -> str:
+    """Return the message about a field that the type does not have."""
+    similar = get_close_matches(str(name), list(known), n=1)
+    hint = f", did you mean {similar[0]!r}?" if similar else ""
+    return f"Unknown field {_join_path(path, str(name))!r}{hint}"
 
 
-def _field_problems(value: Mapping[object, object], kind: Any) -> Iterator[str]:
+def _find_field_problems(value: Mapping[object, object], kind: Any) -> Iterator[str]:
     known = {each.name: each for each in fields(kind)}
     hints = get_type_hints(kind)
     for name in value:
@@ -93,38 +97,38 @@ def _field_problems(value: Mapping[object, object], kind: Any) -> Iterator[str]:
             yield unknown_field(name, known, "")
     for name, field in known.items():
         if name in value:
-            yield from _value_problems(value[name], hints[name], name)
+            yield from _find_value_problems(value[name], hints[name], name)
         elif _is_required(field):
             yield f"Missing field {name!r}"
 
 
-def _value_problems(value: object, kind: Any, place: str) -> Iterator[str]:
+def _find_value_problems(value: object, kind: Any, path: str) -> Iterator[str]:
     try:
         msgspec.convert(value, kind, dec_hook=from_json_value, str_keys=True)
     except (msgspec.ValidationError, RecursionError) as fault:
-        yield _sentence(str(fault), place, value, kind)
+        yield _format_problem(str(fault), path, value, kind)
 
 
-def _sentence(text: str, place: str, value: object, kind: Any) -> str:
-    """Return msgspec's message as one of ours: the place, the fact, the value."""
-    found = _PLACE.search(text)
+def _format_problem(text: str, path: str, value: object, kind: Any) -> str:
+    """Return msgspec's message in our form: the field, the fact, the value."""
+    found = _PATH.search(text)
     inner = found.group(1) if found else ""
-    fact = _PLACE.sub("", text).replace("`", "")
-    where = _joined(place, inner)
+    fact = _PATH.sub("", text).replace("`", "")
+    field_path = _join_path(path, inner)
     if inner:
-        return f"Field {where!r}: {_lowered(fact)}"
+        return f"Field {field_path!r}: {_lower_first(fact)}"
     choices = _choices(kind)
     if choices and fact.startswith("Invalid enum value"):
         fact = f"{fact.replace('Invalid enum value', 'invalid value')}, expected {choices}"
-    elif not where:
+    elif not field_path:
         return fact
     elif fact.startswith("Expected"):
-        fact = f"{fact}: {_shown(value)}"
-    return f"Field {where!r}: {_lowered(fact)}" if where else fact
+        fact = f"{fact}: {_format_value(value)}"
+    return f"Field {field_path!r}: {_lower_first(fact)}" if field_path else fact
 
 
 def _choices(kind: Any) -> str:
-    """Return the values that a `Literal` or an enumeration allows, through `| None`."""
+    """Return the values that a `Literal` or an enum allows, also in a union with None."""
     origin = get_origin(kind)
     if origin is Literal:
         return ", ".join(repr(each) for each in get_args(kind))
@@ -136,7 +140,7 @@ def _choices(kind: Any) -> str:
 
 
 def _is_dataclass(kind: Any) -> bool:
-    # hints of a parametrized dataclass still hold type variables
+    # the type hints of a parametrized dataclass still contain type variables
     return isinstance(kind, type) and is_dataclass(kind)
 
 
@@ -144,17 +148,17 @@ def _is_required(field: Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
 
 
-def _joined(place: str, name: str) -> str:
+def _join_path(path: str, name: str) -> str:
     if name.startswith("["):
-        return place + name
+        return path + name
     name = name.removeprefix(".")
-    return f"{place}.{name}" if place and name else place or name
+    return f"{path}.{name}" if path and name else path or name
 
 
-def _lowered(text: str) -> str:
+def _lower_first(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= _VALUE_LENGTH else f"{text[:_VALUE_LENGTH]}..."
+    return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}..."

@@ -10,7 +10,7 @@ from weakincentives.filesystem.archive.format import (
     DEFLATED,
     ArchiveError,
     ZipMember,
-    central,
+    central_record,
     check_path,
     check_paths,
     check_records,

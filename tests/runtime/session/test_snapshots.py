@@ -318,7 +318,7 @@ def test_a_snapshot_that_was_cut_off_is_refused(length: int):
 def test_an_item_that_json_cannot_say_is_refused_when_it_is_stored():
     session = Session()
     session[Odd].append(Odd(object()))
-    with pytest.raises(SerdeError, match="No JSON for type 'object'"):
+    with pytest.raises(SerdeError, match="Type 'object' cannot be encoded as JSON"):
         session.snapshot().to_json()
 
 

@@ -1,4 +1,4 @@
-"""Archives: the whole state of a workspace as one ZIP file."""
+"""ZIP archives of a workspace: export, verification, and a read-only filesystem."""
 
 from weakincentives.filesystem.archive.export import export_archive as export_archive
 from weakincentives.filesystem.archive.filesystem import ArchiveFilesystem as ArchiveFilesystem
@@ -8,6 +8,4 @@ from weakincentives.filesystem.archive.format import (
 from weakincentives.filesystem.archive.format import ArchiveError as ArchiveError
 from weakincentives.filesystem.archive.format import ArchiveLimits as ArchiveLimits
 from weakincentives.filesystem.archive.verify import open_archive as open_archive
-from weakincentives.filesystem.manifest import (
-    ArchiveManifest as ArchiveManifest,
-)
+from weakincentives.filesystem.manifest import ArchiveManifest as ArchiveManifest

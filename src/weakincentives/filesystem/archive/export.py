@@ -1,4 +1,8 @@
-"""Every path of a state, in the order in which an archive holds them."""
+"""Export a workspace to a ZIP archive: deterministic, atomic, incremental.
+
+Files are read in the order of the archive and compressed in threads. Files that are unchanged
+since a previous archive are copied from it without compressing them again.
+"""
 
 import hashlib
 import os
@@ -12,11 +16,11 @@ from msgspec.structs import replace
 from weakincentives.filesystem.archive.format import (
     FILES_PREFIX,
     encode_manifest,
-    entry_of,
+    entry_name,
     error_context,
     escape,
+    format_mode,
     is_plain,
-    mode_of,
 )
 from weakincentives.filesystem.archive.parallel import parallel_map
 from weakincentives.filesystem.archive.zip_writer import (
@@ -26,8 +30,8 @@ from weakincentives.filesystem.archive.zip_writer import (
     RawCopy,
     StoredEntry,
     ZipWriter,
-    earlier_archive,
-    pack,
+    compress,
+    open_earlier,
 )
 from weakincentives.filesystem.base import SearchableFilesystem
 from weakincentives.filesystem.manifest import (
@@ -56,16 +60,15 @@ from weakincentives.posix import (
 
 
 def list_paths(state: SearchableFilesystem) -> list[tuple[str, str, bool]]:
-    """Return every path, escaped and plain, and whether something is below it.
+    """Return every path, escaped and plain, and whether it is a directory with children.
 
-    Sorted by the names in the ZIP, where those of directories end with a slash, and so do
-    the escaped paths of directories here.
+    Sorted by ZIP name; the escaped path of a directory ends with a slash, as its ZIP name does.
     """
     found: list[tuple[str, str, bool]] = []
     folders = [""]
     for directory in folders:
         check_time("Archive")
-        files, directories, links = _names(state, directory)
+        files, directories, links = _list_names(state, directory)
         prefix = directory + "/" if directory else ""
         folders += [prefix + name for name in directories]
         if directory:
@@ -80,75 +83,75 @@ def list_paths(state: SearchableFilesystem) -> list[tuple[str, str, bool]]:
     return found
 
 
-def _names(state: SearchableFilesystem, directory: str) -> list[list[str]]:
+def _list_names(state: SearchableFilesystem, directory: str) -> list[list[str]]:
     """Return the names of files, directories and links in a directory."""
     try:
-        groups = state._children(directory)[:3]  # pyright: ignore[reportPrivateUsage] # a state is read by its primitives
+        groups = state._children(directory)[:3]  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] # reads by primitives
     except OSError:
-        found = state._lookup(directory)  # pyright: ignore[reportPrivateUsage] # the same
+        found = state._lookup(directory)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] # the same
         if found is not None and found.is_directory:
             raise
-        return [[], [], []]  # gone since it was listed
+        return [[], [], []]  # removed since it was listed
     return [[name for name in group if not name.startswith(RESERVED_PREFIX)] for group in groups]
 
 
-LARGE = 1024 * 1024
-"""Bytes: what is larger is not read as a whole."""
-_BATCH = 256 * 1024  # bytes that are packed by one thread at a time
-_MOST = 256  # entries in a batch
+MAX_WHOLE_FILE = 1024 * 1024
+"""Bytes; larger files are read in chunks."""
+_BATCH_BYTES = 256 * 1024  # that one thread compresses at a time
+_MAX_BATCH_ENTRIES = 256
 
 
 class Entry:
-    """Something in the state, and what becomes of it in the archive."""
+    """A file, link or directory to export."""
 
     __slots__ = (
+        "copy",
         "data",
         "digest",
         "escaped",
         "found",
         "is_parent",
-        "known",
         "packed",
         "permissions",
     )
 
-    def __init__(self, escaped: str, found: FileStat, is_parent: bool) -> None:
-        """Describe what was found; `is_parent` says that something is below it."""
+    def __init__(self, escaped: str, found: FileStat, *, is_parent: bool) -> None:
+        """Describe an entry; `is_parent` marks a directory with children."""
         self.escaped: str = escaped
         self.found: FileStat = found
         self.is_parent: bool = is_parent
         self.permissions: int = found.permissions & 0o777
         self.digest: str | None = None
-        self.known: RawCopy | None = None
+        self.copy: RawCopy | None = None
         self.data: bytes | None = None
         self.packed: CompressedContent | None = None
 
     @property
     def name(self) -> str:
-        """The name of a file in the ZIP."""
-        return FILES_PREFIX + entry_of(self.escaped)
+        """The ZIP name of a file."""
+        return FILES_PREFIX + entry_name(self.escaped)
 
 
 class EntryCollector:
-    """The entries of a state, in the order of the archive."""
+    """Collects the entries of a filesystem, in the order of the archive."""
 
     def __init__(self, fs: SearchableFilesystem, earlier: EarlierArchive, codec: Codec) -> None:
-        """Read `fs` as it is now, if it can be frozen; `earlier` is what need not be packed."""
-        self._state = fs._stable()  # pyright: ignore[reportPrivateUsage] # a state is read by its primitives
-        self._lookup = self._state._lookup  # pyright: ignore[reportPrivateUsage] # the same
-        self._open = self._state._open  # pyright: ignore[reportPrivateUsage] # the same
+        """Read `fs`, frozen if it supports that; files that `earlier` has are not compressed."""
+        self._state = fs._stable()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] # reads by primitives
+        self._lookup = self._state._lookup  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] # the same
+        self._open = self._state._open  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] # the same
         self.is_frozen: bool = self._state is not fs
         self._earlier = earlier
         self._codec = codec
 
     def entries(self) -> Generator[Entry, None, None]:
-        """Yield everything; small files have been read and packed, or are known."""
-        with closing(parallel_map(self._prepared, self._batches())) as batches:
+        """Yield all entries; small files are compressed, or found in the previous archive."""
+        with closing(parallel_map(self._compress_batch, self._batches())) as batches:
             for batch in batches:
                 yield from batch
 
-    def opened(self, found: FileStat) -> Content | None:
-        """Open a file; None if it has gone, or been replaced by something else."""
+    def open_file(self, found: FileStat) -> Content | None:
+        """Open a file; None if it was removed, or is not a file any more."""
         try:
             return self._open(found.path)
         except OSError:
@@ -163,13 +166,13 @@ class EntryCollector:
         for escaped, path, is_parent in list_paths(self._state):
             found = self._lookup(path)
             if found is None:
-                continue  # gone since it was listed
-            entry = Entry(escaped.removesuffix("/"), found, is_parent)
+                continue  # removed since it was listed
+            entry = Entry(escaped.removesuffix("/"), found, is_parent=is_parent)
             if found.is_file and not self._read(entry):
                 continue
             batch.append(entry)
             size += 0 if entry.data is None else len(entry.data)
-            if size >= _BATCH or len(batch) >= _MOST:
+            if size >= _BATCH_BYTES or len(batch) >= _MAX_BATCH_ENTRIES:
                 check_time("Archive")
                 yield batch
                 batch, size = [], 0
@@ -177,33 +180,33 @@ class EntryCollector:
             yield batch
 
     def _read(self, entry: Entry) -> bool:
-        """Read a file unless it is known or large; return False if it has gone."""
+        """Read a file unless it can be copied or is large; return False if it was removed."""
         found = entry.found
         if self.is_frozen:
-            # a state that nobody changes remembers the hashes of its files
+            # a frozen state caches the hashes of its files
             entry.digest = found.content_hash
             if entry.digest is not None:
-                entry.known = self._earlier.find(entry.escaped, found.size_bytes, entry.digest)
-        if entry.known is None and found.size_bytes <= LARGE:
-            content = self.opened(found)
+                entry.copy = self._earlier.find(entry.escaped, found.size_bytes, entry.digest)
+        if entry.copy is None and found.size_bytes <= MAX_WHOLE_FILE:
+            content = self.open_file(found)
             if content is None:
                 return False
             with content:
-                if content.size <= LARGE:
+                if content.size <= MAX_WHOLE_FILE:
                     entry.data = content.read(0, content.size)
         return True
 
-    def _prepared(self, batch: list[Entry]) -> list[Entry]:
-        """Pack what has been read; runs in any thread."""
+    def _compress_batch(self, batch: list[Entry]) -> list[Entry]:
+        """Compress the files that have been read; runs in any thread."""
         for entry in batch:
             if entry.data is None:
                 continue
             check_time("Archive")
             if entry.digest is None:
                 entry.digest = hashlib.sha256(entry.data).hexdigest()
-                entry.known = self._earlier.find(entry.escaped, len(entry.data), entry.digest)
-            if entry.known is None:
-                entry.packed = pack(self._codec, entry.data)
+                entry.copy = self._earlier.find(entry.escaped, len(entry.data), entry.digest)
+            if entry.copy is None:
+                entry.packed = compress(self._codec, entry.data)
         return batch
 
 
@@ -221,19 +224,19 @@ def export_archive(
     previous: Path | None = None,
     codec: Codec = DEFAULT_CODEC,
 ) -> int:
-    """Write the state of `fs` to a ZIP file; return how many files are in it.
+    """Write the state of `fs` to a ZIP file; return the number of files in it.
 
     Args:
-        fs: What to write: a live filesystem, a snapshot, another archive.
-        path: Where to; what is there is replaced once the new file is complete.
-        created_at: What the manifest says; by default the time now.
-        previous: An earlier archive of the same workspace, which may be `path`: what
-            has not changed since is taken over as it is packed there.
-        codec: What packs the files.
+        fs: The source: a live filesystem, a snapshot or another archive.
+        path: The target, replaced atomically when the new archive is complete.
+        created_at: The date in the manifest; by default now.
+        previous: An earlier archive of the same workspace, which may be `path`: the compressed
+            bytes of unchanged files are copied from it.
+        codec: The compression library.
 
     Raises:
         ValueError: `created_at` has no time zone.
-        OSError: Something cannot be read or written; what was at `path` is still there.
+        OSError: A file cannot be read or written; `path` is unchanged.
     """
     if created_at is not None and created_at.tzinfo is None:
         raise ValueError(f"created_at must have a time zone: {created_at!r}")
@@ -242,8 +245,8 @@ def export_archive(
     with error_context(path):
         directory = os.open(path.parent, _DIRECTORY)
         try:
-            _sweep(directory)
-            with earlier_archive(previous, codec) as earlier:
+            _remove_leftovers(directory)
+            with open_earlier(previous, codec) as earlier:
                 export = _Export(fs, earlier, codec, date)
                 store_file(directory, path.name, export.write, durable=True)
             fault_point(RENAMED)
@@ -254,8 +257,8 @@ def export_archive(
     return len(export.files)
 
 
-def _sweep(directory: int) -> None:
-    """Remove what killed exports left behind."""
+def _remove_leftovers(directory: int) -> None:
+    """Remove temporary files of killed exports."""
     with os.scandir(directory) as entries:
         leftovers = [entry.name for entry in entries if is_temporary(entry.name)]
     remove_leftovers(directory, leftovers)
@@ -267,7 +270,7 @@ class _Export:
     def __init__(
         self, fs: SearchableFilesystem, earlier: EarlierArchive, codec: Codec, created_at: str
     ) -> None:
-        self._gathering = EntryCollector(fs, earlier, codec)
+        self._collector = EntryCollector(fs, earlier, codec)
         self._earlier = earlier
         self._codec = codec
         self._created_at = created_at
@@ -276,7 +279,7 @@ class _Export:
         self._directories: list[DirectoryRecord] = []
 
     def write(self, descriptor: int) -> None:
-        """Write everything to an empty file."""
+        """Write the archive to an empty file; start over if the previous one is damaged."""
         try:
             self._write(ZipWriter(descriptor, self._codec, self._earlier))
         except DamagedError:
@@ -287,9 +290,9 @@ class _Export:
             self._write(ZipWriter(descriptor, self._codec, self._earlier))
 
     def _write(self, writer: ZipWriter) -> None:
-        with closing(self._gathering.entries()) as entries:
+        with closing(self._collector.entries()) as entries:
             for entry in entries:
-                if entry.known is None or not self._take(writer, entry, entry.known):
+                if entry.copy is None or not self._add_copy(writer, entry, entry.copy):
                     self._add(writer, entry)
                 fault_point(ENTRY_WRITTEN)
         fault_point(ALL_WRITTEN)
@@ -304,7 +307,7 @@ class _Export:
             packer=self._codec.name,
         )
         data = encode_manifest(manifest)
-        writer.add(MANIFEST, FILE_PERMISSIONS, pack(self._codec, data), data)
+        writer.add(MANIFEST, FILE_PERMISSIONS, compress(self._codec, data), data)
         writer.finish()
 
     def _add(self, writer: ZipWriter, entry: Entry) -> None:
@@ -315,24 +318,24 @@ class _Export:
             self._links.append(LinkRecord(escaped, escape(found.link_target)))
         elif found.is_directory:
             if not entry.is_parent:
-                writer.add_directory(f"{FILES_PREFIX}{entry_of(escaped)}/", entry.permissions)
+                writer.add_directory(f"{FILES_PREFIX}{entry_name(escaped)}/", entry.permissions)
             if not entry.is_parent or entry.permissions != DIRECTORY_PERMISSIONS:
-                mode = mode_of(found.permissions)
+                mode = format_mode(found.permissions)
                 self._directories.append(DirectoryRecord(escaped, mode))
 
     def _add_file(self, writer: ZipWriter, entry: Entry) -> None:
         if entry.data is None:
             self._add_unread(writer, entry)
             return
-        packed = entry.packed or pack(self._codec, entry.data)
+        packed = entry.packed or compress(self._codec, entry.data)
         self._record(entry, writer.add(entry.name, entry.permissions, packed, entry.data))
 
     def _add_unread(self, writer: ZipWriter, entry: Entry) -> None:
-        content = self._gathering.opened(entry.found)
+        content = self._collector.open_file(entry.found)
         if content is None:
             return
         with content:
-            if content.size > LARGE:
+            if content.size > MAX_WHOLE_FILE:
                 self._add_large(writer, entry, content)
                 return
             entry.data = content.read(0, content.size)
@@ -340,41 +343,41 @@ class _Export:
         self._add_file(writer, entry)
 
     def _add_large(self, writer: ZipWriter, entry: Entry, content: Content) -> None:
-        hashed = _Hashed(content)
-        if not self._gathering.is_frozen and self._earlier.find(entry.escaped, content.size):
+        hashed = _HashedContent(content)
+        if not self._collector.is_frozen and self._earlier.find(entry.escaped, content.size):
             for _ in hashed.chunks():
                 pass
             known = self._earlier.find(entry.escaped, content.size, hashed.digest)
-            if known is not None and self._take(writer, entry, known):
+            if known is not None and self._add_copy(writer, entry, known):
                 return
         stored = writer.add_large(entry.name, entry.permissions, content.size, hashed.chunks)
         entry.digest = hashed.digest
         self._record(entry, stored)
 
-    def _take(self, writer: ZipWriter, entry: Entry, copy: RawCopy) -> bool:
-        """Take a file over from the earlier archive, unless that would be packed too tightly."""
+    def _add_copy(self, writer: ZipWriter, entry: Entry, copy: RawCopy) -> bool:
+        """Copy a file from the previous archive, unless that would exceed the ratio limit."""
         if not writer.add_copy(copy, entry.permissions):
             return False
-        record, mode = copy.record, mode_of(entry.permissions)
+        record, mode = copy.record, format_mode(entry.permissions)
         self.files.append(record if record.mode == mode else replace(record, mode=mode))
         return True
 
     def _record(self, entry: Entry, stored: StoredEntry) -> None:
-        place = entry_of(entry.escaped)
+        place = entry_name(entry.escaped)
         self.files.append(
             FileRecord(
                 path=entry.escaped,
                 size=stored.size,
                 sha256=entry.digest or "",
-                mode=mode_of(entry.permissions),
+                mode=format_mode(entry.permissions),
                 packed_crc32=f"{stored.packed_crc:08x}",
                 entry=None if place == entry.escaped else place,
             )
         )
 
 
-class _Hashed:
-    """A file read in chunks; `digest` is the hash of what was read last."""
+class _HashedContent:
+    """A file read in chunks; `digest` is the hash of the last complete read."""
 
     def __init__(self, content: Content) -> None:
         self._content = content
@@ -383,7 +386,7 @@ class _Hashed:
     def chunks(self) -> Iterator[bytes]:
         digest = hashlib.sha256()
         offset = 0
-        while chunk := self._content.read(offset, LARGE):
+        while chunk := self._content.read(offset, MAX_WHOLE_FILE):
             check_time("Archive")
             digest.update(chunk)
             yield chunk

@@ -1,4 +1,4 @@
-"""A ZIP file as a filesystem that can be read: for resuming, comparing and looking around."""
+"""An archive as a read-only filesystem, for restoring, comparing and browsing."""
 
 import errno
 import os
@@ -32,11 +32,11 @@ from weakincentives.filesystem.text import BytesContent, Content
 from weakincentives.filesystem.types import Children, FileStat
 from weakincentives.posix import os_error, shorten_path
 
-_MARK_EVERY = 8 * 1024 * 1024  # bytes between two places from which reading can go on
+_CHECKPOINT_INTERVAL = 8 * 1024 * 1024  # bytes between two positions that can be seeked to
 
 
 class ArchiveFilesystem(ReadableFilesystem):
-    """What is in an archive, checked in full when it is opened."""
+    """The content of an archive; it is fully verified when it is opened."""
 
     def __init__(
         self,
@@ -48,12 +48,12 @@ class ArchiveFilesystem(ReadableFilesystem):
         """Open an archive.
 
         Args:
-            path: The ZIP file; not a link to it.
-            archive_limits: How much it may unfold to.
+            path: The ZIP file; symbolic links are not followed.
+            archive_limits: Limits on its decompressed size.
             limits: How much one operation returns.
 
         Raises:
-            ArchiveError: It cannot be trusted.
+            ArchiveError: It is not an archive, or is damaged or unsafe.
         """
         super().__init__(limits=limits)
         self._path = Path(path)
@@ -61,7 +61,7 @@ class ArchiveFilesystem(ReadableFilesystem):
             state = read_archive(self._path, archive_limits)
         self.manifest: ArchiveManifest = state.manifest
         self._root_node = state.root
-        self._last = ("", state.root)  # where something was looked up last
+        self._last = ("", state.root)  # the directory of the last lookup
         self._descriptor = state.descriptor
         self._identity = _identity(state.descriptor)
         self._lock = Lock()
@@ -73,7 +73,7 @@ class ArchiveFilesystem(ReadableFilesystem):
         return str(self._path)
 
     def close(self) -> None:
-        """Close the file; nothing in it can be read afterwards."""
+        """Close the file; nothing can be read afterwards."""
         with self._lock:
             if not self._is_closed:
                 self._is_closed = True
@@ -93,12 +93,31 @@ class ArchiveFilesystem(ReadableFilesystem):
         if node is None:
             return None
         if isinstance(node, ArchivedFolder):
-            return FileStat(path, False, True, 0, None, date, node.permissions)
+            return FileStat(
+                path,
+                is_file=False,
+                is_directory=True,
+                modified_at=date,
+                permissions=node.permissions,
+            )
         if isinstance(node, ArchivedLink):
-            return FileStat(path, False, False, 0, None, date, 0o777, node.target)
-        size, digest = node.member.size, node.sha256
+            return FileStat(
+                path,
+                is_file=False,
+                is_directory=False,
+                modified_at=date,
+                permissions=0o777,
+                link_target=node.target,
+            )
+        digest = node.sha256
         return FileStat(
-            path, True, False, size, None, date, node.permissions, hasher=lambda: digest
+            path,
+            is_file=True,
+            is_directory=False,
+            size_bytes=node.member.size,
+            modified_at=date,
+            permissions=node.permissions,
+            hasher=lambda: digest,
         )
 
     def _children(self, path: str) -> Children:
@@ -125,12 +144,12 @@ class ArchiveFilesystem(ReadableFilesystem):
             raise os_error(errno.EBADF, path, "Archive is closed")
         if node.data is not None:
             return BytesContent(node.data)
-        with self._lock:  # so that nobody closes it meanwhile
+        with self._lock:  # keeps other threads from closing it
             if self._is_closed:
                 raise os_error(errno.EBADF, path, "Archive is closed")
             if _identity(self._descriptor) != self._identity:
                 raise ArchiveError(f"Archive has changed since it was opened: {self.root!r}")
-            return _PackedContent(os.dup(self._descriptor), node.member, node.start)
+            return _CompressedContent(os.dup(self._descriptor), node.member, node.start)
 
     def _find(self, path: str) -> ArchivedNode | None:
         if not path:
@@ -153,17 +172,17 @@ class ArchiveFilesystem(ReadableFilesystem):
         return node if isinstance(node, ArchivedFolder) else None
 
 
-class _PackedContent(Content):
-    """A file that is unpacked as it is read; going back starts from the last mark before."""
+class _CompressedContent(Content):
+    """A file that is decompressed as it is read; a seek back starts at a checkpoint."""
 
-    __slots__ = ("_at", "_buffer", "_descriptor", "_marks", "_member", "_stream")
+    __slots__ = ("_at", "_buffer", "_checkpoints", "_descriptor", "_member", "_stream")
 
     def __init__(self, descriptor: int, member: ZipMember, start: int) -> None:
         """Own `descriptor`."""
         self._descriptor = descriptor
         self._member = member
         self._stream = MemberStream(descriptor, member, start)
-        self._marks = [(0, self._stream.copy())]
+        self._checkpoints = [(0, self._stream.copy())]
         self._at = 0
         self._buffer = b""
 
@@ -174,7 +193,7 @@ class _PackedContent(Content):
     def read(self, offset: int, size: int) -> bytes:
         end = min(offset + size, self.size)
         if offset < self._at:
-            self._go_back(offset)
+            self._rewind(offset)
         parts: list[bytes] = []
         while offset < end:
             skipped = offset - self._at
@@ -191,15 +210,15 @@ class _PackedContent(Content):
 
     def _advance(self) -> None:
         self._at += len(self._buffer)
-        if self._at - self._marks[-1][0] >= _MARK_EVERY:
-            self._marks.append((self._at, self._stream.copy()))
+        if self._at - self._checkpoints[-1][0] >= _CHECKPOINT_INTERVAL:
+            self._checkpoints.append((self._at, self._stream.copy()))
         self._buffer = self._stream.read_chunk()
         if not self._buffer:
-            raise ArchiveError(f"Entry ends too early: {shorten_path(self._member.name)!r}")
+            raise ArchiveError(f"Entry is truncated: {shorten_path(self._member.name)!r}")
 
-    def _go_back(self, offset: int) -> None:
-        mark = bisect_right(self._marks, offset, key=itemgetter(0)) - 1
-        self._at, stream = self._marks[mark]
+    def _rewind(self, offset: int) -> None:
+        index = bisect_right(self._checkpoints, offset, key=itemgetter(0)) - 1
+        self._at, stream = self._checkpoints[index]
         self._stream = stream.copy()
         self._buffer = b""
 

@@ -1,7 +1,6 @@
-"""Work on many pieces at a time, with the results in order.
+"""An ordered parallel map over threads.
 
-Packing, unpacking and hashing let other threads run meanwhile, so that every processor
-can take part.
+Compression, decompression and hashing release the GIL, so threads use every processor.
 """
 
 import os
@@ -14,42 +13,42 @@ from typing import TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
-_MOST = 4  # threads: what is left to one at a time keeps more of them waiting
-_AHEAD = 2  # pieces for each thread that are begun before they are asked for
+_MAX_THREADS = 4  # more would wait for the sequential part
+_LOOKAHEAD = 2  # items for each thread that are submitted ahead
 
 
-def parallel_map(work: Callable[[T], R], pieces: Iterable[T]) -> Generator[R, None, None]:
-    """Yield the result of `work` for each piece; if there are many, several are worked on.
+def parallel_map(function: Callable[[T], R], items: Iterable[T]) -> Generator[R, None, None]:
+    """Yield `function(item)` for each item, in order; threads are used from the second on.
 
-    Pieces are taken in the calling thread, a few ahead. Time limits hold in all threads.
+    Items are taken in the calling thread, a few ahead. Time limits apply in all threads.
     """
-    source = iter(pieces)
-    count = min(_MOST, _processors())
-    yield from map(work, islice(source, 1 if count > 1 else None))
-    begun: deque[Future[R]] = deque()
-    pool = ThreadPoolExecutor(count, "wink-archive")  # a thread begins with its first piece
+    source = iter(items)
+    count = min(_MAX_THREADS, _count_processors())
+    yield from map(function, islice(source, 1 if count > 1 else None))
+    futures: deque[Future[R]] = deque()
+    pool = ThreadPoolExecutor(count, "wink-archive")  # starts its threads on demand
     try:
-        for piece in source:
-            begun.append(_begin(pool, work, piece))
-            if len(begun) > count * _AHEAD:
-                yield begun.popleft().result()
-        while begun:
-            yield begun.popleft().result()
+        for item in source:
+            futures.append(_submit(pool, function, item))
+            if len(futures) > count * _LOOKAHEAD:
+                yield futures.popleft().result()
+        while futures:
+            yield futures.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _begin(pool: ThreadPoolExecutor, work: Callable[[T], R], piece: T) -> Future[R]:
+def _submit(pool: ThreadPoolExecutor, function: Callable[[T], R], item: T) -> Future[R]:
     try:
-        return pool.submit(copy_context().run, work, piece)
-    except RuntimeError:  # no more threads: the process has too many, or is about to end
-        done: Future[R] = Future()
-        done.set_result(work(piece))
-        return done
+        return pool.submit(copy_context().run, function, item)
+    except RuntimeError:  # no thread can be started: too many, or interpreter shutdown
+        future: Future[R] = Future()
+        future.set_result(function(item))
+        return future
 
 
-def _processors() -> int:
+def _count_processors() -> int:
     try:
         return len(os.sched_getaffinity(0))
-    except AttributeError:  # only Linux tells
+    except AttributeError:  # only Linux has it
         return os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""The tree in an archive: put together from what its manifest and its entries declare."""
+"""The directory tree of an archive, built from its manifest and its ZIP entries."""
 
 import unicodedata
 from typing import TypeAlias
@@ -13,8 +13,8 @@ from weakincentives.filesystem.archive.format import (
     check_paths,
     check_records,
     check_target,
-    entry_of,
-    permissions_of,
+    entry_name,
+    parse_mode,
     unescape,
     unescape_all,
 )
@@ -30,12 +30,12 @@ from weakincentives.posix import parent_of, shorten_path
 
 
 class ArchivedFile:
-    """A file; `data` is its content if that is kept in memory."""
+    """A file; `data` is its content if it is cached in memory."""
 
     __slots__ = ("data", "member", "permissions", "sha256", "start")
 
     def __init__(self, member: ZipMember, permissions: int, sha256: str = "") -> None:
-        """Describe a file; no `sha256` means that the archive does not tell."""
+        """Describe a file; `sha256` is empty if the manifest has none."""
         self.member: ZipMember = member
         self.permissions: int = permissions
         self.sha256: str = sha256
@@ -68,19 +68,19 @@ ArchivedNode: TypeAlias = ArchivedFile | ArchivedLink | ArchivedFolder
 
 
 class ArchiveTree:
-    """The tree while it is put together."""
+    """Builds the tree, and checks it against the limits."""
 
     def __init__(self, limits: ArchiveLimits) -> None:
         """Start with an empty root."""
         self._limits = limits
         self.root: ArchivedFolder = ArchivedFolder()
         self.files: dict[str, ArchivedFile] = {}
-        """The files by the names of their entries."""
+        """The files by ZIP name."""
         self._entries = 0
         self._last = ("", self.root)
 
-    def add_declared(self, members: list[ZipMember], manifest: ArchiveDocument) -> None:
-        """Add what the manifest declares; the entries of the ZIP must be that and no more."""
+    def add_manifest(self, members: list[ZipMember], manifest: ArchiveDocument) -> None:
+        """Add what a full manifest declares; the ZIP must have exactly these entries."""
         entries = {member.name: member for member in members}
         entries.pop(MANIFEST, None)
         records = manifest.files or []
@@ -98,22 +98,23 @@ class ArchiveTree:
         for folder in manifest.directories:
             path = unescape(folder.path)
             if path in declared:
-                raise _twice(path)
+                raise _duplicate_error(path)
             declared.add(path)
-            entries.pop(f"{FILES_PREFIX}{entry_of(folder.path)}/", None)
-            self._add_folder(path, permissions_of(folder.mode, path))
+            entries.pop(f"{FILES_PREFIX}{entry_name(folder.path)}/", None)
+            self._add_folder(path, parse_mode(folder.mode, path))
         for name in entries:
             raise ArchiveError(f"Entry is not in the manifest: {shorten_path(name)!r}")
 
-    def add_foreign(self, members: list[ZipMember]) -> None:
-        """Add every entry of a ZIP whose manifest declares none."""
+    def add_members(self, members: list[ZipMember]) -> None:
+        """Add every entry of a ZIP with a plain manifest, which declares no files."""
         for member in members:
             name = member.name.removeprefix(FILES_PREFIX)
             if member.name in (MANIFEST, FILES_PREFIX):
                 continue
             if name == member.name:
                 raise ArchiveError(
-                    f"Entry is neither {MANIFEST!r} nor below {FILES_PREFIX!r}: {shorten_path(name)!r}"
+                    f"Entry is neither {MANIFEST!r} nor below {FILES_PREFIX!r}:"
+                    f" {shorten_path(name)!r}"
                 )
             if member.is_directory:
                 self._add_folder(name.removesuffix("/"), DIRECTORY_PERMISSIONS)
@@ -123,33 +124,33 @@ class ArchiveTree:
                 file = ArchivedFile(member, default_file_permissions(executable=is_executable))
                 self._add(name, file)
                 self.files[member.name] = file
-        _refuse_twins(self.root)
+        _check_collisions(self.root)
 
     def check(self, summary: ArchiveManifest, size: int) -> None:
-        """Compare what the entries declare with the manifest, and with what is allowed."""
+        """Compare the entries with the manifest and the limits; `size` is the archive's."""
         total = sum(file.member.size for file in self.files.values())
         if total > self._limits.max_total_bytes:
             raise ArchiveError(
                 f"Archive holds more than {self._limits.max_total_bytes} bytes: {total}"
             )
         if total > RATIO_FREE_BYTES + self._limits.max_ratio * size:
-            raise ArchiveError(f"Archive of {size} bytes would unfold to {total}")
+            raise ArchiveError(f"Archive of {size} bytes would decompress to {total} bytes")
         if (len(self.files), total) != (summary.file_count, summary.total_bytes):
             raise ArchiveError(
-                f"Manifest declares {summary.file_count} files of {summary.total_bytes} bytes,"
-                f" there are {len(self.files)} of {total}"
+                f"Manifest declares {summary.file_count} files with {summary.total_bytes} bytes,"
+                f" but the archive has {len(self.files)} with {total}"
             )
 
     def _add_declared_file(
         self, path: str, record: FileRecord, entries: dict[str, ZipMember]
     ) -> None:
-        name = FILES_PREFIX + (entry_of(record.path) if record.entry is None else record.entry)
+        name = FILES_PREFIX + (entry_name(record.path) if record.entry is None else record.entry)
         member = entries.pop(name, None)
         if member is None or member.size != record.size or name[-1] == "/":
             raise ArchiveError(
                 f"File is missing, or has another size: {shorten_path(record.path)!r}"
             )
-        permissions = permissions_of(record.mode, record.path)
+        permissions = parse_mode(record.mode, record.path)
         file = self.files[name] = ArchivedFile(member, permissions, record.sha256)
         self._add(path, file)
 
@@ -162,17 +163,17 @@ class ArchiveTree:
             self._add(path, ArchivedFolder(permissions))
 
     def _add(self, path: str, node: ArchivedNode) -> None:
-        """Add what is at a path, which has been checked."""
+        """Add a node at a path that has been checked."""
         parent, _, name = path.rpartition("/")
         last, folder = self._last
         children = (folder if last == parent else self._folder(parent, path)).children
         if name in children:
-            raise _twice(path)
+            raise _duplicate_error(path)
         self._count()
         children[name] = node
 
     def _folder(self, parent: str, path: str) -> ArchivedFolder:
-        """Return the directory `parent`, made if it is not there yet."""
+        """Return the directory `parent`; create it if it is missing."""
         folder = self.root
         for segment in parent.split("/") if parent else ():
             child = folder.children.get(segment)
@@ -180,7 +181,7 @@ class ArchiveTree:
                 self._count()
                 child = folder.children[segment] = ArchivedFolder()
             elif type(child) is not ArchivedFolder:
-                raise ArchiveError(f"Path leads through a file or link: {shorten_path(path)!r}")
+                raise ArchiveError(f"Path passes through a file or link: {shorten_path(path)!r}")
             folder = child
         self._last = (parent, folder)
         return folder
@@ -189,30 +190,29 @@ class ArchiveTree:
         self._entries += 1
         if self._entries > self._limits.max_entries:
             raise ArchiveError(
-                f"Archive unfolds to more than {self._limits.max_entries} entries, directories"
-                " included"
+                f"Archive has more than {self._limits.max_entries} entries, including directories"
             )
 
 
-def _refuse_twins(root: ArchivedFolder) -> None:
-    """Refuse names that some file systems take for one: other case, other normal form."""
+def _check_collisions(root: ArchivedFolder) -> None:
+    """Raise if two names differ only in case or Unicode normal form: some systems merge them."""
     pending = [root]
     while pending:
         folder = pending.pop()
         known: dict[str, str] = {}
         for name, node in folder.children.items():
-            twin = known.setdefault(_folded(name), name)
-            if twin != name:
-                raise ArchiveError(f"Names are the same on some systems: {twin!r} and {name!r}")
+            other = known.setdefault(_fold(name), name)
+            if other != name:
+                raise ArchiveError(f"Names are the same on some systems: {other!r} and {name!r}")
             if type(node) is ArchivedFolder:
                 pending.append(node)
 
 
-def _folded(name: str) -> str:
+def _fold(name: str) -> str:
     if name.isascii():
         return name.casefold()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
-def _twice(path: str) -> ArchiveError:
+def _duplicate_error(path: str) -> ArchiveError:
     return ArchiveError(f"Archive has a path twice: {shorten_path(path)!r}")

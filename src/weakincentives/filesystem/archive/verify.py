@@ -1,4 +1,4 @@
-"""Every byte of an archive is unpacked and compared before anybody sees one."""
+"""Verification of archives: every byte is decompressed and checked before any is returned."""
 
 import errno
 import hashlib
@@ -26,7 +26,7 @@ from weakincentives.filesystem.archive.tree import ArchivedFile, ArchivedFolder,
 from weakincentives.filesystem.archive.zip_reader import (
     ZipReader,
     damage_error,
-    raw_directory,
+    read_directory,
     read_members,
 )
 from weakincentives.filesystem.manifest import (
@@ -36,147 +36,147 @@ from weakincentives.filesystem.manifest import (
 )
 from weakincentives.posix import DEFAULT_CODEC, Codec, check_time, open_regular, shorten_path
 
-_KEPT_BYTES = 64 * 1024 * 1024  # content that stays in memory once it has been checked
-_WHOLE = 4 * 1024 * 1024  # bytes, packed or not: what is larger is unpacked piece by piece
-_SPAN = 256 * 1024  # packed bytes of several entries that are read at once
+_MAX_CACHED = 64 * 1024 * 1024  # bytes of verified content that stay in memory
+_MAX_WHOLE = 4 * 1024 * 1024  # bytes, compressed or not; larger entries are read in chunks
+_MAX_SPAN = 256 * 1024  # compressed bytes of several entries that are read at once
 _OFFSET = ZipMember._fields.index("offset")
 
 
 class _Item(NamedTuple):
-    """An entry, the file that it is (None: none, or the manifest), and whether that is kept."""
+    """An entry to verify; `file` is None for directories and the manifest."""
 
     member: ZipMember
     file: ArchivedFile | None
-    is_kept: bool
+    is_cached: bool
 
 
 class ArchiveVerifier:
-    """One pass over the entries of an archive, in the order in which they are stored."""
+    """Verifies the entries of an archive in one pass, in the order they are stored."""
 
     def __init__(self, reader: ZipReader, members: Iterable[ZipMember], codec: Codec) -> None:
-        """Refuse entries that overlap by what they declare."""
+        """Check that no entries overlap by their declared sizes."""
         self._reader = reader
         self._codec = codec
         self._members = sorted(members, key=itemgetter(_OFFSET))
         free = 0
         for member in self._members:
             if member.offset < free:
-                raise _overlaps(member)
+                raise _overlap_error(member)
             free = member.least_end
             if free > reader.end:
-                raise damage_error(member, "reaches into the directory")
+                raise damage_error(member, "overlaps the central directory")
 
     def run(self, files: Mapping[str, ArchivedFile]) -> None:
-        """Compare everything with what is declared; small files keep their content.
+        """Verify all content; that of small files is cached.
 
         Raises:
-            ArchiveError: Something is not as it is declared.
+            ArchiveError: Content differs from its declared size or checksum.
         """
         free = 0
-        with closing(parallel_map(self._verified, self._batches(files))) as verified:
+        with closing(parallel_map(self._verify_batch, self._batches(files))) as verified:
             for first, end in verified:
                 if first.offset < free:
-                    raise _overlaps(first)
+                    raise _overlap_error(first)
                 free = end
 
     def _batches(self, files: Mapping[str, ArchivedFile]) -> Iterator[list[_Item]]:
-        """Yield entries that lie near each other; a large one comes alone."""
+        """Yield groups of neighbouring entries; a large entry is a batch of its own."""
         batch: list[_Item] = []
         begin = unpacked = 0
-        room = _KEPT_BYTES
+        room = _MAX_CACHED
         for member in self._members:
             is_large = _is_large(member)
-            is_far = member.least_end - begin > _SPAN or unpacked + member.size > _WHOLE
+            is_far = member.least_end - begin > _MAX_SPAN or unpacked + member.size > _MAX_WHOLE
             if batch and (is_large or is_far):
                 yield batch
                 batch, unpacked = [], 0
             if not batch:
                 begin = member.offset
             file = files.get(member.name)
-            is_kept = file is not None and not is_large and member.size <= room
-            if is_kept:
+            is_cached = file is not None and not is_large and member.size <= room
+            if is_cached:
                 room -= member.size
-            batch.append(_Item(member, file, is_kept))
-            unpacked += _WHOLE + 1 if is_large else member.size
+            batch.append(_Item(member, file, is_cached))
+            unpacked += _MAX_WHOLE + 1 if is_large else member.size
         if batch:
             yield batch
 
-    def _verified(self, batch: list[_Item]) -> tuple[ZipMember, int]:
-        """Verify a batch; return its first entry, and where the last one ends."""
+    def _verify_batch(self, batch: list[_Item]) -> tuple[ZipMember, int]:
+        """Verify a batch; return its first entry and the end of the last one."""
         check_time("Archive")
         first = batch[0].member
         if _is_large(first):
             return first, self._verify_large(first, batch[0].file)
-        buffer = self._reader.range(first.offset, batch[-1].member.least_end - first.offset)
+        buffer = self._reader.read_bytes(first.offset, batch[-1].member.least_end - first.offset)
         view = memoryview(buffer)
         free = first.offset
-        for member, file, is_kept in batch:
+        for member, file, is_cached in batch:
             if member.offset < free:
-                raise _overlaps(member)
-            start = self._start(buffer, member, member.offset - first.offset)
+                raise _overlap_error(member)
+            start = self._find_content(buffer, member, member.offset - first.offset)
             free = start + member.packed_size
             if file is None:
                 continue
             begin = start - first.offset
-            data = self._content(member, view[begin : begin + member.packed_size])
+            data = self._decompress(member, view[begin : begin + member.packed_size])
             _compare(file, hashlib.sha256(data).hexdigest())
             file.start = start
-            if is_kept:
+            if is_cached:
                 file.data = data
         return first, free
 
-    def _start(self, buffer: bytes, member: ZipMember, at: int) -> int:
-        """Return where the packed bytes begin after the header at `at`, which is checked."""
+    def _find_content(self, buffer: bytes, member: ZipMember, at: int) -> int:
+        """Check the local header at `at` in `buffer`; return where the content begins."""
         name = member.name.encode()
         if len(buffer) >= at + LOCAL.size:
             fields = LOCAL.unpack_from(buffer, at)
             _, flags, method, crc, packed_size, size, _, _ = member[0:8]
-            said = (flags, method, *fields[4:6], crc, packed_size, size, len(name), 0)
-            is_same = fields[0] == LOCAL_SIGNATURE and fields[2:] == said
+            expected = (flags, method, *fields[4:6], crc, packed_size, size, len(name), 0)
+            is_same = fields[0] == LOCAL_SIGNATURE and fields[2:] == expected
             if is_same and buffer.startswith(name, at + LOCAL.size):
                 return member.offset + LOCAL.size + len(name)
-        return self._reader.located(member)
+        return self._reader.find_content(member)
 
-    def _content(self, member: ZipMember, packed: memoryview) -> bytes:
+    def _decompress(self, member: ZipMember, packed: memoryview) -> bytes:
         data = None
         if len(packed) == member.packed_size:
             is_stored = member.method == STORED
             data = bytes(packed) if is_stored else self._codec.inflate(packed, member.size)
         if data is None:
-            return self._reader.read(member)  # which finds out what is wrong
+            return self._reader.read(member)  # raises the precise error
         if self._codec.crc32(data) != member.crc:
-            raise damage_error(member, "is damaged, its checksum is wrong")
+            raise damage_error(member, "is damaged (wrong CRC-32)")
         return data
 
     def _verify_large(self, member: ZipMember, file: ArchivedFile | None) -> int:
-        start = self._reader.located(member)
+        start = self._reader.find_content(member)
         if file is not None:
             digest = hashlib.sha256()
-            for piece in self._reader.pieces(member, start):
-                digest.update(piece)
+            for chunk in self._reader.read_chunks(member, start):
+                digest.update(chunk)
             _compare(file, digest.hexdigest())
             file.start = start
         return start + member.packed_size
 
 
 def _is_large(member: ZipMember) -> bool:
-    return member.size > _WHOLE or member.packed_size > _WHOLE
+    return member.size > _MAX_WHOLE or member.packed_size > _MAX_WHOLE
 
 
 def _compare(file: ArchivedFile, digest: str) -> None:
     if file.sha256 not in ("", digest):
         name = shorten_path(file.member.name)
-        raise ArchiveError(f"File is damaged, its sha256 is wrong: {name!r}")
+        raise ArchiveError(f"File is damaged (wrong SHA-256): {name!r}")
     file.sha256 = digest
 
 
-def _overlaps(member: ZipMember) -> ArchiveError:
-    return damage_error(member, "overlaps another one")
+def _overlap_error(member: ZipMember) -> ArchiveError:
+    return damage_error(member, "overlaps another entry")
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveState:
-    """A checked archive; `descriptor` is the open file, which the holder closes."""
+    """A verified archive; `descriptor` is the open file, which the caller closes."""
 
     manifest: ArchiveManifest
     root: ArchivedFolder
@@ -186,17 +186,17 @@ class ArchiveState:
 def read_archive(
     path: Path, limits: ArchiveLimits = DEFAULT_ARCHIVE_LIMITS, *, codec: Codec = DEFAULT_CODEC
 ) -> ArchiveState:
-    """Check an archive and return what is in it.
+    """Verify an archive and return its content.
 
     Raises:
-        ArchiveError: It is not an archive, is damaged, lies, is too large, or holds
-            something that must not be in a workspace.
+        ArchiveError: It is not an archive, is damaged, contradicts itself, is too large, or
+            contains something that must not be in a workspace.
         OSError: It cannot be read.
     """
     descriptor = open_archive(path)
     try:
         size = os.fstat(descriptor).st_size
-        directory, count, end = raw_directory(descriptor, size, limits)
+        directory, count, end = read_directory(descriptor, size, limits)
         members = read_members(directory, count)
         reader = ZipReader(descriptor, end)
         verification = ArchiveVerifier(reader, members, codec)
@@ -204,9 +204,9 @@ def read_archive(
         summary = summarize(manifest)
         tree = ArchiveTree(limits)
         if manifest.files is None:
-            tree.add_foreign(members)
+            tree.add_members(members)
         else:
-            tree.add_declared(members, manifest)
+            tree.add_manifest(members, manifest)
         tree.check(summary, size)
         verification.run(tree.files)
     except BaseException:
@@ -216,10 +216,10 @@ def read_archive(
 
 
 def open_archive(path: Path) -> int:
-    """Open a regular file for reading, and nothing else.
+    """Open an archive for reading; it must be a regular file.
 
     Raises:
-        ArchiveError: It is a link, a directory, a pipe, a device.
+        ArchiveError: It is a link, directory, pipe or device.
     """
     try:
         return open_regular(path)[0]
@@ -235,7 +235,7 @@ def read_manifest(
     """Return the manifest of an archive.
 
     Raises:
-        ArchiveError: There is none, or none that is valid.
+        ArchiveError: It is missing or invalid.
     """
     for member in reversed(members):
         if member.name == MANIFEST:

@@ -1,13 +1,14 @@
-"""The directory at the end of a ZIP file, read with suspicion.
+"""A strict ZIP reader: the central directory, local headers and content, all checked.
 
-Every record is checked for itself here: that it is whole, that its name is plain, that
-it is packed in a way that we know.
+Each record must be complete, have a plain name, and use a compression method that we support.
+Local headers must agree with the central directory.
 """
 
 import re
 import stat
 import zlib
 from collections.abc import Iterator, Sequence
+from copy import copy
 from struct import Struct
 from typing import Self
 
@@ -33,80 +34,82 @@ from weakincentives.filesystem.archive.format import (
     ArchiveError,
     ArchiveLimits,
     ZipMember,
-    leads_elsewhere,
+    has_special_segment,
 )
 from weakincentives.posix import check_time, read_range, shorten_path
 
 _UNKNOWN_FLAGS = 0xFFFF & ~(FASTEST | STREAMED | UTF8)
 _METHODS = frozenset({STORED, DEFLATED})
 _FILE_KINDS = frozenset({0, stat.S_IFREG >> 12})
-_CHECK_EVERY = 4_096  # entries between two looks at the clock
+_TIME_CHECK_INTERVAL = 4_096  # entries between two checks of the time limit
 _EXTRA = Struct("<2H")
 _UNSIGNED_64 = Struct("<Q")
 _CONTROL = re.compile("[\x00-\x1f\x7f\\\\]")
 _DRIVE = re.compile("(?:files/)?[A-Za-z]:")
 _LENGTHS = Struct("<3H")  # of name, extra field and comment
-_LENGTHS_AT = 28  # in a record
+_LENGTHS_AT = 28  # in a central record
 
 
-def raw_directory(descriptor: int, file_size: int, limits: ArchiveLimits) -> tuple[bytes, int, int]:
-    """Return the directory, how many entries it has, and where it begins.
+def read_directory(
+    descriptor: int, file_size: int, limits: ArchiveLimits
+) -> tuple[bytes, int, int]:
+    """Return the central directory, its number of entries, and its offset.
 
     Raises:
-        ArchiveError: There is none, or it is too large.
+        ArchiveError: It is missing or too large.
     """
-    count, size, offset = _directory_of(descriptor, file_size)
+    count, size, offset = _find_directory(descriptor, file_size)
     if count > limits.max_entries + 1:
         raise ArchiveError(f"Archive has more than {limits.max_entries} entries: {count}")
     if size > limits.max_manifest_bytes:
         raise ArchiveError(
-            f"Archive has a directory of more than {limits.max_manifest_bytes} bytes: {size}"
+            f"Central directory is larger than {limits.max_manifest_bytes} bytes: {size}"
         )
     directory = read_range(descriptor, offset, size)
     if len(directory) != size:
-        raise ArchiveError("Archive is truncated in its directory")
+        raise ArchiveError("Archive is truncated in its central directory")
     return directory, count, offset
 
 
 def read_members(directory: bytes, count: int) -> list[ZipMember]:
-    """Return the entries in the order of the directory.
+    """Return the entries in the order of the central directory.
 
     Raises:
-        ArchiveError: One is damaged, there twice, or not to be trusted.
+        ArchiveError: An entry is damaged, duplicate or unsafe.
     """
-    places = list(records(directory, count))
-    names = _names([name for _, name in places])
+    found = list(iter_records(directory, count))
+    names = _decode_names([name for _, name in found])
     if len({*names}) != count:
-        raise ArchiveError(f"Archive has an entry twice: {shorten_path(_repeated(names))!r}")
-    return [member_at(directory, at, name) for (at, _), name in zip(places, names, strict=True)]
+        raise ArchiveError(f"Archive has an entry twice: {shorten_path(_find_duplicate(names))!r}")
+    return [member_at(directory, at, name) for (at, _), name in zip(found, names, strict=True)]
 
 
 def member_at(directory: bytes, at: int, name: str) -> ZipMember:
-    """Return the entry whose record begins at `at`.
+    """Return the entry whose central record is at `at`.
 
     Raises:
-        ArchiveError: It is damaged, or packed in a way that we do not know.
+        ArchiveError: It is damaged, or compressed by an unsupported method.
     """
     fields = CENTRAL.unpack_from(directory, at)
     _, _, _, flags, method, _, _, crc, packed, size, _, _, _, disk, _, external, offset = fields
     if MAX_32 in (packed, size, offset):
-        size, packed, offset = _wide(directory, at, name, size, packed, offset)
+        size, packed, offset = _read_zip64(directory, at, name, size, packed, offset)
     member = ZipMember(name, flags, method, crc, packed, size, external >> 16, offset)
     is_plain = not (flags & _UNKNOWN_FLAGS or disk) and external >> 28 in _FILE_KINDS
     if not is_plain or method != DEFLATED or name[-1] == "/":
-        _check(member, disk)
+        _check_member(member, disk)
     return member
 
 
-def records(directory: bytes, count: int) -> Iterator[tuple[int, bytes]]:
-    """Yield where each record begins, and the name in it.
+def iter_records(directory: bytes, count: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the position of each central record, and its raw name.
 
     Raises:
-        ArchiveError: The directory holds something else, or another number of them.
+        ArchiveError: The directory is damaged, or has another number of records.
     """
     at, length = 0, len(directory)
     for number in range(count):
-        if number % _CHECK_EVERY == 0:
+        if number % _TIME_CHECK_INTERVAL == 0:
             check_time("Archive")
         begin = at + CENTRAL.size
         if begin > length:
@@ -114,28 +117,28 @@ def records(directory: bytes, count: int) -> Iterator[tuple[int, bytes]]:
         name_size, extra_size, comment_size = _LENGTHS.unpack_from(directory, at + _LENGTHS_AT)
         end = begin + name_size + extra_size + comment_size
         if end > length or not directory.startswith(CENTRAL_SIGNATURE, at):
-            raise ArchiveError("Archive has a damaged directory")
+            raise ArchiveError("Archive has a damaged central directory")
         yield at, directory[begin : begin + name_size]
         at = end
     if at != length:
         raise ArchiveError("Archive has more entries than it declares")
 
 
-def _directory_of(descriptor: int, size: int) -> tuple[int, int, int]:
-    """Return how many entries the directory has, its size and its offset."""
-    at, end = _end_record(descriptor, size)
+def _find_directory(descriptor: int, size: int) -> tuple[int, int, int]:
+    """Return the central directory's number of entries, size and offset."""
+    at, end = _read_end(descriptor, size)
     _, disk, first, here, count, length, offset, _ = end
     if disk or first or here != count:
-        raise ArchiveError("Archive is one part of several")
+        raise ArchiveError("Archive is one part of a multi-part ZIP")
     if MAX_16 in (here, count) or MAX_32 in (length, offset):
-        at, count, length, offset = _end64_record(descriptor, at)
+        at, count, length, offset = _read_end64(descriptor, at)
     if offset + length != at:
-        raise ArchiveError("Archive has a directory that is not where it must be")
+        raise ArchiveError("Archive has its central directory in the wrong place")
     return count, length, offset
 
 
-def _end_record(descriptor: int, size: int) -> tuple[int, tuple[bytes, *tuple[int, ...]]]:
-    """Return where the end record is, and its fields; it must end where the file does."""
+def _read_end(descriptor: int, size: int) -> tuple[int, tuple[bytes, *tuple[int, ...]]]:
+    """Return the position and fields of the end record, which must end the file."""
     tail_size = min(size, END.size + MAX_16)
     tail = read_range(descriptor, size - tail_size, tail_size)
     found: list[int] = []
@@ -146,12 +149,12 @@ def _end_record(descriptor: int, size: int) -> tuple[int, tuple[bytes, *tuple[in
             found.append(at)
         at = tail.rfind(END_SIGNATURE, 0, at + 3)
     if len(found) != 1:
-        reason = "has more than one end" if found else "is not a ZIP file, or truncated"
+        reason = "has more than one end record" if found else "is not a ZIP file, or is truncated"
         raise ArchiveError(f"Archive {reason}")
     return size - tail_size + found[0], END.unpack_from(tail, found[0])
 
 
-def _end64_record(descriptor: int, end: int) -> tuple[int, int, int, int]:
+def _read_end64(descriptor: int, end: int) -> tuple[int, int, int, int]:
     at = end - LOCATOR64.size - END64.size
     data = read_range(descriptor, at, LOCATOR64.size + END64.size) if at >= 0 else b""
     if len(data) != LOCATOR64.size + END64.size:
@@ -161,23 +164,25 @@ def _end64_record(descriptor: int, end: int) -> tuple[int, int, int, int]:
     if signature != END64_SIGNATURE or size != END64.size - 12:
         raise ArchiveError("Archive has a damaged end record")
     if locator != (LOCATOR64_SIGNATURE, 0, at, 1) or disk or first or here != count:
-        raise ArchiveError("Archive is one part of several, or its end record is damaged")
+        raise ArchiveError("Archive is part of a multi-part ZIP, or its end record is damaged")
     return at, count, length, offset
 
 
-def _wide(directory: bytes, at: int, name: str, *values: int) -> Iterator[int]:
-    """Yield the values, those that need 64 bits from the extra field."""
+def _read_zip64(directory: bytes, at: int, name: str, *values: int) -> Iterator[int]:
+    """Yield the values, taking those that need 64 bits from the extra field."""
     name_size, extra_size, _ = _LENGTHS.unpack_from(directory, at + _LENGTHS_AT)
     begin = at + CENTRAL.size + name_size
-    wide = iter(_UNSIGNED_64.iter_unpack(_zip64(directory[begin : begin + extra_size], name)))
+    wide = iter(
+        _UNSIGNED_64.iter_unpack(_find_zip64_extra(directory[begin : begin + extra_size], name))
+    )
     for value in values:
         found = next(wide, None) if value == MAX_32 else (value,)
         if found is None:
-            raise ArchiveError(f"Entry has a damaged header: {shorten_path(name)!r}")
+            raise ArchiveError(f"Entry has a damaged ZIP64 field: {shorten_path(name)!r}")
         yield found[0]
 
 
-def _zip64(extra: bytes, name: str) -> bytes:
+def _find_zip64_extra(extra: bytes, name: str) -> bytes:
     at = 0
     while at + _EXTRA.size <= len(extra):
         kind, size = _EXTRA.unpack_from(extra, at)
@@ -185,137 +190,139 @@ def _zip64(extra: bytes, name: str) -> bytes:
         if kind == ZIP64_EXTRA and at + size <= len(extra):
             return extra[at : at + size - size % 8]
         at += size
-    raise ArchiveError(f"Entry has a damaged header: {shorten_path(name)!r}")
+    raise ArchiveError(f"Entry has a damaged ZIP64 field: {shorten_path(name)!r}")
 
 
-def _names(packed: Sequence[bytes]) -> list[str]:
-    """Return the names, all of them plain; looked at one by one only if need be."""
+def _decode_names(packed: Sequence[bytes]) -> list[str]:
+    """Decode and check all names together; one by one only if that finds something suspicious."""
     try:
         text = b"\n".join(packed).decode()
     except UnicodeDecodeError:
-        return [_name(each) for each in packed]
+        return [_decode_name(each) for each in packed]
     names = text.split("\n")
     are_visible = len(names) == len(packed) and "".join(names).isprintable()
     segments = f"\n{text}\n".replace("/\n", "\n").replace("\n", "/")
-    if are_visible and "\\" not in text and ":" not in text and not leads_elsewhere(segments):
+    if are_visible and "\\" not in text and ":" not in text and not has_special_segment(segments):
         return names
-    return [_name(each) for each in packed]
+    return [_decode_name(each) for each in packed]
 
 
-def _name(packed: bytes) -> str:
+def _decode_name(packed: bytes) -> str:
     try:
         name = packed.decode()
     except UnicodeDecodeError:
         raise ArchiveError(f"Entry has a name that is not UTF-8: {packed[:200]!r}") from None
     if _CONTROL.search(name) or _DRIVE.match(name):
-        raise ArchiveError(f"Entry has a name that is not plain: {shorten_path(name)!r}")
+        raise ArchiveError(
+            f"Entry name has a control character, backslash or drive letter: {shorten_path(name)!r}"
+        )
     segments = name.removesuffix("/").split("/")
     if not {"", ".", ".."}.isdisjoint(segments):
-        raise ArchiveError(f"Entry has a name that leads elsewhere: {shorten_path(name)!r}")
+        raise ArchiveError(f"Entry has an empty, '.' or '..' segment: {shorten_path(name)!r}")
     return name
 
 
-def _repeated(names: Sequence[str]) -> str:
+def _find_duplicate(names: Sequence[str]) -> str:
     seen: set[str] = set()
     return next(name for name in names if name in seen or seen.add(name))
 
 
-def _check(member: ZipMember, disk: int) -> None:
+def _check_member(member: ZipMember, disk: int) -> None:
     kind = stat.S_IFMT(member.mode)
     if member.flags & _UNKNOWN_FLAGS:
-        raise damage_error(member, "is encrypted, or packed in an unknown way")
+        raise damage_error(member, "is encrypted or has unsupported flags")
     if member.method not in _METHODS:
-        raise damage_error(member, f"is packed by an unknown method, {member.method}")
+        raise damage_error(member, f"has the unsupported compression method {member.method}")
     if disk:
-        raise damage_error(member, "is in another part of the archive")
+        raise damage_error(member, "is in another part of a multi-part ZIP")
     if kind not in {0, stat.S_IFDIR if member.is_directory else stat.S_IFREG}:
-        raise damage_error(member, "is neither a file nor a directory, or not what its name says")
+        raise damage_error(member, "has a type that is not supported or contradicts its name")
     if member.is_directory and (member.size or member.crc):
         raise damage_error(member, "is a directory with content")
     if member.method == STORED and member.size != member.packed_size:
-        raise damage_error(member, "has two sizes")
+        raise damage_error(member, "is stored, but has two different sizes")
 
 
 def damage_error(member: ZipMember, fact: str) -> ArchiveError:
-    """Return the error for an entry that cannot be trusted."""
+    """Return the error for an entry that is damaged or unsafe."""
     return ArchiveError(f"Entry {fact}: {shorten_path(member.name)!r}")
 
 
 CHUNK_SIZE = 1024 * 1024
-_PACKED_PIECE = 256 * 1024
+_COMPRESSED_CHUNK = 256 * 1024
 
 
 class ZipReader:
-    """The content of an open ZIP file; `close` is up to the caller."""
+    """Reads entries of an open ZIP file; the caller closes the file."""
 
     def __init__(self, descriptor: int, end: int) -> None:
-        """Read what is before `end`, where the directory begins."""
+        """Read entries before `end`, where the central directory begins."""
         self._descriptor = descriptor
         self.end = end
 
     def read(self, member: ZipMember) -> bytes:
-        """Return the content of an entry, checked."""
-        return b"".join(self.pieces(member, self.located(member)))
+        """Return the content of an entry, verified."""
+        return b"".join(self.read_chunks(member, self.find_content(member)))
 
-    def range(self, begin: int, size: int) -> bytes:
-        """Return bytes of the file, which are none of the directory."""
+    def read_bytes(self, begin: int, size: int) -> bytes:
+        """Return raw bytes of the file, none of them from the central directory."""
         return read_range(self._descriptor, begin, min(size, self.end - begin))
 
-    def located(self, member: ZipMember) -> int:
-        """Return where the packed content of an entry begins.
+    def find_content(self, member: ZipMember) -> int:
+        """Check the local header of an entry; return where its content begins.
 
         Raises:
-            ArchiveError: The header beside it does not agree with the directory.
+            ArchiveError: The header is damaged, or contradicts the central directory.
         """
         name = member.name.encode()
         header = b""
         if member.offset <= self.end:
             header = read_range(self._descriptor, member.offset, LOCAL.size + len(name))
         if len(header) != LOCAL.size + len(name) or header[LOCAL.size :] != name:
-            raise damage_error(member, "has another name, or none, where its content is")
+            raise damage_error(member, "has another name in its local header, or none")
         if header[:4] != LOCAL_SIGNATURE:
-            raise damage_error(member, "has a damaged header")
+            raise damage_error(member, "has a damaged local header")
         _, _, flags, method, _, _, crc, packed, size, name_size, extra = LOCAL.unpack_from(header)
         agrees = (
             crc == member.crc
             and packed in (member.packed_size, MAX_32)
             and size in (member.size, MAX_32)
         )
-        unsaid = flags & STREAMED and not (crc or packed or size)
+        is_deferred = flags & STREAMED and not (crc or packed or size)
         is_same = (flags, method, name_size) == (member.flags, member.method, len(name))
-        if not is_same or not (agrees or unsaid):
-            raise damage_error(member, "has a header that contradicts the directory")
+        if not is_same or not (agrees or is_deferred):
+            raise damage_error(member, "has a local header that contradicts the central directory")
         start = member.offset + LOCAL.size + name_size + extra
         if start + member.packed_size > self.end:
-            raise damage_error(member, "reaches into the directory")
+            raise damage_error(member, "overlaps the central directory")
         return start
 
-    def pieces(self, member: ZipMember, start: int) -> Iterator[bytes]:
-        """Yield the content of an entry; more than its size is never unpacked.
+    def read_chunks(self, member: ZipMember, start: int) -> Iterator[bytes]:
+        """Yield the content of an entry; never decompress more than its declared size.
 
         Raises:
-            ArchiveError: It is damaged, or not what the directory says.
+            ArchiveError: It is damaged, or contradicts the central directory.
         """
         stream = MemberStream(self._descriptor, member, start)
         size = crc = 0
-        while piece := stream.read_chunk():
+        while chunk := stream.read_chunk():
             check_time("Archive")
-            size += len(piece)
+            size += len(chunk)
             if size > member.size:
-                raise damage_error(member, f"holds more than the {member.size} bytes it declares")
-            crc = zlib.crc32(piece, crc)
-            yield piece
+                raise damage_error(member, f"has more than the {member.size} bytes it declares")
+            crc = zlib.crc32(chunk, crc)
+            yield chunk
         if size != member.size:
-            raise damage_error(member, f"holds {size} bytes, not the {member.size} it declares")
+            raise damage_error(member, f"has {size} bytes, not the {member.size} it declares")
         if crc != member.crc:
-            raise damage_error(member, "is damaged, its checksum is wrong")
+            raise damage_error(member, "is damaged (wrong CRC-32)")
 
 
 class MemberStream:
-    """The content of an entry from a place in it to its end; a copy goes its own way."""
+    """A decompressed stream of an entry; a copy continues independently."""
 
     def __init__(self, descriptor: int, member: ZipMember, start: int) -> None:
-        """Stand at the beginning; `start` is where the packed bytes begin."""
+        """Start at the beginning; `start` is where the compressed bytes begin."""
         self._descriptor = descriptor
         self._member = member
         self._position = start
@@ -323,38 +330,36 @@ class MemberStream:
         self._engine = zlib.decompressobj(-15) if member.method == DEFLATED else None
 
     def copy(self) -> Self:
-        """Return a stream that stands where this one does."""
-        copied = type(self)(self._descriptor, self._member, 0)
-        copied._position = self._position
-        copied._end = self._end
-        copied._engine = None if self._engine is None else self._engine.copy()
-        return copied
+        """Return an independent stream at the same position."""
+        duplicate = copy(self)
+        duplicate._engine = None if self._engine is None else self._engine.copy()  # noqa: SLF001  an object of this class
+        return duplicate
 
     def read_chunk(self) -> bytes:
-        """Return the next bytes, or none at the end.
+        """Return the next chunk; empty at the end.
 
         Raises:
-            ArchiveError: The packed bytes are damaged.
+            ArchiveError: The compressed bytes are damaged.
         """
         engine = self._engine
         if engine is None:
-            return self._packed(CHUNK_SIZE)
+            return self._read_raw(CHUNK_SIZE)
         room = min(CHUNK_SIZE, self._member.size + 1)  # a small entry needs no large buffer
         data = b""
         try:
             while not data and not engine.eof:
-                packed = engine.unconsumed_tail or self._packed(_PACKED_PIECE)
+                packed = engine.unconsumed_tail or self._read_raw(_COMPRESSED_CHUNK)
                 data = engine.decompress(packed, room)
                 if not packed and not data:
-                    raise damage_error(self._member, "ends too early")
+                    raise damage_error(self._member, "is truncated")
         except zlib.error as error:
             raise damage_error(self._member, f"is damaged ({error})") from None
         if not data and (engine.unused_data or self._position < self._end):
             raise damage_error(self._member, "is followed by bytes that do not belong to it")
         return data
 
-    def _packed(self, size: int) -> bytes:
-        wanted = min(size, self._end - self._position)
-        data = read_range(self._descriptor, self._position, wanted)
+    def _read_raw(self, size: int) -> bytes:
+        size = min(size, self._end - self._position)
+        data = read_range(self._descriptor, self._position, size)
         self._position += len(data)
         return data
