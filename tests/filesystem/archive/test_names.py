@@ -44,7 +44,7 @@ def directory(names: Sequence[str]) -> bytes:
         ZipMember(name, 0, DEFLATED, 0, 0, 0, kind, 0)
         for name, kind in zip(names, kinds, strict=True)
     ]
-    return b"".join(map(central, members))
+    return b"".join(map(central_record, members))
 
 
 @given(names=LISTS)
