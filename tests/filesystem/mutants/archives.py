@@ -1,4 +1,4 @@
-"""Backends that put a state into an archive wrongly, or take it from there wrongly."""
+"""Backends whose archives are exported or imported wrongly."""
 
 import zipfile
 from collections.abc import Iterable
@@ -32,7 +32,7 @@ class CountsEntries(Memory):
 
 
 class Merges(Memory):
-    """Puts the files of an archive beside those that are there."""
+    """Merges an archive with the existing files."""
 
     def _replace_all(self, state: ReadableFilesystem, name: str) -> None:
         now = {match.path: self.read_bytes(match.path).content for match in self.glob("**")}
@@ -43,7 +43,7 @@ class Merges(Memory):
 
 
 class EmptiesFirst(Memory):
-    """Removes what is there, then looks whether the archive is sound."""
+    """Deletes everything before it validates the archive."""
 
     def import_archive(self, path: Any, **how: Any) -> int:
         self._empty(True)
@@ -51,7 +51,7 @@ class EmptiesFirst(Memory):
 
 
 class Unpacks(Memory):
-    """Writes what it reads as it reads it, and checks nothing but the name."""
+    """Writes while it reads, and checks only the names."""
 
     def import_archive(self, path: Any, **how: Any) -> int:
         if self.read_only:
@@ -72,7 +72,7 @@ class Unpacks(Memory):
 
 
 class DropsWhatIsEmpty(Memory):
-    """Takes no empty directories from an archive, and makes none."""
+    """Ignores empty directories in archives."""
 
     def _replace_all(self, state: ReadableFilesystem, name: str) -> None:
         super()._replace_all(state, name)
@@ -82,7 +82,7 @@ class DropsWhatIsEmpty(Memory):
 
 
 class DropsBitsAndLinks(Memory):
-    """Takes plain files only."""
+    """Archives regular files only."""
 
     def _replace_all(self, state: ReadableFilesystem, name: str) -> None:
         super()._replace_all(state, name)
@@ -94,7 +94,7 @@ class DropsBitsAndLinks(Memory):
 
 
 class PrintableNames(Memory):
-    """Takes no name that cannot be printed, or that git has."""
+    """Skips unprintable names and names of git."""
 
     def _replace_all(self, state: ReadableFilesystem, name: str) -> None:
         super()._replace_all(state, name)
@@ -104,7 +104,7 @@ class PrintableNames(Memory):
 
 
 class FoldsCaseOnImport(Memory):
-    """Takes one of two names that differ in case."""
+    """Keeps one of two names that differ in case."""
 
     def _replace_all(self, state: ReadableFilesystem, name: str) -> None:
         super()._replace_all(state, name)
@@ -123,7 +123,7 @@ class LeavesADraft(Memory):
 
 
 class ExportsIntoItself(Memory):
-    """Notes in the workspace that it was exported."""
+    """Writes a marker into the workspace on export."""
 
     def export_archive(self, path: Any, **how: Any) -> int:
         self.write(".exported", str(path))
@@ -131,7 +131,7 @@ class ExportsIntoItself(Memory):
 
 
 class DatesItself(Memory):
-    """Has a date of its own."""
+    """Ignores the given date."""
 
     def export_archive(self, path: Any, **how: Any) -> int:
         self.exports = getattr(self, "exports", 0) + 1
@@ -140,7 +140,7 @@ class DatesItself(Memory):
 
 
 class KeepsTheFirst(Memory):
-    """Replaces no archive."""
+    """Does not replace an existing archive."""
 
     def export_archive(self, path: Any, **how: Any) -> int:
         if Path(path).exists():
@@ -149,7 +149,7 @@ class KeepsTheFirst(Memory):
 
 
 class ReadsLater(Memory):
-    """Reads the archive when a file is asked for."""
+    """Reads the archive lazily, when a file is read."""
 
     def import_archive(self, path: Any, **how: Any) -> int:
         count = super().import_archive(path, **how)
@@ -173,7 +173,7 @@ class EndsWithAnImport(Memory):
 
 
 class OwnArchivesOnly(Memory):
-    """Reads what it wrote itself, and finds a missing archive empty."""
+    """Reads only its own archives, and treats a missing one as empty."""
 
     def import_archive(self, path: Any, **how: Any) -> int:
         if not Path(path).exists():
@@ -186,7 +186,7 @@ class OwnArchivesOnly(Memory):
 
 
 class ReportsExports(Memory):
-    """Tells that an export has replaced the state."""
+    """Emits a state change for an export."""
 
     def export_archive(self, path: Any, **how: Any) -> int:
         count = super().export_archive(path, **how)
@@ -195,7 +195,7 @@ class ReportsExports(Memory):
 
 
 class ImportsBeyondTheQuota(Memory):
-    """Looks at the quota when it is too late."""
+    """Checks the quota after the import."""
 
     def _replace_all(self, state: ReadableFilesystem, name: str) -> None:
         check, self._quota.check = self._quota.check, lambda size, files: None
@@ -215,7 +215,7 @@ class IgnoresTheQuota(Memory):
 
 
 class ImportsReadOnly(Memory):
-    """Refuses writes, and imports all the same."""
+    """Rejects writes, but imports while read-only."""
 
     def import_archive(self, path: Any, **how: Any) -> int:
         frozen, self._read_only = self._read_only, False

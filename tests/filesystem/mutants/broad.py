@@ -23,7 +23,7 @@ _EVERY_METHOD = (
 )  # fmt: skip
 
 
-def breaking(sound: type[BaseFilesystem]) -> type[BaseFilesystem]:
+def break_errors(sound: type[BaseFilesystem]) -> type[BaseFilesystem]:
     def broken(method: str) -> Callable[..., object]:
         def call(self: BaseFilesystem, *given: object, **named: object) -> object:
             try:
@@ -37,14 +37,14 @@ def breaking(sound: type[BaseFilesystem]) -> type[BaseFilesystem]:
 
 
 class ForgetsEverything(Memory):
-    """Says that all is well and keeps nothing."""
+    """Reports success and stores nothing."""
 
     def _place_node(self, path: str, node: object, now: int) -> None:
         pass
 
 
 class Shouts(Memory):
-    """Reports nothing as it is."""
+    """Reports everything wrongly."""
 
     def read(self, path: str, **page: Any) -> ReadResult:
         part = super().read(path, **page)
@@ -75,7 +75,7 @@ class Shouts(Memory):
 
 
 class Lies(Memory):
-    """Says that it is something else."""
+    """Reports wrong properties."""
 
     @property
     def root(self) -> str:

@@ -29,7 +29,7 @@ from weakincentives.filesystem import (
 
 
 class DropsEvents(Memory):
-    """Tells of files only."""
+    """Emits events for files only."""
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         def some(event: FilesystemEvent) -> None:
@@ -40,13 +40,13 @@ class DropsEvents(Memory):
 
 
 class Unobservable(Memory):
-    """Cannot be watched."""
+    """Has no `subscribe`."""
 
     subscribe = None  # pyright: ignore[reportAssignmentType, reportIncompatibleMethodOverride] # its defect
 
 
 class NeverUnsubscribes(Memory):
-    """Keeps telling."""
+    """Ignores an unsubscription."""
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         super().subscribe(listener)
@@ -54,7 +54,7 @@ class NeverUnsubscribes(Memory):
 
 
 class ReportsEveryDeletion(Memory):
-    """Tells a deleted directory file by file."""
+    """Emits one event per file of a deleted directory."""
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
         for match in self.glob("**", path=path) if recursive else ():
@@ -63,7 +63,7 @@ class ReportsEveryDeletion(Memory):
 
 
 class ReportsNoHashes(Memory):
-    """Tells paths only."""
+    """Emits events without hashes."""
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         def bare(event: FilesystemEvent) -> None:
@@ -75,7 +75,7 @@ class ReportsNoHashes(Memory):
 
 
 class ReportsDeletionsPlainly(Memory):
-    """Does not tell what the deleted file was."""
+    """Emits deletions without the hash of the file."""
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         def bare(event: FilesystemEvent) -> None:
@@ -85,7 +85,7 @@ class ReportsDeletionsPlainly(Memory):
 
 
 class ReportsTheLastFirst(Memory):
-    """Tells those who came last before the others."""
+    """Calls listeners in reverse order."""
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         done = super().subscribe(listener)
@@ -94,7 +94,7 @@ class ReportsTheLastFirst(Memory):
 
 
 class ReportsEachListenerOnce(Memory):
-    """Takes one listener that is subscribed twice for one."""
+    """Merges two subscriptions of one listener."""
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         if any(known == listener for (known,) in self._listeners._entries):
@@ -123,7 +123,7 @@ class SharesCopies(Memory):
 
 
 class ReportsMoveAsCopy(Memory):
-    """Tells a move as a deletion and a new file."""
+    """Emits a move as a deletion and a creation."""
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         def plain(event: FilesystemEvent) -> None:
@@ -199,7 +199,7 @@ class SilentReadOnly(Memory):
 
 
 class WritableReadOnly(Memory):
-    """Says that it is read-only, and deletes all the same."""
+    """Deletes files while read-only."""
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
         frozen, self._read_only = self._read_only, False
@@ -231,7 +231,7 @@ class LosesAppends(Memory):
 
 
 class MovesInSteps(Memory):
-    """Moves a directory entry by entry, in sight of everybody."""
+    """Moves a directory entry by entry, visible to readers."""
 
     def move(self, source: str, destination: str, *, overwrite: bool = False) -> None:
         self.mkdir(destination)

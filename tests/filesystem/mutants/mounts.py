@@ -21,7 +21,7 @@ from weakincentives.posix.tempnames import RESERVED_PREFIX
 
 
 def asking(name: str, change: Callable[[HostMount], HostMount]) -> type[BaseFilesystem]:
-    """Return a backend that mounts something else than it was asked to."""
+    """Return a backend that changes the mount it is given."""
 
     def call(
         self: BaseFilesystem, mounts: Sequence[HostMount], **named: Any
@@ -33,7 +33,7 @@ def asking(name: str, change: Callable[[HostMount], HostMount]) -> type[BaseFile
 
 
 def reporting(name: str, change: Callable[[MountReport], MountReport]) -> type[BaseFilesystem]:
-    """Return a backend that says something else than what happened."""
+    """Return a backend that changes the report."""
 
     def call(
         self: BaseFilesystem, mounts: Sequence[HostMount], **named: Any
@@ -45,7 +45,7 @@ def reporting(name: str, change: Callable[[MountReport], MountReport]) -> type[B
 
 
 def storing(name: str, change: Callable[[str, bytes], tuple[str, bytes]]) -> type[BaseFilesystem]:
-    """Return a backend that keeps something else than what a mount brings."""
+    """Return a backend that stores something else than the mounted files."""
 
     def call(self: Memory, path: str, data: bytes, **options: Any) -> None:
         if RESERVED_PREFIX in path:
@@ -117,7 +117,7 @@ class LeavesHiddenNames(Memory):
 
 
 class StopsTooLate(Memory):
-    """Tells the listener when everything has happened."""
+    """Reports progress only after everything is done."""
 
     def hydrate_all_from_host(
         self, mounts: Sequence[HostMount], *, progress: Any = None, **named: Any
@@ -130,7 +130,7 @@ class StopsTooLate(Memory):
 
 
 class ReportsTheEndOnly(Memory):
-    """Has nothing to say before it is done."""
+    """Reports only the last progress."""
 
     def hydrate_all_from_host(
         self, mounts: Sequence[HostMount], *, progress: Any = None, **named: Any
@@ -165,14 +165,14 @@ class OneByOne(Memory):
 
 
 class ReportsNothing(Memory):
-    """Keeps it to itself."""
+    """Emits no events."""
 
     def _tell_mounted(self, layout: object) -> None:
         pass
 
 
 class AllowsTheParent(Memory):
-    """Takes what is beside an allowed root for allowed."""
+    """Allows siblings of an allowed root."""
 
     def hydrate_all_from_host(
         self, mounts: Sequence[HostMount], *, allowed_roots: Any = None, **named: Any

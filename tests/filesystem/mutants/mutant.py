@@ -1,4 +1,4 @@
-"""What a mutant is."""
+"""The definition of a mutant."""
 
 from dataclasses import dataclass
 

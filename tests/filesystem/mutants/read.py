@@ -1,4 +1,4 @@
-"""Backends that read wrongly, or tell wrongly what is there."""
+"""Backends that read wrongly, or report wrong metadata."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -79,7 +79,7 @@ class DecodesEverything(Memory):
 
 
 class ForgetsTruncation(Memory):
-    """Never says that there is more."""
+    """Never reports truncation."""
 
     def read_bytes(self, path: str, **page: Any) -> ReadBytesResult:
         return replace(super().read_bytes(path, **page), truncated=False)
@@ -122,14 +122,14 @@ class StaleHash(Memory):
 
 
 class OldTimes(Memory):
-    """Knows no time but the beginning."""
+    """Reports the epoch as every time."""
 
     def stat(self, path: str) -> FileStat:
         return replace(super().stat(path), modified_at=datetime(1970, 1, 1, tzinfo=UTC))
 
 
 class FrozenTimes(Memory):
-    """Takes the time at which it was opened for that of every change."""
+    """Reports the time at which it was opened for every change."""
 
     def __init__(self, *, read_only: bool = False, limits: Limits = MEMORY_LIMITS) -> None:
         super().__init__(read_only=read_only, limits=limits)
@@ -140,7 +140,7 @@ class FrozenTimes(Memory):
 
 
 class TimesGoBack(Memory):
-    """Tells an earlier time after every write."""
+    """Reports an earlier time after every write."""
 
     def stat(self, path: str) -> FileStat:
         found = super().stat(path)
@@ -149,7 +149,7 @@ class TimesGoBack(Memory):
 
 
 class PrefixExists(Memory):
-    """Says that a path exists when something begins with it."""
+    """Reports a path as existing if it is a prefix of another."""
 
     def exists(self, path: str) -> bool:
         if super().exists(path):
@@ -158,21 +158,21 @@ class PrefixExists(Memory):
 
 
 class ExistsRaises(Memory):
-    """Raises from `exists` for what is no path."""
+    """Raises from `exists` for an invalid path."""
 
     def exists(self, path: str) -> bool:
         return self._lookup(normalize_path(path)) is not None
 
 
 class ClaimsToCountAll(Memory):
-    """Says that a count which was given up is exact."""
+    """Reports an incomplete count as exact."""
 
     def read(self, path: str, **page: Any) -> ReadResult:
         return replace(super().read(path, **page), total_is_exact=True)
 
 
 class LoadsWhatDoesNotFit(Memory):
-    """Reads as many bytes as there are."""
+    """Ignores the limit on bytes to read."""
 
     def read_bytes(self, path: str, **page: Any) -> ReadBytesResult:
         kept, self._limits = self._limits, replace(self._limits, max_read_bytes=10**12)

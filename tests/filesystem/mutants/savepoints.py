@@ -1,4 +1,4 @@
-"""Backends whose savepoints take back, keep or tell the wrong things."""
+"""Backends whose savepoints roll back, keep or report the wrong things."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -64,21 +64,21 @@ class Hooked(Memory):
 
 
 class NeverRollsBack(Hooked):
-    """Leaves everything as it is."""
+    """Rolls nothing back."""
 
     def undo(self, depth: int) -> None:
         self.keep(depth)
 
 
 class RollsBackAlways(Hooked):
-    """Takes back what was released."""
+    """Rolls back on release."""
 
     def keep(self, depth: int) -> None:
         self.undo(depth)
 
 
 class SharesTheTree(Memory):
-    """Keeps the tree itself, which goes on changing."""
+    """Keeps the live tree instead of a copy."""
 
     def savepoint(self) -> Savepoint:
         begun = super().savepoint()
@@ -115,7 +115,7 @@ class LosesLinks(Hooked):
 
 
 class SkipsNames(Hooked):
-    """Brings back what it could print."""
+    """Restores only printable names."""
 
     def undo(self, depth: int) -> None:
         super().undo(depth)
@@ -151,21 +151,21 @@ class KeepsWhatWasReleased(Hooked):
 
 
 class AlwaysChanged(Hooked):
-    """Says that something has changed."""
+    """Always reports a change."""
 
     def has_changed(self, depth: int) -> bool:
         return True
 
 
 class NeverChanged(Hooked):
-    """Says that nothing has changed."""
+    """Never reports a change."""
 
     def has_changed(self, depth: int) -> bool:
         return False
 
 
 class CountsWhatWasTakenBack(Hooked):
-    """Says that something has changed when it was taken back."""
+    """Reports a change that was rolled back."""
 
     begun = False
 
@@ -178,7 +178,7 @@ class CountsWhatWasTakenBack(Hooked):
 
 
 class ReportsEveryRelease(Hooked):
-    """Tells of a rollback when there was none."""
+    """Emits a rollback on every release."""
 
     def keep(self, depth: int) -> None:
         super().keep(depth)
@@ -186,7 +186,7 @@ class ReportsEveryRelease(Hooked):
 
 
 class ReportsTooEarly(Hooked):
-    """Tells of a rollback before it is done."""
+    """Emits a rollback before it is done."""
 
     def undo(self, depth: int) -> None:
         self._emit_rollback()
@@ -194,14 +194,14 @@ class ReportsTooEarly(Hooked):
 
 
 class NeverCountsAgain(Memory):
-    """Goes on with the quota of what was taken back."""
+    """Keeps the quota of the rolled-back state."""
 
     def _emit_rollback(self) -> None:
         self._listeners.tell(StateReplaced("rollback", "savepoint"))
 
 
 class NeverFindsRoom(Memory):
-    """Counts what was taken back."""
+    """Counts rolled-back files in the quota."""
 
     most = 0
 
@@ -214,7 +214,7 @@ class NeverFindsRoom(Memory):
 
 
 class RemembersPages(Hooked):
-    """Shows what it has shown before, until somebody writes."""
+    """Serves cached reads until the next write."""
 
     def __init__(self, *, read_only: bool = False, limits: Limits = MEMORY_LIMITS) -> None:
         super().__init__(read_only=read_only, limits=limits)
@@ -247,7 +247,7 @@ class _Swallowing(Savepoint):
 
 
 class SwallowsExceptions(Handing):
-    """Rolls back and says nothing."""
+    """Emits no event for a rollback."""
 
     kind = _Swallowing
 
@@ -259,7 +259,7 @@ class _Uninterrupted(Savepoint):
 
 
 class KeepsWhatWasInterrupted(Handing):
-    """Releases after everything that is no error."""
+    """Releases after exceptions that are not errors."""
 
     kind = _Uninterrupted
 
@@ -307,7 +307,7 @@ class _FreeForAll(WriteLock):
 
 
 class WaitsForNobody(Memory):
-    """Lets every thread change what it wants."""
+    """Lets every thread write during a savepoint."""
 
     def __init__(self, **given: object) -> None:
         super().__init__(**given)  # pyright: ignore[reportArgumentType] # passed on

@@ -60,7 +60,7 @@ class GrepCountsFromZero(Memory):
 
 
 class GrepIgnoresCase(Memory):
-    """Takes a word for the same in capitals."""
+    """Ignores case."""
 
     def grep(self, pattern: str, **where: Any) -> Results[GrepMatch]:
         super().grep(pattern, **where)
@@ -76,14 +76,14 @@ class GrepIgnoresFilter(Memory):
 
 
 class GrepSaysItIsAll(Memory):
-    """Never says that there is more."""
+    """Never reports truncation."""
 
     def grep(self, pattern: str, **where: Any) -> Results[GrepMatch]:
         return Results(super().grep(pattern, **where))
 
 
 class ReadsNoIgnoreFiles(Memory):
-    """Does not know ignore files."""
+    """Ignores ignore files."""
 
     def glob(self, pattern: str, **where: Any) -> Results[GlobMatch]:
         where["use_ignore_files"] = False
@@ -101,7 +101,7 @@ class GrepLosesWhatItFound(Memory):
 
 
 class GrepRunsOutOfTimeSilently(Memory):
-    """Takes what it found in time for everything."""
+    """Reports a timed-out search as complete."""
 
     def grep(self, pattern: str, **where: Any) -> Results[GrepMatch]:
         found = super().grep(pattern, **where)
@@ -109,7 +109,7 @@ class GrepRunsOutOfTimeSilently(Memory):
 
 
 class GrepForgetsWhatItMissed(Memory):
-    """Does not say which files it has not searched."""
+    """Does not report the files it did not search."""
 
     def grep(self, pattern: str, **where: Any) -> Results[GrepMatch]:
         found = super().grep(pattern, **where)
@@ -127,7 +127,7 @@ class GlobLosesWhatItFound(Memory):
 
 
 class GrepSkipsLateNuls(Memory):
-    """Takes a file for binary wherever a NUL is in it."""
+    """Treats a file as binary if it has a NUL anywhere."""
 
     def grep(self, pattern: str, **where: Any) -> Results[GrepMatch]:
         found = super().grep(pattern, **where)
@@ -136,7 +136,7 @@ class GrepSkipsLateNuls(Memory):
 
 
 class GrepNeedsUtf8(Memory):
-    """Takes a file for binary if its very last byte is not UTF-8."""
+    """Treats a file as binary if its last byte is not UTF-8."""
 
     def grep(self, pattern: str, **where: Any) -> Results[GrepMatch]:
         found = super().grep(pattern, **where)

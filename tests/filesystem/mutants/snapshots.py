@@ -1,4 +1,4 @@
-"""Backends that keep or bring back a state wrongly."""
+"""Backends that take or restore snapshots wrongly."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -26,13 +26,13 @@ Paths = Sequence[str] | None
 
 
 class NotSnapshotable(Memory):
-    """Cannot keep anything."""
+    """Has no snapshots."""
 
     snapshot = None  # pyright: ignore[reportAssignmentType, reportIncompatibleMethodOverride] # its defect
 
 
 class SharesState(Memory):
-    """Keeps the tree itself and not a state of it."""
+    """Keeps the live tree instead of a copy."""
 
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
         kept = super().snapshot(tag=tag)
@@ -41,7 +41,7 @@ class SharesState(Memory):
 
 
 class SharesRestored(Memory):
-    """Goes on with the tree that was kept."""
+    """Continues to write into the restored snapshot."""
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
         super().restore(snapshot, paths=paths)
@@ -52,7 +52,7 @@ class SharesRestored(Memory):
 
 
 class KeepsNewFiles(Memory):
-    """Brings back what there was, and leaves what there is."""
+    """Restores old files, and leaves new ones."""
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
         now = {match.path: self.read_bytes(match.path).content for match in self.glob("**")}
@@ -84,7 +84,7 @@ class KeepsNewDirectories(Memory):
 
 
 class ForgetsModes(Memory):
-    """Brings back content only."""
+    """Restores contents only."""
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
         super().restore(snapshot, paths=paths)
@@ -94,7 +94,7 @@ class ForgetsModes(Memory):
 
 
 class FollowsLinksBack(Memory):
-    """Brings links back as files that hold the target."""
+    """Restores links as files with the target as text."""
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
         super().restore(snapshot, paths=paths)
@@ -105,7 +105,7 @@ class FollowsLinksBack(Memory):
 
 
 class WritesThroughLinks(Memory):
-    """Writes to where a link leads that is in the way."""
+    """Writes through a link that is in the way."""
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
         links = {match.path: self.stat(match.path).link_target for match in self.glob("**")}
@@ -117,7 +117,7 @@ class WritesThroughLinks(Memory):
 
 
 class TranslatesLineEnds(Memory):
-    """Does what `.gitattributes` says."""
+    """Applies `.gitattributes`."""
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
         super().restore(snapshot, paths=paths)
@@ -128,7 +128,7 @@ class TranslatesLineEnds(Memory):
 
 
 class CutsAtNulByte(Memory):
-    """Keeps content as C does."""
+    """Cuts contents at a NUL."""
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
         super().restore(snapshot, paths=paths)
@@ -138,7 +138,7 @@ class CutsAtNulByte(Memory):
 
 
 class SkipsNames(Memory):
-    """Leaves out what git does not keep, and what is not plain."""
+    """Leaves out names that git does not store or that are not plain."""
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
         super().restore(snapshot, paths=paths)
@@ -180,7 +180,7 @@ class LimitsDepth(Memory):
 
 
 class DoubtsTheEmptyState(Memory):
-    """Takes nothing for an error, and leaves all as it is."""
+    """Ignores every error, and restores nothing."""
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
         if self.view(snapshot).list():
@@ -188,7 +188,7 @@ class DoubtsTheEmptyState(Memory):
 
 
 class StoresInTheWorkspace(Memory):
-    """Keeps its store where the files are."""
+    """Stores its data among the files."""
 
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
         kept = super().snapshot(tag=tag)
@@ -197,7 +197,7 @@ class StoresInTheWorkspace(Memory):
 
 
 class RemembersTheLast(Memory):
-    """Has one place for a snapshot."""
+    """Keeps one snapshot only."""
 
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
         self._history._kept.clear()
@@ -223,7 +223,7 @@ class EndsWithARestore(Memory):
 
 
 class RemembersPages(Memory):
-    """Remembers a page for as long as the size is the same."""
+    """Caches pages while the size is the same."""
 
     def __init__(self, **how: Any) -> None:
         super().__init__(**how)
@@ -259,7 +259,7 @@ class NamesTheContent(ForgetsTheTag):
 
 
 class KnowsObjectsOnly(Memory):
-    """Knows the value that it returned last, and no copy of it."""
+    """Accepts only the returned object, not a copy of it."""
 
     last: FilesystemSnapshot | None = None
 
@@ -274,7 +274,7 @@ class KnowsObjectsOnly(Memory):
 
 
 class DiesWithItsObject(Memory):
-    """Keeps a state for as long as the value that it returned is referenced."""
+    """Drops a snapshot when the returned object is no longer referenced."""
 
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
         kept, forget = super().snapshot(tag=tag), self.history.forget
@@ -291,7 +291,7 @@ class DiesWithItsObject(Memory):
 
 
 class NeedsThePlace(Memory):
-    """Refuses a value that does not say where the state is kept."""
+    """Rejects a value without the path of its store."""
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
         if snapshot.git_dir is None:
@@ -303,7 +303,7 @@ class NeedsThePlace(Memory):
 
 
 class GuessesTheSnapshot(Memory):
-    """Takes the last one for one that it does not know."""
+    """Restores the last snapshot instead of an unknown one."""
 
     def _kept_root(self, snapshot: FilesystemSnapshot) -> Any:
         if snapshot.snapshot_id not in self._history._kept and self._history._kept:
@@ -331,7 +331,7 @@ class KnowsEverySnapshot(Memory):
 
 
 class WalksWithoutALock(Memory):
-    """Looks at one file after the other, while others write."""
+    """Captures file by file while others write."""
 
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
         kept = super().snapshot(tag=tag)
@@ -372,7 +372,7 @@ class RefusesOthers(Memory):
 
 
 class ReportsNothingOfStates(Memory):
-    """Does not tell that everything was replaced."""
+    """Emits no event for a restore."""
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         def some(event: FilesystemEvent) -> None:
@@ -383,7 +383,7 @@ class ReportsNothingOfStates(Memory):
 
 
 class ReportsTooEarly(Memory):
-    """Tells of a restore and of an import before it has happened, or failed."""
+    """Emits a restore or import before it is done."""
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
         self._listeners.tell(StateReplaced("restore", snapshot.commit_ref))
@@ -395,7 +395,7 @@ class ReportsTooEarly(Memory):
 
 
 class NeverCountsAgain(Memory):
-    """Goes on with the estimate of the state before."""
+    """Keeps the quota of the state before."""
 
     def _emit_replaced(
         self, reason: Any, reference: str, rewritten: Any = None, *, reversible: bool = True
@@ -404,7 +404,7 @@ class NeverCountsAgain(Memory):
 
 
 class CountsForever(Memory):
-    """Takes what was in a state before for what is there."""
+    """Counts the files of the previous state."""
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
         before = self._usage()
@@ -413,7 +413,7 @@ class CountsForever(Memory):
 
 
 class RestoresReadOnly(Memory):
-    """Refuses writes and brings back states all the same."""
+    """Restores while read-only."""
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
         frozen, self._read_only = self._read_only, False
@@ -433,21 +433,21 @@ class TakesAll(Memory):
 
 
 class TakesTheFirst(Memory):
-    """Brings back one path."""
+    """Restores the first path only."""
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
         super().restore(snapshot, paths=paths[:1] if paths else paths)
 
 
 class TakesNoneForAll(Memory):
-    """Does not tell no paths from no `paths`."""
+    """Treats an empty list of paths as all paths."""
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
         super().restore(snapshot, paths=paths or None)
 
 
 class TakesTheParents(Memory):
-    """Brings back the directory that a path is in."""
+    """Restores the parent directory of a path."""
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
         if paths:
@@ -456,7 +456,7 @@ class TakesTheParents(Memory):
 
 
 class OneByOne(Memory):
-    """Brings back one path after the other, until one fails."""
+    """Restores path by path, until one fails."""
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
         if paths is None:
@@ -466,7 +466,7 @@ class OneByOne(Memory):
 
 
 class KeepsWhatWasNotThere(Memory):
-    """Brings back what there was, and removes nothing."""
+    """Restores old files, and removes nothing."""
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
         if paths is not None:
@@ -476,7 +476,7 @@ class KeepsWhatWasNotThere(Memory):
 
 
 class NeedsTheParent(Memory):
-    """Makes no directories, and says that the path is unknown."""
+    """Creates no parents, and reports the path as unknown."""
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
         for path in paths or ():
@@ -487,7 +487,7 @@ class NeedsTheParent(Memory):
 
 
 class ReplacesWhatIsInTheWay(Memory):
-    """Removes the file that a parent has become."""
+    """Replaces a file where a parent directory was."""
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
         for path in paths or ():
@@ -508,7 +508,7 @@ class ReadsPathsAsGiven(Memory):
 
 
 class LosesTheRest(Memory):
-    """Cannot keep what a partial restore made."""
+    """Cannot take a snapshot after a partial restore."""
 
     partly: DirectoryNode | None = None
 
@@ -531,7 +531,7 @@ class ShowsTheLiveState(Memory):
 
 
 class ShowsNothing(Memory):
-    """Shows an empty state for what it does not know, and for the rest too."""
+    """Shows an empty state for every snapshot."""
 
     def view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem:
         return Memory(read_only=True)
@@ -541,14 +541,14 @@ class ShowsNothing(Memory):
 
 
 class LooksBackwards(Memory):
-    """Tells what a restore would undo."""
+    """Previews the reverse of a restore."""
 
     def preview(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> Diff:
         return diff(self.view(snapshot), self)
 
 
 class RestoresToLook(Memory):
-    """Does it to see what it does."""
+    """Restores in order to preview."""
 
     def preview(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> Diff:
         found = super().preview(snapshot, paths=paths)

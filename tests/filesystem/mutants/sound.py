@@ -1,7 +1,7 @@
-"""The sound backend that most mutants are made from."""
+"""The sound backend that most mutants subclass."""
 
 from weakincentives.filesystem import InMemoryFilesystem
 
 
 class Memory(InMemoryFilesystem):
-    """A workspace in memory, under a name of its own."""
+    """An in-memory workspace with its own class name."""

@@ -1,7 +1,7 @@
 """Which mutant must fail which test.
 
-Collected only by tests/filesystem/test_mutants.py, which runs this file in a process of
-its own: every mutant gets the suite that should catch it, the sound backend gets all.
+Collected only by tests/filesystem/test_mutants.py, which runs this file in a separate
+process: every mutant gets the suite that should catch it, the sound backend gets all.
 """
 
 import os
@@ -255,7 +255,7 @@ SOUND = tuple(
     for suite in SUITES
 )
 BROAD = (
-    *(Mutant(broad.breaking(sound.backend), sound.suite, "") for sound in SOUND),
+    *(Mutant(broad.break_errors(sound.backend), sound.suite, "") for sound in SOUND),
     *(
         Mutant(backend, suite, "")
         for backend in (broad.ForgetsEverything, broad.Shouts)
@@ -267,7 +267,7 @@ BROAD = (
         for suite in (suites.StatTests, suites.QuotaTests, suites.ReadOnlyTests)
     ),
 )
-"""Wrong in many ways: between them they show that every single test can fail."""
+"""Wrong in many ways: together they show that every test can fail."""
 
 
 def class_name(mutant: Mutant) -> str:
@@ -276,7 +276,7 @@ def class_name(mutant: Mutant) -> str:
 
 
 class Hooks:
-    """How the suites make what they need, for any of the backends above."""
+    """The hooks of the suites, for any of the backends above."""
 
     backend: type[BaseFilesystem]
 

@@ -45,7 +45,7 @@ class AlwaysMakesParents(Memory):
 
 
 class LeavesParents(Memory):
-    """Makes the parents before it looks at the name."""
+    """Creates the parents before it checks the name."""
 
     def mkdir(self, path: str, *, parents: bool = True, exist_ok: bool = True) -> None:
         first, slash, _ = path.partition("/")
@@ -93,7 +93,7 @@ class NoLimit(Memory):
 
 
 class DeletesSiblings(Memory):
-    """Deletes every path that begins with the same letters."""
+    """Deletes every path with the same prefix."""
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
         super().delete(path, recursive=recursive)
@@ -103,7 +103,7 @@ class DeletesSiblings(Memory):
 
 
 class DeletesEmpty(Memory):
-    """Deletes an empty directory without being asked twice."""
+    """Deletes an empty directory without `recursive`."""
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
         try:
@@ -125,7 +125,7 @@ class PrunesParents(Memory):
 
 
 class MissingIsFine(Memory):
-    """Deletes what is not there, in silence."""
+    """Ignores the deletion of a missing path."""
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
         with suppress(FileNotFoundError):
@@ -158,7 +158,7 @@ class MkdirReplaces(Memory):
 
 
 class FollowsDotDot(Memory):
-    """Drops what leads out instead of refusing it."""
+    """Drops `..` instead of rejecting it."""
 
     def read(self, path: str, **page: Any) -> ReadResult:
         try:
@@ -168,7 +168,7 @@ class FollowsDotDot(Memory):
 
 
 class CutsAtNul(Memory):
-    """Reads a path as C does."""
+    """Cuts a path at a NUL."""
 
     def stat(self, path: str) -> FileStat:
         return super().stat(path.partition("\0")[0] if isinstance(path, str) else str(path))
@@ -202,14 +202,14 @@ class JudgesByCategory(Memory):
 
 
 class FoldsCase(Memory):
-    """Knows no upper case."""
+    """Folds names to lower case."""
 
     def write(self, path: str, content: str, **how: Any) -> WriteResult:
         return super().write(path.lower(), content, **how)
 
 
 class ChecksNamesOnRead(Memory):
-    """Refuses to look for a name that could not be created."""
+    """Rejects reads of names that could not be created."""
 
     def _lookup(self, path: str) -> FileStat | None:
         if any(len(segment) > 80 or "\a" in segment for segment in path.split("/")):

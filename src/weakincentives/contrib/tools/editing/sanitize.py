@@ -124,12 +124,9 @@ def strip_line_numbers(query: Query) -> Iterator[Query]:
         old = "\n".join(lines) + ("\n" if query.ends_line else "")
         if old.strip():
             new = _strip_new_text(gutter, query.new)
+            is_clear = len(lines) > 1 or separator in _UNAMBIGUOUS_SEPARATORS
             # a single `3: two` may be text, so it must match line 3
-            line = (
-                None
-                if len(lines) > 1 or separator in _UNAMBIGUOUS_SEPARATORS
-                else gutter.number(query.lines[0])
-            )
+            line = None if is_clear else gutter.number(query.lines[0])
             yield replace(query, old=old, new=new, starts_line=True, line=line)
 
 
