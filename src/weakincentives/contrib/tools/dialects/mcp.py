@@ -69,6 +69,28 @@ class PathCall:
 
 
 @dataclass(frozen=True, slots=True)
+class FileCall:
+    """Name a file.
+
+    Args:
+        path: The path of the file.
+    """
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryCall:
+    """Name a directory.
+
+    Args:
+        path: The path of the directory; "." is the workspace root.
+    """
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class PathsCall:
     """Name files.
 
@@ -163,14 +185,14 @@ def _encode_read_text(request: ReadFileParams) -> ReadTextCall | None:
     return ReadTextCall(request.file_path, request.limit, start_line=first_line(request))
 
 
-def _decode_read_media(params: PathCall, _: object) -> ReadFileParams:
+def _decode_read_media(params: FileCall, _: object) -> ReadFileParams:
     return ReadFileParams(params.path, view="auto" if _is_image(params.path) else "base64")
 
 
-def _encode_read_media(request: ReadFileParams) -> PathCall | None:
+def _encode_read_media(request: ReadFileParams) -> FileCall | None:
     # an image would be returned as an image, not as base64
     whole = sets_only(request, "file_path", "view") and request.view == "base64"
-    return PathCall(request.file_path) if whole and not _is_image(request.file_path) else None
+    return FileCall(request.file_path) if whole and not _is_image(request.file_path) else None
 
 
 def _decode_write(params: WriteCall, _: object) -> WriteFileParams:
@@ -290,7 +312,7 @@ _READ_TOOLS: tuple[ToolSpec[Any], ...] = (
     ToolSpec(
         name="read_media_file",
         description=_MEDIA,
-        params=PathCall,
+        params=FileCall,
         requests=(ReadFileParams,),
         decode=_decode_read_media,
         encode=_encode_read_media,
@@ -329,10 +351,10 @@ _WRITE_TOOLS: tuple[ToolSpec[Any], ...] = (
     ToolSpec(
         name="create_directory",
         description=_MKDIR,
-        params=PathCall,
+        params=DirectoryCall,
         requests=(MkdirParams,),
         decode=lambda params, _: MkdirParams(params.path),
-        encode=lambda request: PathCall(request.path),
+        encode=lambda request: DirectoryCall(request.path),
     ),
     pass_through("move_file", MoveParams, MOVE_DESCRIPTION),
     ToolSpec(
@@ -348,10 +370,10 @@ _WRITE_TOOLS: tuple[ToolSpec[Any], ...] = (
 _LIST_DIRECTORY: ToolSpec[Any] = ToolSpec(
     name="list_directory",
     description=_LIST,
-    params=PathCall,
+    params=DirectoryCall,
     requests=(LsParams,),
     decode=lambda params, _: LsParams(params.path),
-    encode=lambda request: PathCall(request.path) if sets_only(request, "path") else None,
+    encode=lambda request: DirectoryCall(request.path) if sets_only(request, "path") else None,
     read_only=True,
 )
 _SEARCH_TOOLS: tuple[ToolSpec[Any], ...] = (
