@@ -79,7 +79,7 @@ _WORKSPACE = {
     "dialect": set[str](),
     "settings": set[str](),
     "ascii_paths": {"truth"},
-    "more": {"mapping"},
+    "extra_handlers": {"mapping"},
     "snapshot_dir": {"text"},
 }
 _PROMPT = {
@@ -184,7 +184,7 @@ def test_an_argument_of_the_wrong_type_is_refused_in_a_sentence(
         ),
         (
             lambda: Tool("t", "d", handle, aliases={"a": 1}),  # type: ignore[dict-item]
-            "Tool 't': aliases must be a mapping of str to str, but holds int",
+            "Tool 't': aliases must be a mapping of str to str, but contains int",
         ),
         (
             lambda: Prompt("Do it."),  # type: ignore[arg-type]
@@ -192,11 +192,11 @@ def test_an_argument_of_the_wrong_type_is_refused_in_a_sentence(
         ),
         (
             lambda: MarkdownSection(title="A", template="a\ud800"),
-            "Section 'A': template holds a lone surrogate, which is no text, at 1",
+            "Section 'A': template contains a lone surrogate at 1",
         ),
         (
             lambda: Tool("t", "\udc80", handle),
-            "Tool 't': description holds a lone surrogate, which is no text, at 0",
+            "Tool 't': description contains a lone surrogate at 0",
         ),
         (
             lambda: MarkdownSection(title=None, template=""),  # type: ignore[arg-type]

@@ -153,18 +153,18 @@ def test_a_predicate_that_fails_is_named():
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
-        ([], "needs a section"),
+        ([], "needs at least one section"),
         ([section("A"), section("A")], "agents/test:one > a: two sections have this key"),
         (
             [
                 section("A", tools=[tool("x")]),
                 section("B", children=[section("C", tools=[tool("x")])]),
             ],
-            "agents/test:one > b > c: tool 'x' is there already, from agents/test:one > a",
+            "agents/test:one > b > c: tool 'x' is already defined in agents/test:one > a",
         ),
-        ([section("A", "$goal")], r"agents/test:one > a: Template asks for \$\{goal\}"),
+        ([section("A", "$goal")], r"agents/test:one > a: Template uses \$\{goal\}"),
         ([section("A", "costs $5")], "write '\\$\\$'"),
-        ([Workspace("One"), Workspace("Two")], "a prompt has one workspace"),
+        ([Workspace("One"), Workspace("Two")], "a prompt can have only one workspace"),
         ([section("A", params_type=str)], "must be a dataclass"),
     ],
 )
@@ -306,5 +306,5 @@ def test_a_prompt_can_say_what_the_answer_is():
         assert each.render().output_type is Typed
     assert Prompt[list[Typed]](PromptTemplate(ns="a", key="b", sections=sections)).render().is_array
     assert Prompt[Any](ns="a", key="b", sections=sections).render().output_type is None
-    with pytest.raises(PromptError, match="a:b: the answer must be a dataclass"):
+    with pytest.raises(PromptError, match="a:b: the output type must be a dataclass"):
         Prompt[int](ns="a", key="b", sections=sections).render()

@@ -199,10 +199,13 @@ def test_a_field_may_be_sent_under_another_name(arguments: Any, params: EditFile
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"path": "a", "file_path": "b"}, "'path' and 'file_path' are the same.*'file_path' only"),
+        (
+            {"path": "a", "file_path": "b"},
+            "'path' and 'file_path' are aliases with different values; send only 'file_path'",
+        ),
         (
             {"path": "a", "edits": [{"oldText": "x", "old_str": "y", "new_string": "z"}]},
-            "'oldText' and 'old_str' are the same.*'old_string' only",
+            "'oldText' and 'old_str' are aliases with different values; send only 'old_string'",
         ),
         # a name is another one only where the field is
         ({"path": "a", "oldText": "x"}, "Unknown field 'oldText'"),
@@ -216,7 +219,7 @@ def test_a_field_may_be_sent_under_another_name(arguments: Any, params: EditFile
         ),
     ],
 )
-def test_what_aliases_do_not_mend_is_refused_all_the_same(arguments: Any, message: str):
+def test_what_aliases_do_not_fix_is_refused_all_the_same(arguments: Any, message: str):
     with pytest.raises(ToolValidationError, match=message):
         edit_tool(**ALIASES).parse(arguments)
 
@@ -286,8 +289,8 @@ def test_the_schema_shows_the_real_names_only():
 @pytest.mark.parametrize(
     ("aliases", "message"),
     [
-        ({"edits": "file_path"}, "name of a field: 'edits'"),
-        ({"new_string": "file_path"}, "name of a field: 'new_string'"),
+        ({"edits": "file_path"}, "also a field name: 'edits'"),
+        ({"new_string": "file_path"}, "also a field name: 'new_string'"),
         ({"path": "filepath"}, "'path'.* no field: 'filepath'"),
     ],
 )

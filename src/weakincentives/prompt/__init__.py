@@ -1,4 +1,4 @@
-"""Prompts: what a model is told, and the tools that come with it."""
+"""Prompts: sections of text with their tools, rendered for a model."""
 
 from weakincentives.errors import PromptError
 from weakincentives.prompt.context import (

@@ -1,4 +1,4 @@
-"""What a tool handler may use: the prompt, the session, the files, and how long it has."""
+"""The context of a tool call: prompt, session, filesystem, deadline and budget."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -11,34 +11,34 @@ OutputT_co = TypeVar("OutputT_co", covariant=True)
 
 
 class PromptProtocol(Protocol[OutputT_co]):
-    """A prompt, as far as a tool handler is concerned."""
+    """The parts of a prompt that a tool handler can rely on."""
 
     @property
     def ns(self) -> str:
-        """The family of prompts that it belongs to."""
+        """The namespace of the prompt."""
         ...
 
     @property
     def key(self) -> str:
-        """What it is called there."""
+        """Its name in the namespace."""
         ...
 
     def filesystem(self) -> Filesystem | None:
-        """Return the workspace that the prompt brings, if it brings one."""
+        """Return the prompt's workspace, if it has one."""
         ...
 
 
 class RenderedPromptProtocol(Protocol[OutputT_co]):
-    """A rendered prompt, as far as a tool handler is concerned."""
+    """The parts of a rendered prompt that a tool handler can rely on."""
 
     @property
     def text(self) -> str:
-        """What the model was told."""
+        """The text sent to the model."""
         ...
 
 
 class ProviderAdapterProtocol(Protocol[OutputT_co]):
-    """What talks to the model, as far as a tool handler is concerned."""
+    """The parts of a model adapter that a tool handler can rely on."""
 
     @property
     def name(self) -> str:
@@ -52,10 +52,10 @@ SessionProtocol: TypeAlias = Session
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """The state of the run that a tool call is part of.
+    """The state of the run to which a tool call belongs.
 
-    Files are reached through `filesystem` and nothing else: what is changed through it
-    is undone if the call fails.
+    Use files only through `filesystem`: changes made through it are rolled back if the
+    call fails.
     """
 
     prompt: PromptProtocol[Any] | None
@@ -68,8 +68,8 @@ class ToolContext:
     call_id: str | None = None
 
     def for_call(self, call_id: str, filesystem: Filesystem | None) -> "ToolContext":
-        """Return the same for one call, with the files as it may see them."""
-        # every call pays for this: `dataclasses.replace` takes three times as long
+        """Return a copy for one call, with the filesystem that the call may use."""
+        # a hot path: `dataclasses.replace` takes three times as long
         return ToolContext(
             self.prompt,
             self.rendered_prompt,

@@ -1,7 +1,7 @@
-"""Overrides: texts that take the place of those in the code, as long as these are the same.
+"""Prompt overrides: stored texts that replace section texts and tool descriptions.
 
-An override is made for one exact text, by its hash. When the text in the code changes,
-the override is stale: it is reported and never used.
+An override is bound to the hash of the text that it replaces. When the text in the code
+changes, the override is stale: it is reported and never used.
 """
 
 import hashlib
@@ -22,9 +22,9 @@ _LIMITS = Limits(max_write_length=_MAX_BYTES)
 
 @dataclass(frozen=True, slots=True)
 class PromptDescriptor:
-    """What an override is made for: a prompt, and the hashes of its texts.
+    """A prompt and the hashes of its texts, to which overrides are bound.
 
-    Sections go by their keys, joined with `/`; tools by their names.
+    Sections are named by their keys, joined with `/`; tools by their names.
     """
 
     ns: str
@@ -35,7 +35,7 @@ class PromptDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class TextOverride:
-    """A text, and the hash of the one that it replaces."""
+    """A text, and the hash of the text that it replaces."""
 
     expected_hash: str
     text: str
@@ -43,7 +43,7 @@ class TextOverride:
 
 @dataclass(frozen=True, slots=True)
 class PromptOverride:
-    """The texts that replace those of a prompt: of sections, and descriptions of tools."""
+    """Replacements for a prompt's section texts and tool descriptions."""
 
     ns: str
     key: str
@@ -54,28 +54,28 @@ class PromptOverride:
 
 @dataclass(frozen=True, slots=True)
 class StaleOverride:
-    """An override whose original has changed since, or is gone; it is not used."""
+    """An override whose original text has changed or is gone; it is not used."""
 
     name: str
     expected_hash: str
     found_hash: str | None
 
     def __str__(self) -> str:
-        """Return what has become of the original."""
-        fate = "is gone" if self.found_hash is None else "has changed"
-        return f"Override of {self.name!r} is not used: the text it was made for {fate}"
+        """Return a message that names the override and the reason."""
+        reason = "is gone" if self.found_hash is None else "has changed"
+        return f"Override of {self.name!r} is not used: the text it was made for {reason}"
 
 
 @runtime_checkable
 class PromptOverridesStore(Protocol):
-    """Where overrides are kept."""
+    """Stores and finds prompt overrides."""
 
     def resolve(self, descriptor: PromptDescriptor, tag: str = "latest") -> PromptOverride | None:
-        """Return what is stored for a prompt, stale or not; None if there is nothing."""
+        """Return the override of a prompt, stale or not; None if there is none."""
         ...
 
     def upsert(self, descriptor: PromptDescriptor, override: PromptOverride) -> PromptOverride:
-        """Store an override in place of an earlier one with its tag."""
+        """Store an override; it replaces an earlier one with the same tag."""
         ...
 
     def delete(self, ns: str, key: str, tag: str) -> bool:
@@ -83,23 +83,23 @@ class PromptOverridesStore(Protocol):
         ...
 
     def list(self, ns: str, key: str) -> Sequence[str]:
-        """Return the tags that are stored for a prompt."""
+        """Return the tags of a prompt's overrides."""
         ...
 
 
 class LocalPromptOverridesStore:
-    """Overrides in a directory: `<ns>/<key>/<tag>.json`, each written in one step."""
+    """Overrides in a directory: `<ns>/<key>/<tag>.json`, each written atomically."""
 
     def __init__(self, directory: Any) -> None:
-        """Keep them in `directory`, a path that exists, or a filesystem."""
+        """Store overrides in `directory`: the path of an existing directory, or a filesystem."""
         is_filesystem = isinstance(directory, Filesystem)
         self._files = directory if is_filesystem else HostFilesystem(directory, limits=_LIMITS)
 
     def resolve(self, descriptor: PromptDescriptor, tag: str = "latest") -> PromptOverride | None:
-        """Return what is stored for a prompt; None if there is nothing.
+        """Return the override of a prompt; None if there is none.
 
         Raises:
-            PromptError: What is stored is damaged, or of another prompt.
+            PromptError: The file is damaged or belongs to another prompt.
         """
         path = _path(descriptor.ns, descriptor.key, tag)
         try:
@@ -107,22 +107,22 @@ class LocalPromptOverridesStore:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise PromptError(f"Override cannot be read: {path!r}: {error.strerror}") from error
+            raise PromptError(f"Cannot read override {path!r}: {error.strerror}") from error
         except SerdeError as error:
             raise PromptError(f"Override is damaged: {path!r}: {error}") from error
         if (found.ns, found.key, found.tag) != (descriptor.ns, descriptor.key, tag):
-            raise PromptError(f"Override is of another prompt: {path!r}")
+            raise PromptError(f"Override belongs to another prompt: {path!r}")
         return found
 
     def upsert(self, descriptor: PromptDescriptor, override: PromptOverride) -> PromptOverride:
-        """Store an override in place of an earlier one with its tag.
+        """Store an override; it replaces an earlier one with the same tag.
 
         Raises:
-            PromptError: It is stale already, or of another prompt.
+            PromptError: It is already stale, or belongs to another prompt.
         """
         if (override.ns, override.key) != (descriptor.ns, descriptor.key):
-            raise PromptError(f"Override is of another prompt: {override.ns}:{override.key}")
-        for stale in stale_overrides(descriptor, override):
+            raise PromptError(f"Override belongs to another prompt: {override.ns}:{override.key}")
+        for stale in find_stale_overrides(descriptor, override):
             raise PromptError(str(stale))
         path = _path(override.ns, override.key, override.tag)
         self._files.write_bytes(path, encode(override))
@@ -137,7 +137,7 @@ class LocalPromptOverridesStore:
         return True
 
     def list(self, ns: str, key: str) -> Sequence[str]:
-        """Return the tags that are stored for a prompt."""
+        """Return the tags of a prompt's overrides."""
         try:
             found = self._files.list(_path(ns, key, "x").rpartition("/")[0])
         except FileNotFoundError:
@@ -145,7 +145,7 @@ class LocalPromptOverridesStore:
         return tuple(each.name.removesuffix(".json") for each in found if each.is_file)
 
     def _read(self, path: str) -> bytes:
-        """Return what is stored, read no further than is allowed."""
+        """Read a file, but never more than the limit."""
         content = self._files.read_bytes(path, limit=_MAX_BYTES + 1).content
         if len(content) > _MAX_BYTES:
             raise PromptError(f"Override is larger than {_MAX_BYTES:,} bytes: {path!r}")
@@ -153,12 +153,12 @@ class LocalPromptOverridesStore:
 
 
 def text_hash(text: str) -> str:
-    """Return the hash that an override of `text` is bound to."""
+    """Return the hash to which an override of `text` is bound."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def describe(ns: str, key: str, sections: Sequence[Section[Any]]) -> PromptDescriptor:
-    """Return the texts of a prompt that may be replaced, as hashes."""
+    """Return the hashes of all texts of a prompt that accept overrides."""
     found = list(walk(sections))
     return PromptDescriptor(
         ns,
@@ -177,10 +177,10 @@ def describe(ns: str, key: str, sections: Sequence[Section[Any]]) -> PromptDescr
     )
 
 
-def stale_overrides(
+def find_stale_overrides(
     descriptor: PromptDescriptor, override: PromptOverride
 ) -> Iterator[StaleOverride]:
-    """Yield what must not be used, because its original is not there any more."""
+    """Yield the overrides whose original text has changed or is gone."""
     pairs = ((override.sections, descriptor.sections), (override.tools, descriptor.tools))
     for stored, present in pairs:
         for name, each in stored.items():
@@ -192,5 +192,5 @@ def _path(ns: str, key: str, tag: str) -> str:
     segments = [*ns.split("/"), key, tag]
     for segment in segments:
         if not _NAME.fullmatch(segment) or segment.endswith("."):
-            raise PromptError(f"Override needs plain names, not {segment!r} of {ns}:{key}@{tag}")
+            raise PromptError(f"Not a plain name: {segment!r} in override {ns}:{key}@{tag}")
     return "/".join(segments) + ".json"

@@ -1,4 +1,4 @@
-"""Prompts: sections under one name, rendered with parameters."""
+"""Prompt templates and prompts: named trees of sections, rendered with parameters."""
 
 import logging
 import re
@@ -14,9 +14,9 @@ from weakincentives.prompt.overrides import (
     PromptDescriptor,
     PromptOverridesStore,
     describe,
-    stale_overrides,
+    find_stale_overrides,
 )
-from weakincentives.prompt.rendering import RenderedPrompt, Rendering
+from weakincentives.prompt.rendering import RenderedPrompt, Renderer
 from weakincentives.prompt.section import Section, WorkspaceSection, is_workspace, walk
 from weakincentives.prompt.validation import check_argument, check_items
 from weakincentives.runtime import Deadline, EventBus
@@ -31,10 +31,10 @@ _log = logging.getLogger(__name__)
 
 
 class PromptTemplate(Generic[OutputT]):
-    """Sections under one name; `PromptTemplate[Answer]` asks for an `Answer`.
+    """A named tree of sections; `PromptTemplate[Answer]` asks the model for an `Answer`.
 
-    Everything that can be wrong with a prompt before it has parameters is found when it
-    is made, and the message says in which section.
+    The constructor finds every error that does not depend on parameters, and the message
+    names the section.
     """
 
     def __init__(
@@ -46,22 +46,22 @@ class PromptTemplate(Generic[OutputT]):
         name: str | None = None,
         output_type: Any = None,
     ) -> None:
-        """Put sections together.
+        """Create a template.
 
         Args:
-            ns: The family of prompts, such as `agents/coder`.
-            key: What the prompt is called there.
-            sections: Its parts, in order.
-            name: What people call it.
-            output_type: The dataclass that the answer must be, or a list of one.
+            ns: The namespace of the prompt, such as `agents/coder`.
+            key: Its name in the namespace.
+            sections: The sections, in order.
+            name: A display name.
+            output_type: The dataclass of the answer, or a list of one.
 
         Raises:
-            PromptError: It can never be rendered.
+            PromptError: The prompt can never be rendered.
         """
         check_argument(type(self).__name__, "ns", ns, str)
         check_argument(type(self).__name__, "key", key, str)
         if not _NS.fullmatch(ns) or not _KEY.fullmatch(key):
-            raise PromptError(f"Prompt needs lower case names for ns and key: {ns!r}, {key!r}")
+            raise PromptError(f"Prompt ns and key must be lower case names: {ns!r}, {key!r}")
         self.ns = ns
         self.key = key
         self.name = name
@@ -70,54 +70,54 @@ class PromptTemplate(Generic[OutputT]):
             self.label, "sections", sections, Section
         )
         self._output_type = output_type
-        _output(self.label, output_type)
+        _parse_output_type(self.label, output_type)
         self._check()
 
     @property
     def label(self) -> str:
-        """The name that messages use."""
+        """The name used in messages."""
         return f"{self.ns}:{self.key}"
 
     @property
     def output(self) -> tuple[type[Any] | None, bool]:
-        """The dataclass that the answer must be, and whether it is a list of them.
+        """The dataclass of the answer, and whether the answer is a list of them.
 
         Raises:
-            PromptError: It is not a dataclass.
+            PromptError: The declared type is not a dataclass.
         """
-        return _output(self.label, self._output_type or _declared(self))
+        return _parse_output_type(self.label, self._output_type or _type_argument(self))
 
     @property
     def workspace(self) -> WorkspaceSection | None:
-        """The section that brings a workspace, if there is one."""
+        """The section with a workspace, if there is one."""
         return next((each for _, each in walk(self.sections) if is_workspace(each)), None)
 
     @property
     def descriptor(self) -> PromptDescriptor:
-        """The hashes of the texts that may be replaced."""
+        """The hashes of the texts that accept overrides."""
         return describe(self.ns, self.key, self.sections)
 
     def clone(self, *, session: Session | None = None, bus: EventBus | None = None) -> Self:
-        """Return one whose sections serve another session."""
-        made = type(self)(
+        """Return a copy whose sections serve another session."""
+        clone = type(self)(
             ns=self.ns,
             key=self.key,
             name=self.name,
             sections=[section.clone(session=session, bus=bus) for section in self.sections],
             output_type=self._output_type,
         )
-        _declare(made, self)
-        return made
+        _copy_type_argument(self, clone)
+        return clone
 
     def close(self) -> None:
-        """Close all sections, the last first; what one of them raises stops no other."""
-        with ExitStack() as closing:
+        """Close all sections in reverse order, even if one of them fails."""
+        with ExitStack() as stack:
             for _, section in walk(self.sections):
-                closing.callback(section.close)
+                stack.callback(section.close)
 
     def _check(self) -> None:
         if not self.sections:
-            raise PromptError(f"{self.label}: a prompt needs a section")
+            raise PromptError(f"{self.label}: a prompt needs at least one section")
         self._check_workspaces()
         owners: dict[str, str] = {}
         paths: Counter[tuple[str, ...]] = Counter()
@@ -130,7 +130,7 @@ class PromptTemplate(Generic[OutputT]):
             for tool in section.tools:
                 if tool.name in owners:
                     raise PromptError(
-                        f"{place}: tool {tool.name!r} is there already, from {owners[tool.name]}"
+                        f"{place}: tool {tool.name!r} is already defined in {owners[tool.name]}"
                     )
                 owners[tool.name] = place
 
@@ -141,7 +141,9 @@ class PromptTemplate(Generic[OutputT]):
             if is_workspace(section)
         ]
         if len(places) > 1:
-            raise PromptError(f"{places[1]}: a prompt has one workspace, and {places[0]} is it")
+            raise PromptError(
+                f"{places[1]}: a prompt can have only one workspace, already in {places[0]}"
+            )
 
 
 def _check_section(section: Section[Any], place: str) -> None:
@@ -151,30 +153,30 @@ def _check_section(section: Section[Any], place: str) -> None:
         raise PromptError(f"{place}: {error}") from error
 
 
-def _declared(generic: object) -> Any:
+def _type_argument(generic: object) -> Any:
     """Return the `T` of `PromptTemplate[T](...)` or `Prompt[T](...)`."""
-    given = get_args(getattr(generic, "__orig_class__", None))
-    return given[0] if given else None
+    arguments = get_args(getattr(generic, "__orig_class__", None))
+    return arguments[0] if arguments else None
 
 
-def _declare(made: object, source: object) -> None:
-    """Declare the `T` of another one."""
+def _copy_type_argument(source: object, target: object) -> None:
+    """Give `target` the `T` of `source`."""
     if hasattr(source, "__orig_class__"):
-        object.__setattr__(made, "__orig_class__", source.__orig_class__)  # type: ignore[attr-defined]
+        object.__setattr__(target, "__orig_class__", source.__orig_class__)  # type: ignore[attr-defined]
 
 
-def _output(label: str, asked: Any) -> tuple[type[Any] | None, bool]:
-    is_array = get_origin(asked) in {list, tuple} and bool(get_args(asked))
-    kind = get_args(asked)[0] if is_array else asked
+def _parse_output_type(label: str, declared: Any) -> tuple[type[Any] | None, bool]:
+    is_array = get_origin(declared) in {list, tuple} and bool(get_args(declared))
+    kind = get_args(declared)[0] if is_array else declared
     if any(kind is each for each in (None, Any, type(None))) or isinstance(kind, TypeVar):
         return None, False
     if not isinstance(kind, type) or not is_dataclass(kind):
-        raise PromptError(f"{label}: the answer must be a dataclass: {kind!r}")
+        raise PromptError(f"{label}: the output type must be a dataclass: {kind!r}")
     return kind, is_array
 
 
 class Prompt(Generic[OutputT]):
-    """A template with parameters, ready to be rendered; `Prompt[Answer]` asks for an `Answer`."""
+    """A template with parameters, ready to render; `Prompt[Answer]` asks for an `Answer`."""
 
     def __init__(
         self,
@@ -188,87 +190,85 @@ class Prompt(Generic[OutputT]):
         overrides_store: PromptOverridesStore | None = None,
         overrides_tag: str = "latest",
     ) -> None:
-        """Use `template`, or make one of the other arguments.
+        """Use `template`, or create one from the other arguments.
 
         Args:
-            template: The sections.
-            ns: As in `PromptTemplate`, if no template is given; and so the next four.
-            key: What the prompt is called.
-            name: What people call it.
-            sections: Its parts.
-            output_type: What the answer must be.
-            overrides_store: Where texts that replace others are kept.
-            overrides_tag: Which of them to use.
+            template: The template.
+            ns: As in `PromptTemplate`, if no template is given; so are the next four.
+            key: The name of the prompt in its namespace.
+            name: A display name.
+            sections: The sections, in order.
+            output_type: The dataclass of the answer.
+            overrides_store: Where overrides of texts are stored.
+            overrides_tag: The tag of the override to use.
 
         Raises:
-            PromptError: It can never be rendered.
+            PromptError: The prompt can never be rendered.
         """
         if template is None:
             template = PromptTemplate(
                 ns=ns, key=key, name=name, sections=sections, output_type=output_type
             )
         elif ns or key or sections or output_type is not None:
-            raise PromptError("Prompt takes a template or what makes one, not both")
+            raise PromptError("Pass a template, or ns, key and sections, but not both")
         check_argument("Prompt", "template", template, PromptTemplate)
         check_argument(template.label, "overrides_tag", overrides_tag, str)
         check_argument(
             template.label, "overrides_store", overrides_store, PromptOverridesStore, or_none=True
         )
         self.template = template
-        self._params: tuple[object, ...] = ()
+        self.params: tuple[object, ...] = ()
         self._store = overrides_store
         self._tag = overrides_tag
 
     @property
     def ns(self) -> str:
-        """The family of prompts that it belongs to."""
+        """The namespace of the prompt."""
         return self.template.ns
 
     @property
     def key(self) -> str:
-        """What it is called there."""
+        """Its name in the namespace."""
         return self.template.key
 
     @property
     def name(self) -> str | None:
-        """What people call it."""
+        """Its display name."""
         return self.template.name
 
     @property
     def sections(self) -> tuple[Section[Any], ...]:
-        """Its parts."""
+        """The top-level sections."""
         return self.template.sections
 
     def bind(self, *params: object) -> Self:
-        """Return the prompt with these parameters, one of a type; later ones win.
+        """Return a copy with these parameters, at most one per type; later ones win.
 
         Raises:
             PromptError: No section takes one of them.
         """
-        bound = self._copy(self.template)
-        bound._params = self._merged(params)
-        return bound
+        return self._copy(self.template, self._merge_params(params))
 
     def render(self, *params: object, deadline: Deadline | None = None) -> RenderedPrompt[OutputT]:
-        """Return what a model is told; None among the parameters means none.
+        """Return the text and tools for a model; parameters that are None are ignored.
 
         Raises:
-            PromptError: Parameters are missing or unknown; the message says where.
+            PromptError: Parameters are missing or unknown; the message names the section.
         """
         template = self.template
         descriptor = template.descriptor
         override = None if self._store is None else self._store.resolve(descriptor, self._tag)
-        stale = () if override is None else tuple(stale_overrides(descriptor, override))
+        stale = () if override is None else tuple(find_stale_overrides(descriptor, override))
         for each in stale:
             _log.warning("%s: %s", template.label, each)
-        rendering = Rendering(template.label, self._merged(params), override, stale)
-        text = rendering.text(template.sections)
+        renderer = Renderer(template.label, self._merge_params(params), override, stale)
+        text = renderer.render(template.sections)
         kind, is_array = template.output
         if kind is None:
-            kind, is_array = _output(template.label, _declared(self))
+            kind, is_array = _parse_output_type(template.label, _type_argument(self))
         return RenderedPrompt(
             text,
-            tuple(rendering.tools),
+            tuple(renderer.tools),
             kind,
             is_array,
             None if kind is None else json_schema(list[kind] if is_array else kind),
@@ -280,13 +280,13 @@ class Prompt(Generic[OutputT]):
         )
 
     def filesystem(self) -> Filesystem | None:
-        """Return the workspace that the prompt brings, or None."""
+        """Return the prompt's workspace, or None."""
         workspace = self.template.workspace
         return None if workspace is None else workspace.filesystem
 
     def clone(self, *, session: Session | None = None, bus: EventBus | None = None) -> Self:
-        """Return one whose sections serve another session."""
-        return self._copy(self.template.clone(session=session, bus=bus))
+        """Return a copy whose sections serve another session."""
+        return self._copy(self.template.clone(session=session, bus=bus), self.params)
 
     def close(self) -> None:
         """Close all sections."""
@@ -300,19 +300,19 @@ class Prompt(Generic[OutputT]):
         """Close."""
         self.close()
 
-    def _copy(self, template: PromptTemplate[OutputT]) -> Self:
-        made = type(self)(template, overrides_store=self._store, overrides_tag=self._tag)
-        made._params = self._params
-        _declare(made, self)
-        return made
+    def _copy(self, template: PromptTemplate[OutputT], params: tuple[object, ...]) -> Self:
+        clone = type(self)(template, overrides_store=self._store, overrides_tag=self._tag)
+        clone.params = params
+        _copy_type_argument(self, clone)
+        return clone
 
-    def _merged(self, params: Sequence[object]) -> tuple[object, ...]:
+    def _merge_params(self, params: Sequence[object]) -> tuple[object, ...]:
         given = [each for each in params if each is not None]
-        known = {section.params_type for _, section in walk(self.sections)}
+        accepted = {section.params_type for _, section in walk(self.sections)}
         for each in given:
-            if type(each) not in known:
+            if type(each) not in accepted:
                 raise PromptError(
                     f"{self.template.label}: no section takes a {type(each).__name__}: {each!r}"
                 )
-        merged = {type(each): each for each in (*self._params, *given)}
+        merged = {type(each): each for each in (*self.params, *given)}
         return tuple(merged.values())

@@ -1,4 +1,4 @@
-"""Rendering: a prompt with its parameters becomes text and a list of tools."""
+"""Prompt rendering: sections and parameters become text and a list of tools."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
@@ -15,19 +15,19 @@ OutputT = TypeVar("OutputT")
 
 @dataclass(frozen=True)  # no slots: with them a subscript, `RenderedPrompt[...](...)`, raises
 class RenderedPrompt(Generic[OutputT]):
-    """What a model is told and may do.
+    """The text and tools of a prompt, ready to be sent to a model.
 
     Args:
-        text: The prompt.
-        tools: The tools of the sections that are part of it.
-        output_type: The dataclass that the answer must be, or None for plain text.
+        text: The text.
+        tools: The tools of all enabled sections.
+        output_type: The dataclass of the answer, or None for plain text.
         is_array: Whether the answer is a list of them.
         output_schema: The JSON schema of the answer.
         deadline: When the work has to be done.
-        ns: The family of prompts.
-        key: What the prompt is called there.
-        name: What people call it.
-        stale_overrides: Stored texts that were not used, because their originals changed.
+        ns: The namespace of the prompt.
+        key: Its name in the namespace.
+        name: Its display name.
+        stale_overrides: Overrides that were not used because their original text changed.
     """
 
     text: str
@@ -46,8 +46,8 @@ class RenderedPrompt(Generic[OutputT]):
         return self.text
 
 
-class Rendering:
-    """One rendering: the parameters by their type, and the texts to use."""
+class Renderer:
+    """Renders sections with parameters and overrides, and collects their tools."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Rendering:
         override: PromptOverride | None,
         stale: Sequence[StaleOverride],
     ) -> None:
-        """Render with `params`; of an override, what is `stale` is not used."""
+        """Render with `params`; the `stale` parts of an override are ignored."""
         self._label = label
         self._params = {type(each): each for each in params}
         unused = {each.name for each in stale}
@@ -69,11 +69,11 @@ class Rendering:
         }
         self.tools: list[Tool[Any, Any]] = []
 
-    def text(self, sections: Sequence[Section[Any]]) -> str:
-        """Return the text of all sections that are enabled, and collect their tools."""
-        return "\n\n".join(self._parts(sections, (), ()))
+    def render(self, sections: Sequence[Section[Any]]) -> str:
+        """Return the text of all enabled sections, and collect their tools."""
+        return "\n\n".join(self._render_sections(sections, (), ()))
 
-    def _parts(
+    def _render_sections(
         self, sections: Sequence[Section[Any]], path: tuple[str, ...], numbers: tuple[int, ...]
     ) -> Iterator[str]:
         number = 0
@@ -83,13 +83,13 @@ class Rendering:
             if not self._is_enabled(section, params, here):
                 continue
             number += 1
-            place = (*numbers, number)
-            yield _heading(section.title, place)
-            body = self._body(section, params, here)
+            section_numbers = (*numbers, number)
+            yield _heading(section.title, section_numbers)
+            body = self._render_body(section, params, here)
             if body:
                 yield body
-            self.tools += map(self._described, section.tools)
-            yield from self._parts(section.children, here, place)
+            self.tools += map(self._override_description, section.tools)
+            yield from self._render_sections(section.children, here, section_numbers)
 
     def _params_for(self, section: Section[Any], path: tuple[str, ...]) -> Any:
         kind = section.params_type
@@ -102,7 +102,7 @@ class Rendering:
         missing = [each.name for each in fields(kind) if _is_required(each)]
         if missing:
             raise PromptError(
-                f"{self._at(path)}: needs a {kind.__name__} with {', '.join(missing)}"
+                f"{self._label_of(path)}: needs a {kind.__name__} with {', '.join(missing)}"
             )
         return kind()
 
@@ -110,20 +110,22 @@ class Rendering:
         try:
             return section.is_enabled(params)
         except Exception as error:
-            raise PromptError(f"{self._at(path)}: its enabled predicate failed: {error}") from error
+            raise PromptError(
+                f"{self._label_of(path)}: its enabled predicate failed: {error}"
+            ) from error
 
-    def _body(self, section: Section[Any], params: Any, path: tuple[str, ...]) -> str:
+    def _render_body(self, section: Section[Any], params: Any, path: tuple[str, ...]) -> str:
         text = self._texts.get("/".join(path)) if section.accepts_overrides else None
         try:
             return section.render_text(params, text).strip()
         except PromptError as error:
-            raise PromptError(f"{self._at(path)}: {error}") from error
+            raise PromptError(f"{self._label_of(path)}: {error}") from error
 
-    def _described(self, tool: Tool[Any, Any]) -> Tool[Any, Any]:
+    def _override_description(self, tool: Tool[Any, Any]) -> Tool[Any, Any]:
         text = self._descriptions.get(tool.name) if tool.accepts_overrides else None
         return tool if text is None else tool.with_description(text)
 
-    def _at(self, path: tuple[str, ...]) -> str:
+    def _label_of(self, path: tuple[str, ...]) -> str:
         return " > ".join((self._label, *path))
 
 

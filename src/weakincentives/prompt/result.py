@@ -1,4 +1,4 @@
-"""What a tool call came to: a message for the model, and a value for programs."""
+"""Tool results: a message for the model and a value for programs."""
 
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
@@ -10,16 +10,16 @@ R = TypeVar("R")
 
 @runtime_checkable
 class Renderable(Protocol):
-    """A value that knows how it is shown to a model."""
+    """A value that renders itself for a model."""
 
     def render(self) -> str:
-        """Return the text."""
+        """Return the text for the model."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """Something to look at; it is handed to models that can."""
+    """An image or other media for models that accept it."""
 
     media_type: str
     data: bytes
@@ -27,14 +27,14 @@ class Media:
 
 @dataclass(frozen=True)  # no slots: with them a subscript, `ToolResult[...](...)`, raises
 class ToolResult(Generic[R]):
-    """What a tool call came to.
+    """The result of a tool call.
 
     Args:
-        message: What the model is told.
-        value: What the call produced, for programs; None if it failed.
-        success: Whether it did what was asked. If not, whatever it changed is undone.
-        exclude_value_from_context: Keep the value from the model; the message says enough.
-        media: Pictures that the model is shown beside the text, if it can see.
+        message: Text for the model.
+        value: The result for programs; None if the call failed.
+        success: Whether the call succeeded. If not, its changes are rolled back.
+        exclude_value_from_context: Send only the message to the model, not the value.
+        media: Images for the model in addition to the text, if it accepts them.
     """
 
     message: str
@@ -50,18 +50,18 @@ class ToolResult(Generic[R]):
 
     @classmethod
     def error(cls, message: str) -> "ToolResult[Any]":
-        """Return a failure; the message says what happened and what to do next."""
+        """Return a failure; the message should say what happened and what to do next."""
         return cls(message, None, success=False)
 
     def render(self) -> str:
         """Return the text for the model: the message, then the value."""
         if self.value is None or self.exclude_value_from_context:
             return self.message
-        shown = _as_text(self.value)
-        return f"{self.message}\n\n{shown}" if self.message and shown else self.message or shown
+        text = _render_value(self.value)
+        return f"{self.message}\n\n{text}" if self.message and text else self.message or text
 
 
-def _as_text(value: object) -> str:
+def _render_value(value: object) -> str:
     if isinstance(value, Renderable):
         return value.render()
     if isinstance(value, str):

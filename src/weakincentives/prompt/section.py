@@ -1,4 +1,4 @@
-"""Sections: the parts of a prompt, each with its text, its tools and its children."""
+"""Prompt sections: titled text with parameters, tools and child sections."""
 
 import inspect
 import re
@@ -38,7 +38,7 @@ _KEY = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 @runtime_checkable
 class WorkspaceSection(Protocol):
-    """A section that brings a workspace."""
+    """A section with a workspace."""
 
     @property
     def filesystem(self) -> Filesystem:
@@ -49,9 +49,8 @@ class WorkspaceSection(Protocol):
 class Section(ABC, Generic[P]):
     """A part of a prompt.
 
-    `Section[Params]` takes parameters: a dataclass, of which an instance is given when
-    the prompt is rendered. A section that is not enabled is left out with all below it
-    and with their tools.
+    `Section[Params]` takes parameters: pass an instance of the dataclass `Params` when you
+    render the prompt. A disabled section is omitted with its children and their tools.
     """
 
     def __init__(
@@ -69,18 +68,18 @@ class Section(ABC, Generic[P]):
         """Describe a section.
 
         Args:
-            title: Its heading.
-            key: What it is called among its siblings; by default made of the title.
-            params_type: The dataclass of its parameters, if `Section[...]` does not tell.
-            default_params: Its parameters when none are given.
-            tools: What the model can do while the section is part of the prompt.
-            children: The sections below it.
-            enabled: Asked whether it is part of the prompt, with the parameters if there are any.
-            accepts_overrides: Whether its text may be replaced by a stored one.
+            title: The heading.
+            key: Its name among its siblings; by default derived from the title.
+            params_type: The dataclass of its parameters, if not given as `Section[...]`.
+            default_params: The parameters to use if none are given.
+            tools: Tools that the model has while the section is enabled.
+            children: Child sections.
+            enabled: A predicate that enables the section; called with the parameters, if any.
+            accepts_overrides: Whether a stored text may replace its text.
 
         Raises:
-            PromptError: The title is empty, the key cannot be one, or an argument is of
-                another type; the message says what it must be.
+            PromptError: The title is empty, the key is invalid, or an argument has the wrong
+                type; the message names the expected type.
         """
         check_argument(type(self).__name__, "title", title, str)
         if not title.strip():
@@ -91,8 +90,8 @@ class Section(ABC, Generic[P]):
         self.key: str = _slug(self.title) if key is None else key
         if not _KEY.fullmatch(self.key):
             raise PromptError(
-                f"Key of section {self.title!r} must be lower case letters, digits, '.', '_'"
-                f" or '-': {self.key!r}"
+                f"Key of section {self.title!r} must consist of lower case letters, digits,"
+                f" '.', '_' or '-': {self.key!r}"
             )
         check_argument(owner, "params_type", params_type, type, or_none=True)
         check_callable(owner, "enabled", enabled)
@@ -107,7 +106,7 @@ class Section(ABC, Generic[P]):
 
     @property
     def params_type(self) -> type[P] | None:
-        """The dataclass of its parameters; None if it takes none."""
+        """The dataclass of its parameters; None if it has none."""
         if self._params_type is not None:
             return self._params_type
         if self.default_params is not None:
@@ -117,23 +116,23 @@ class Section(ABC, Generic[P]):
     @property
     @abstractmethod
     def original_text(self) -> str:
-        """The text before parameters are filled in; its hash tells whether it is still the same."""
+        """The text before substitution; overrides are bound to its hash."""
 
     @abstractmethod
     def render_text(self, params: P | None, text: str | None = None) -> str:
-        """Return the text with `params` filled in; `text` stands in for the original."""
+        """Return the text with `params` substituted; `text` overrides the original text."""
 
     def is_enabled(self, params: P | None) -> bool:
-        """Return whether it is part of the prompt."""
+        """Return whether the section is part of the prompt."""
         if self._enabled is None:
             return True
         return self._enabled() if self.params_type is None else self._enabled(params)
 
     def check(self) -> None:
-        """Return if the section can be rendered.
+        """Check that the section can be rendered.
 
         Raises:
-            PromptError: It never can.
+            PromptError: It can never be rendered.
         """
         kind = self.params_type
         if kind is not None and not is_dataclass(kind):
@@ -142,19 +141,19 @@ class Section(ABC, Generic[P]):
             raise PromptError(f"Default parameters are not a {kind}: {self.default_params!r}")
 
     def clone(self, *, session: Session | None = None, bus: EventBus | None = None) -> Self:
-        """Return one for another session; one that holds nothing may be shared.
+        """Return a copy for another session; a section without resources may be shared.
 
-        A section that holds something returns a new one, with its children cloned.
+        A section that holds resources returns a new section with cloned children.
         """
         children = tuple(each.clone(session=session, bus=bus) for each in self.children)
         if all(new is old for new, old in zip(children, self.children, strict=True)):
             return self
-        made = copy(self)
-        made.children = children
-        return made
+        clone = copy(self)
+        clone.children = children
+        return clone
 
     def close(self) -> None:
-        """Let go of what the section holds."""
+        """Release the resources of the section."""
 
     def __enter__(self) -> Self:
         """Use as a context manager."""
@@ -168,7 +167,7 @@ class Section(ABC, Generic[P]):
 def walk(
     sections: "Sequence[Section[Any]]", path: tuple[str, ...] = ()
 ) -> "Iterator[tuple[tuple[str, ...], Section[Any]]]":
-    """Yield every section with the keys that lead to it, parents first."""
+    """Yield every section with its path of keys, parents first."""
     for section in sections:
         here = (*path, section.key)
         yield here, section
@@ -176,7 +175,7 @@ def walk(
 
 
 def is_workspace(section: "Section[Any]") -> "TypeGuard[WorkspaceSection]":
-    """Return whether a section brings a workspace; it is not made to find out."""
+    """Return whether a section has a workspace, without creating it."""
     found = inspect.getattr_static(section, "filesystem", None)
     return found is not None
 
@@ -188,7 +187,7 @@ def field_names(kind: type[Any] | None) -> set[str]:
 
 def type_argument(value: object, base: type[Any]) -> type[Any] | None:
     """Return the `T` of `Base[T](...)`, or of a class that derives from `Base[T]`."""
-    # set by typing after the constructor
+    # typing sets __orig_class__ after the constructor has run
     declared = [getattr(value, "__orig_class__", None)]
     for kind in type(value).__mro__:
         declared += vars(kind).get("__orig_bases__", ())
@@ -205,7 +204,7 @@ def _slug(title: str) -> str:
 
 
 class MarkdownSection(Section[P]):
-    """A section whose text is a `string.Template`: `${name}` is a field of its parameters."""
+    """A section whose text is a `string.Template`: `${name}` refers to a parameter field."""
 
     def __init__(
         self,
@@ -220,7 +219,7 @@ class MarkdownSection(Section[P]):
         enabled: Callable[..., bool] | None = None,
         accepts_overrides: bool = True,
     ) -> None:
-        """Describe a section as `Section` does; `template` may be indented as a whole."""
+        """Describe a section like `Section`; common indentation of `template` is removed."""
         super().__init__(
             title=title,
             key=key,
@@ -240,26 +239,26 @@ class MarkdownSection(Section[P]):
         return self.template
 
     def render_text(self, params: P | None, text: str | None = None) -> str:
-        """Return the template, or `text`, with the parameters in their places."""
+        """Return the template, or `text`, with the parameters substituted."""
         chosen = self.template if text is None else text
-        _check(chosen, field_names(self.params_type))
+        _check_template(chosen, field_names(self.params_type))
         values = {} if params is None else _values(params)
         return Template(chosen).substitute(values)
 
     def check(self) -> None:
-        """Refuse a template with places that no parameter fills."""
+        """Check that the parameters have every field that the template uses."""
         super().check()
-        _check(self.template, field_names(self.params_type))
+        _check_template(self.template, field_names(self.params_type))
 
 
-def _check(text: str, names: set[str]) -> None:
+def _check_template(text: str, names: set[str]) -> None:
     template = Template(text)
     if not template.is_valid():
-        raise PromptError("Template has a '$' that begins no name; write '$$' for a dollar")
+        raise PromptError("Template has a '$' without a name; write '$$' for a dollar sign")
     missing = [name for name in template.get_identifiers() if name not in names]
     if missing:
-        known = ", ".join(sorted(names)) or "no parameters"
-        raise PromptError(f"Template asks for ${{{missing[0]}}}, but there is {known}")
+        known = ", ".join(sorted(names)) or "none"
+        raise PromptError(f"Template uses ${{{missing[0]}}}, but the parameters are: {known}")
 
 
 def _values(params: Any) -> dict[str, object]:

@@ -1,4 +1,8 @@
-"""Which files a call is about; policies decide by it."""
+"""Tools: a name, a description, a handler, and the parameters as a dataclass.
+
+`Tool.schema` is the JSON schema for the model, `Tool.parse` validates what the model sends.
+`ToolAccess` lists the paths of one call, for policies.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -25,13 +29,13 @@ from weakincentives.serde import SerdeError, convert, decode, json_schema
 
 @dataclass(frozen=True, slots=True)
 class ToolAccess:
-    """Which files a call is about, as paths of the workspace in normal form.
+    """The paths that a tool call accesses, normalized and relative to the workspace.
 
     Args:
-        reads: Files that it shows.
-        writes: Files whose content it changes, so that they should have been read before.
-        searches: Directories and files that it looks through, with everything below them.
-        others: What it creates, removes or moves without regard to content.
+        reads: Files that it reads.
+        writes: Files whose content it changes, so they should have been read before.
+        searches: Directories and files that it searches, including everything below them.
+        others: Paths that it creates, removes or moves regardless of content.
     """
 
     reads: tuple[str, ...] = ()
@@ -41,12 +45,12 @@ class ToolAccess:
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """What is not the same afterwards."""
+        """The paths that the call changes."""
         return self.writes + self.others
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """All of them, each once."""
+        """All paths, each once."""
         return tuple(dict.fromkeys(self.reads + self.writes + self.searches + self.others))
 
 
@@ -63,51 +67,50 @@ _NO_PARAMETERS: dict[str, object] = {
 
 
 class ToolHandler(Protocol[P_contra, R]):
-    """What runs a tool: the happy path; errors are raised."""
+    """Runs a tool; it implements the happy path and raises errors."""
 
     def __call__(self, params: P_contra, *, context: ToolContext) -> ToolResult[R]:
-        """Do what was asked."""
+        """Run one call."""
         ...
 
 
 @dataclass(frozen=True)  # no slots: with them a subscript, `ToolExample[P, R](...)`, raises
 class ToolExample(Generic[P, R]):
-    """A call that a model can learn from."""
+    """An example call for the model."""
 
     description: str
     input: P
     output: R | str
 
     def __post_init__(self) -> None:
-        """Refuse a description that is no text."""
+        """Check that the description is text."""
         check_argument("Tool example", "description", self.description, str)
 
 
 @dataclass(frozen=True)
 class Tool(Generic[P, R]):
-    """Something that a model can do.
+    """A tool that a model can call.
 
     Args:
-        name: What the model calls it: letters, digits, `_` and `-`, 64 at most.
+        name: The name for the model: at most 64 letters, digits, `_` and `-`.
         description: What it does and when to use it, in plain words for the model.
-        handler: What runs it; the type of its first parameter, a dataclass, is what the
-            model has to send. None: the tool runs elsewhere, for example at the provider.
-        examples: Calls to learn from.
-        params_type: The dataclass of the parameters, if the handler does not tell.
-        read_only: It changes no files, and the workspace refuses while it runs; so calls may run
-            side by side.
-        outside: It changes files past the workspace's own methods (a shell does), so
-            undoing it takes a snapshot.
-        accepts_overrides: Whether a stored description may replace its own.
-        aliases: Other names of fields that models may send, and the names that they stand
-            for, in the parameters and in the objects of their lists. The schema does not
-            show them. A field that is to be shown by a name that Python does not allow has
-            it in its metadata: `field(metadata={"name": "-i"})`.
-        access: Says which files a call is about, for policies; if it does not, fields that
-            are named as paths usually are tell.
-        other_names: Names that models also call it by; they are not offered.
-        other_params: A dataclass that the parameters may be instead, as models know them from
-            elsewhere; the schema does not show it.
+        handler: The function that runs it. The type of its first parameter, a dataclass,
+            defines the arguments. None: the tool runs elsewhere, for example at the provider.
+        examples: Example calls.
+        params_type: The dataclass of the parameters, if the handler's annotation is not it.
+        read_only: It changes no files. While it runs, the workspace rejects writes, so calls
+            may run in parallel.
+        bypasses_filesystem: It changes files behind the filesystem's back (a shell does), so
+            rollback needs a snapshot.
+        accepts_overrides: Whether a stored description may replace this one.
+        aliases: Field names by the alias that models may send instead, also in objects nested
+            in lists. The schema does not contain them. A field whose display name is not a
+            valid Python name has it in its metadata: `field(metadata={"name": "-i"})`.
+        access: Returns the paths of a call, for policies; without it, fields with the usual
+            names of paths are used.
+        other_names: Names that are also accepted, but not offered to the model.
+        other_params: A dataclass accepted in place of the parameters, for calls as models know
+            them from elsewhere; not in the schema.
     """
 
     name: str
@@ -119,17 +122,17 @@ class Tool(Generic[P, R]):
     read_only: bool = False
     bypasses_filesystem: bool = False
     accepts_overrides: bool = True
-    # a mapping has no hash
+    # a mapping is not hashable
     aliases: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     access: "Callable[[P, ToolContext], ToolAccess] | None" = None
     other_names: Sequence[str] = ()
     other_params: type[Any] | None = None
     _params: type[Any] | None = field(init=False, repr=False, compare=False)
-    _renaming: FieldAliases = field(init=False, repr=False, compare=False)
+    _field_aliases: FieldAliases = field(init=False, repr=False, compare=False)
     _shapes: Sequence[tuple[type[Any], FieldAliases]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Find out what the parameters are, and refuse what cannot be a tool."""
+        """Validate the arguments and determine the parameter type."""
         check_argument("Tool", "name", self.name, str)
         owner = f"Tool {self.name!r}"
         object.__setattr__(
@@ -146,13 +149,14 @@ class Tool(Generic[P, R]):
             raise PromptError(
                 f"Tool description must have 1 to {_MAX_DESCRIPTION} characters: {self.name!r}"
             )
-        object.__setattr__(self, "_params", self.params_type or _params_of(self))
-        object.__setattr__(self, "_renaming", field_aliases(self._params, self.aliases, self.name))
-        object.__setattr__(self, "_shapes", _shapes_of(self, self._params, self._renaming))
+        object.__setattr__(self, "_params", self.params_type or _infer_params_type(self))
+        aliases = field_aliases(self._params, self.aliases, self.name)
+        object.__setattr__(self, "_field_aliases", aliases)
+        object.__setattr__(self, "_shapes", _accepted_shapes(self, self._params, aliases))
         for example in self.examples:
             if self._params is None or not isinstance(example.input, self._params):
                 raise PromptError(
-                    f"Example of tool {self.name!r} is not a call of it: {example.input!r}"
+                    f"Example input of tool {self.name!r} has the wrong type: {example.input!r}"
                 )
 
     def _check_arguments(self) -> None:
@@ -174,36 +178,36 @@ class Tool(Generic[P, R]):
         """The JSON schema of the parameters."""
         if self._params is None:
             return _NO_PARAMETERS
-        return self._renaming.schema(json_schema(self._params))
+        return self._field_aliases.schema(json_schema(self._params))
 
     def parse(self, arguments: Mapping[str, object] | str | bytes) -> P:
-        """Return the parameters that a model has sent.
+        """Parse and validate the arguments that a model sent.
 
-        Slips whose meaning is clear are understood: a number or a truth value as text, null
-        for a field that may be left out, a list as JSON in a text.
+        Unambiguous mistakes are corrected: a number or boolean as a string, null for an
+        optional field, a list as a JSON string.
 
         Raises:
-            ToolValidationError: They are not what the schema says; the message says where.
+            ToolValidationError: They do not match the schema; the message names the field.
         """
         if not self._shapes:
-            return self._parse_nothing(arguments)
+            return self._parse_no_arguments(arguments)
         problems: list[tuple[int, str, SerdeError]] = []
         known = frozenset[str]().union(*(names.fields for _, names in self._shapes))
         for kind, names in self._shapes:
             try:
                 return _parse(arguments, kind, names, known)
             except SerdeError as error:
-                unknown = _given_names(arguments, names) - names.fields
-                problems.append((len(unknown), names.told(str(error)), error))
-        # the shape that knows more of what was given is the one that was meant
-        _, told, cause = min(problems, key=lambda problem: problem[0])
-        raise ToolValidationError(f"Invalid arguments for {self.name}: {told}") from cause
+                unknown = _field_names(arguments, names) - names.fields
+                problems.append((len(unknown), names.translate(str(error)), error))
+        # report the error of the shape with the fewest unknown fields: it was probably meant
+        _, message, cause = min(problems, key=lambda problem: problem[0])
+        raise ToolValidationError(f"Invalid arguments for {self.name}: {message}") from cause
 
     def with_description(self, description: str) -> "Tool[P, R]":
         """Return the same tool with another description."""
         return replace(self, description=description)
 
-    def _parse_nothing(self, arguments: Mapping[str, object] | str | bytes) -> Any:
+    def _parse_no_arguments(self, arguments: Mapping[str, object] | str | bytes) -> Any:
         if isinstance(arguments, str | bytes):
             arguments = decode(arguments or b"{}", dict[str, Any])
         if arguments:
@@ -213,10 +217,10 @@ class Tool(Generic[P, R]):
         return None
 
 
-def _shapes_of(
+def _accepted_shapes(
     tool: Tool[Any, Any], params: type[Any] | None, names: FieldAliases
 ) -> Sequence[tuple[type[Any], FieldAliases]]:
-    """Return the dataclasses that parameters may be, and what is called otherwise in them."""
+    """Return the dataclasses accepted as parameters, each with its aliases."""
     other = tool.other_params
     more = [] if other is None else [(other, field_aliases(other, tool.aliases, tool.name))]
     return more if params is None else [(params, names), *more]
@@ -228,15 +232,15 @@ _Arguments = Mapping[str, object] | str | bytes
 def _parse(
     arguments: _Arguments, kind: type[Any], names: FieldAliases, known: AbstractSet[str]
 ) -> Any:
-    """Return the arguments of a call as a dataclass; slips are understood.
+    """Parse arguments strictly, then leniently; raise the error of the strict attempt.
 
-    A null for a field that is `known` from another shape only is taken for nothing.
+    Null for a field that is `known` only from another shape is ignored.
     """
     try:
         return _parse_strictly(arguments, kind, names)
     except SerdeError as error:
         try:
-            return _parse_slips(arguments, kind, names, known - names.fields)
+            return _parse_leniently(arguments, kind, names, known - names.fields)
         except SerdeError:
             raise error from None
 
@@ -251,26 +255,26 @@ def _parse_strictly(arguments: _Arguments, kind: type[Any], names: FieldAliases)
     return convert(names.apply(given), kind)
 
 
-def _parse_slips(
-    arguments: _Arguments, kind: type[Any], names: FieldAliases, elsewhere: AbstractSet[str]
+def _parse_leniently(
+    arguments: _Arguments, kind: type[Any], names: FieldAliases, other_fields: AbstractSet[str]
 ) -> Any:
     is_text = isinstance(arguments, str | bytes)
     given = names.apply(decode(arguments or b"{}", object) if is_text else arguments)
-    understood = coerce(_without_nulls(given, elsewhere), kind)
-    # once more: what was inside a text has names too
-    return convert(names.apply(understood), kind, lax=True)
+    coerced = coerce(_drop_nulls(given, other_fields), kind)
+    # again: objects decoded from a JSON string have aliases too
+    return convert(names.apply(coerced), kind, lax=True)
 
 
-def _without_nulls(given: object, fields: AbstractSet[str]) -> object:
-    """Return arguments without the fields that are null and among those given."""
+def _drop_nulls(given: object, fields: AbstractSet[str]) -> object:
+    """Return arguments without those of these fields that are null."""
     if not isinstance(given, Mapping):
         return given
     items = cast("Mapping[str, object]", given).items()
     return {name: value for name, value in items if value is not None or name not in fields}
 
 
-def _given_names(arguments: _Arguments, names: FieldAliases) -> set[str]:
-    """Return the names of the fields that arguments have; none if they are no object."""
+def _field_names(arguments: _Arguments, names: FieldAliases) -> set[str]:
+    """Return the field names in the arguments; none if they are not an object."""
     try:
         is_text = isinstance(arguments, str | bytes)
         given = names.apply(decode(arguments or b"{}", object) if is_text else arguments)
@@ -279,12 +283,12 @@ def _given_names(arguments: _Arguments, names: FieldAliases) -> set[str]:
     return set(cast("Mapping[str, object]", given)) if isinstance(given, Mapping) else set()
 
 
-def _params_of(tool: Tool[Any, Any]) -> type[Any] | None:
+def _infer_params_type(tool: Tool[Any, Any]) -> type[Any] | None:
     """Return the dataclass that the handler takes, or None if it takes none."""
     if tool.handler is None:
         return None
-    hints = _hints(tool)
-    names = _positional(tool)
+    hints = _resolve_hints(tool)
+    names = _positional_parameters(tool)
     if len(names) != 1 or names[0] not in hints:
         raise PromptError(
             f"Handler of tool {tool.name!r} must take one annotated parameter, then context"
@@ -297,20 +301,20 @@ def _params_of(tool: Tool[Any, Any]) -> type[Any] | None:
     return params
 
 
-def _positional(tool: Tool[Any, Any]) -> list[str]:
-    """Return the names of the parameters that are given by place."""
+def _positional_parameters(tool: Tool[Any, Any]) -> list[str]:
+    """Return the names of the handler's positional parameters."""
     try:
-        found = signature(tool.handler or _positional).parameters.values()
+        found = signature(tool.handler or _positional_parameters).parameters.values()
     except (TypeError, ValueError) as error:
         raise PromptError(
-            f"Handler of tool {tool.name!r} does not tell its parameters;"
-            " wrap it in a function, or give params_type"
+            f"Handler of tool {tool.name!r} has no readable signature;"
+            " wrap it in a function, or pass params_type"
         ) from error
-    by_place = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
-    return [each.name for each in found if each.kind in by_place]
+    positional = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
+    return [each.name for each in found if each.kind in positional]
 
 
-def _hints(tool: Tool[Any, Any]) -> dict[str, Any]:
+def _resolve_hints(tool: Tool[Any, Any]) -> dict[str, Any]:
     target: Any = tool.handler
     while isinstance(target, partial):
         target = target.func
@@ -320,5 +324,5 @@ def _hints(tool: Tool[Any, Any]) -> dict[str, Any]:
         return get_type_hints(target)
     except (AttributeError, NameError, SyntaxError, TypeError) as error:
         raise PromptError(
-            f"Handler of tool {tool.name!r} has an annotation that nobody knows: {error}"
+            f"Handler of tool {tool.name!r} has an annotation that cannot be resolved: {error}"
         ) from error
