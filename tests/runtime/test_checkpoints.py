@@ -100,7 +100,7 @@ def test_all_three_go_back(host: HostFilesystem, tmp_path: Path):
     host.write("a", "2")
     session[Note].append(Note("2"))
     file.save(checkpoint(session, host))
-    file.roll_back(session, first, host)
+    file.rollback(session, first, host)
     assert host.read("a").content == "1"
     assert session[Note].all() == ()
     assert file.resume(TYPES, host).slices.get(Note, ()) == ()
@@ -112,7 +112,7 @@ def test_a_rollback_that_fails_changes_none(host: HostFilesystem, tmp_path: Path
     session[Note].append(Note("1"))
     file.save(checkpoint(session, host))
     with pytest.raises(SnapshotRestoreError):
-        file.roll_back(session, foreign, host)
+        file.rollback(session, foreign, host)
     assert session[Note].all() == (Note("1"),)
     assert file.resume(TYPES, host).slices[Note] == (Note("1"),)
 
@@ -162,7 +162,7 @@ def _die_during_rollback(root: Path, store: Path, path: Path, point: str) -> Non
                 os.kill(os.getpid(), signal.SIGKILL)
 
         with fault_hook(die):
-            file.roll_back(session, kept[0], fs)
+            file.rollback(session, kept[0], fs)
     os._exit(0)
 
 

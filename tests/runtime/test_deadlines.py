@@ -86,7 +86,7 @@ def test_filesystem_work_stops_when_the_deadline_passes(clock: ManualClock):
     fs = InMemoryFilesystem()
     fs.write("a.txt", "x")
     deadline = Deadline.after(1, clock=clock)
-    with deadline.applied():
+    with deadline.enforce():
         assert fs.glob("*")
         clock.advance(1)
         with pytest.raises(TimeLimitError):
@@ -98,13 +98,13 @@ def test_a_deadline_that_passed_before_it_was_applied_stops_at_once(clock: Manua
     fs = InMemoryFilesystem()
     deadline = Deadline.after(1, clock=clock)
     clock.advance(2)
-    with deadline.applied(), pytest.raises(TimeLimitError):
+    with deadline.enforce(), pytest.raises(TimeLimitError):
         fs.glob("*")
 
 
 def test_an_earlier_limit_of_the_caller_stays(clock: ManualClock):
     fs = InMemoryFilesystem()
-    with time_limit(1, clock=clock.monotonic), Deadline.after(10, clock=clock).applied():
+    with time_limit(1, clock=clock.monotonic), Deadline.after(10, clock=clock).enforce():
         clock.advance(2)
         with pytest.raises(TimeLimitError):
             fs.glob("*")

@@ -330,7 +330,7 @@ def test_session_and_files_go_back_without_room(light_directory: Path, how: str)
                 if how == "rollback_to":
                     rollback_to(session, kept, fs)
                 else:
-                    SessionFile(light_directory / "session").roll_back(session, kept, fs)
+                    SessionFile(light_directory / "session").rollback(session, kept, fs)
             assert state_of(stage.root) == before
 
 

@@ -1,4 +1,4 @@
-"""What turns a filesystem into a workspace: events, deadlines, budgets, transactions, tracing."""
+"""The agent runtime: events, clocks, deadlines, budgets, transactions, checkpoints, tracing."""
 
 from weakincentives.runtime.budget import (
     Budget,
@@ -7,7 +7,12 @@ from weakincentives.runtime.budget import (
     Excess,
     TokenUsage,
 )
-from weakincentives.runtime.checkpoints import SessionFile, checkpoint, files_of, rollback_to
+from weakincentives.runtime.checkpoints import (
+    SessionFile,
+    checkpoint,
+    get_filesystem_snapshot,
+    rollback_to,
+)
 from weakincentives.runtime.clock import SYSTEM_CLOCK, Clock, ManualClock, SystemClock
 from weakincentives.runtime.deadlines import Deadline, DeadlineExceededError
 from weakincentives.runtime.events import (
@@ -79,8 +84,8 @@ __all__ = [
     "checkpoint",
     "current_tracing",
     "current_transaction",
-    "files_of",
     "filesystem_span",
+    "get_filesystem_snapshot",
     "model_span",
     "prompt_span",
     "record_changes",

@@ -1,4 +1,4 @@
-"""Budgets: how many tokens and tool calls work may cost, and until when."""
+"""Budgets for tokens, tool calls and time, and a thread-safe tracker of what was used."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,35 +12,35 @@ class BudgetExceededError(WinkError, RuntimeError):
     """More was used than the budget allows."""
 
     def __init__(self, *excesses: "Excess") -> None:
-        """Say each limit that was passed, and by how much."""
+        """List each exceeded limit, and by how much."""
         super().__init__("; ".join(map(str, excesses)))
         self.excesses = excesses
 
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """One limit of a budget that was passed."""
+    """One exceeded limit of a budget."""
 
     limit: str
     allowed: int
     used: int
 
     def __str__(self) -> str:
-        """Return the limit and by how much it was passed."""
+        """Return the limit and by how much it was exceeded."""
         over = self.used - self.allowed
         return f"Budget exceeded: {self.limit} by {over}, {self.used} of {self.allowed}"
 
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """Tokens that were used; `cached_tokens` says how many of the input were cached."""
+    """Tokens used; `cached_tokens` are the cached part of the input tokens."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be.
+        """Check the numbers.
 
         Raises:
             ValueError: A number is negative.
@@ -50,11 +50,11 @@ class TokenUsage:
 
     @property
     def total_tokens(self) -> int:
-        """Input and output together."""
+        """The sum of input and output tokens."""
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: "TokenUsage") -> "TokenUsage":
-        """Return both together."""
+        """Return the sum."""
         return TokenUsage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
@@ -64,7 +64,7 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What work may cost; None is no limit."""
+    """Limits for tokens, tool calls and time; None means no limit."""
 
     max_input_tokens: int | None = None
     max_output_tokens: int | None = None
@@ -73,7 +73,7 @@ class Budget:
     deadline: Deadline | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be.
+        """Check the limits.
 
         Raises:
             ValueError: A limit is negative.
@@ -85,7 +85,7 @@ class Budget:
 
 
 class BudgetTracker:
-    """What was used of a budget so far; safe to share between threads."""
+    """Adds up what was used of a budget; thread-safe."""
 
     def __init__(self, budget: Budget) -> None:
         """Start with nothing used."""
@@ -101,45 +101,45 @@ class BudgetTracker:
 
     @property
     def usage(self) -> TokenUsage:
-        """The tokens that were used."""
+        """The tokens used so far."""
         return self._usage
 
     @property
     def tool_calls(self) -> int:
-        """The tool calls that were counted."""
+        """The number of tool calls so far."""
         return self._tool_calls
 
     def record(self, usage: TokenUsage) -> None:
-        """Add tokens that were used; `check` says whether it was too much."""
+        """Add tokens that were used; `check` raises if it was too much."""
         with self._lock:
             self._usage += usage
 
     def count_tool_call(self) -> None:
-        """Count one tool call that is about to be made.
+        """Count one tool call before it runs.
 
         Raises:
-            BudgetExceededError: It would be one too many, and was not counted.
+            BudgetExceededError: The budget allows no more calls; this one was not counted.
         """
         with self._lock:
-            allowed, wanted = self._budget.max_tool_calls, self._tool_calls + 1
-            if allowed is not None and wanted > allowed:
-                raise BudgetExceededError(Excess("max_tool_calls", allowed, wanted))
-            self._tool_calls = wanted
+            allowed, calls = self._budget.max_tool_calls, self._tool_calls + 1
+            if allowed is not None and calls > allowed:
+                raise BudgetExceededError(Excess("max_tool_calls", allowed, calls))
+            self._tool_calls = calls
 
     def check(self, what: str = "Work") -> None:
-        """Return while tokens and time are within the budget.
+        """Check that tokens and time are within the budget.
 
         Raises:
-            BudgetExceededError: More tokens were used than allowed; it names every limit passed.
+            BudgetExceededError: Too many tokens were used; it names every exceeded limit.
             DeadlineExceededError: The budget's deadline has passed.
         """
-        excesses = tuple(self._excesses(self._usage))
+        excesses = tuple(self._find_excesses(self._usage))
         if excesses:
             raise BudgetExceededError(*excesses)
         if self._budget.deadline is not None:
             self._budget.deadline.check(what)
 
-    def _excesses(self, usage: TokenUsage) -> Iterator[Excess]:
+    def _find_excesses(self, usage: TokenUsage) -> Iterator[Excess]:
         for limit, allowed, used in (
             ("max_input_tokens", self._budget.max_input_tokens, usage.input_tokens),
             ("max_output_tokens", self._budget.max_output_tokens, usage.output_tokens),

@@ -1,4 +1,4 @@
-"""Checkpoints: session and files, kept under one id and brought back together."""
+"""Checkpoints: coordinated snapshots of session and files, and a crash-safe session file."""
 
 import os
 from collections.abc import Iterable
@@ -18,14 +18,14 @@ _DONE, _PENDING = b"wink-session 1 done\n", b"wink-session 1 pending\n"
 def checkpoint(
     session: Session, filesystem: SnapshotableFilesystem, tag: str | None = None
 ) -> Snapshot:
-    """Keep session and files as they are now; both snapshots have one id.
+    """Take a snapshot of files and session; both have the same ID.
 
     Raises:
-        SnapshotError: The files could not be kept, so nothing was.
+        SnapshotError: The snapshot of the files failed; nothing was stored.
     """
-    kept = take_snapshot(filesystem, tag)
-    session[FilesystemSnapshot].append(kept)
-    return session.snapshot(tag, snapshot_id=kept.snapshot_id)
+    snapshot = take_snapshot(filesystem, tag)
+    session[FilesystemSnapshot].append(snapshot)
+    return session.snapshot(tag, snapshot_id=snapshot.snapshot_id)
 
 
 def rollback_to(
@@ -33,57 +33,57 @@ def rollback_to(
     session_snapshot: Snapshot,
     filesystem: SnapshotableFilesystem | None = None,
 ) -> None:
-    """Bring back both, session and files, or neither.
+    """Restore both session and files, or neither.
 
-    The files go to the latest snapshot of them that the session knew then; if it knew
-    none, they stay.
+    The files are restored to the latest filesystem snapshot in the session snapshot; if
+    there is none, they are left alone.
 
     Raises:
-        SnapshotRestoreError: The files cannot be brought back; nothing has changed.
+        SnapshotRestoreError: The files could not be restored; nothing has changed.
     """
-    kept = files_of(session_snapshot)
+    files = get_filesystem_snapshot(session_snapshot)
     mark = session.mark()
     session.restore(session_snapshot)
     try:
-        if kept is not None and filesystem is not None:
-            restore_snapshot(filesystem, kept)
-            # what is told while files come back is folded into what the session knew then; what
-            # was kept at the same moment agrees with the files, and keeps its versions and dates
-            same_moment = kept.snapshot_id == session_snapshot.snapshot_id
+        if files is not None and filesystem is not None:
+            restore_snapshot(filesystem, files)
+            # events of the restore were folded into the restored slices: restore these again;
+            # slices of the same moment agree with the files and keep their versions and dates
+            same_moment = files.snapshot_id == session_snapshot.snapshot_id
             session.restore(session_snapshot, refresh=not same_moment)
     except BaseException:
         session.restore_mark(mark)
         raise
 
 
-def files_of(session_snapshot: Snapshot) -> FilesystemSnapshot | None:
-    """Return the latest snapshot of files that a session knew, or None."""
+def get_filesystem_snapshot(session_snapshot: Snapshot) -> FilesystemSnapshot | None:
+    """Return the latest filesystem snapshot in a session snapshot, or None."""
     found = session_snapshot.slices.get(FilesystemSnapshot, ())
     return found[-1] if found else None
 
 
 class SessionFile:
-    """A session on disk; it and the files stay in step whatever happens.
+    """A session stored on disk, always consistent with the files of its workspace.
 
-    The file is written in one step. A rollback is written down before the files are
-    touched: if the process ends in between, `resume` finishes it.
+    The file is replaced atomically. A rollback is recorded before the files are touched
+    (write-ahead): if the process dies in between, `resume` finishes it.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Use the file at `path`, which need not be there yet."""
+        """Use the file at `path`; it need not exist yet."""
         self._path = Path(path)
 
     def save(self, snapshot: Snapshot) -> None:
         """Write a snapshot of the session."""
         self._write(_DONE + snapshot.to_json().encode())
 
-    def roll_back(
+    def rollback(
         self, session: Session, snapshot: Snapshot, filesystem: SnapshotableFilesystem
     ) -> None:
-        """Bring back session, files and this file, or none of them.
+        """Restore session, files and this file, or none of them.
 
         Raises:
-            SnapshotRestoreError: The files cannot be brought back; nothing has changed.
+            SnapshotRestoreError: The files could not be restored; nothing has changed.
         """
         before = self._read() if self._path.exists() else None
         data = snapshot.to_json().encode()
@@ -91,50 +91,52 @@ class SessionFile:
         try:
             rollback_to(session, snapshot, filesystem)
         except Exception:
-            self._put_back(before)
+            self._write_back(before)
             raise
         self._write(_DONE + data)
 
     def resume(
         self, types: Iterable[type[Any]], filesystem: SnapshotableFilesystem | None = None
     ) -> Snapshot:
-        """Return the session that was saved, and finish a rollback that was cut off.
+        """Load the saved session, and finish an interrupted rollback.
 
         Args:
-            types: The types of the slices; nothing that the file names is imported.
-            filesystem: Where the files are.
+            types: The types of the slices; no module named in the file is imported.
+            filesystem: The filesystem to which an interrupted rollback applies.
 
         Raises:
             FileNotFoundError: Nothing was saved.
-            SnapshotFormatError: The file is not one of ours, or damaged.
-            SnapshotRestoreError: A rollback was cut off and cannot be finished.
+            SnapshotFormatError: The file is not a session file, or is damaged.
+            SnapshotRestoreError: An interrupted rollback could not be finished.
         """
         data = self._read()
         head, _, rest = data.partition(b"\n")
         if head + b"\n" not in {_DONE, _PENDING}:
-            raise SnapshotFormatError(f"Not a session: {str(self._path)!r}")
+            raise SnapshotFormatError(f"Not a session file: {str(self._path)!r}")
         snapshot = Snapshot.from_json(rest.decode(errors="replace"), types)
         if head + b"\n" == _PENDING:
-            self._finish(snapshot, filesystem)
+            self._finish_rollback(snapshot, filesystem)
             self._write(_DONE + rest)
         return snapshot
 
-    def _finish(self, snapshot: Snapshot, filesystem: SnapshotableFilesystem | None) -> None:
-        kept = files_of(snapshot)
-        if kept is None:
+    def _finish_rollback(
+        self, snapshot: Snapshot, filesystem: SnapshotableFilesystem | None
+    ) -> None:
+        files = get_filesystem_snapshot(snapshot)
+        if files is None:
             return
         if filesystem is None:
             raise SnapshotRestoreError(
-                f"Failed to restore: a rollback of {str(self._path)!r} was cut off, and needs"
-                f" the filesystem to be finished"
+                f"Failed to restore: a rollback of {str(self._path)!r} was interrupted; pass the"
+                f" filesystem to finish it"
             )
-        restore_snapshot(filesystem, kept)
+        restore_snapshot(filesystem, files)
 
     def _read(self) -> bytes:
-        """Return the content; a link is not followed, for we write a file."""
+        """Return the content; links are not followed, as writing would replace the link."""
         return read_regular(self._path, _MAX_BYTES)
 
-    def _put_back(self, before: bytes | None) -> None:
+    def _write_back(self, before: bytes | None) -> None:
         if before is None:
             self._path.unlink(missing_ok=True)
         else:

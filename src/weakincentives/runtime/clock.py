@@ -1,7 +1,6 @@
-"""Clocks: what day it is, and how much time has passed.
+"""Wall clock and monotonic clock, from the system or set by a test.
 
-The two are different questions. A wall clock may jump, so durations are always
-measured with the monotonic one.
+A wall clock may jump, so durations are always measured with the monotonic clock.
 """
 
 import time
@@ -10,14 +9,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the time."""
+    """A source of wall-clock and monotonic time."""
 
     def now(self) -> datetime:
-        """Return the time of day, with a time zone; it may jump."""
+        """Return the wall-clock time, with a time zone; it may jump."""
         ...
 
     def monotonic(self) -> float:
-        """Return seconds since some fixed moment; it never goes back."""
+        """Return seconds since some fixed point; it never goes back."""
         ...
 
 
@@ -25,20 +24,20 @@ class SystemClock:
     """The clocks of this machine."""
 
     def now(self) -> datetime:
-        """Return the time of day in UTC."""
+        """Return the wall-clock time in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Return seconds since some fixed moment."""
+        """Return seconds since some fixed point."""
         return time.monotonic()
 
 
 SYSTEM_CLOCK = SystemClock()
-"""What is used where no clock is given."""
+"""The default clock."""
 
 
 class ManualClock:
-    """A clock that stands still until it is moved: for tests."""
+    """A clock for tests: it stands still until the test moves it."""
 
     def __init__(self, now: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         """Start at `now`, with the monotonic clock at 0."""
@@ -46,7 +45,7 @@ class ManualClock:
         self._monotonic = 0.0
 
     def now(self) -> datetime:
-        """Return the time of day that was set."""
+        """Return the wall-clock time."""
         return self._now
 
     def monotonic(self) -> float:
@@ -54,10 +53,10 @@ class ManualClock:
         return self._monotonic
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, on both clocks."""
+        """Advance both clocks."""
         self._now += timedelta(seconds=seconds)
         self._monotonic += seconds
 
     def jump(self, by: timedelta) -> None:
-        """Set the wall clock forward or back, while no time passes."""
+        """Change the wall clock only, as if somebody had set it."""
         self._now += by

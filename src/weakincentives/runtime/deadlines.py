@@ -1,4 +1,4 @@
-"""Deadlines: when work has to be done, and what is said when it is not."""
+"""Deadlines, measured with a monotonic clock."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -12,13 +12,13 @@ from weakincentives.runtime.clock import SYSTEM_CLOCK, Clock
 
 
 class DeadlineExceededError(WinkError, TimeoutError):
-    """The time for this work is over."""
+    """The deadline has passed."""
 
     def __init__(self, what: str, deadline: "Deadline", overrun: timedelta) -> None:
-        """Say what was stopped, which deadline it had, and by how much that has passed."""
+        """Describe the work that was stopped, its deadline, and how long ago that passed."""
         super().__init__(
-            f"{what} stopped: the deadline of {_seconds(deadline.allowed)} passed "
-            f"{_seconds(overrun)} ago"
+            f"{what} stopped: the deadline of {_format_seconds(deadline.allowed)} passed "
+            f"{_format_seconds(overrun)} ago"
         )
         self.deadline = deadline
         self.overrun = overrun
@@ -26,24 +26,24 @@ class DeadlineExceededError(WinkError, TimeoutError):
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A moment by which work has to be done.
+    """A point in time by which work has to be done.
 
-    What remains is measured from the making of this value with a monotonic clock: a
-    wall clock that jumps moves nothing.
+    The remaining time is measured with a monotonic clock from the creation of this value,
+    so a jump of the wall clock has no effect.
     """
 
     expires_at: datetime
     clock: Clock = field(default=SYSTEM_CLOCK, repr=False, compare=False)
     allowed: timedelta = field(init=False, compare=False)
-    """How much time there was when this value was made."""
+    """The remaining time when this value was created."""
     ends: float = field(init=False, repr=False, compare=False)
-    """When it ends, by the monotonic clock."""
+    """When it expires, by the monotonic clock."""
 
     def __post_init__(self) -> None:
-        """Note what remains.
+        """Record the remaining time.
 
         Raises:
-            ValueError: The moment has no time zone.
+            ValueError: `expires_at` has no time zone.
         """
         if self.expires_at.tzinfo is None:
             raise ValueError(f"Deadline has no time zone: {self.expires_at!r}")
@@ -63,11 +63,11 @@ class Deadline:
         return self.remaining() <= timedelta()
 
     def remaining(self) -> timedelta:
-        """Return how much time is left; below zero, how long ago it passed."""
+        """Return the time left; negative once the deadline has passed."""
         return timedelta(seconds=self.ends - self.clock.monotonic())
 
     def check(self, what: str = "Work") -> None:
-        """Return while there is time; `what` names the work in the message.
+        """Check that time is left; `what` names the work in the message.
 
         Raises:
             DeadlineExceededError: The deadline has passed.
@@ -77,12 +77,12 @@ class Deadline:
             raise DeadlineExceededError(what, self, -left)
 
     @contextmanager
-    def applied(self) -> Generator[None, None, None]:
-        """Stop filesystem work in this context when the deadline passes."""
+    def enforce(self) -> Generator[None, None, None]:
+        """Limit filesystem operations in this context to the remaining time."""
         left = self.ends - self.clock.monotonic()
         with time_limit(left, clock=self.clock.monotonic):
             yield
 
 
-def _seconds(length: timedelta) -> str:
+def _format_seconds(length: timedelta) -> str:
     return f"{length.total_seconds():.3f} s"

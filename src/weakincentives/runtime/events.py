@@ -1,7 +1,6 @@
-"""Events: what happens in a session, and the bus that tells those who want to know.
+"""Session events and an in-process publish/subscribe event bus.
 
-Beside the events here, the filesystem's own travel on the same bus, once the
-change that they tell of is certain to stay.
+Filesystem events are published on the same bus, once their transaction has committed.
 """
 
 import logging
@@ -18,14 +17,14 @@ from weakincentives.runtime.clock import SYSTEM_CLOCK
 E = TypeVar("E")
 
 Handler: TypeAlias = Callable[[E], object]
-"""What is called with an event; what it returns is ignored."""
+"""A function that is called with an event; its return value is ignored."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolInvoked:
-    """A tool was called, and the call is over: committed or rolled back."""
+    """A tool call has finished: committed or rolled back."""
 
     tool: str
     call_id: str = ""
@@ -34,15 +33,15 @@ class ToolInvoked:
     success: bool = True
     result_message: str = ""
     result_size: int | None = None
-    """Characters of what the model was given."""
+    """The number of characters sent to the model."""
     error: str | None = None
     duration_ms: float = 0.0
     paths: tuple[str, ...] = ()
-    """The files that the call was about."""
+    """The paths that the call accessed."""
     mode: str | None = None
-    """How a file was written."""
+    """The write mode, if a file was written."""
     snapshot_ref: str | None = None
-    """The state of the files before the call, where one was kept."""
+    """The snapshot taken before the call, if there was one."""
     usage: TokenUsage | None = None
     prompt_name: str | None = None
     session_id: UUID | None = None
@@ -51,13 +50,13 @@ class ToolInvoked:
 
     @property
     def path(self) -> str | None:
-        """The first of the files that the call was about."""
+        """The first path that the call accessed."""
         return self.paths[0] if self.paths else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptRendered:
-    """A prompt became text, about to be sent to a model."""
+    """A prompt was rendered, to be sent to a model."""
 
     prompt_ns: str
     prompt_key: str
@@ -72,7 +71,7 @@ class PromptRendered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptExecuted:
-    """A model has worked on a prompt to the end, or failed to."""
+    """The work on a prompt has finished or failed."""
 
     prompt_ns: str
     prompt_key: str
@@ -81,7 +80,7 @@ class PromptExecuted:
     model: str | None = None
     success: bool = True
     text: str | None = None
-    """What the model said last."""
+    """The last message of the model."""
     error: str | None = None
     usage: TokenUsage | None = None
     tool_calls: int = 0
@@ -93,14 +92,14 @@ class PromptExecuted:
 
 @dataclass(frozen=True, slots=True)
 class SessionReset:
-    """A session started over; who keeps something beside it starts over too."""
+    """A session was reset; whoever derives state from it should reset too."""
 
     session_id: UUID
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerFailure:
-    """A handler that raised, and what."""
+    """A handler that raised, and its error."""
 
     handler: Handler[Any]
     error: Exception
@@ -112,7 +111,7 @@ class HandlerFailure:
 
 @dataclass(frozen=True, slots=True)
 class PublishResult:
-    """What became of an event: who was told, and who failed."""
+    """The result of publishing an event: the handlers invoked and their errors."""
 
     event: object
     handlers_invoked: tuple[Handler[Any], ...] = ()
@@ -120,23 +119,23 @@ class PublishResult:
 
     @property
     def ok(self) -> bool:
-        """Whether nobody failed."""
+        """Whether no handler failed."""
         return not self.errors
 
 
 class EventBus(Protocol):
-    """Brings events to those who subscribed to their type."""
+    """Delivers events to the handlers that subscribed to their type."""
 
     def subscribe(self, event_type: type[E], handler: Handler[E]) -> Callable[[], None]:
-        """Tell `handler` of every `event_type` from now on; return a function that ends it."""
+        """Call `handler` with every `event_type` from now on; return a function to unsubscribe."""
         ...
 
     def unsubscribe(self, event_type: type[E], handler: Handler[E]) -> bool:
-        """End the oldest such subscription; say whether there was one."""
+        """Remove the oldest such subscription; return whether there was one."""
         ...
 
     def publish(self, event: object) -> PublishResult:
-        """Tell everybody who subscribed to the type of `event`, or to a base of it."""
+        """Call every handler subscribed to the type of `event` or a base of it."""
         ...
 
 
@@ -148,55 +147,55 @@ class _Subscription:
 
 
 class InProcessEventBus:
-    """An event bus for the threads of one process.
+    """A thread-safe event bus within one process.
 
-    Handlers run in the thread that publishes, in the order of their subscription,
-    base classes and subclasses alike. An event that a handler publishes is brought to
-    everybody before the handlers after it are told of the first one. A subscription
-    made meanwhile begins with the next event; one that was ended is told no more.
+    Handlers run in the publishing thread, in the order of their subscription, whether they
+    subscribed to the event's class or a base. An event that a handler publishes is delivered
+    to all handlers before delivery of the first event continues. A handler that subscribes
+    during delivery gets the next event; one that unsubscribes gets no more.
     """
 
     def __init__(self) -> None:
-        """Start with nobody."""
+        """Start without subscriptions."""
         self._lock = Lock()
         self._subscriptions: tuple[_Subscription, ...] = ()
         self._by_type: dict[type[Any], tuple[_Subscription, ...]] = {}
 
     def subscribe(self, event_type: type[E], handler: Handler[E]) -> Callable[[], None]:
-        """Tell `handler` of every `event_type` from now on; return a function that ends it."""
+        """Call `handler` with every `event_type` from now on; return a function to unsubscribe."""
         subscription = _Subscription(event_type, handler)
         with self._lock:
             self._replace((*self._subscriptions, subscription))
 
-        def end() -> None:
+        def unsubscribe() -> None:
             with self._lock:
-                self._end(subscription)
+                self._remove(subscription)
 
-        return end
+        return unsubscribe
 
     def unsubscribe(self, event_type: type[E], handler: Handler[E]) -> bool:
-        """End the oldest such subscription; say whether there was one."""
+        """Remove the oldest such subscription; return whether there was one."""
         with self._lock:
             for each in self._subscriptions:
                 if each.event_type is event_type and each.handler == handler:
-                    self._end(each)
+                    self._remove(each)
                     return True
         return False
 
     def publish(self, event: object) -> PublishResult:
-        """Tell everybody who subscribed to the type of `event`, or to a base of it.
+        """Call every handler subscribed to the type of `event` or a base of it.
 
-        One who fails is logged, is in the result, and stops nobody.
+        An error of a handler is logged and part of the result; the other handlers still run.
         """
         invoked: list[Handler[Any]] = []
         errors: list[HandlerFailure] = []
-        for each in self._subscribed(type(event)):
+        for each in self._find_subscriptions(type(event)):
             if not each.active:
                 continue
             invoked.append(each.handler)
             try:
                 each.handler(event)
-            except Exception as error:  # noqa: BLE001 # the others are told whatever one does
+            except Exception as error:  # noqa: BLE001 # one handler must not stop the others
                 errors.append(HandlerFailure(each.handler, error))
                 _log.exception("%s failed on %s", _name(each.handler), type(event).__qualname__)
         return PublishResult(event, tuple(invoked), tuple(errors))
@@ -204,22 +203,22 @@ class InProcessEventBus:
     # the other spelling
     dispatch = publish
 
-    def _subscribed(self, event_type: type[Any]) -> tuple[_Subscription, ...]:
-        known = self._by_type
-        found = known.get(event_type)
+    def _find_subscriptions(self, event_type: type[Any]) -> tuple[_Subscription, ...]:
+        cache = self._by_type
+        found = cache.get(event_type)
         if found is None:
-            # stored in the table that belongs to these subscriptions, which may be an old one
+            # cache it in the table of these subscriptions, which may be outdated by now
             with self._lock:
-                known, subscriptions = self._by_type, self._subscriptions
+                cache, subscriptions = self._by_type, self._subscriptions
             found = tuple(each for each in subscriptions if issubclass(event_type, each.event_type))
-            known[event_type] = found
+            cache[event_type] = found
         return found
 
     def _replace(self, subscriptions: tuple[_Subscription, ...]) -> None:
         self._subscriptions = subscriptions
         self._by_type = {}
 
-    def _end(self, subscription: _Subscription) -> None:
+    def _remove(self, subscription: _Subscription) -> None:
         subscription.active = False
         self._replace(tuple(each for each in self._subscriptions if each is not subscription))
 

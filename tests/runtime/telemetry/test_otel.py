@@ -248,7 +248,7 @@ except ImportError as error:
     print(error)
 """
     assert output_of(code) == (
-        "Spans by OpenTelemetry need an extra: pip install 'weakincentives[otel]'\n"
+        "OpenTelemetry tracing needs an extra: pip install 'weakincentives[otel]'\n"
     )
 
 

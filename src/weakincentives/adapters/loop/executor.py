@@ -145,7 +145,7 @@ class ToolExecutor:
 
     def _time_limit(self) -> AbstractContextManager[object]:
         deadline = self._context.deadline
-        return nullcontext() if deadline is None else deadline.applied()
+        return nullcontext() if deadline is None else deadline.enforce()
 
     def _run_checked(self, call: CheckedCall, record: "_CallRecord") -> ToolResult[Any]:
         for policy in self._policies:

@@ -1,1 +1,1 @@
-"""Tracing: spans around prompts, model requests, tool calls and filesystem work."""
+"""Tracing: spans for prompts, model requests, tool calls and filesystem operations."""

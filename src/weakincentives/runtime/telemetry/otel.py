@@ -1,4 +1,4 @@
-"""Spans by OpenTelemetry: the extra `otel`, imported only by those who ask for it."""
+"""OpenTelemetry tracing (the extra `otel`); import it explicitly."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ try:
     from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
-        "Spans by OpenTelemetry need an extra: pip install 'weakincentives[otel]'",
+        "OpenTelemetry tracing needs an extra: pip install 'weakincentives[otel]'",
         name=_error.name,
     ) from _error
 
@@ -21,18 +21,17 @@ __all__ = ["OpenTelemetryTracing"]
 
 
 class OpenTelemetryTracing:
-    """Sends spans to OpenTelemetry; hand it to `use_tracing`."""
+    """Sends spans to OpenTelemetry; pass it to `use_tracing`."""
 
     def __init__(
         self, tracer_provider: TracerProvider | None = None, *, record_content: bool = False
     ) -> None:
-        """Make spans with a provider.
+        """Create spans with a tracer provider.
 
         Args:
-            tracer_provider: What makes them; None is the one that the process has set.
-            record_content: Record what users, models and tools said as well: prompts,
-                arguments, results, the messages of errors. Whoever reads the spans
-                reads these then.
+            tracer_provider: The provider; by default the global one of the process.
+            record_content: Also record content: prompts, arguments, results and error
+                messages. Whoever can read the spans can then read it.
         """
         self._tracer = trace.get_tracer(
             "weakincentives", __version__, tracer_provider=tracer_provider
@@ -43,15 +42,15 @@ class OpenTelemetryTracing:
     def span(
         self, name: str, attributes: Mapping[str, AttributeValue], *, remote: bool = False
     ) -> Generator[Span, None, None]:
-        """Begin a span inside the current one, whoever began that."""
+        """Start a span as a child of OpenTelemetry's current span."""
         with self._tracer.start_as_current_span(
             _text(name),
             kind=SpanKind.CLIENT if remote else SpanKind.INTERNAL,
             attributes={key: _value(value) for key, value in attributes.items()},
-            record_exception=False,  # its message would be a content
+            record_exception=False,  # its message is content
             set_status_on_exception=False,
-        ) as begun:
-            span = _OpenTelemetrySpan(begun, self._record_content)
+        ) as started:
+            span = _OpenTelemetrySpan(started, record_content=self._record_content)
             try:
                 yield span
             except BaseException as error:
@@ -60,9 +59,9 @@ class OpenTelemetryTracing:
 
 
 class _OpenTelemetrySpan:
-    """A span of OpenTelemetry."""
+    """An OpenTelemetry span."""
 
-    def __init__(self, span: trace.Span, record_content: bool) -> None:
+    def __init__(self, span: trace.Span, *, record_content: bool) -> None:
         self._span = span
         self._record_content = record_content
         self.is_recording = span.is_recording()
@@ -77,12 +76,13 @@ class _OpenTelemetrySpan:
             )
 
     def fail(self, error: BaseException | str) -> None:
-        self.set("error.type", error if isinstance(error, str) else _kind(error))
-        said = str(error) if self._record_content and not isinstance(error, str) else None
-        self._span.set_status(Status(StatusCode.ERROR, None if said is None else _text(said)))
+        self.set("error.type", error if isinstance(error, str) else _error_type(error))
+        message = str(error) if self._record_content and not isinstance(error, str) else None
+        description = None if message is None else _text(message)
+        self._span.set_status(Status(StatusCode.ERROR, description))
 
 
-def _kind(error: BaseException) -> str:
+def _error_type(error: BaseException) -> str:
     kind = type(error)
     if kind.__module__ == "builtins":
         return kind.__qualname__
@@ -98,5 +98,5 @@ def _value(value: AttributeValue) -> AttributeValue:
 
 
 def _text(text: str) -> str:
-    """Return text that can be sent; an exporter fails on half a surrogate pair."""
+    """Return encodable text: exporters fail on a lone surrogate."""
     return text.encode(errors="backslashreplace").decode()

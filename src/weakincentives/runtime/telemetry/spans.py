@@ -1,8 +1,8 @@
-"""Spans: what is traced of prompts, model calls, tool calls and filesystem work.
+"""Spans for prompts, model requests, tool calls and filesystem operations.
 
-Names and attributes are those of OpenTelemetry's GenAI conventions; what these have no
-word for begins with `wink`. Each kind of work has one function that begins its span and
-one that adds how it went.
+Names and attributes follow OpenTelemetry's GenAI conventions; attributes that these do not
+define begin with `wink`. Each kind of span has one function that starts it and one that
+records the outcome.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,20 +28,20 @@ from weakincentives.runtime.telemetry.tracing import (
 )
 
 FilesystemOperation: TypeAlias = Literal["snapshot", "restore", "rollback", "commit"]
-"""What is done to a workspace as a whole."""
+"""An operation on a whole workspace."""
 UNKNOWN_TOOL = "_OTHER"
-"""What a span calls a tool that does not exist: the name would be what a model said."""
+"""The name of a nonexistent tool in a span: its real name comes from a model and is content."""
 
 
 def prompt_span(
     name: str, *, session_id: UUID | None = None, text: str | None = None
 ) -> AbstractContextManager[Span]:
-    """Trace the work on a prompt, from its first model call to its last.
+    """Trace the work on a prompt, from its first model request to its last.
 
     Args:
         name: The prompt.
-        session_id: The session that it belongs to.
-        text: The prompt as it is sent; a content.
+        session_id: The ID of its session.
+        text: The rendered prompt; content.
     """
     if current_tracing() is NO_TRACING:
         return NO_SPAN
@@ -57,13 +57,13 @@ def model_span(
     session_id: UUID | None = None,
     messages: Sequence[object] | None = None,
 ) -> AbstractContextManager[Span]:
-    """Trace one call of a model; `record_response` adds what came back.
+    """Trace one model request; `record_response` records the response.
 
     Args:
-        model: The model that is asked.
-        provider: Who runs it, as the conventions call them: `openai`, `anthropic`.
-        session_id: The session that it belongs to.
-        messages: What is sent, in the shape of the conventions; a content.
+        model: The requested model.
+        provider: The provider, named as in the conventions: `openai`, `anthropic`.
+        session_id: The ID of the session.
+        messages: The request messages, in the format of the conventions; content.
     """
     if current_tracing() is NO_TRACING:
         return NO_SPAN
@@ -84,15 +84,15 @@ def record_response(
     finish_reasons: Sequence[str] = (),
     messages: Sequence[object] | None = None,
 ) -> None:
-    """Add to the span of a model call, or of a prompt, what came back.
+    """Record the response in the span of a model request or a prompt.
 
     Args:
         span: The span.
-        usage: What it cost.
-        model: The model that answered.
-        response_id: What the provider calls the answer.
-        finish_reasons: Why it ended.
-        messages: What came back, in the shape of the conventions; a content.
+        usage: The tokens used.
+        model: The model that responded.
+        response_id: The provider's ID of the response.
+        finish_reasons: Why the response ended.
+        messages: The response messages, in the format of the conventions; content.
     """
     if not span.is_recording:
         return
@@ -113,13 +113,13 @@ def record_response(
 def tool_span(
     name: str, *, call_id: str = "", session_id: UUID | None = None, arguments: object = None
 ) -> AbstractContextManager[Span]:
-    """Trace one call of a tool; `record_result` adds how it ended.
+    """Trace one tool call; `record_result` records the result.
 
     Args:
-        name: A tool that exists, or `UNKNOWN_TOOL`.
-        call_id: What the provider calls the call.
-        session_id: The session that it belongs to.
-        arguments: What the tool is called with; a content.
+        name: The name of an existing tool, or `UNKNOWN_TOOL`.
+        call_id: The provider's ID of the call.
+        session_id: The ID of the session.
+        arguments: The arguments of the call; content.
     """
     if current_tracing() is NO_TRACING:
         return NO_SPAN
@@ -135,7 +135,7 @@ def tool_span(
 def record_result(
     span: Span, text: str, *, success: bool, error: BaseException | None = None
 ) -> None:
-    """Add to the span of a tool call whether it failed, and as a content what the model is told."""
+    """Record the result of a tool call: whether it failed, and its text as content."""
     if not span.is_recording:
         return
     span.content("gen_ai.tool.call.result", text)
@@ -146,16 +146,16 @@ def record_result(
 def filesystem_span(
     operation: FilesystemOperation, filesystem: Filesystem | None = None
 ) -> AbstractContextManager[Span]:
-    """Trace work on a whole workspace; `record_changes` adds how much changed."""
+    """Trace an operation on a workspace; `record_changes` records how many paths changed."""
     if current_tracing() is NO_TRACING:
         return NO_SPAN
     kind = "" if filesystem is None else type(filesystem).__name__
     known = {"wink.filesystem.operation": operation, "wink.filesystem.kind": kind}
-    return start_span(f"wink.filesystem.{operation}", _given(known))
+    return start_span(f"wink.filesystem.{operation}", _format_known(known))
 
 
 def record_changes(span: Span, events: Iterable[FilesystemEvent] | None) -> None:
-    """Add to the span of filesystem work how many paths changed, where that is known."""
+    """Record how many paths changed, if that is known."""
     if events is None or not span.is_recording:
         return
     paths: set[str] = set()
@@ -169,22 +169,22 @@ def record_changes(span: Span, events: Iterable[FilesystemEvent] | None) -> None
 
 
 def take_snapshot(filesystem: SnapshotableFilesystem, tag: str | None = None) -> FilesystemSnapshot:
-    """Take a snapshot, traced.
+    """Take a snapshot and trace it.
 
     Raises:
         SnapshotError: It could not be taken.
     """
     with filesystem_span("snapshot", filesystem) as span:
-        taken = filesystem.snapshot(tag=tag)
-        span.set("wink.filesystem.snapshot_ref", taken.commit_ref)
-    return taken
+        snapshot = filesystem.snapshot(tag=tag)
+        span.set("wink.filesystem.snapshot_ref", snapshot.commit_ref)
+    return snapshot
 
 
 def restore_snapshot(filesystem: SnapshotableFilesystem, snapshot: FilesystemSnapshot) -> None:
-    """Bring back a snapshot, traced.
+    """Restore a snapshot and trace it.
 
     Raises:
-        SnapshotRestoreError: It cannot be brought back.
+        SnapshotRestoreError: It could not be restored.
     """
     with filesystem_span("restore", filesystem) as span:
         span.set("wink.filesystem.snapshot_ref", snapshot.commit_ref)
@@ -199,12 +199,12 @@ def _operation(
     *,
     remote: bool = False,
 ) -> AbstractContextManager[Span]:
-    """Begin a span as the GenAI conventions name it."""
-    attributes = _given({"gen_ai.operation.name": operation, **known})
-    said = {name: value for name, value in contents.items() if value is not None}
-    return start_span(f"{operation} {name}", attributes, contents=said, remote=remote)
+    """Start a span named as in the GenAI conventions."""
+    attributes = _format_known({"gen_ai.operation.name": operation, **known})
+    present = {name: value for name, value in contents.items() if value is not None}
+    return start_span(f"{operation} {name}", attributes, contents=present, remote=remote)
 
 
-def _given(known: Mapping[str, object]) -> dict[str, str]:
-    """Return what is known, as text."""
+def _format_known(known: Mapping[str, object]) -> dict[str, str]:
+    """Return the attributes that have a value, as text."""
     return {name: str(value) for name, value in known.items() if value not in (None, "")}

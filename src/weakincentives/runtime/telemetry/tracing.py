@@ -1,8 +1,8 @@
-"""Tracing: spans around the work of an agent, for whoever wants to see it.
+"""Tracing: the `Span` and `Tracing` protocols, and the current tracing of a context.
 
-Who runs the work says where spans go (`use_tracing`); the code in between opens them
-and knows nothing about that. Without it a span costs next to nothing. Tracing never
-changes what is traced: a tracer that fails is logged, and the work goes on.
+The application chooses where spans go (`use_tracing`); the code that starts spans does not
+know. Without a tracing, a span costs next to nothing. Tracing never affects the traced
+work: an error in it is logged, and the work continues.
 """
 
 import logging
@@ -13,49 +13,49 @@ from types import TracebackType
 from typing import Protocol, TypeAlias
 
 AttributeValue: TypeAlias = str | bool | int | float | Sequence[str]
-"""What an attribute of a span may be."""
+"""The value of a span attribute."""
 _log = logging.getLogger(__name__)
 
 
 class Span(Protocol):
-    """Work that is being traced."""
+    """A traced operation."""
 
     @property
     def is_recording(self) -> bool:
-        """Whether anybody will see it; what costs time to find out can be left out if not."""
+        """Whether the span is recorded; if not, skip attributes that are costly to compute."""
         ...
 
     def set(self, name: str, value: AttributeValue) -> None:
-        """Set an attribute; never something that users, models or files say."""
+        """Set an attribute; never use it for content of users, models or files."""
         ...
 
     def content(self, name: str, value: object) -> None:
-        """Set an attribute to what a user, a model or a tool said, where that is recorded."""
+        """Set an attribute to content of a user, model or tool, if content is recorded."""
         ...
 
     def fail(self, error: BaseException | str) -> None:
-        """Mark it as failed, by an exception or by a kind of error in one word."""
+        """Mark the span as failed, with an exception or an error type in one word."""
         ...
 
 
 class Tracing(Protocol):
-    """Where spans go."""
+    """Creates spans and sends them somewhere."""
 
     def span(
         self, name: str, attributes: Mapping[str, AttributeValue], *, remote: bool = False
     ) -> AbstractContextManager[Span]:
-        """Begin a span inside the current one; an exception that leaves it marks it as failed.
+        """Start a child of the current span; an exception that leaves it marks it as failed.
 
         Args:
-            name: What is done, one of few words.
-            attributes: What is known about it at the beginning.
-            remote: Another service does it.
+            name: The operation; from a small set of names.
+            attributes: The attributes known at the start.
+            remote: Whether another service does the work.
         """
         ...
 
 
 class _NoSpan:
-    """A span that nobody sees; one is enough for all."""
+    """A span that is not recorded; a singleton."""
 
     __slots__ = ()
     is_recording = False
@@ -77,29 +77,30 @@ class _NoSpan:
 
 
 class _NoTracing:
-    """Nobody looks."""
+    """Records nothing."""
 
     def span(
         self, name: str, attributes: Mapping[str, AttributeValue], *, remote: bool = False
     ) -> AbstractContextManager[Span]:
+        del name, attributes, remote  # the protocol's
         return NO_SPAN
 
 
 NO_SPAN = _NoSpan()
-"""What `NO_TRACING` gives for every span."""
+"""The span of `NO_TRACING`."""
 NO_TRACING: Tracing = _NoTracing()
-"""Spans go nowhere; this is how it is until somebody says otherwise."""
+"""The default: spans are not recorded."""
 _current: ContextVar[Tracing] = ContextVar("tracing", default=NO_TRACING)
 
 
 def current_tracing() -> Tracing:
-    """Return where the spans of this context go."""
+    """Return the tracing of this context."""
     return _current.get()
 
 
 @contextmanager
 def use_tracing(tracing: Tracing) -> Generator[None, None, None]:
-    """Send the spans of a `with` block to `tracing`; a new thread starts without."""
+    """Send the spans of a `with` block to `tracing`; new threads do not inherit it."""
     token = _current.set(tracing)
     try:
         yield
@@ -114,22 +115,22 @@ def start_span(
     contents: Mapping[str, object] | None = None,
     remote: bool = False,
 ) -> AbstractContextManager[Span]:
-    """Trace a `with` block; what the tracing itself raises is logged and goes no further.
+    """Trace a `with` block; errors of the tracing itself are logged and suppressed.
 
     Args:
-        name: What is done, one of few words.
-        attributes: What is known about it at the beginning.
-        contents: Attributes that are kept only where contents are recorded.
-        remote: Another service does it.
+        name: The operation; from a small set of names.
+        attributes: The attributes known at the start.
+        contents: Attributes that are set only if content is recorded.
+        remote: Whether another service does the work.
     """
     tracing = _current.get()
     if tracing is NO_TRACING:
         return NO_SPAN
-    return _SafeSpan(tracing, name, attributes, contents or {}, remote)
+    return _SafeSpan(tracing, name, attributes, contents or {}, remote=remote)
 
 
 class _SafeSpan:
-    """A span whose own failures are logged and go no further."""
+    """A span whose own errors are logged and suppressed."""
 
     def __init__(
         self,
@@ -137,6 +138,7 @@ class _SafeSpan:
         name: str,
         attributes: Mapping[str, AttributeValue],
         contents: Mapping[str, object],
+        *,
         remote: bool,
     ) -> None:
         self._tracing = tracing
@@ -149,7 +151,7 @@ class _SafeSpan:
         self.is_recording = False
 
     def __enter__(self) -> Span:
-        with _only_logged(self._name):
+        with _log_errors(self._name):
             manager = self._tracing.span(self._name, self._attributes, remote=self._remote)
             self._span = manager.__enter__()
             self._manager = manager
@@ -164,25 +166,25 @@ class _SafeSpan:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        with _only_logged(self._name):
+        with _log_errors(self._name):
             self._manager.__exit__(kind, error, traceback)
 
     def set(self, name: str, value: AttributeValue) -> None:
-        with _only_logged(self._name):
+        with _log_errors(self._name):
             self._span.set(name, value)
 
     def content(self, name: str, value: object) -> None:
-        with _only_logged(self._name):
+        with _log_errors(self._name):
             self._span.content(name, value)
 
     def fail(self, error: BaseException | str) -> None:
-        with _only_logged(self._name):
+        with _log_errors(self._name):
             self._span.fail(error)
 
 
 @contextmanager
-def _only_logged(name: str) -> Generator[None, None, None]:
+def _log_errors(name: str) -> Generator[None, None, None]:
     try:
         yield
-    except Exception:  # noqa: BLE001 # the work goes on whatever a tracing does
+    except Exception:  # noqa: BLE001 # tracing must not stop the traced work
         _log.warning("Tracing of %r failed", name, exc_info=True)
