@@ -87,16 +87,16 @@ def call(session: Session, files: Filesystem, act: Callable[[Filesystem], object
 
 
 BACK: dict[str, Callable[[Session, Snapshot, Any], object]] = {
-    "restore": lambda session, snapshot, mark: session.restore(snapshot),
-    "restore with logs": lambda session, snapshot, mark: session.restore(
+    "restore": lambda session, snapshot, savepoint: session.restore(snapshot),
+    "restore with logs": lambda session, snapshot, savepoint: session.restore(
         snapshot, preserve_logs=False
     ),
-    "rollback": lambda session, snapshot, mark: session.rollback("kept"),
-    "mark": lambda session, snapshot, mark: session.restore_mark(mark),
-    "json": lambda session, snapshot, mark: session.restore(
+    "rollback": lambda session, snapshot, savepoint: session.rollback("kept"),
+    "savepoint": lambda session, snapshot, savepoint: session.restore_savepoint(savepoint),
+    "json": lambda session, snapshot, savepoint: session.restore(
         Snapshot.from_json(snapshot.to_json(), [Note])
     ),
-    "reset": lambda session, snapshot, mark: session.reset(),
+    "reset": lambda session, snapshot, savepoint: session.reset(),
 }
 
 
@@ -107,11 +107,11 @@ def test_a_session_that_goes_back_alone_knows_the_files_of_now(files: Any, way: 
     call(session, files, lambda fs: fs.write("a", "1"))
     call(session, files, lambda fs: fs.write("gone", "1"))
     call(session, files, lambda fs: fs.write("same", "1"))
-    snapshot, mark = session.snapshot("kept"), session.mark()
+    snapshot, savepoint = session.snapshot("kept"), session.savepoint()
     call(session, files, lambda fs: fs.write_bytes("a", b"\0four"))
     call(session, files, lambda fs: fs.delete("gone"))
     call(session, files, lambda fs: fs.write("new", "22"))
-    BACK[way](session, snapshot, mark)
+    BACK[way](session, snapshot, savepoint)
     assert known(session) == truth(files)
     if way != "reset":
         assert version(session, "a") == 2
@@ -184,13 +184,13 @@ def test_going_back_inside_a_call_keeps_in_step_with_its_files(way: str, fails: 
     session, files = Session(), InMemoryFilesystem()
     FilesystemSection(session=session, filesystem=files)
     call(session, files, lambda fs: fs.write("d/x", "1"))
-    snapshot, mark = session.snapshot("kept"), session.mark()
+    snapshot, savepoint = session.snapshot("kept"), session.savepoint()
     call(session, files, lambda fs: fs.write("d/x", "four"))
 
     def work(fs: Any) -> None:
         fs.move("d", "e")
         fs.write("d/x", "another")
-        BACK[way](session, snapshot, mark)
+        BACK[way](session, snapshot, savepoint)
         fs.write("f", "later")
         if fails:
             raise OSError("no")
@@ -208,11 +208,11 @@ def test_going_back_while_a_call_has_changed_files(
     session = Session()
     FilesystemSection(session=session, filesystem=files)
     call(session, files, lambda fs: fs.write("d/x", "1"))
-    snapshot, mark = session.snapshot("kept"), session.mark()
+    snapshot, savepoint = session.snapshot("kept"), session.savepoint()
     with transaction(session, files, bypasses_filesystem=bypasses_filesystem) as step:
         files.write("d/x", "four")
         files.write("e", "new")
-        thread = threading.Thread(target=lambda: BACK[way](session, snapshot, mark))
+        thread = threading.Thread(target=lambda: BACK[way](session, snapshot, savepoint))
         thread.start()
         thread.join(WAIT)
         files.delete("d", recursive=True)
@@ -272,7 +272,7 @@ class Machine(RuleBasedStateMachine):
         self.section = FilesystemSection(session=self.session, filesystem=self.files)
         self.states: dict[str, FilesystemSnapshot] = {}
         self.checkpoints: dict[str, Snapshot] = {}
-        self.marks: dict[str, Any] = {}
+        self.savepoints: dict[str, Any] = {}
 
     def new_files(self) -> Any:
         return InMemoryFilesystem()
@@ -313,7 +313,7 @@ class Machine(RuleBasedStateMachine):
     @rule(name=NAMES)
     def keep_session(self, name: str) -> None:
         self.session.snapshot(name)
-        self.marks[name] = self.session.mark()
+        self.savepoints[name] = self.session.savepoint()
 
     @rule(name=NAMES)
     def roll_back_session(self, name: str) -> None:
@@ -328,9 +328,9 @@ class Machine(RuleBasedStateMachine):
             self.session.restore(Snapshot.from_json(text, types), preserve_logs=False)
 
     @rule(name=NAMES)
-    def restore_mark(self, name: str) -> None:
-        if name in self.marks:
-            self.session.restore_mark(self.marks[name])
+    def restore_savepoint(self, name: str) -> None:
+        if name in self.savepoints:
+            self.session.restore_savepoint(self.savepoints[name])
 
     @rule()
     def reset(self) -> None:

@@ -47,7 +47,7 @@ from weakincentives.runtime.session import (
     append_all,
 )
 from weakincentives.runtime.session.branch import Branch
-from weakincentives.runtime.transactions import look_at, transaction
+from weakincentives.runtime.transactions import read_consistently, transaction
 
 ROUNDS = int(os.environ.get("WINK_LINEARIZABILITY_ROUNDS", size(150, 10_000)))
 SEED = int(os.environ.get("WINK_LINEARIZABILITY_SEED", "0"))
@@ -614,27 +614,27 @@ def test_reducers_that_a_failed_call_registers_are_not_there():
     assert [each.number for each in session[Note].all()] == [10, 20, 2, 2, 30, 30, 3, 3]
 
 
-@pytest.mark.parametrize("back", ["restore", "rollback", "mark", "reset"])
+@pytest.mark.parametrize("back", ["restore", "rollback", "savepoint", "reset"])
 def test_going_back_inside_a_call_that_fails_changes_nothing(back: str):
     session = new_session()
     session.dispatch(Added(1))
-    snapshot, mark = session.snapshots["start"], new_mark(session)
+    snapshot, savepoint = session.snapshots["start"], new_savepoint(session)
     session.dispatch(Added(2))
     before = session[Note].all(), session[Total].all()
     with transaction(session) as step:
         {
             "restore": lambda: session.restore(snapshot),
             "rollback": lambda: session.rollback("start"),
-            "mark": lambda: session.restore_mark(mark),
+            "savepoint": lambda: session.restore_savepoint(savepoint),
             "reset": session.reset,
         }[back]()
-        assert session[Note].all() == ((Note(1),) if back == "mark" else ())
+        assert session[Note].all() == ((Note(1),) if back == "savepoint" else ())
         step.rollback()
     assert (session[Note].all(), session[Total].all()) == before
 
 
-def new_mark(session: Session) -> Any:
-    return session.mark()
+def new_savepoint(session: Session) -> Any:
+    return session.savepoint()
 
 
 LOGGED = ToolInvoked(tool="earlier")
@@ -700,10 +700,10 @@ def test_going_back_while_a_call_is_under_way_comes_before_it():
 def test_going_back_to_a_moment_of_the_call_itself_takes_nothing_of_others():
     session = new_session()
     with pytest.raises(TransactionConflictError), transaction(session):
-        mark = session.mark()
+        savepoint = session.savepoint()
         session[Note].append(Note(1))
         run_all(lambda: session[Note].append(Note(2)))
-        session.restore_mark(mark)
+        session.restore_savepoint(savepoint)
     assert session[Note].all() == (Note(2),)
 
 
@@ -807,7 +807,7 @@ def test_one_who_looked_before_files_were_taken_back_looks_again(monkeypatch: py
             gone.wait(WAIT)
             return found
 
-        found, unsettled = look_at(fs, scanned)
+        found, unsettled = read_consistently(fs, scanned)
         looked.extend(unsettled)
         return found
 
@@ -832,7 +832,7 @@ def test_a_long_slice_is_not_copied_by_a_call_that_appends():
     session[Note].seed(map(Note, range(1000)))
     with transaction(session):
         session[Note].append(Note(1000))
-    shared = session.mark().items[Note]
+    shared = session.savepoint().items[Note]
     with transaction(session):
         session[Note].append(Note(1001))
     assert len(shared) == 1001

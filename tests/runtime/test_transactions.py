@@ -366,7 +366,7 @@ def test_what_a_shell_did_is_looked_for_once(tmp_path: Path, session: Session):
         assert fs.looks == 1
         with transaction(session, fs, bypasses_filesystem=True) as step:
             Path(fs.root, "late").write_text("")
-            assert [str(each) for each in step.settle()] == ["late created"]
+            assert [str(each) for each in step.freeze()] == ["late created"]
         assert fs.looks == 2
     assert "late created" in map(str, told)
 

@@ -29,7 +29,7 @@ from weakincentives.posix import display_path, join, parents_of
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class BeforeImage:
     """What was at a path, with everything below it.
 
     Args:
@@ -49,7 +49,7 @@ class Image:
         return not self.path or path == self.path or path.startswith(f"{self.path}/")
 
 
-def take_image(filesystem: Filesystem, path: str = "") -> Image:
+def capture_image(filesystem: Filesystem, path: str = "") -> BeforeImage:
     """Return what is at a path now.
 
     Raises:
@@ -57,22 +57,22 @@ def take_image(filesystem: Filesystem, path: str = "") -> Image:
     """
     if path:
         if not filesystem.exists(path):
-            return Image(path)
+            return BeforeImage(path)
         found = filesystem.stat(path)
         if found.is_file:
-            return Image(path, {path: read_whole(filesystem, path)})
+            return BeforeImage(path, {path: read_entire_file(filesystem, path)})
         if not found.is_directory:
-            return Image(path, others=frozenset({path}))
+            return BeforeImage(path, others=frozenset({path}))
     files: dict[str, bytes] = {}
     directories, others = ([path] if path else []), set[str]()
     for place, entry in walk(filesystem, path):
         if entry.is_directory:
             directories.append(place)
         elif entry.is_file:
-            files[place] = read_whole(filesystem, place)
+            files[place] = read_entire_file(filesystem, place)
         else:
             others.add(place)
-    return Image(path, files, tuple(directories), frozenset(others))
+    return BeforeImage(path, files, tuple(directories), frozenset(others))
 
 
 def walk(filesystem: Filesystem, path: str = "") -> Iterator[tuple[str, FileEntry]]:
@@ -94,13 +94,13 @@ def walk(filesystem: Filesystem, path: str = "") -> Iterator[tuple[str, FileEntr
                 pending.append(below)
 
 
-def put_back(filesystem: Filesystem, image: Image) -> None:
+def restore_image(filesystem: Filesystem, image: BeforeImage) -> None:
     """Make what is at a path what it was; what is the same is not touched.
 
     Raises:
         OSError: It cannot be done.
     """
-    now = take_image(filesystem, image.path)
+    now = capture_image(filesystem, image.path)
     kept = {*image.files, *image.directories, *image.others}
     kinds = {**dict.fromkeys(image.files, "file"), **dict.fromkeys(image.directories, "directory")}
     present = {**dict.fromkeys(now.files, "file"), **dict.fromkeys(now.directories, "directory")}
@@ -113,10 +113,10 @@ def put_back(filesystem: Filesystem, image: Image) -> None:
             filesystem.mkdir(path)
     for path, data in image.files.items():
         if now.files.get(path) != data or not filesystem.exists(path):
-            write_whole(filesystem, path, data)
+            write_entire_file(filesystem, path, data)
 
 
-def read_whole(filesystem: Filesystem, path: str) -> bytes:
+def read_entire_file(filesystem: Filesystem, path: str) -> bytes:
     """Return all of a file, also where a read without a limit returns only a part.
 
     Raises:
@@ -135,7 +135,7 @@ def read_whole(filesystem: Filesystem, path: str) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def write_whole(filesystem: Filesystem, path: str, data: bytes) -> None:
+def write_entire_file(filesystem: Filesystem, path: str, data: bytes) -> None:
     """Write a file in parts, if all at once is refused for its length."""
     if len(data) <= MAX_WRITE_LENGTH:
         filesystem.write_bytes(path, data)
@@ -148,14 +148,14 @@ def write_whole(filesystem: Filesystem, path: str, data: bytes) -> None:
             filesystem.write_bytes(path, data[start : start + MAX_WRITE_LENGTH], mode="append")
 
 
-class Recorder:
+class UndoLog:
     """Keeps the before-images of what is about to change, and tells what has changed."""
 
     def __init__(self, filesystem: Filesystem) -> None:
         """Record changes of `filesystem`."""
         self.filesystem = filesystem
         self.events: list[FilesystemEvent] = []
-        self._images: list[Image] = []
+        self._images: list[BeforeImage] = []
 
     def keep(self, path: str) -> None:
         """Keep what is at a path, and which directories on the way to it are missing.
@@ -169,13 +169,13 @@ class Recorder:
         )
         if any(image.covers(first) for image in self._images):
             return
-        image = take_image(self.filesystem, first)
+        image = capture_image(self.filesystem, first)
         if image.others:
             strange = min(image.others)
             raise OSError(errno.EPERM, "Cannot be changed, for it could not be put back", strange)
         self._images.append(image)
 
-    def roll_back(self) -> None:
+    def rollback(self) -> None:
         """Put everything back, the latest first.
 
         Raises:
@@ -185,17 +185,17 @@ class Recorder:
         while self._images:
             image = self._images.pop()
             try:
-                put_back(self.filesystem, image)
+                restore_image(self.filesystem, image)
             except Exception as error:  # noqa: BLE001 # the others are put back all the same
                 failure = failure or error
         if failure is not None:
             raise SnapshotRestoreError(f"Failed to put everything back: {failure}") from failure
 
 
-class RecordedFilesystem:
+class RecordingFilesystem:
     """A filesystem of anybody's, changed with a recorder at hand; the rest is passed on."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: UndoLog) -> None:
         """Change the filesystem of `recorder`."""
         self._recorder = recorder
         self._filesystem = recorder.filesystem
@@ -203,7 +203,7 @@ class RecordedFilesystem:
     @property
     def original(self) -> Filesystem:
         """The filesystem itself."""
-        return original_of(self._filesystem)
+        return unwrap(self._filesystem)
 
     def __getattr__(self, name: str) -> Any:
         """Return what the filesystem has beside the protocol."""
@@ -319,10 +319,12 @@ class RecordedFilesystem:
         done = write()
         after = data
         if mode == "append" or self._filesystem.stat(place).size_bytes != len(data):
-            after = read_whole(self._filesystem, place)
+            after = read_entire_file(self._filesystem, place)
         self._recorder.events += map(DirectoryCreated, missing[:-1])
         old = before if isinstance(before, bytes) else None
-        self._recorder.events.append(written_event(place, old, after, done.bytes_written, mode))
+        self._recorder.events.append(
+            file_written_event(place, old, after, done.bytes_written, mode)
+        )
         return done
 
     def _missing(self, place: str) -> tuple[str, ...]:
@@ -338,28 +340,28 @@ class RecordedFilesystem:
             return None
         found = self._filesystem.stat(place or ".")
         if found.is_file:
-            return read_whole(self._filesystem, place)
+            return read_entire_file(self._filesystem, place)
         return "directory" if found.is_directory else "other"
 
     def _with_everything_kept(self, change: Callable[..., Any]) -> Callable[..., Any]:
         """Return a method beside the protocol, which may change anything."""
 
         def changed(*arguments: Any, **options: Any) -> Any:
-            before = take_image(self._filesystem)
+            before = capture_image(self._filesystem)
             self._recorder.keep("")
             done = change(*arguments, **options)
-            self._recorder.events += difference(before, take_image(self._filesystem))
+            self._recorder.events += diff_images(before, capture_image(self._filesystem))
             return done
 
         return changed
 
 
-def original_of(filesystem: Filesystem) -> Filesystem:
+def unwrap(filesystem: Filesystem) -> Filesystem:
     """Return the filesystem itself, if it is one that is recorded."""
-    return filesystem.original if isinstance(filesystem, RecordedFilesystem) else filesystem
+    return filesystem.original if isinstance(filesystem, RecordingFilesystem) else filesystem
 
 
-def difference(before: Image, after: Image) -> Iterator[FilesystemEvent]:
+def diff_images(before: BeforeImage, after: BeforeImage) -> Iterator[FilesystemEvent]:
     """Yield what would have been told if `before` had become `after` step by step."""
     for path in sorted({*before.files, *before.directories}, reverse=True):
         if path in before.files and path not in after.files:
@@ -372,10 +374,10 @@ def difference(before: Image, after: Image) -> Iterator[FilesystemEvent]:
     for path, data in sorted(after.files.items()):
         old = before.files.get(path)
         if old != data:
-            yield written_event(path, old, data, len(data), "overwrite")
+            yield file_written_event(path, old, data, len(data), "overwrite")
 
 
-def written_event(
+def file_written_event(
     path: str, before: bytes | None, after: bytes, written: int, mode: WriteMode
 ) -> FileWritten:
     """Return what is told of a file that was `before` and is `after`."""
@@ -392,4 +394,4 @@ def written_event(
     )
 
 
-_: type[Filesystem] = RecordedFilesystem  # the type checker proves that it is one
+_: type[Filesystem] = RecordingFilesystem  # the type checker proves that it is one

@@ -42,7 +42,7 @@ def rollback_to(
         SnapshotRestoreError: The files could not be restored; nothing has changed.
     """
     files = get_filesystem_snapshot(session_snapshot)
-    mark = session.mark()
+    savepoint = session.savepoint()
     session.restore(session_snapshot)
     try:
         if files is not None and filesystem is not None:
@@ -52,7 +52,7 @@ def rollback_to(
             same_moment = files.snapshot_id == session_snapshot.snapshot_id
             session.restore(session_snapshot, refresh=not same_moment)
     except BaseException:
-        session.restore_mark(mark)
+        session.restore_savepoint(savepoint)
         raise
 
 

@@ -34,12 +34,12 @@ from weakincentives.filesystem.protocol import open_savepoint
 from weakincentives.filesystem.savepoints import WriteLock
 from weakincentives.filesystem.text import SNIFFED, is_binary
 from weakincentives.runtime.before_images import (
-    RecordedFilesystem,
-    Recorder,
-    difference,
-    original_of,
-    put_back,
-    take_image,
+    RecordingFilesystem,
+    UndoLog,
+    capture_image,
+    diff_images,
+    restore_image,
+    unwrap,
 )
 from weakincentives.runtime.telemetry.spans import (
     filesystem_span,
@@ -81,7 +81,7 @@ class RollbackHandle(Protocol):
         """Return what has changed since the beginning."""
         ...
 
-    def settle(self) -> None:
+    def freeze(self) -> None:
         """Find out what has changed for the last time: `events` looks no more."""
         ...
 
@@ -89,7 +89,7 @@ class RollbackHandle(Protocol):
         """Keep what has changed."""
         ...
 
-    def roll_back(self) -> None:
+    def rollback(self) -> None:
         """Take back what has changed."""
         ...
 
@@ -150,13 +150,13 @@ def begin_snapshot_rollback(undo: RollbackHandle) -> RollbackHandle:
 def _begin_again(undo: RollbackHandle, turn: "_Turn") -> RollbackHandle:
     filesystem = undo.filesystem
     if not isinstance(filesystem, Snapshotable):
-        now = take_image(filesystem)
-        undo.roll_back()
+        now = capture_image(filesystem)
+        undo.rollback()
         begun = _CopyUndo(filesystem)
-        put_back(filesystem, now)
+        restore_image(filesystem, now)
         return begun
     here = turn.begin_with(filesystem, "within a change")
-    undo.roll_back()
+    undo.rollback()
     begun = _SnapshotUndo(filesystem)
     restore_snapshot(filesystem, here)
     return begun
@@ -218,7 +218,7 @@ class _ObservedUndo:
     def events(self) -> Sequence[FilesystemEvent]:
         return self._events
 
-    def settle(self) -> None:
+    def freeze(self) -> None:
         pass  # they are told as they happen
 
     def release(self) -> None:
@@ -227,7 +227,7 @@ class _ObservedUndo:
             self._point.release()
             self._stop()
 
-    def roll_back(self) -> None:
+    def rollback(self) -> None:
         with filesystem_span("rollback", self.filesystem) as span:
             record_changes(span, self._events)
             self._stop()
@@ -251,23 +251,23 @@ class _SnapshotUndo:
         self._turn = _Turn(self.filesystem)
         self._snapshot = self._turn.begin_with(filesystem, "before a change")
         self._found: Sequence[FilesystemEvent] | None = None
-        self._settled = False
+        self._frozen = False
         self.snapshot_ref: str | None = self._snapshot.commit_ref
         self.is_open = True
 
-    def settle(self) -> None:
+    def freeze(self) -> None:
         self.events()
-        self._settled = True
+        self._frozen = True
 
     def events(self) -> Sequence[FilesystemEvent]:
-        if self._settled and self._found is not None:
+        if self._frozen and self._found is not None:
             return self._found
         self._look_at_everything()
         changes = diff_since(self._snapshotable, self._snapshot, renames=False)
         if changes is None:
             self._found = [StateReplaced("restore", self._snapshot.commit_ref)]
         else:
-            self._found = events_of(changes, self._snapshotable)
+            self._found = diff_events(changes, self._snapshotable)
         return self._found
 
     def release(self) -> None:
@@ -277,7 +277,7 @@ class _SnapshotUndo:
             self.is_open = False
             self._turn.end()
 
-    def roll_back(self) -> None:
+    def rollback(self) -> None:
         with filesystem_span("rollback", self.filesystem):
             try:
                 self._look_at_everything()
@@ -304,7 +304,7 @@ class _Turns:
         self._waiting: dict[int, tuple[WriteLock, list[object]]] = {}
 
     def take(self, filesystem: Filesystem) -> None:
-        key = id(original_of(filesystem))
+        key = id(unwrap(filesystem))
         with self._lock:
             lock, users = self._waiting.setdefault(key, (WriteLock(), []))
             users.append(filesystem)
@@ -315,7 +315,7 @@ class _Turns:
             raise
 
     def end(self, filesystem: Filesystem) -> None:
-        key = id(original_of(filesystem))
+        key = id(unwrap(filesystem))
         self._waiting[key][0].release()
         self._leave(key)
 
@@ -373,13 +373,13 @@ class _RecordedUndo:
         _turns.take(filesystem)
         self.filesystem = filesystem
         self.is_open = True
-        self._recorder = Recorder(filesystem)
-        self.files: Filesystem = RecordedFilesystem(self._recorder)
+        self._recorder = UndoLog(filesystem)
+        self.files: Filesystem = RecordingFilesystem(self._recorder)
 
     def events(self) -> Sequence[FilesystemEvent]:
         return self._recorder.events
 
-    def settle(self) -> None:
+    def freeze(self) -> None:
         pass  # they are told as they happen
 
     def release(self) -> None:
@@ -387,11 +387,11 @@ class _RecordedUndo:
             record_changes(span, self._recorder.events)
             self._end()
 
-    def roll_back(self) -> None:
+    def rollback(self) -> None:
         with filesystem_span("rollback", self.filesystem) as span:
             record_changes(span, self._recorder.events)
             try:
-                self._recorder.roll_back()
+                self._recorder.rollback()
             finally:
                 self._end()
 
@@ -416,7 +416,7 @@ class _CopyUndo:
     def __init__(self, filesystem: Filesystem) -> None:
         _turns.take(filesystem)
         try:
-            self._before = take_image(filesystem)
+            self._before = capture_image(filesystem)
         except BaseException:
             _turns.end(filesystem)
             raise
@@ -427,9 +427,9 @@ class _CopyUndo:
     def events(self) -> Sequence[FilesystemEvent]:
         if self._found is not None:
             return self._found
-        return list(difference(self._before, take_image(self.filesystem)))
+        return list(diff_images(self._before, capture_image(self.filesystem)))
 
-    def settle(self) -> None:
+    def freeze(self) -> None:
         self._found = self.events()
 
     def release(self) -> None:
@@ -437,10 +437,10 @@ class _CopyUndo:
             record_changes(span, self._found)
             self._end()
 
-    def roll_back(self) -> None:
+    def rollback(self) -> None:
         with filesystem_span("rollback", self.filesystem):
             try:
-                put_back(self.filesystem, self._before)
+                restore_image(self.filesystem, self._before)
             finally:
                 self._end()
 
@@ -460,15 +460,15 @@ def _as_filesystem(filesystem: Filesystem) -> Filesystem:
     return filesystem
 
 
-def events_of(changes: Diff, filesystem: Filesystem | None = None) -> list[FilesystemEvent]:
+def diff_events(changes: Diff, filesystem: Filesystem | None = None) -> list[FilesystemEvent]:
     """Return what would have been told if the changes had been made through the filesystem.
 
     Where the files are can be given, to tell which of them are text.
     """
-    return [event for change in changes.entries for event in _events_of_one(change, filesystem)]
+    return [event for change in changes.entries for event in _change_events(change, filesystem)]
 
 
-def _events_of_one(change: Change, filesystem: Filesystem | None) -> Iterator[FilesystemEvent]:
+def _change_events(change: Change, filesystem: Filesystem | None) -> Iterator[FilesystemEvent]:
     before, after = change.before, change.after
     if before is not None and (after is None or before.kind != after.kind):
         size = before.size_bytes if before.is_file else None

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from weakincentives.filesystem import Filesystem, FilesystemEvent
 from weakincentives.posix import no_time_limit
-from weakincentives.runtime.before_images import original_of
+from weakincentives.runtime.before_images import unwrap
 from weakincentives.runtime.rollback import RollbackHandle, begin_rollback, begin_snapshot_rollback
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.session.branch import Branch
@@ -53,7 +53,7 @@ class _Part(NamedTuple):
 
     def with_snapshot(self, filesystem: Filesystem) -> "_Part":
         """Return the same with an undo that works for changes past `filesystem`."""
-        if original_of(self.undo.filesystem) is not filesystem:
+        if unwrap(self.undo.filesystem) is not filesystem:
             return self
         return _Part(begin_snapshot_rollback(self.undo), None, 0)
 
@@ -70,7 +70,7 @@ class Transaction:
         self._joined: list[Filesystem] = []
         self._is_unwanted = False
         self._is_over = False
-        self._when_over: list[Callable[[], object]] = []
+        self._end_callbacks: list[Callable[[], object]] = []
         self._end_priority: Callable[[], None] | None = None
 
     @property
@@ -119,7 +119,7 @@ class Transaction:
             return known
         if known is not None:
             # from the inside out: what is around it is taken back and done again as well
-            original = original_of(filesystem)
+            original = unwrap(filesystem)
             self._parts = [each.with_snapshot(original) for each in self._parts]
         outer = None
         if self._outer is None:
@@ -146,10 +146,10 @@ class Transaction:
             filesystem, bypasses_filesystem=bypasses_filesystem, recorded=recorded
         )
         try:
-            self._joined.append(original_of(filesystem))
+            self._joined.append(unwrap(filesystem))
             self._parts.append(_Part(undo, outer, position))
         except BaseException:
-            undo.roll_back()
+            undo.rollback()
             raise
         return undo
 
@@ -160,7 +160,7 @@ class Transaction:
 
     def has_joined(self, filesystem: Filesystem) -> bool:
         """Return whether it covers `filesystem`, or has done so before its end."""
-        original = original_of(filesystem)
+        original = unwrap(filesystem)
         return any(each is original for each in self._joined)
 
     def rollback(self) -> None:
@@ -182,31 +182,31 @@ class Transaction:
             with defer_interrupts():  # or nobody would end it
                 self._end_priority = self.session.prioritize(self.branch)
 
-    def when_over(self, function: Callable[[], object]) -> None:
+    def on_end(self, function: Callable[[], object]) -> None:
         """Call `function` when it is over, kept or taken back; now, if it is."""
-        self._when_over.append(function)
+        self._end_callbacks.append(function)
         if self._is_over:
             self._call_waiting()
 
-    def settle(self) -> Sequence[FilesystemEvent]:
+    def freeze(self) -> Sequence[FilesystemEvent]:
         """Return what has changed in the files, after the last change: it is not looked for again.
 
         Changes past the filesystem are found by comparing everything, which is done once.
         """
         for part in self._parts:
-            part.undo.settle()
+            part.undo.freeze()
         return self.events
 
     def finish(self) -> None:
         """End it: keep what was done, or take it back if that was asked for."""
         if self._is_unwanted:
-            self.take_back()
+            self.undo()
             return
         try:
             # inside another one it is not certain yet that they stay
             events = self.events if self._outer is None else ()
         except BaseException:
-            self.take_back()
+            self.undo()
             raise
         # where nothing has changed there is nothing to tear, and a shield costs more than the rest
         with defer_interrupts() if events or self.branch.has_changed else nullcontext():
@@ -219,7 +219,7 @@ class Transaction:
             self.session.commit(self.branch, lambda: late.extend(self._release()), events)
         except BaseException:
             if self.branch.status == "open":
-                self.take_back()
+                self.undo()
             else:
                 self._end()
             raise
@@ -241,7 +241,7 @@ class Transaction:
             self._parts.pop()
         return interruptions
 
-    def take_back(self) -> None:
+    def undo(self) -> None:
         """Make files and session what they were before; neither time nor Ctrl-C stops it.
 
         What is over stays as it is.
@@ -251,16 +251,16 @@ class Transaction:
         with defer_interrupts():
             with no_time_limit():
                 while self._parts:
-                    self._take_back_one(*self._parts[-1])
+                    self._rollback_part(*self._parts[-1])
                     self._parts.pop()
             self.branch.drop()
             self._end()
 
-    def _take_back_one(
+    def _rollback_part(
         self, undo: RollbackHandle, outer: RollbackHandle | None, position: int
     ) -> None:
         if undo.is_open:
-            undo.roll_back()
+            undo.rollback()
         if outer is not None:
             outer.forget_since(position)
 
@@ -268,9 +268,9 @@ class Transaction:
         """Return the latest part that is about `filesystem`."""
         if not self._parts:
             return None
-        original = original_of(filesystem)
+        original = unwrap(filesystem)
         for part in reversed(self._parts):
-            if original_of(part.undo.filesystem) is original:
+            if unwrap(part.undo.filesystem) is original:
                 return part.undo
         return None
 
@@ -288,9 +288,9 @@ class Transaction:
         self._call_waiting()
 
     def _call_waiting(self) -> None:
-        while self._when_over:
+        while self._end_callbacks:
             try:
-                self._when_over.pop()()
+                self._end_callbacks.pop()()
             except Exception:  # noqa: BLE001 # it is over, whatever others make of that
                 _log.exception("What waited for the end of a transaction has failed")
 
@@ -306,7 +306,9 @@ def current_transaction() -> Transaction | None:
     return _current.get()
 
 
-def look_at(filesystem: Filesystem, look: Callable[[], T]) -> tuple[T, Collection[Transaction]]:
+def read_consistently(
+    filesystem: Filesystem, look: Callable[[], T]
+) -> tuple[T, Collection[Transaction]]:
     """Return what `look` returns, and the transactions whose changes it may have seen.
 
     It is called again if a transaction ended meanwhile: it may have seen what was taken back.
@@ -384,7 +386,7 @@ class _Block:
                 self._step.finish()
         finally:
             try:
-                self._step.take_back()  # unless it is over
+                self._step.undo()  # unless it is over
             finally:
                 if self._step.branch.status == "open":
                     self._step.abandon()

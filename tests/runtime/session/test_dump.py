@@ -373,9 +373,9 @@ def test_a_loaded_session_goes_on(target: Path):
     bus.publish(ToolInvoked(tool="ls"))
     assert loaded[Note].all() == (Note("a"), Note("b"))
     assert len(loaded[ToolInvoked].all()) == 1
-    mark = loaded.mark()
+    savepoint = loaded.savepoint()
     loaded[Note].append(Note("c"))
-    loaded.restore_mark(mark)
+    loaded.restore_savepoint(savepoint)
     assert loaded[Note].all() == (Note("a"), Note("b"))
 
 

@@ -72,10 +72,10 @@ def test_keys_are_found_after_a_restore_too(notes: list[Note], more: list[Note])
     session[Note].register(Note, upsert_by(key))
     for each in notes:
         session.dispatch(each)
-    mark = session.mark()
+    savepoint = session.savepoint()
     for each in more:
         session.dispatch(each)
-    session.restore_mark(mark)
+    session.restore_savepoint(savepoint)
     for each in more:
         session.dispatch(each)
     assert session[Note].all() == upsert_model([*notes, *more])

@@ -346,13 +346,13 @@ def test_a_slice_keeps_its_session_at_work():
 
 def test_a_mark_brings_back_state_and_leaves_logs(session: Session):
     session.dispatch(Note("a"))
-    mark = session.mark()
-    inner = session.mark()
+    savepoint = session.savepoint()
+    inner = session.savepoint()
     session.dispatch(Note("b"))
     session.dispatch(Happened(1))
-    session.restore_mark(inner)
+    session.restore_savepoint(inner)
     session.dispatch(Note("c"))
-    session.restore_mark(mark)
+    session.restore_savepoint(savepoint)
     assert session[Note].all() == (Note("a"),)
     assert session[Happened].all() == (Happened(1),)
 
@@ -360,7 +360,7 @@ def test_a_mark_brings_back_state_and_leaves_logs(session: Session):
 def test_a_mark_of_another_session_is_refused(session: Session):
     for other in (Session(), session.clone()):
         with pytest.raises(ValueError, match="another session"):
-            session.restore_mark(other.mark())
+            session.restore_savepoint(other.savepoint())
 
 
 def test_a_slice_first_used_after_a_mark_is_empty_again(session: Session):
@@ -368,9 +368,9 @@ def test_a_slice_first_used_after_a_mark_is_empty_again(session: Session):
     class Late:
         value: int
 
-    mark = session.mark()
+    savepoint = session.savepoint()
     session[Late].append(Late(1))
-    session.restore_mark(mark)
+    session.restore_savepoint(savepoint)
     assert session[Late].all() == ()
 
 
@@ -424,7 +424,7 @@ def test_keeping_moments_of_a_long_slice_takes_no_memory():
     tracemalloc.start()
     try:
         for number in range(200):
-            kept += (session.snapshot(), session.mark(), session.clone())
+            kept += (session.snapshot(), session.savepoint(), session.clone())
             session.dispatch(Note(str(number)))
         taken, _ = tracemalloc.get_traced_memory()
     finally:
@@ -511,10 +511,10 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(which=which)
     def undo(self, which: int) -> None:
         session, _ = self.pair(which)
-        mark = session.mark()
+        savepoint = session.savepoint()
         session.dispatch(Note("undone"))
         session[Plan].clear()
-        session.restore_mark(mark)
+        session.restore_savepoint(savepoint)
 
     @precondition(lambda self: len(self.pairs) < 3)
     @rule(which=which)

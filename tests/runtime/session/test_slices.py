@@ -245,7 +245,7 @@ def test_what_a_reducer_returns_is_checked(session: Session, result: Any):
         lambda session: session[Plan].seed(Plan()),
         lambda session: session[Plan].register(Plan, append_all),
         lambda session: session.install(Plan, initial=Plan),
-        lambda session: session.restore_mark(session.mark()),
+        lambda session: session.restore_savepoint(session.savepoint()),
         lambda session: session.restore(session.snapshot()),
         lambda session: session.reset(),
     ],

@@ -178,7 +178,7 @@ class NativeToolCalls:
         """Commit a transaction, or roll it back if a policy denies the changes."""
         self._batch = None
         try:
-            events = batch.step.settle()
+            events = batch.step.freeze()
             changed = tuple(dict.fromkeys(getattr(event, "path", ".") for event in events))
             denial = self._review(batch, changed)
             if denial is not None:

@@ -392,7 +392,7 @@ def _call_handler(call: CheckedCall) -> ToolResult[Any]:
 
 def _changed_paths(step: Transaction) -> tuple[str, ...]:
     """Return the changed paths, without the parent directories created for them."""
-    events = step.settle()
+    events = step.freeze()
     if not events:
         return ()
     paths: dict[str, bool] = {}

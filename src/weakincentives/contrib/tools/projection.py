@@ -29,15 +29,15 @@ from weakincentives.filesystem import (
 )
 from weakincentives.filesystem.text import SNIFFED, is_binary
 from weakincentives.runtime import SYSTEM_CLOCK, Clock, Transaction, current_transaction
-from weakincentives.runtime.before_images import read_whole
+from weakincentives.runtime.before_images import read_entire_file
 from weakincentives.runtime.session import (
     Reducer,
     Session,
     TransactionEndedError,
-    publishing_session,
+    current_publisher,
 )
-from weakincentives.runtime.session.snapshots import loadable
-from weakincentives.runtime.transactions import look_at
+from weakincentives.runtime.session.snapshots import register_type
+from weakincentives.runtime.transactions import read_consistently
 
 FileEncoding = str
 """How the bytes of a file are to be taken: "utf-8" or "binary"."""
@@ -83,7 +83,7 @@ class VfsFile:
     fingerprint: str | None = None
 
 
-@loadable
+@register_type
 @dataclass(frozen=True, slots=True)
 class VirtualFileSystem:
     """The files of a workspace, sorted by path.
@@ -283,7 +283,7 @@ class _Look:
     def _hash(self, path: str) -> str | None:
         """Return the hash of a file, for backends whose `stat` has none."""
         try:
-            return sha256(read_whole(self.filesystem, path)).hexdigest()
+            return sha256(read_entire_file(self.filesystem, path)).hexdigest()
         except (OSError, ValueError):
             return None
 
@@ -387,7 +387,7 @@ class ProjectionUpdater:
                 sniff=self._is_following,
             )
 
-        found, unsettled = look_at(self._filesystem, look)
+        found, unsettled = read_consistently(self._filesystem, look)
         for each in unsettled:
             self._await(each)
         return found
@@ -408,7 +408,7 @@ class ProjectionUpdater:
             self._awaited.discard(unsettled)
             self._bring_up_to_date()
 
-        unsettled.when_over(settle)
+        unsettled.on_end(settle)
 
     def _bring_up_to_date(self, rewritten: Set[str] | None = None) -> None:
         if not self._is_closed:
@@ -437,7 +437,7 @@ class ProjectionUpdater:
     def _is_ours(self) -> bool:
         if self._is_closed:
             return False
-        return publishing_session() in {None, self._session.session_id}
+        return current_publisher() in {None, self._session.session_id}
 
     def _changed(self, event: FilesystemEvent) -> None:
         """Bring a change to the session, unless a transaction will."""

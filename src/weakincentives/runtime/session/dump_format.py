@@ -21,7 +21,7 @@ from weakincentives.runtime.session.snapshots import (
     Snapshot,
     SnapshotFormatError,
     UnknownTypeError,
-    imported_type,
+    find_imported_type,
     read_snapshot,
     type_name,
 )
@@ -143,7 +143,7 @@ def read_snapshots(path: Path, file: BinaryIO, header: DumpHeader, types: Types)
 
 def _snapshot(path: Path, number: int, line: bytes, types: Types) -> Snapshot:
     try:
-        return read_snapshot(line, types, find=imported_type)
+        return read_snapshot(line, types, find=find_imported_type)
     except SnapshotFormatError as error:
         raise dump_error(path, f"Line {number} of the dump: {error}", _remedy(error)) from error
 

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 _publisher: ContextVar[UUID | None] = ContextVar("publisher", default=None)
 
 
-def publishing_session() -> UUID | None:
+def current_publisher() -> UUID | None:
     """Return the session that dispatches what is being published now, if one does.
 
     Several sessions may share a bus: a reducer that must not fold what happened to
@@ -287,17 +287,17 @@ class Session:
         made._store.copy_from(self._store)
         return made
 
-    def mark(self) -> SessionSavepoint:
-        """Return this moment of the state slices, for `restore_mark`."""
-        return self._store.mark()
+    def savepoint(self) -> SessionSavepoint:
+        """Return this moment of the state slices, for `restore_savepoint`."""
+        return self._store.savepoint()
 
-    def restore_mark(self, mark: SessionSavepoint) -> None:
+    def restore_savepoint(self, savepoint: SessionSavepoint) -> None:
         """Bring the state slices back to a moment of this session.
 
         Raises:
             ValueError: The moment is another session's.
         """
-        self._store.restore_mark(mark)
+        self._store.restore_savepoint(savepoint)
 
     def refresh(self, kind: type[T], make: Callable[[T | None], T]) -> None:
         """Make a slice that describes something outside what `make` makes of its latest item.

@@ -28,7 +28,7 @@ KindT = TypeVar("KindT", bound=type[Any])
 _KNOWN: list[type[Any]] = [FilesystemSnapshot, PromptExecuted, PromptRendered, ToolInvoked]
 
 
-def loadable(kind: KindT) -> KindT:
+def register_type(kind: KindT) -> KindT:
     """Let slices of a type be loaded unnamed: one of this package that this layer cannot see."""
     _KNOWN.append(kind)
     return kind
@@ -190,7 +190,7 @@ def read_snapshot(
     )
 
 
-def imported_type(name: str) -> type[Any] | None:
+def find_imported_type(name: str) -> type[Any] | None:
     """Return the frozen dataclass of this name in a module that is imported already, or None.
 
     Nothing is imported, and no attribute is computed: the names are those that the module and

@@ -158,7 +158,7 @@ class Store:
             self._fold_everywhere(operation)
         return operation.failures
 
-    def mark(self) -> SessionSavepoint:
+    def savepoint(self) -> SessionSavepoint:
         """Return this moment of the state slices."""
         with self.lock:
             definitions, items = self._everything()
@@ -167,15 +167,15 @@ class Store:
             self.owner, {kind: each for kind, each in items.items() if kind not in logs}
         )
 
-    def restore_mark(self, mark: SessionSavepoint) -> None:
+    def restore_savepoint(self, savepoint: SessionSavepoint) -> None:
         """Bring the state slices back to a moment.
 
         Raises:
             ValueError: The moment is another session's.
         """
-        if mark.owner is not self.owner:
-            raise ValueError("Mark belongs to another session")
-        self.restore(SessionState(mark.items, frozenset()), preserve_logs=True)
+        if savepoint.owner is not self.owner:
+            raise ValueError("Savepoint belongs to another session")
+        self.restore(SessionState(savepoint.items, frozenset()), preserve_logs=True)
 
     def capture(self) -> SessionState:
         """Return all slices as they are; a log that is empty is left out."""

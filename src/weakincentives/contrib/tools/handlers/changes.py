@@ -12,10 +12,10 @@ from weakincentives.filesystem import Filesystem, Movable, Rewritable
 from weakincentives.filesystem.protocol import open_savepoint
 from weakincentives.posix import display_path
 from weakincentives.runtime.before_images import (
-    RecordedFilesystem,
-    Recorder,
-    take_image,
-    write_whole,
+    RecordingFilesystem,
+    UndoLog,
+    capture_image,
+    write_entire_file,
 )
 
 
@@ -35,7 +35,7 @@ class Changes:
         if isinstance(self._fs, Rewritable):
             self._fs.replace_content(path, data)
         else:
-            write_whole(self._fs, path, data)
+            write_entire_file(self._fs, path, data)
 
     def delete(self, path: str) -> None:
         """Remove a file."""
@@ -51,7 +51,7 @@ class Changes:
 
     def _copy(self, source: str, destination: str) -> None:
         """Make again at another path what is at one."""
-        image = take_image(self._fs, source)
+        image = capture_image(self._fs, source)
         if image.others:
             raise ToolValidationError(
                 f"Links cannot be moved in this workspace: {display_path(min(image.others))!r};"
@@ -64,7 +64,7 @@ class Changes:
         for path, data in image.files.items():
             goal = destination + path[len(source) :]
             self._fs.write_bytes(goal, b"", mode="create")
-            write_whole(self._fs, goal, data)
+            write_entire_file(self._fs, goal, data)
 
 
 @contextmanager
@@ -79,9 +79,9 @@ def all_or_none(filesystem: Filesystem) -> Generator[Changes, None, None]:
         with savepoint:
             yield Changes(filesystem)
         return
-    recorder = Recorder(filesystem)
+    undo_log = UndoLog(filesystem)
     try:
-        yield Changes(RecordedFilesystem(recorder))
+        yield Changes(RecordingFilesystem(undo_log))
     except BaseException:
-        recorder.roll_back()
+        undo_log.rollback()
         raise
