@@ -313,7 +313,7 @@ def test_what_could_not_be_put_back_is_not_removed():
     make_link(fs.backend, "dir/link", "nowhere")
     before = tree_of(fs.backend)
     result = run(fs, lambda files: files.delete("dir", recursive=True))
-    assert result.message == "Cannot be changed, for it could not be put back: dir/link"
+    assert result.message == "Cannot change what could not be rolled back: dir/link"
     assert tree_of(fs.backend) == before
 
 
@@ -327,7 +327,7 @@ def test_a_listing_that_is_cut_off_is_no_state_to_go_back_to():
     plant(fs)
     before = tree_of(fs.backend)
     result = run(fs, lambda files: files.delete("src", recursive=True))
-    assert result.message == "Too many entries to keep them all: src"
+    assert result.message == "Directory has too many entries to record for rollback: src"
     assert tree_of(fs.backend) == before
 
 
@@ -366,7 +366,10 @@ def test_a_file_that_ends_early_is_no_state_to_go_back_to():
     plant(fs)
     before = tree_of(fs.backend)
     result = run(fs, lambda files: files.write("notes.txt", "new"))
-    assert result.message == "Cannot be read to its end, so it cannot be kept: notes.txt"
+    assert (
+        result.message
+        == "File cannot be read to its end, so it cannot be recorded for rollback: notes.txt"
+    )
     assert tree_of(fs.backend) == before
 
 

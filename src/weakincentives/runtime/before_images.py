@@ -1,7 +1,8 @@
-"""Before-images: what was at a path before it changed, kept and put back on any filesystem.
+"""Before-images and undo logs for filesystems that have only the protocol's methods.
 
-Only the methods of the protocol are used, so only what they can say is put back: directories,
-files and their bytes. Links, permissions and dates they cannot say.
+An undo log records what is at a path before it changes, and rolls back by writing it again.
+Only what the protocol can express is restored: directories, files and their bytes, but no
+links, permissions or dates.
 """
 
 import errno
@@ -30,13 +31,13 @@ from weakincentives.posix import display_path, join, parents_of
 
 @dataclass(frozen=True, slots=True)
 class BeforeImage:
-    """What was at a path, with everything below it.
+    """The content of a path before a change, with everything below it.
 
     Args:
         path: The path; empty for the whole filesystem.
         files: The bytes of every file.
-        directories: Every directory, those above before those below.
-        others: What is neither, such as a link: it can be seen, and not be made.
+        directories: Every directory, parents first.
+        others: Entries that are neither, such as links: the protocol cannot create them.
     """
 
     path: str
@@ -45,15 +46,15 @@ class BeforeImage:
     others: frozenset[str] = frozenset()
 
     def covers(self, path: str) -> bool:
-        """Whether what is at `path` is part of it."""
+        """Return whether `path` is part of the image."""
         return not self.path or path == self.path or path.startswith(f"{self.path}/")
 
 
 def capture_image(filesystem: Filesystem, path: str = "") -> BeforeImage:
-    """Return what is at a path now.
+    """Return an image of a path as it is now.
 
     Raises:
-        OSError: It cannot be read, or there is too much to be listed.
+        OSError: It cannot be read, or a directory is too large to list.
     """
     if path:
         if not filesystem.exists(path):
@@ -65,47 +66,48 @@ def capture_image(filesystem: Filesystem, path: str = "") -> BeforeImage:
             return BeforeImage(path, others=frozenset({path}))
     files: dict[str, bytes] = {}
     directories, others = ([path] if path else []), set[str]()
-    for place, entry in walk(filesystem, path):
+    for entry_path, entry in walk(filesystem, path):
         if entry.is_directory:
-            directories.append(place)
+            directories.append(entry_path)
         elif entry.is_file:
-            files[place] = read_entire_file(filesystem, place)
+            files[entry_path] = read_entire_file(filesystem, entry_path)
         else:
-            others.add(place)
+            others.add(entry_path)
     return BeforeImage(path, files, tuple(directories), frozenset(others))
 
 
 def walk(filesystem: Filesystem, path: str = "") -> Iterator[tuple[str, FileEntry]]:
-    """Yield everything below a directory with its path, directories before what is in them.
+    """Yield every entry below a directory with its path, directories before their entries.
 
     Raises:
-        OSError: A directory cannot be listed, or not to its end.
+        OSError: A directory cannot be listed completely.
     """
     pending = [path]
     while pending:
-        place = pending.pop()
-        entries = filesystem.list(place or ".")
+        directory = pending.pop()
+        entries = filesystem.list(directory or ".")
         if getattr(entries, "truncated", False):
-            raise OSError(errno.EOVERFLOW, "Too many entries to keep them all", display_path(place))
+            reason = "Directory has too many entries to record for rollback"
+            raise OSError(errno.EOVERFLOW, reason, display_path(directory))
         for entry in entries:
-            below = join(place, entry.name)
-            yield below, entry
+            entry_path = join(directory, entry.name)
+            yield entry_path, entry
             if entry.is_directory:
-                pending.append(below)
+                pending.append(entry_path)
 
 
 def restore_image(filesystem: Filesystem, image: BeforeImage) -> None:
-    """Make what is at a path what it was; what is the same is not touched.
+    """Restore the state of an image; what has not changed is not touched.
 
     Raises:
-        OSError: It cannot be done.
+        OSError: Something could not be restored.
     """
     now = capture_image(filesystem, image.path)
-    kept = {*image.files, *image.directories, *image.others}
+    wanted = {*image.files, *image.directories, *image.others}
     kinds = {**dict.fromkeys(image.files, "file"), **dict.fromkeys(image.directories, "directory")}
     present = {**dict.fromkeys(now.files, "file"), **dict.fromkeys(now.directories, "directory")}
     for path in sorted({*present, *now.others}, key=lambda path: path.count("/")):
-        is_in_the_way = path not in kept or present.get(path) != kinds.get(path)
+        is_in_the_way = path not in wanted or present.get(path) != kinds.get(path)
         if is_in_the_way and filesystem.exists(path):
             filesystem.delete(path, recursive=present.get(path) == "directory")
     for path in image.directories:
@@ -117,7 +119,7 @@ def restore_image(filesystem: Filesystem, image: BeforeImage) -> None:
 
 
 def read_entire_file(filesystem: Filesystem, path: str) -> bytes:
-    """Return all of a file, also where a read without a limit returns only a part.
+    """Return the bytes of a file, in several reads if one returns only a part.
 
     Raises:
         OSError: It cannot be read to its end.
@@ -129,14 +131,13 @@ def read_entire_file(filesystem: Filesystem, path: str) -> bytes:
         parts.append(page.content)
         length += len(page.content)
     if length < page.size_bytes:
-        raise OSError(
-            errno.EIO, "Cannot be read to its end, so it cannot be kept", display_path(path)
-        )
+        reason = "File cannot be read to its end, so it cannot be recorded for rollback"
+        raise OSError(errno.EIO, reason, display_path(path))
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def write_entire_file(filesystem: Filesystem, path: str, data: bytes) -> None:
-    """Write a file in parts, if all at once is refused for its length."""
+    """Write a file, in parts if it exceeds the limit of one write."""
     if len(data) <= MAX_WRITE_LENGTH:
         filesystem.write_bytes(path, data)
         return
@@ -149,19 +150,19 @@ def write_entire_file(filesystem: Filesystem, path: str, data: bytes) -> None:
 
 
 class UndoLog:
-    """Keeps the before-images of what is about to change, and tells what has changed."""
+    """Before-images of what is about to change, and the events of what changed."""
 
     def __init__(self, filesystem: Filesystem) -> None:
-        """Record changes of `filesystem`."""
+        """Start an empty log for `filesystem`."""
         self.filesystem = filesystem
         self.events: list[FilesystemEvent] = []
         self._images: list[BeforeImage] = []
 
-    def keep(self, path: str) -> None:
-        """Keep what is at a path, and which directories on the way to it are missing.
+    def record(self, path: str) -> None:
+        """Record the before-image of a path, including parent directories that do not exist yet.
 
         Raises:
-            OSError: It cannot be kept, so it must not be changed.
+            OSError: It cannot be recorded, so it must not be changed.
         """
         first = next(
             (each for each in (*parents_of(path), path) if not self.filesystem.exists(each or ".")),
@@ -171,46 +172,46 @@ class UndoLog:
             return
         image = capture_image(self.filesystem, first)
         if image.others:
-            strange = min(image.others)
-            raise OSError(errno.EPERM, "Cannot be changed, for it could not be put back", strange)
+            special = min(image.others)
+            raise OSError(errno.EPERM, "Cannot change what could not be rolled back", special)
         self._images.append(image)
 
     def rollback(self) -> None:
-        """Put everything back, the latest first.
+        """Restore all images, the latest first.
 
         Raises:
-            SnapshotRestoreError: Something could not be put back; everything else was.
+            SnapshotRestoreError: Something could not be restored; everything else was.
         """
         failure: Exception | None = None
         while self._images:
             image = self._images.pop()
             try:
                 restore_image(self.filesystem, image)
-            except Exception as error:  # noqa: BLE001 # the others are put back all the same
+            except Exception as error:  # noqa: BLE001 # the other images are restored regardless
                 failure = failure or error
         if failure is not None:
-            raise SnapshotRestoreError(f"Failed to put everything back: {failure}") from failure
+            raise SnapshotRestoreError(f"Rollback incomplete: {failure}") from failure
 
 
 class RecordingFilesystem:
-    """A filesystem of anybody's, changed with a recorder at hand; the rest is passed on."""
+    """A proxy for any filesystem that records before-images in an undo log."""
 
-    def __init__(self, recorder: UndoLog) -> None:
-        """Change the filesystem of `recorder`."""
-        self._recorder = recorder
-        self._filesystem = recorder.filesystem
+    def __init__(self, undo_log: UndoLog) -> None:
+        """Wrap the filesystem of `undo_log`."""
+        self._undo_log = undo_log
+        self._filesystem = undo_log.filesystem
 
     @property
     def original(self) -> Filesystem:
-        """The filesystem itself."""
+        """The wrapped filesystem."""
         return unwrap(self._filesystem)
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the filesystem has beside the protocol."""
-        if name == "savepoint":  # it would not undo what the recorder has recorded
+        """Return an attribute beyond the protocol."""
+        if name == "savepoint":  # its rollback would leave the undo log out of date
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         found = getattr(self._filesystem, name)
-        return self._with_everything_kept(found) if name in CHANGING_METHODS else found
+        return self._record_everything(found) if name in CHANGING_METHODS else found
 
     def __repr__(self) -> str:
         """Return what the filesystem says of itself."""
@@ -223,7 +224,7 @@ class RecordingFilesystem:
 
     @property
     def read_only(self) -> bool:
-        """Whether writing is refused."""
+        """Whether writes are rejected."""
         return self._filesystem.read_only
 
     def read(self, path: str, **options: Any) -> Any:
@@ -235,11 +236,11 @@ class RecordingFilesystem:
         return self._filesystem.read_bytes(path, **options)
 
     def exists(self, path: str) -> bool:
-        """Return whether something is there."""
+        """Return whether the path exists."""
         return self._filesystem.exists(path)
 
     def stat(self, path: str) -> Any:
-        """Return the metadata of what is there."""
+        """Return the metadata of a path."""
         return self._filesystem.stat(path)
 
     def list(self, path: str = ".") -> Any:
@@ -247,11 +248,11 @@ class RecordingFilesystem:
         return self._filesystem.list(path)
 
     def glob(self, pattern: str, **options: Any) -> Any:
-        """Return the files that match."""
+        """Return the matching files."""
         return self._filesystem.glob(pattern, **options)
 
     def grep(self, pattern: str, **options: Any) -> Any:
-        """Return the lines that match."""
+        """Return the matching lines."""
         return self._filesystem.grep(pattern, **options)
 
     def write(
@@ -267,7 +268,7 @@ class RecordingFilesystem:
         def write() -> WriteResult:
             return self._filesystem.write(path, content, mode=mode, create_parents=create_parents)
 
-        return self._written(path, content.encode("utf-8", "surrogatepass"), mode, write)
+        return self._record_write(path, content.encode("utf-8", "surrogatepass"), mode, write)
 
     def write_bytes(
         self,
@@ -284,85 +285,85 @@ class RecordingFilesystem:
                 path, content, mode=mode, create_parents=create_parents
             )
 
-        return self._written(path, content, mode, write)
+        return self._record_write(path, content, mode, write)
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
-        """Remove what is there."""
-        place = normalize_path(path)
-        if place and self._filesystem.exists(place):
-            self._recorder.keep(place)
-        before = self._describe(place)
+        """Delete a file or directory."""
+        target = normalize_path(path)
+        if target and self._filesystem.exists(target):
+            self._undo_log.record(target)
+        before = self._read_state(target)
         self._filesystem.delete(path, recursive=recursive)
         if isinstance(before, bytes):
-            hashed, size = sha256(before).hexdigest(), len(before)
-            self._recorder.events.append(FileDeleted(place, "file", hashed, size))
+            content_hash, size = sha256(before).hexdigest(), len(before)
+            self._undo_log.events.append(FileDeleted(target, "file", content_hash, size))
         elif before == "directory":
-            self._recorder.events.append(FileDeleted(place, "directory"))
+            self._undo_log.events.append(FileDeleted(target, "directory"))
 
     def mkdir(self, path: str, *, parents: bool = True, exist_ok: bool = True) -> None:
-        """Make a directory."""
-        place = normalize_path(path)
-        missing = self._missing(place)
+        """Create a directory."""
+        target = normalize_path(path)
+        missing = self._find_missing(target)
         if missing:
-            self._recorder.keep(missing[0])
+            self._undo_log.record(missing[0])
         self._filesystem.mkdir(path, parents=parents, exist_ok=exist_ok)
-        self._recorder.events += map(DirectoryCreated, missing)
+        self._undo_log.events += map(DirectoryCreated, missing)
 
-    def _written(
+    def _record_write(
         self, path: str, data: bytes, mode: WriteMode, write: Callable[[], WriteResult]
     ) -> WriteResult:
-        place = normalize_path(path)
-        before = self._describe(place)
-        missing = self._missing(place)
+        target = normalize_path(path)
+        before = self._read_state(target)
+        missing = self._find_missing(target)
         if isinstance(before, bytes) or missing:
-            self._recorder.keep(missing[0] if missing else place)
-        done = write()
+            self._undo_log.record(missing[0] if missing else target)
+        result = write()
         after = data
-        if mode == "append" or self._filesystem.stat(place).size_bytes != len(data):
-            after = read_entire_file(self._filesystem, place)
-        self._recorder.events += map(DirectoryCreated, missing[:-1])
+        if mode == "append" or self._filesystem.stat(target).size_bytes != len(data):
+            after = read_entire_file(self._filesystem, target)
+        self._undo_log.events += map(DirectoryCreated, missing[:-1])
         old = before if isinstance(before, bytes) else None
-        self._recorder.events.append(
-            file_written_event(place, old, after, done.bytes_written, mode)
+        self._undo_log.events.append(
+            file_written_event(target, old, after, result.bytes_written, mode)
         )
-        return done
+        return result
 
-    def _missing(self, place: str) -> tuple[str, ...]:
-        """Return what is not there of a path and those above it, the highest first."""
-        return tuple(each for each in (*parents_of(place), place) if not self._exists(each))
+    def _find_missing(self, path: str) -> tuple[str, ...]:
+        """Return those of a path and its parents that do not exist, the topmost first."""
+        return tuple(each for each in (*parents_of(path), path) if not self._exists(each))
 
-    def _exists(self, place: str) -> bool:
-        return not place or self._filesystem.exists(place)
+    def _exists(self, path: str) -> bool:
+        return not path or self._filesystem.exists(path)
 
-    def _describe(self, place: str) -> bytes | str | None:
-        """Return the bytes of a file, or the word for anything else."""
-        if not self._exists(place):
+    def _read_state(self, path: str) -> bytes | str | None:
+        """Return the bytes of a file, the kind of any other entry, or None if missing."""
+        if not self._exists(path):
             return None
-        found = self._filesystem.stat(place or ".")
+        found = self._filesystem.stat(path or ".")
         if found.is_file:
-            return read_entire_file(self._filesystem, place)
+            return read_entire_file(self._filesystem, path)
         return "directory" if found.is_directory else "other"
 
-    def _with_everything_kept(self, change: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a method beside the protocol, which may change anything."""
+    def _record_everything(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a method beyond the protocol, which may change anything."""
 
-        def changed(*arguments: Any, **options: Any) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
             before = capture_image(self._filesystem)
-            self._recorder.keep("")
-            done = change(*arguments, **options)
-            self._recorder.events += diff_images(before, capture_image(self._filesystem))
-            return done
+            self._undo_log.record("")
+            result = method(*arguments, **options)
+            self._undo_log.events += diff_images(before, capture_image(self._filesystem))
+            return result
 
-        return changed
+        return call
 
 
 def unwrap(filesystem: Filesystem) -> Filesystem:
-    """Return the filesystem itself, if it is one that is recorded."""
+    """Return the filesystem inside a recording proxy; any other filesystem as it is given."""
     return filesystem.original if isinstance(filesystem, RecordingFilesystem) else filesystem
 
 
 def diff_images(before: BeforeImage, after: BeforeImage) -> Iterator[FilesystemEvent]:
-    """Yield what would have been told if `before` had become `after` step by step."""
+    """Yield the events of a change from `before` to `after`."""
     for path in sorted({*before.files, *before.directories}, reverse=True):
         if path in before.files and path not in after.files:
             data = before.files[path]
@@ -380,7 +381,7 @@ def diff_images(before: BeforeImage, after: BeforeImage) -> Iterator[FilesystemE
 def file_written_event(
     path: str, before: bytes | None, after: bytes, written: int, mode: WriteMode
 ) -> FileWritten:
-    """Return what is told of a file that was `before` and is `after`."""
+    """Return the event of a file whose content was `before` and is `after`."""
     return FileWritten(
         path=path,
         bytes_written=written,
@@ -394,4 +395,4 @@ def file_written_event(
     )
 
 
-_: type[Filesystem] = RecordingFilesystem  # the type checker proves that it is one
+_: type[Filesystem] = RecordingFilesystem  # the type checker verifies the protocol

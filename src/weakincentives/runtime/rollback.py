@@ -1,10 +1,11 @@
-"""How the changes of one filesystem are taken back, and what they were.
+"""Rollback of one filesystem in a transaction, and the events of what changed.
 
-A filesystem that has savepoints undoes what was done through it. What was done past
-it, by a shell, takes a snapshot, and a comparison tells what it was. A filesystem that has
-neither is put back by the methods of the protocol, from what was kept of it.
+There are four strategies, by what the filesystem can do: a savepoint undoes changes made
+through the filesystem; a snapshot also undoes changes behind its back, by a shell for example;
+an undo log or a full before-image needs nothing but the filesystem protocol.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 from typing import Protocol
@@ -49,121 +50,117 @@ from weakincentives.runtime.telemetry.spans import (
 )
 
 
-class RollbackHandle(Protocol):
-    """One filesystem in a transaction."""
+class RollbackHandle(ABC):
+    """Rolls back, or keeps, the changes of one filesystem since the handle was created."""
 
-    @property
-    def filesystem(self) -> Filesystem:
-        """The filesystem."""
-        ...
+    bypasses_filesystem: bool = False
+    """Whether changes behind the filesystem's back are detected and rolled back too."""
+    snapshot_ref: str | None = None
+    """The snapshot taken at the beginning, if there is one."""
 
-    @property
-    def files(self) -> Filesystem:
-        """What the filesystem is to be changed through."""
-        ...
-
-    @property
-    def snapshot_ref(self) -> str | None:
-        """The snapshot that was taken at the beginning, if one was."""
-        ...
-
-    @property
-    def bypasses_filesystem(self) -> bool:
-        """Whether changes past the filesystem are found and taken back too."""
-        ...
+    def __init__(self, filesystem: Filesystem, files: Filesystem | None = None) -> None:
+        """Cover `filesystem`; changes are made through `files`, by default the same."""
+        self.filesystem: Filesystem = filesystem
+        self.files: Filesystem = filesystem if files is None else files
+        self.outer: RollbackHandle | None = None
+        """The handle of the enclosing transaction, if there is one."""
+        self.outer_position: int = 0
+        """The `position` of the outer handle when this one was created."""
+        self._is_open = True
 
     @property
     def is_open(self) -> bool:
-        """Whether what has changed can still be taken back."""
-        ...
+        """Whether the changes can still be rolled back."""
+        return self._is_open
 
+    @abstractmethod
     def events(self) -> Sequence[FilesystemEvent]:
-        """Return what has changed since the beginning."""
-        ...
+        """Return the events of all changes so far."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Keep the changes."""
+
+    @abstractmethod
+    def rollback(self) -> None:
+        """Undo the changes."""
 
     def freeze(self) -> None:
-        """Find out what has changed for the last time: `events` looks no more."""
-        ...
-
-    def release(self) -> None:
-        """Keep what has changed."""
-        ...
-
-    def rollback(self) -> None:
-        """Take back what has changed."""
-        ...
+        """Detect changes for the last time: `events` returns the same from now on."""
+        return  # events that are recorded as they happen need no detection
 
     def position(self) -> int:
-        """Return how much has been told so far."""
-        ...
+        """Return how many events there are so far."""
+        return 0
 
     def forget_since(self, position: int) -> None:
-        """Forget what was told since; it has been taken back."""
-        ...
+        """Drop the events since `position`: their changes have been rolled back."""
+        del position  # strategies that compare states do not find what was rolled back
 
 
 def begin_rollback(
     filesystem: Filesystem, *, bypasses_filesystem: bool, recorded: bool = False
 ) -> RollbackHandle:
-    """Begin to keep what is needed to take back changes.
+    """Return a handle to roll back changes made from now on.
 
     Args:
         filesystem: Where files will change.
-        bypasses_filesystem: They are changed past its methods.
-        recorded: They are changed through `files` of what is returned, so that of a filesystem
-            that has nothing but the protocol only what is changed has to be kept.
+        bypasses_filesystem: Whether files change behind the filesystem's back.
+        recorded: Whether changes are made through the handle's `files`. Then a filesystem with
+            nothing but the protocol needs before-images only of what changes.
 
     Raises:
         SnapshotError: No snapshot could be taken.
-        OSError: The files cannot be kept, for they cannot be read.
+        OSError: The files cannot be read to be recorded.
     """
     if isinstance(filesystem, Observable) and not bypasses_filesystem:
         savepoint = open_savepoint(filesystem)
         if savepoint is not None:
-            return _ObservedUndo(filesystem, savepoint)
+            return _SavepointRollback(filesystem, savepoint)
         if isinstance(filesystem, Snapshotable):
-            return _ObservedUndo(filesystem, _SnapshotPoint(filesystem))
+            return _SavepointRollback(filesystem, _SnapshotSavepoint(filesystem))
     if isinstance(filesystem, Snapshotable):
-        return _SnapshotUndo(filesystem)
-    # one of ours goes without the recorder, behind which its capabilities could not be seen
+        return _SnapshotRollback(filesystem)
+    # one of ours is not wrapped in a proxy, which would hide its capabilities
     if bypasses_filesystem or not recorded or isinstance(filesystem, ReadableFilesystem):
-        return _CopyUndo(filesystem)
-    return _RecordedUndo(filesystem)
+        return _ImageRollback(filesystem)
+    return _UndoLogRollback(filesystem)
 
 
-def begin_snapshot_rollback(undo: RollbackHandle) -> RollbackHandle:
-    """Return an undo for changes that anybody makes, to the point where `undo` began.
+def begin_snapshot_rollback(handle: RollbackHandle) -> RollbackHandle:
+    """Return a handle that also covers changes behind the filesystem's back.
 
-    What has been changed since is taken back, kept as a snapshot is, and done again.
+    It rolls back to the point where `handle` began: the changes since are rolled back, the
+    state is recorded, and then the changes are restored.
 
     Raises:
-        SnapshotError: Something could not be kept; everything is as it was when it began.
-        OSError: The same, where the files have to be read to be kept.
+        SnapshotError: Something could not be recorded; all changes are rolled back.
+        OSError: The same, if the files have to be read to be recorded.
     """
-    turn = _Turn(undo.filesystem)  # in between, too, nobody else changes anything
+    hold = _WriteHold(handle.filesystem)  # other threads must not write in between
     try:
-        return _begin_again(undo, turn)
+        return _begin_again(handle, hold)
     finally:
-        turn.end()
+        hold.end()
 
 
-def _begin_again(undo: RollbackHandle, turn: "_Turn") -> RollbackHandle:
-    filesystem = undo.filesystem
+def _begin_again(handle: RollbackHandle, hold: "_WriteHold") -> RollbackHandle:
+    filesystem = handle.filesystem
     if not isinstance(filesystem, Snapshotable):
         now = capture_image(filesystem)
-        undo.rollback()
-        begun = _CopyUndo(filesystem)
+        handle.rollback()
+        image_rollback = _ImageRollback(filesystem)
         restore_image(filesystem, now)
-        return begun
-    here = turn.begin_with(filesystem, "within a change")
-    undo.rollback()
-    begun = _SnapshotUndo(filesystem)
+        return image_rollback
+    here = hold.take_snapshot(filesystem, "within a change")
+    handle.rollback()
+    snapshot_rollback = _SnapshotRollback(filesystem)
     restore_snapshot(filesystem, here)
-    return begun
+    return snapshot_rollback
 
 
-class _Point(Protocol):
-    """A state to go back to."""
+class _SavepointLike(Protocol):
+    """What a rollback needs of a savepoint."""
 
     @property
     def is_open(self) -> bool: ...
@@ -173,65 +170,60 @@ class _Point(Protocol):
     def rollback(self) -> None: ...
 
 
-class _SnapshotPoint:
-    """A snapshot in the place of a savepoint."""
+class _SnapshotSavepoint:
+    """A snapshot with the interface of a savepoint."""
 
     def __init__(self, filesystem: SnapshotableFilesystem) -> None:
         self._filesystem = filesystem
-        self._turn = _Turn(_as_filesystem(filesystem))
-        self._snapshot = self._turn.begin_with(filesystem, "before a change")
+        self._hold = _WriteHold(filesystem)
+        self._snapshot = self._hold.take_snapshot(filesystem, "before a change")
         self.ref = self._snapshot.commit_ref
         self.is_open = True
 
     def release(self) -> None:
         self.is_open = False
-        self._turn.end()
+        self._hold.end()
 
     def rollback(self) -> None:
         try:
             restore_snapshot(self._filesystem, self._snapshot)
             self.is_open = False
         finally:
-            self._turn.end()
+            self._hold.end()
 
 
-class _ObservedUndo:
-    """Changes through the filesystem's own methods, which tells them itself."""
+class _SavepointRollback(RollbackHandle):
+    """Covers changes made through the filesystem, which emits their events itself."""
 
-    bypasses_filesystem = False
-
-    def __init__(self, filesystem: ObservableFilesystem, point: _Point) -> None:
-        self.filesystem = self.files = _as_filesystem(filesystem)
-        self.snapshot_ref = point.ref if isinstance(point, _SnapshotPoint) else None
-        self._point = point
+    def __init__(self, filesystem: ObservableFilesystem, savepoint: _SavepointLike) -> None:
+        super().__init__(filesystem)
+        self.snapshot_ref = savepoint.ref if isinstance(savepoint, _SnapshotSavepoint) else None
+        self._savepoint = savepoint
         self._events: list[FilesystemEvent] = []
         try:
-            self._stop = filesystem.subscribe(self._events.append)
+            self._unsubscribe = filesystem.subscribe(self._events.append)
         except BaseException:
-            point.rollback()
+            savepoint.rollback()
             raise
 
     @property
     def is_open(self) -> bool:
-        return self._point.is_open
+        return self._savepoint.is_open
 
     def events(self) -> Sequence[FilesystemEvent]:
         return self._events
 
-    def freeze(self) -> None:
-        pass  # they are told as they happen
-
     def release(self) -> None:
         with filesystem_span("commit", self.filesystem) as span:
             record_changes(span, self._events)
-            self._point.release()
-            self._stop()
+            self._savepoint.release()
+            self._unsubscribe()
 
     def rollback(self) -> None:
         with filesystem_span("rollback", self.filesystem) as span:
             record_changes(span, self._events)
-            self._stop()
-            self._point.rollback()
+            self._unsubscribe()
+            self._savepoint.rollback()
 
     def position(self) -> int:
         return len(self._events)
@@ -240,20 +232,19 @@ class _ObservedUndo:
         del self._events[position:]
 
 
-class _SnapshotUndo:
-    """Changes that anybody makes, in whatever way."""
+class _SnapshotRollback(RollbackHandle):
+    """Covers all changes, however they are made."""
 
     bypasses_filesystem = True
 
     def __init__(self, filesystem: SnapshotableFilesystem) -> None:
-        self.filesystem = self.files = _as_filesystem(filesystem)
+        super().__init__(filesystem)
         self._snapshotable = filesystem
-        self._turn = _Turn(self.filesystem)
-        self._snapshot = self._turn.begin_with(filesystem, "before a change")
+        self._hold = _WriteHold(filesystem)
+        self._snapshot = self._hold.take_snapshot(filesystem, "before a change")
         self._found: Sequence[FilesystemEvent] | None = None
         self._frozen = False
-        self.snapshot_ref: str | None = self._snapshot.commit_ref
-        self.is_open = True
+        self.snapshot_ref = self._snapshot.commit_ref
 
     def freeze(self) -> None:
         self.events()
@@ -262,7 +253,7 @@ class _SnapshotUndo:
     def events(self) -> Sequence[FilesystemEvent]:
         if self._frozen and self._found is not None:
             return self._found
-        self._look_at_everything()
+        self._invalidate()
         changes = diff_since(self._snapshotable, self._snapshot, renames=False)
         if changes is None:
             self._found = [StateReplaced("restore", self._snapshot.commit_ref)]
@@ -273,77 +264,71 @@ class _SnapshotUndo:
     def release(self) -> None:
         with filesystem_span("commit", self.filesystem) as span:
             record_changes(span, self._found)
-            self._look_at_everything()
-            self.is_open = False
-            self._turn.end()
+            self._invalidate()
+            self._is_open = False
+            self._hold.end()
 
     def rollback(self) -> None:
         with filesystem_span("rollback", self.filesystem):
             try:
-                self._look_at_everything()
+                self._invalidate()
                 restore_snapshot(self._snapshotable, self._snapshot)
             finally:
-                self._turn.end()
+                self._hold.end()
 
-    def position(self) -> int:
-        return 0
-
-    def forget_since(self, position: int) -> None:
-        pass  # what was taken back is not found
-
-    def _look_at_everything(self) -> None:
+    def _invalidate(self) -> None:
         if isinstance(self._snapshotable, HostBacked):
             self._snapshotable.invalidate()
 
 
-class _Turns:
-    """Whose turn it is to change filesystems that have no lock of their own."""
+class _LockTable:
+    """Write locks for filesystems that have none, by identity."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
-        self._waiting: dict[int, tuple[WriteLock, list[object]]] = {}
+        self._mutex = Lock()
+        self._locks: dict[int, tuple[WriteLock, list[object]]] = {}
 
-    def take(self, filesystem: Filesystem) -> None:
+    def acquire(self, filesystem: Filesystem) -> None:
         key = id(unwrap(filesystem))
-        with self._lock:
-            lock, users = self._waiting.setdefault(key, (WriteLock(), []))
+        with self._mutex:
+            lock, users = self._locks.setdefault(key, (WriteLock(), []))
             users.append(filesystem)
         try:
             lock.acquire()
         except BaseException:
-            self._leave(key)
+            self._drop(key)
             raise
 
-    def end(self, filesystem: Filesystem) -> None:
+    def release(self, filesystem: Filesystem) -> None:
         key = id(unwrap(filesystem))
-        self._waiting[key][0].release()
-        self._leave(key)
+        self._locks[key][0].release()
+        self._drop(key)
 
-    def _leave(self, key: int) -> None:
-        with self._lock:
-            users = self._waiting[key][1]
+    def _drop(self, key: int) -> None:
+        with self._mutex:
+            users = self._locks[key][1]
             users.pop()
             if not users:
-                del self._waiting[key]
+                del self._locks[key]
 
 
-_turns = _Turns()
+_locks = _LockTable()
 
 
-class _Turn:
-    """One's turn to change a filesystem: other threads wait until it ends."""
+class _WriteHold:
+    """The write lock of a filesystem, held until `end`, with a pinned snapshot."""
 
     def __init__(self, filesystem: Filesystem) -> None:
-        self._end: Callable[[], None] | None = None
+        self._release: Callable[[], None] | None = None
         self._unpin: Callable[[], None] | None = None
         if isinstance(filesystem, Lockable):
-            self._end = filesystem.hold()
+            self._release = filesystem.hold()
         else:
-            _turns.take(filesystem)
-            self._end = lambda: _turns.end(filesystem)
+            _locks.acquire(filesystem)
+            self._release = lambda: _locks.release(filesystem)
 
-    def begin_with(self, filesystem: SnapshotableFilesystem, tag: str) -> FilesystemSnapshot:
-        """Return a snapshot that is not forgotten before the end; if it fails, the turn ends."""
+    def take_snapshot(self, filesystem: SnapshotableFilesystem, tag: str) -> FilesystemSnapshot:
+        """Return a snapshot that is not pruned before `end`; if it fails, end the hold."""
         try:
             snapshot = take_snapshot(filesystem, tag)
             if isinstance(filesystem, Pinnable):
@@ -354,74 +339,64 @@ class _Turn:
             raise
 
     def end(self) -> None:
-        """Let others have it; it ends only once."""
-        end, self._end = self._end, None
+        """Release the lock; idempotent."""
+        release, self._release = self._release, None
         unpin, self._unpin = self._unpin, None
         if unpin is not None:
             unpin()
-        if end is not None:
-            end()
+        if release is not None:
+            release()
 
 
-class _RecordedUndo:
-    """Changes through a recorder, of a filesystem that has nothing but the protocol."""
-
-    bypasses_filesystem = False
-    snapshot_ref = None
+class _UndoLogRollback(RollbackHandle):
+    """Covers changes made through a recording proxy of a filesystem with only the protocol."""
 
     def __init__(self, filesystem: Filesystem) -> None:
-        _turns.take(filesystem)
-        self.filesystem = filesystem
-        self.is_open = True
-        self._recorder = UndoLog(filesystem)
-        self.files: Filesystem = RecordingFilesystem(self._recorder)
+        _locks.acquire(filesystem)
+        self._log = UndoLog(filesystem)
+        super().__init__(filesystem, RecordingFilesystem(self._log))
 
     def events(self) -> Sequence[FilesystemEvent]:
-        return self._recorder.events
-
-    def freeze(self) -> None:
-        pass  # they are told as they happen
+        return self._log.events
 
     def release(self) -> None:
         with filesystem_span("commit", self.filesystem) as span:
-            record_changes(span, self._recorder.events)
+            record_changes(span, self._log.events)
             self._end()
 
     def rollback(self) -> None:
         with filesystem_span("rollback", self.filesystem) as span:
-            record_changes(span, self._recorder.events)
+            record_changes(span, self._log.events)
             try:
-                self._recorder.rollback()
+                self._log.rollback()
             finally:
                 self._end()
 
     def position(self) -> int:
-        return len(self._recorder.events)
+        return len(self._log.events)
 
     def forget_since(self, position: int) -> None:
-        del self._recorder.events[position:]
+        del self._log.events[position:]
 
     def _end(self) -> None:
-        if self.is_open:
-            self.is_open = False
-            _turns.end(self.filesystem)
+        if self._is_open:
+            self._is_open = False
+            _locks.release(self.filesystem)
 
 
-class _CopyUndo:
-    """Changes that anybody makes to a filesystem that has nothing but the protocol."""
+class _ImageRollback(RollbackHandle):
+    """Covers all changes of a filesystem with only the protocol, by an image of all its files."""
 
     bypasses_filesystem = True
-    snapshot_ref = None
 
     def __init__(self, filesystem: Filesystem) -> None:
-        _turns.take(filesystem)
+        super().__init__(filesystem)
+        _locks.acquire(filesystem)
         try:
             self._before = capture_image(filesystem)
         except BaseException:
-            _turns.end(filesystem)
+            _locks.release(filesystem)
             raise
-        self.filesystem = self.files = filesystem
-        self.is_open = True
         self._found: Sequence[FilesystemEvent] | None = None
 
     def events(self) -> Sequence[FilesystemEvent]:
@@ -444,26 +419,16 @@ class _CopyUndo:
             finally:
                 self._end()
 
-    def position(self) -> int:
-        return 0
-
-    def forget_since(self, position: int) -> None:
-        pass  # what was taken back is not found
-
     def _end(self) -> None:
-        if self.is_open:
-            self.is_open = False
-            _turns.end(self.filesystem)
-
-
-def _as_filesystem(filesystem: Filesystem) -> Filesystem:
-    return filesystem
+        if self._is_open:
+            self._is_open = False
+            _locks.release(self.filesystem)
 
 
 def diff_events(changes: Diff, filesystem: Filesystem | None = None) -> list[FilesystemEvent]:
-    """Return what would have been told if the changes had been made through the filesystem.
+    """Return the events that the same changes would emit if made through the filesystem.
 
-    Where the files are can be given, to tell which of them are text.
+    If `filesystem` is given, files are read to tell text from binary.
     """
     return [event for change in changes.entries for event in _change_events(change, filesystem)]
 
@@ -490,13 +455,13 @@ def _change_events(change: Change, filesystem: Filesystem | None) -> Iterator[Fi
             after_hash=after.content_hash,
             before_size=None if before is None else before.size_bytes,
             after_size=after.size_bytes,
-            encoding=None if filesystem is None else _encoding(filesystem, after.path),
+            encoding=None if filesystem is None else _detect_encoding(filesystem, after.path),
         )
 
 
-def _encoding(filesystem: Filesystem, path: str) -> str | None:
+def _detect_encoding(filesystem: Filesystem, path: str) -> str | None:
     try:
         head = filesystem.read_bytes(path, limit=SNIFFED).content
     except (OSError, ValueError):
-        return None  # a hint, which must not make anything fail
+        return None  # only a hint: it must not fail the call
     return "binary" if is_binary(head) else "utf-8"

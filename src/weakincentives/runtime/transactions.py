@@ -1,14 +1,18 @@
-"""Interrupts: a Ctrl-C that comes while something is made whole waits until it is."""
+"""Transactions over files and session, with deferred interrupts.
+
+Leaving the `with` block commits everything; an exception rolls everything back. A Ctrl-C that
+arrives during a commit or rollback is delivered when it is complete.
+"""
 
 import logging
 import signal
 from collections.abc import Callable, Collection, Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar, Token
 from itertools import count
 from threading import current_thread, main_thread
 from types import FrameType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Self, TypeVar
 
 from weakincentives.filesystem import Filesystem, FilesystemEvent
 from weakincentives.posix import no_time_limit
@@ -20,200 +24,251 @@ from weakincentives.runtime.session.branch import Branch
 
 @contextmanager
 def defer_interrupts() -> Generator[None, None, None]:
-    """Let SIGINT wait for the end of the block; only the main thread is ever interrupted."""
+    """Defer SIGINT to the end of the block; Python delivers it to the main thread only."""
     handler: Any = signal.getsignal(signal.SIGINT)
     if current_thread() is not main_thread() or not callable(handler):
         yield
         return
-    arrived: list[tuple[int, FrameType | None]] = []
+    deferred: list[tuple[int, FrameType | None]] = []
     try:
-        signal.signal(signal.SIGINT, lambda number, frame: arrived.append((number, frame)))
+        signal.signal(signal.SIGINT, lambda number, frame: deferred.append((number, frame)))
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
-        if arrived:
-            handler(*arrived[-1])
+        if deferred:
+            handler(*deferred[-1])
 
 
 _current: ContextVar["Transaction | None"] = ContextVar("transaction", default=None)
 _log = logging.getLogger(__name__)
-_open: set["Transaction"] = set()  # those that may change files, without those inside others
-_ends = count(1)
+_open: set["Transaction"] = set()  # outermost transactions that may change files
+_end_numbers = count(1)
 _last_end = [0]
-_MAX_LOOKS = 20  # at files that are taken back each time while they are looked at
+_MAX_ATTEMPTS = 20  # to read files while transactions keep ending
 T = TypeVar("T")
 
 
-class _Part(NamedTuple):
-    """A filesystem in a transaction, and where the one around it was when it began."""
-
-    undo: RollbackHandle
-    outer: RollbackHandle | None
-    position: int
-
-    def with_snapshot(self, filesystem: Filesystem) -> "_Part":
-        """Return the same with an undo that works for changes past `filesystem`."""
-        if unwrap(self.undo.filesystem) is not filesystem:
-            return self
-        return _Part(begin_snapshot_rollback(self.undo), None, 0)
-
-
 class Transaction:
-    """What is being done, and how it is taken back; `transaction` makes one."""
+    """Changes of files and session that are committed or rolled back together.
 
-    def __init__(self, session: Session, outer: "Transaction | None" = None) -> None:
-        """Begin, inside `outer` if that is of the same session."""
+    `transaction` creates one. It is a context manager for one `with` block, not a generator,
+    because every tool call pays for it.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        filesystem: Filesystem | None = None,
+        *,
+        bypasses_filesystem: bool = False,
+    ) -> None:
+        """Prepare a transaction, nested in the current one if that is of the same session.
+
+        Raises:
+            TransactionEndedError: The enclosing transaction was rolled back.
+        """
+        outer = _current.get()
         self.session = session
         self.branch: Branch = session.branch()
         self._outer = outer if outer is not None and outer.session is session else None
-        self._parts: list[_Part] = []
+        self._filesystem = filesystem
+        self._bypasses_filesystem = bypasses_filesystem
+        self._handles: list[RollbackHandle] = []
         self._joined: list[Filesystem] = []
-        self._is_unwanted = False
-        self._is_over = False
+        self._wants_rollback = False
+        self._has_ended = False
         self._end_callbacks: list[Callable[[], object]] = []
         self._end_priority: Callable[[], None] | None = None
+        self._token: Token[Transaction | None] | None = None
+        self._branch_token: Token[Branch | None] | None = None
+
+    def __enter__(self) -> Self:
+        """Begin the transaction.
+
+        Raises:
+            SnapshotError: The state of the files could not be recorded.
+            OSError: The same, if files have to be read to be recorded.
+        """
+        self._token = _current.set(self)
+        self._branch_token = self.branch.bind()
+        try:
+            if self._filesystem is not None:
+                self.join(self._filesystem, bypasses_filesystem=self._bypasses_filesystem)
+        except BaseException:
+            self.__exit__(BaseException)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Commit, or roll back after an exception."""
+        try:
+            if kind is None:
+                self.finish()
+        finally:
+            try:
+                self.undo()  # does nothing if it has ended
+            finally:
+                if self.branch.status == "open":
+                    self.abandon()
+                if self._branch_token is not None:
+                    self.branch.unbind(self._branch_token)
+                if self._token is not None:
+                    _current.reset(self._token)
 
     @property
     def events(self) -> Sequence[FilesystemEvent]:
-        """What has changed in the files so far."""
-        return [event for part in self._parts for event in part.undo.events()]
+        """The events of all file changes so far."""
+        return [event for handle in self._handles for event in handle.events()]
 
     @property
     def snapshot_ref(self) -> str | None:
-        """The snapshot of the files before, if one was taken."""
-        for part in self._parts:
-            if part.undo.snapshot_ref is not None:
-                return part.undo.snapshot_ref
+        """The snapshot of the files at the beginning, if one was taken."""
+        for handle in self._handles:
+            if handle.snapshot_ref is not None:
+                return handle.snapshot_ref
         return None
 
     def join(self, filesystem: Filesystem, *, bypasses_filesystem: bool = False) -> None:
-        """Make `filesystem` part of it: what changes there from now on is taken back too.
+        """Add `filesystem` to the transaction: changes made there from now on are covered.
 
         Args:
             filesystem: Where files will change.
-            bypasses_filesystem: Files change behind its back, by a shell for example.
+            bypasses_filesystem: Whether files change behind its back, by a shell for example.
 
         Raises:
-            SnapshotError: The state before could not be kept.
-            OSError: The same, where files have to be read to be kept.
+            SnapshotError: The state of the files could not be recorded.
+            OSError: The same, if files have to be read to be recorded.
         """
-        self._join(filesystem, bypasses_filesystem=bypasses_filesystem, recorded=False)
+        self.open_handle(filesystem, bypasses_filesystem=bypasses_filesystem, recorded=False)
 
     def files(self, filesystem: Filesystem, *, bypasses_filesystem: bool = False) -> Filesystem:
-        """Make `filesystem` part of it, and return what to change it through.
+        """Add `filesystem` to the transaction, and return what to change it through.
 
-        That is the filesystem itself, unless it has nothing but the protocol: then it is one
-        that keeps what is about to change, which costs less than to keep everything.
+        That is the filesystem itself, unless it has nothing but the protocol: then it is a
+        proxy that records before-images of what changes, which is cheaper than one of everything.
 
         Raises:
-            SnapshotError: The state before could not be kept.
-            OSError: The same, where files have to be read to be kept.
+            SnapshotError: The state of the files could not be recorded.
+            OSError: The same, if files have to be read to be recorded.
         """
-        return self._join(filesystem, bypasses_filesystem=bypasses_filesystem, recorded=True).files
+        handle = self.open_handle(
+            filesystem, bypasses_filesystem=bypasses_filesystem, recorded=True
+        )
+        return handle.files
 
-    def _join(
+    def open_handle(
         self, filesystem: Filesystem, *, bypasses_filesystem: bool, recorded: bool
     ) -> RollbackHandle:
-        known = self._part_of(filesystem)
+        """Return the rollback handle of `filesystem`; create it here and in outer transactions.
+
+        The arguments are those of `begin_rollback`.
+        """
+        known = self._find_handle(filesystem)
         if known is not None and (known.bypasses_filesystem or not bypasses_filesystem):
             return known
         if known is not None:
-            # from the inside out: what is around it is taken back and done again as well
+            # inner before outer: the enclosing one is rolled back and restored as well
             original = unwrap(filesystem)
-            self._parts = [each.with_snapshot(original) for each in self._parts]
+            self._handles = [_with_snapshot(each, original) for each in self._handles]
         outer = None
         if self._outer is None:
             _open.add(self)
         else:
-            outer = self._outer._join(
+            outer = self._outer.open_handle(
                 filesystem, bypasses_filesystem=bypasses_filesystem, recorded=recorded
             )
         if known is not None:
-            return self._part_of(filesystem) or known
-        return self._begin_part(
-            filesystem if outer is None else outer.files, outer, bypasses_filesystem, recorded
+            return self._find_handle(filesystem) or known
+        return self._begin(
+            filesystem if outer is None else outer.files,
+            outer,
+            bypasses_filesystem=bypasses_filesystem,
+            recorded=recorded,
         )
 
-    def _begin_part(
+    def _begin(
         self,
         filesystem: Filesystem,
         outer: RollbackHandle | None,
+        *,
         bypasses_filesystem: bool,
         recorded: bool,
     ) -> RollbackHandle:
         position = 0 if outer is None else outer.position()
-        undo = begin_rollback(
+        handle = begin_rollback(
             filesystem, bypasses_filesystem=bypasses_filesystem, recorded=recorded
         )
         try:
+            handle.outer, handle.outer_position = outer, position
             self._joined.append(unwrap(filesystem))
-            self._parts.append(_Part(undo, outer, position))
+            self._handles.append(handle)
         except BaseException:
-            undo.rollback()
+            handle.rollback()
             raise
-        return undo
+        return handle
 
     def covers(self, filesystem: Filesystem) -> bool:
-        """Return whether what changes in `filesystem` is part of it."""
-        mine = self._part_of(filesystem) is not None
-        return mine or (self._outer is not None and self._outer.covers(filesystem))
+        """Return whether changes of `filesystem` are part of this transaction or an outer one."""
+        is_part = self._find_handle(filesystem) is not None
+        return is_part or (self._outer is not None and self._outer.covers(filesystem))
 
     def has_joined(self, filesystem: Filesystem) -> bool:
-        """Return whether it covers `filesystem`, or has done so before its end."""
+        """Return whether `filesystem` has ever joined, also after the end."""
         original = unwrap(filesystem)
         return any(each is original for each in self._joined)
 
     def rollback(self) -> None:
-        """Take everything back at the end, although nothing was raised."""
-        self._is_unwanted = True
+        """Request a rollback at the end of the block, without an exception."""
+        self._wants_rollback = True
 
     @property
     def outermost(self) -> "Transaction":
-        """The transaction that decides whether this one stays."""
+        """The outermost transaction, which decides about the commit."""
         return self if self._outer is None else self._outer.outermost
 
     def prioritize(self) -> None:
-        """Let other transactions wait with their commits until it is over, for a few seconds.
+        """Delay the commits of other transactions until this one ends, for a few seconds.
 
-        For one that has conflicted and is made again: nothing that it reads is then changed by
-        them. Join filesystems first, since others may wait with theirs in hand.
+        Use it to retry after a conflict: others then change nothing that this one reads. Join
+        filesystems first, since others may wait while they hold theirs.
         """
         if self._outer is None and self._end_priority is None:
-            with defer_interrupts():  # or nobody would end it
+            with defer_interrupts():  # or the priority would never end
                 self._end_priority = self.session.prioritize(self.branch)
 
     def on_end(self, function: Callable[[], object]) -> None:
-        """Call `function` when it is over, kept or taken back; now, if it is."""
+        """Call `function` at the end, after commit or rollback; at once if it has ended."""
         self._end_callbacks.append(function)
-        if self._is_over:
-            self._call_waiting()
+        if self._has_ended:
+            self._run_end_callbacks()
 
     def freeze(self) -> Sequence[FilesystemEvent]:
-        """Return what has changed in the files, after the last change: it is not looked for again.
+        """Return the events of all file changes, and detect no further ones.
 
-        Changes past the filesystem are found by comparing everything, which is done once.
+        Changes behind the filesystem's back are detected by a full comparison, which is
+        then done only once.
         """
-        for part in self._parts:
-            part.undo.freeze()
+        for handle in self._handles:
+            handle.freeze()
         return self.events
 
     def finish(self) -> None:
-        """End it: keep what was done, or take it back if that was asked for."""
-        if self._is_unwanted:
+        """Commit, or roll back if `rollback` was called."""
+        if self._wants_rollback:
             self.undo()
             return
         try:
-            # inside another one it is not certain yet that they stay
+            # events of a nested transaction are dispatched by the outermost one
             events = self.events if self._outer is None else ()
         except BaseException:
             self.undo()
             raise
-        # where nothing has changed there is nothing to tear, and a shield costs more than the rest
+        # without changes nothing can be torn, and deferring interrupts costs more than the rest
         with defer_interrupts() if events or self.branch.has_changed else nullcontext():
-            self._keep(events)
+            self._commit(events)
 
-    def _keep(self, events: Sequence[FilesystemEvent]) -> None:
-        """Keep what was done, and tell the session of it."""
+    def _commit(self, events: Sequence[FilesystemEvent]) -> None:
+        """Keep all changes, and dispatch the events to the session."""
         late: list[BaseException] = []
         try:
             self.session.commit(self.branch, lambda: late.extend(self._release()), events)
@@ -224,104 +279,113 @@ class Transaction:
                 self._end()
             raise
         self._end()
-        if late:  # an interruption came too late: everything has been kept
+        if late:  # the interrupt came too late: everything is committed
             raise late[0]
 
     def _release(self) -> list[BaseException]:
-        """Keep what has changed in the files; return the interruptions that came too late."""
-        interruptions: list[BaseException] = []
-        while self._parts:
-            undo = self._parts[-1].undo
+        """Keep all file changes; return interrupts that came too late."""
+        interrupts: list[BaseException] = []
+        while self._handles:
+            handle = self._handles[-1]
             try:
-                undo.release()
+                handle.release()
             except BaseException as error:
-                if undo.is_open:
+                if handle.is_open:
                     raise
-                interruptions.append(error)
-            self._parts.pop()
-        return interruptions
+                interrupts.append(error)
+            self._handles.pop()
+        return interrupts
 
     def undo(self) -> None:
-        """Make files and session what they were before; neither time nor Ctrl-C stops it.
+        """Roll back files and session now; neither a time limit nor Ctrl-C stops it.
 
-        What is over stays as it is.
+        Does nothing if the transaction has ended.
         """
-        if self._is_over:
+        if self._has_ended:
             return
         with defer_interrupts():
             with no_time_limit():
-                while self._parts:
-                    self._rollback_part(*self._parts[-1])
-                    self._parts.pop()
+                while self._handles:
+                    _rollback(self._handles[-1])
+                    self._handles.pop()
             self.branch.drop()
             self._end()
 
-    def _rollback_part(
-        self, undo: RollbackHandle, outer: RollbackHandle | None, position: int
-    ) -> None:
-        if undo.is_open:
-            undo.rollback()
-        if outer is not None:
-            outer.forget_since(position)
-
-    def _part_of(self, filesystem: Filesystem) -> RollbackHandle | None:
-        """Return the latest part that is about `filesystem`."""
-        if not self._parts:
+    def _find_handle(self, filesystem: Filesystem) -> RollbackHandle | None:
+        """Return the latest handle of `filesystem`."""
+        if not self._handles:
             return None
         original = unwrap(filesystem)
-        for part in reversed(self._parts):
-            if unwrap(part.undo.filesystem) is original:
-                return part.undo
+        for handle in reversed(self._handles):
+            if unwrap(handle.filesystem) is original:
+                return handle
         return None
 
-    def _give_way(self) -> None:
+    def _drop_priority(self) -> None:
         end, self._end_priority = self._end_priority, None
         if end is not None:
             end()
 
     def _end(self) -> None:
-        self._is_over = True
-        self._give_way()
+        self._has_ended = True
+        self._drop_priority()
         if self in _open:
-            _last_end[0] = next(_ends)
+            _last_end[0] = next(_end_numbers)
             _open.discard(self)
-        self._call_waiting()
+        self._run_end_callbacks()
 
-    def _call_waiting(self) -> None:
+    def _run_end_callbacks(self) -> None:
         while self._end_callbacks:
             try:
                 self._end_callbacks.pop()()
-            except Exception:  # noqa: BLE001 # it is over, whatever others make of that
-                _log.exception("What waited for the end of a transaction has failed")
+            except Exception:  # noqa: BLE001 # the transaction has ended, whatever a callback does
+                _log.exception("A callback at the end of a transaction failed")
 
     def abandon(self) -> None:
-        """Drop what is still open: it could not be taken back, and must not be kept."""
+        """Drop the branch of a transaction that could not be rolled back."""
         self.branch.drop()
-        self._give_way()
+        self._drop_priority()
         _open.discard(self)
 
 
+def _with_snapshot(handle: RollbackHandle, original: Filesystem) -> RollbackHandle:
+    """Return a handle that also covers changes behind the back of `original`."""
+    is_other = unwrap(handle.filesystem) is not original
+    return handle if is_other else begin_snapshot_rollback(handle)
+
+
+def _rollback(handle: RollbackHandle) -> None:
+    if handle.is_open:
+        handle.rollback()
+    if handle.outer is not None:
+        handle.outer.forget_since(handle.outer_position)
+
+
 def current_transaction() -> Transaction | None:
-    """Return the transaction that this code runs in; who makes a filesystem late joins it."""
+    """Return the innermost transaction of this context.
+
+    Code that creates a filesystem inside a transaction should `join` it.
+    """
     return _current.get()
 
 
 def read_consistently(
-    filesystem: Filesystem, look: Callable[[], T]
+    filesystem: Filesystem, read: Callable[[], T]
 ) -> tuple[T, Collection[Transaction]]:
-    """Return what `look` returns, and the transactions whose changes it may have seen.
+    """Return the result of `read`, and the open transactions whose changes it may have seen.
 
-    It is called again if a transaction ended meanwhile: it may have seen what was taken back.
+    `read` is called again if a transaction ended meanwhile: its changes may have been rolled
+    back after they were seen.
     """
-    looks = 0
+    attempts = 0
     while True:
-        looks += 1
+        attempts += 1
         last_end, before = _last_end[0], frozenset(_open)
-        found = look()
-        if last_end == _last_end[0] or looks == _MAX_LOOKS:
-            unsettled = before | frozenset(_open)
-            # one that is just being taken back covers nothing any more, but was seen
-            return found, [each for each in unsettled if each.has_joined(filesystem)]
+        result = read()
+        if last_end == _last_end[0] or attempts == _MAX_ATTEMPTS:
+            candidates = before | frozenset(_open)
+            # one that is being rolled back covers nothing any more, but was seen
+            return result, [each for each in candidates if each.has_joined(filesystem)]
 
 
 def transaction(
@@ -329,66 +393,25 @@ def transaction(
     filesystem: Filesystem | None = None,
     *,
     bypasses_filesystem: bool = False,
-    shared: bool = False,
-) -> AbstractContextManager[Transaction]:
-    """Do everything in a `with` block, or nothing.
+) -> Transaction:
+    """Commit everything done in a `with` block, or nothing.
 
-    Any exception that leaves the block takes back what was changed in the session and
-    in the filesystem, and goes on; so does `rollback()` of the value, without one. A
-    transaction inside another of the same session is part of that one. Changes of the session
-    belong to the block if they are made in its context: a thread that it starts takes part if
-    it runs in a copy of the context (`contextvars.copy_context().run`).
+    An exception that leaves the block rolls back the changes of session and filesystem, and
+    propagates; `rollback()` of the transaction does the same without an exception. A transaction
+    inside another of the same session is nested in it. Changes of the session belong to the
+    block if they are made in its context: a thread takes part if it runs in a copy of the
+    context (`contextvars.copy_context().run`).
 
     Args:
-        session: Whose state is restored.
-        filesystem: Where files are restored; more can `join` later.
-        bypasses_filesystem: Files change past the methods of `filesystem`, by a shell for
-            example. Then a snapshot is taken first, and what changed is found out later.
-        shared: Without effect: other threads may always work in the session meanwhile.
+        session: The session to change.
+        filesystem: The filesystem to change; more can `join` later.
+        bypasses_filesystem: Whether files change behind the filesystem's back, by a shell for
+            example. Then a snapshot is taken first, and changes are detected by comparison.
 
     Raises:
-        TransactionConflictError: At the end: another thread has changed what was read in the
-            session meanwhile, so everything was taken back.
-        TransactionEndedError: It is inside one that was taken back.
-        SnapshotError: The state before could not be kept, or not be restored.
+        TransactionConflictError: At the end: another thread changed what was read from the
+            session, so everything was rolled back.
+        TransactionEndedError: The enclosing transaction was rolled back.
+        SnapshotError: The state could not be recorded or restored.
     """
-    del shared  # what it asked for is true of every transaction
-    return _Block(session, filesystem, bypasses_filesystem)
-
-
-class _Block:
-    """A `with` block that is a transaction; every tool call pays for it, so it is no generator."""
-
-    __slots__ = ("_bound", "_filesystem", "_outside", "_session", "_step", "_token")
-
-    def __init__(
-        self, session: Session, filesystem: Filesystem | None, bypasses_filesystem: bool
-    ) -> None:
-        self._session = session
-        self._filesystem = filesystem
-        self._outside = bypasses_filesystem
-
-    def __enter__(self) -> Transaction:
-        self._step = step = Transaction(self._session, _current.get())
-        self._token = _current.set(step)
-        self._bound = step.branch.bind()
-        try:
-            if self._filesystem is not None:
-                step.join(self._filesystem, bypasses_filesystem=self._outside)
-        except BaseException:
-            self.__exit__(BaseException)
-            raise
-        return step
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            if kind is None:
-                self._step.finish()
-        finally:
-            try:
-                self._step.undo()  # unless it is over
-            finally:
-                if self._step.branch.status == "open":
-                    self._step.abandon()
-                self._step.branch.unbind(self._bound)
-                _current.reset(self._token)
+    return Transaction(session, filesystem, bypasses_filesystem=bypasses_filesystem)

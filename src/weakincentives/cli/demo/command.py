@@ -60,7 +60,7 @@ from weakincentives.filesystem import (
     diff,
 )
 from weakincentives.prompt import MarkdownSection, Prompt
-from weakincentives.runtime import ToolInvoked, checkpoint, files_of, rollback_to
+from weakincentives.runtime import ToolInvoked, checkpoint, get_filesystem_snapshot, rollback_to
 from weakincentives.runtime.session import Session, Snapshot, dump_session_tree, load_session
 from weakincentives.sandbox import LocalSandbox
 
@@ -313,7 +313,7 @@ class Story:
 
     def _compare(self, before: Snapshot) -> Step:
         started = time.perf_counter()
-        kept = files_of(before)
+        kept = get_filesystem_snapshot(before)
         if kept is None:
             raise StoryError("The checkpoint has no files")
         changes = diff(self._files.view(kept), self._files)
