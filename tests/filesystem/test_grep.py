@@ -117,7 +117,7 @@ def test_the_answers_do_not_depend_on_where_blocks_are_cut(pattern: str, text: s
     data = text.encode()
     longest = max(map(len, data.split(b"\n"))) + 1
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "_BLOCK", longest)
+        patch.setattr(search, "_BLOCK_SIZE", longest)
         compile_regex.cache_clear()
         found = answers(pattern, data)
     compile_regex.cache_clear()
@@ -147,7 +147,7 @@ def test_the_answers_do_not_depend_on_where_blocks_are_cut(pattern: str, text: s
 )
 def test_the_text_that_is_looked_for_first_is_in_every_match(pattern: str, required: bytes) -> None:
     tokens = [(found.lastgroup or "", found.group()) for found in search._TOKEN.finditer(pattern)]
-    assert search._required(tokens) == required
+    assert search._required_literal(tokens) == required
 
 
 def test_a_match_never_spans_lines() -> None:
@@ -212,12 +212,12 @@ def test_a_character_across_the_edge_of_the_first_8_kib_is_text(
 ) -> None:
     data = b"a" * before + "\U0001f600\nneedle\n".encode()
     assert numbers("needle", data) == [2]
-    monkeypatch.setattr(search, "_BLOCK", 1_024)
+    monkeypatch.setattr(search, "_BLOCK_SIZE", 1_024)
     assert numbers("needle$", data) == [2]
 
 
 def test_a_binary_first_block_hides_hits_in_later_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "_BLOCK", 16)
+    monkeypatch.setattr(search, "_BLOCK_SIZE", 16)
     assert grep("needle", b"\xff" * 15 + b"\n" + b"needle\n") == []
 
 
@@ -292,7 +292,7 @@ def test_large_content_is_read_in_blocks_and_lines_are_counted_across_them(patte
 def test_a_line_longer_than_a_block_is_searched_in_its_first_block_and_counted_as_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(search, "_BLOCK", 64)
+    monkeypatch.setattr(search, "_BLOCK_SIZE", 64)
     data = b"one\n" + b"x" * 30 + b"head" + b"y" * 200 + b"tail\n" + b"three\n"
     assert numbers("head", data) == [2]
     assert numbers("tail", data) == []
@@ -302,7 +302,7 @@ def test_a_line_longer_than_a_block_is_searched_in_its_first_block_and_counted_a
 def test_the_cut_of_a_line_longer_than_a_block_is_not_the_end_of_the_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(search, "_BLOCK", 64)
+    monkeypatch.setattr(search, "_BLOCK_SIZE", 64)
     compile_regex.cache_clear()
     assert numbers("x$", b"x" * 200 + b"\nx\n") == [2]
     assert numbers(r"x\z", ("é" * 30 + "x" * 200).encode()) == []
@@ -312,7 +312,7 @@ def test_the_cut_of_a_line_longer_than_a_block_is_not_the_end_of_the_line(
 def test_a_character_cut_by_a_block_does_not_make_text_binary(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(search, "_BLOCK", 64)
+    monkeypatch.setattr(search, "_BLOCK_SIZE", 64)
     for shift in range(4):
         data = ("a" * shift + "needle" + "\U0001f600" * 100).encode()
         assert numbers("needle", data) == [1]

@@ -25,8 +25,8 @@ from weakincentives.filesystem import (
     diff,
     time_limit,
 )
-from weakincentives.filesystem.memory.nodes import tree_of
-from weakincentives.filesystem.memory_limit import available_memory, check_fits
+from weakincentives.filesystem.limits import available_memory, check_fits
+from weakincentives.filesystem.memory.nodes import build_tree
 from weakincentives.filesystem.state import State
 from weakincentives.filesystem.testing.contract import TickingClock
 from weakincentives.filesystem.text import BLOCK, LineIndex, read_page
@@ -148,8 +148,8 @@ def test_a_page_that_is_not_found_in_time_says_what_to_do(
 ) -> None:
     (tmp_path / "f").write_bytes(b"0123456\n" * 1_000_000)
     told = (
-        r"^Read stopped: the time limit has passed before the page at line 900,000 was found"
-        r" in 'f', which has 8,000,000 bytes; take a smaller offset, grep for the text, or read"
+        r"^Read stopped: the time limit passed before the page at line 900,000 was found"
+        r" in 'f', which has 8,000,000 bytes; use a smaller offset, grep for the text, or read"
     )
     with time_limit(5, clock=TickingClock()), pytest.raises(TimeLimitError, match=told):
         fs.read("f", offset=900_000)
@@ -216,7 +216,7 @@ def test_a_state_that_does_not_fit_is_not_imported(tmp_path: Path) -> None:
         with pytest.raises(LimitExceededError, match=r"'large' has 2,000 bytes"):
             diff(InMemoryFilesystem(), archive).patch()
         with pytest.raises(LimitExceededError, match=r"'large' has 2,000 bytes"):
-            tree_of(State(archive), 0, 0)
+            build_tree(State(archive), 0, 0)
 
 
 def test_what_is_in_memory_can_be_appended_to_and_copied_whatever_its_size(

@@ -33,7 +33,7 @@ LINES = [
 
 
 def test_a_question_mark_is_one_character_where_git_takes_one_byte() -> None:
-    assert rules(("", "?")).ignores("é", False)
+    assert rules(("", "?")).ignores("é", is_directory=False)
 
 
 def rules(*files: tuple[str, str]) -> IgnoreRules:
@@ -74,7 +74,7 @@ def ours(root: Path) -> tuple[set[str], set[str]]:
             if path == ".git":
                 continue
             asked.add(path)
-            if known.ignores(path, entry.is_dir()):
+            if known.ignores(path, is_directory=entry.is_dir()):
                 ignored.add(path)
             elif entry.is_dir():
                 pending.append((path, known))
@@ -102,60 +102,60 @@ def test_the_answers_are_those_of_git(tmp_path: Path, seed: int) -> None:
 
 
 def test_without_rules_only_git_itself_is_ignored() -> None:
-    assert IgnoreRules().ignores(".git", True)
-    assert IgnoreRules().ignores("a/.git", False)
-    assert not IgnoreRules().ignores("a/.github", True)
-    assert not rules(("", "!.git")).ignores("a", True)
-    assert rules(("", "!.git")).ignores(".git", True)
+    assert IgnoreRules().ignores(".git", is_directory=True)
+    assert IgnoreRules().ignores("a/.git", is_directory=False)
+    assert not IgnoreRules().ignores("a/.github", is_directory=True)
+    assert not rules(("", "!.git")).ignores("a", is_directory=True)
+    assert rules(("", "!.git")).ignores(".git", is_directory=True)
 
 
 def test_a_directory_rule_is_for_directories() -> None:
     known = rules(("", "build/"))
-    assert known.ignores("a/build", True)
-    assert not known.ignores("a/build", False)
+    assert known.ignores("a/build", is_directory=True)
+    assert not known.ignores("a/build", is_directory=False)
 
 
 def test_an_inner_file_overrides_an_outer_one() -> None:
     known = rules(("", "*.log"), ("a", "!keep.log"))
-    assert known.ignores("a/other.log", False)
-    assert not known.ignores("a/keep.log", False)
+    assert known.ignores("a/other.log", is_directory=False)
+    assert not known.ignores("a/keep.log", is_directory=False)
 
 
 def test_a_slash_in_a_rule_ties_it_to_the_directory_of_its_file() -> None:
     known = rules(("a", "/b\nc/d"))
-    assert known.ignores("a/b", False)
-    assert known.ignores("a/c/d", False)
-    assert not known.ignores("a/x/b", False)
-    assert not known.ignores("a/x/c/d", False)
+    assert known.ignores("a/b", is_directory=False)
+    assert known.ignores("a/c/d", is_directory=False)
+    assert not known.ignores("a/x/b", is_directory=False)
+    assert not known.ignores("a/x/c/d", is_directory=False)
 
 
 def test_going_deeper_leaves_the_rules_above_as_they_were() -> None:
     outer = rules(("", "*.log"))
     outer.child("a", "!*.log")
-    assert outer.ignores("a/x.log", False)
+    assert outer.ignores("a/x.log", is_directory=False)
 
 
 def test_a_file_without_rules_changes_nothing() -> None:
     outer = rules(("", "*.log"))
     assert outer.child("a", None) is outer
-    assert outer.child("a", "").ignores("a/x.log", False)
-    assert outer.child("a", "# nothing\n\n").ignores("a/x.log", False)
+    assert outer.child("a", "").ignores("a/x.log", is_directory=False)
+    assert outer.child("a", "# nothing\n\n").ignores("a/x.log", is_directory=False)
 
 
 def test_lines_may_end_like_those_of_windows() -> None:
-    assert rules(("", "*.log\r\nb\r\n")).ignores("b", False)
+    assert rules(("", "*.log\r\nb\r\n")).ignores("b", is_directory=False)
 
 
 @pytest.mark.parametrize("bad", ["[", "a\\", "[z-a]", "[[a]", "[a--b]", "[a&&b]", "[[-a]", "[[]"])
 def test_a_rule_that_cannot_be_read_does_not_hide_the_others(bad: str) -> None:
-    assert rules(("", f"{bad}\n*.log")).ignores("x.log", False)
+    assert rules(("", f"{bad}\n*.log")).ignores("x.log", is_directory=False)
 
 
 def test_a_name_may_hold_a_line_end_or_bytes_that_are_no_text() -> None:
     known = rules(("", "*.log"))
-    assert known.ignores("a\nb/c\n.log", False)
-    assert known.ignores("a\udcff.log", False)
-    assert not known.ignores("a\udcff", False)
+    assert known.ignores("a\nb/c\n.log", is_directory=False)
+    assert known.ignores("a\udcff.log", is_directory=False)
+    assert not known.ignores("a\udcff", is_directory=False)
 
 
 @pytest.mark.timeout(120)
@@ -166,5 +166,5 @@ def test_a_name_may_hold_a_line_end_or_bytes_that_are_no_text() -> None:
 def test_a_hostile_file_is_read_at_once(text: str) -> None:
     known = rules(("", text + "\n*.log"))
     for path in ("a" * 4_000, "a/" * 200 + "c"):
-        known.ignores(path, False)
-    assert known.ignores("x.log", False)
+        known.ignores(path, is_directory=False)
+    assert known.ignores("x.log", is_directory=False)

@@ -29,7 +29,7 @@ def test_a_guarded_filesystem_is_read_and_not_written(fs: BaseFilesystem):
     with readonly(fs) as same:
         assert same is fs
         assert fs.read("a").content == "old"
-        with pytest.raises(ReadOnlyError, match="Only reading is allowed in this call"):
+        with pytest.raises(ReadOnlyError, match="This call is read-only"):
             fs.write("a", "new")
     fs.write("a", "new")
     assert fs.read("a").content == "new"

@@ -1,4 +1,4 @@
-"""The workspace: one protocol, its backends, and what they share."""
+"""Virtual filesystems: one protocol, its backends, and the base classes they share."""
 
 from weakincentives.errors import SnapshotError, SnapshotRestoreError
 from weakincentives.filesystem.archive import (
@@ -51,8 +51,8 @@ from weakincentives.filesystem.memory.filesystem import (
     MAX_MEMORY_SNAPSHOTS,
     MEMORY_LIMITS,
     InMemoryFilesystem,
+    MemoryHistory,
 )
-from weakincentives.filesystem.memory.history import MemoryHistory
 from weakincentives.filesystem.mounts import (
     HostMount,
     Mountable,

@@ -1,7 +1,7 @@
 """A whole filesystem: what can be done with files beyond the protocol."""
 
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, NoReturn, Self, SupportsIndex, TypeGuard
@@ -12,17 +12,31 @@ from weakincentives.filesystem.archive import (
     ArchiveLimits,
     export_archive,
 )
-from weakincentives.filesystem.base import ReadableFilesystem
+from weakincentives.filesystem.base import ReadableFilesystem, WritableFilesystem
 from weakincentives.filesystem.events import StateReplaced
-from weakincentives.filesystem.mounts import HydratableFilesystem
+from weakincentives.filesystem.limits import check_fits
+from weakincentives.filesystem.mounts import (
+    AllowedRoots,
+    HostMount,
+    HostRoots,
+    Hydration,
+    MountCopy,
+    MountedFile,
+    MountPlan,
+    MountReport,
+    MountTarget,
+    ProgressListener,
+)
 from weakincentives.filesystem.protocol import Archivable, ArchivableFilesystem
 from weakincentives.filesystem.savepoints import Savepoint, SavepointStorage
 from weakincentives.filesystem.state import State
 from weakincentives.filesystem.types import FilesystemSnapshot
 from weakincentives.posix import join, temporary_name
 
+_LEAVE_OUT = "leave it out with exclude_glob or max_file_bytes, or work in a HostFilesystem"
 
-class BaseFilesystem(HydratableFilesystem):
+
+class BaseFilesystem(WritableFilesystem):
     """The class to derive a backend from; a backend is its primitives and nothing else."""
 
     def export_archive(
@@ -58,11 +72,57 @@ class BaseFilesystem(HydratableFilesystem):
             LimitExceededError: It exceeds the quota.
             OSError: It cannot be read, or its content cannot be written.
         """
-        self._refuse_read_only("")
+        self._ensure_writable("")
         with ArchiveFilesystem(Path(path), archive_limits=archive_limits) as state, self._lock:
             rewritten = self._replace_all(state, Path(path).name)
             self._emit_replaced("import", os.fspath(path), rewritten)
             return state.manifest.file_count
+
+    def hydrate_from_host(
+        self,
+        mount: HostMount,
+        *,
+        allowed_roots: HostRoots | None = None,
+        progress: ProgressListener | None = None,
+    ) -> MountReport:
+        """Copy a folder or file of the host into the workspace, or change nothing.
+
+        Existing files are replaced, directories merge. Names and sizes are bound by the quota
+        only.
+
+        Args:
+            mount: What to copy.
+            allowed_roots: The directories that the host path must be below; None allows the
+                current directory, an empty sequence nothing.
+            progress: Called at every hundredth of the work; an exception stops the mount.
+
+        Raises:
+            PathEscapeError: The host path is not below an allowed root.
+            LimitExceededError: The files exceed `max_bytes` or the quota.
+            OSError: Something is in the way, or the host or the workspace fails.
+        """
+        (report,) = self.hydrate_all_from_host(
+            (mount,), allowed_roots=allowed_roots, progress=progress
+        )
+        return report
+
+    def hydrate_all_from_host(
+        self,
+        mounts: Sequence[HostMount],
+        *,
+        allowed_roots: HostRoots | None = None,
+        progress: ProgressListener | None = None,
+    ) -> tuple[MountReport, ...]:
+        """Copy several folders or files of the host, all or none; later ones win.
+
+        Arguments and errors are those of `hydrate_from_host`.
+        """
+        self._ensure_writable("")
+        with AllowedRoots(allowed_roots) as roots:
+            copies = [MountCopy(MountPlan(mount, roots)) for mount in mounts]
+            with self._lock:
+                Hydration(self._mount_target(), copies).run(progress)
+        return tuple(copy.report() for copy in copies)
 
     def savepoint(self) -> Savepoint:
         """Return a point to which everything changed from now on can be taken back.
@@ -154,7 +214,32 @@ class BaseFilesystem(HydratableFilesystem):
                     self._remove(path)
         return None
 
+    def _check_mounted(self, files: Iterable[MountedFile]) -> None:
+        """Check that every file fits into memory; a backend that stores pieces skips this."""
+        for file in files:
+            check_fits(file.path, file.size, file.size, self._limits, instead=_LEAVE_OUT)
+
+    def _store_pieces(self, path: str, pieces: Iterator[bytes], *, permissions: int) -> None:
+        """Create a large file from its bytes in order, which need not fit into memory."""
+        self._store(path, b"".join(pieces), permissions=permissions)
+
     # --- shared steps ---
+
+    def _mount_target(self) -> MountTarget:
+        return MountTarget(
+            lookup=self._lookup,
+            make_directory=self._make_directory,
+            store=self._store,
+            store_pieces=self._store_pieces,
+            remove=self._remove,
+            move=self._move,
+            copy_file=self._copy_file,
+            check_files=self._check_mounted,
+            with_hash=self._with_hash,
+            emit_written=self._emit_written,
+            quota=self._quota,
+            listeners=self._listeners,
+        )
 
     def _check_quota_for(self, state: State) -> None:
         if self._quota:
@@ -193,7 +278,7 @@ class BaseFilesystem(HydratableFilesystem):
     ) -> None:
         self._quota.recount()
         paths = None if rewritten is None else frozenset(rewritten)
-        self._listeners.tell(StateReplaced(reason, reference, paths, reversible))
+        self._listeners.notify(StateReplaced(reason, reference, paths, reversible))
 
 
 def is_exportable(

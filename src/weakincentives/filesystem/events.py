@@ -1,8 +1,8 @@
-"""What changed in a filesystem, told after it has happened.
+"""Filesystem events, emitted after each change, and their listeners.
 
-Hashes are SHA-256 in hexadecimal; None stands for "there was nothing" and for
-what has no content of its own. Together, in order, the events are enough to keep
-a journal or a projection of the workspace.
+Hashes are SHA-256 in hexadecimal; None means that there was no file, or that the entry has
+no content (a directory or a link). The events in order are enough to maintain a journal or a
+projection of the workspace.
 """
 
 import logging
@@ -19,7 +19,7 @@ from weakincentives.posix import display_path
 class FileWritten:
     """A file was created, replaced or appended to.
 
-    `encoding` is "utf-8" or "binary", and None where the bytes were not looked at.
+    `encoding` is "utf-8" or "binary", or None if the bytes were not examined.
     """
 
     path: str
@@ -30,7 +30,9 @@ class FileWritten:
     after_hash: str | None = None
     before_size: int | None = None
     after_size: int | None = None
-    encoding: str | None = field(default=None, compare=False)  # a hint, no part of what happened
+    encoding: str | None = field(
+        default=None, compare=False
+    )  # a hint, not part of the event's identity
 
     def __str__(self) -> str:
         """Return the path and what happened to it."""
@@ -53,7 +55,7 @@ class FileDeleted:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryCreated:
-    """A directory was made."""
+    """A directory was created."""
 
     path: str
 
@@ -64,7 +66,7 @@ class DirectoryCreated:
 
 @dataclass(frozen=True, slots=True)
 class LinkCreated:
-    """A symbolic link was copied to a new place."""
+    """A symbolic link was created, by copying one."""
 
     path: str
     target: str
@@ -76,7 +78,7 @@ class LinkCreated:
 
 @dataclass(frozen=True, slots=True)
 class EntryMoved:
-    """A file, link or directory got a new path, with everything below it."""
+    """A file, link or directory was moved, with everything below it."""
 
     source: str
     path: str
@@ -89,11 +91,11 @@ class EntryMoved:
 
 @dataclass(frozen=True, slots=True)
 class StateReplaced:
-    """Everything was replaced at once, by a snapshot or an archive; anything may differ.
+    """The whole state was replaced, by a snapshot, an archive or a rollback; any file may differ.
 
-    After a rollback everything is as it was when a savepoint was made. `rewritten` are the
-    files that have other bytes than before, or may have; None where that is not known.
-    `reversible` is False if there was no room to keep the state before a restore.
+    After a rollback the state is that of the savepoint. `rewritten` holds the files whose
+    bytes differ, or may differ, from before; None if that is not known. `reversible` is False
+    if there was no room to keep the state before a restore.
     """
 
     reason: Literal["restore", "import", "rollback"]
@@ -115,19 +117,19 @@ _log = logging.getLogger(__name__)
 
 
 class Listeners:
-    """Those who want to know; false while there is nobody."""
+    """A thread-safe list of listeners; false while it is empty."""
 
     def __init__(self) -> None:
-        """Start with nobody."""
+        """Start without listeners."""
         self._entries: tuple[tuple[Listener], ...] = ()
         self._lock = Lock()
 
     def __bool__(self) -> bool:
-        """Whether anybody listens."""
+        """Whether there are any."""
         return bool(self._entries)
 
     def add(self, listener: Listener) -> Callable[[], None]:
-        """Tell `listener` from now on; return a function that ends it."""
+        """Add a listener; return a function that removes it."""
         entry = (listener,)
         with self._lock:
             self._entries = (*self._entries, entry)
@@ -138,11 +140,11 @@ class Listeners:
 
         return remove
 
-    def tell(self, *events: FilesystemEvent) -> None:
-        """Tell everybody, in order; one who fails is logged and stops nothing."""
+    def notify(self, *events: FilesystemEvent) -> None:
+        """Call every listener with each event; one that raises is logged and skipped."""
         for event in events:
             for (listener,) in self._entries:
                 try:
                     listener(event)
-                except Exception:  # noqa: BLE001 # the change stands whatever a listener does
+                except Exception:  # noqa: BLE001 # the change has been made already
                     _log.exception("A filesystem listener failed on %s", event)

@@ -1,9 +1,8 @@
-"""Globs: patterns over path segments, matched in linear time.
+"""Globs over path segments, matched by a finite automaton in linear time, without backtracking.
 
-A pattern becomes positions of a small automaton, one for each segment, and a walk
-carries the set of positions that are still possible: a directory below which
-nothing can match is never opened. Inside a segment the text between two stars has
-a fixed width, so its first place is the right one and nothing is ever tried twice.
+Each segment of a pattern is a state of the automaton, and a walk carries the set of active
+states: a directory below which nothing can match is never opened. Inside a segment, the text
+between two stars has a fixed width, so its first occurrence is always the right one.
 """
 
 import operator
@@ -18,14 +17,14 @@ from weakincentives.errors import WinkError
 from weakincentives.filesystem.paths import PathEscapeError
 
 State: TypeAlias = frozenset[int]
-"""The positions of a glob that are possible in one directory; empty: nothing below."""
+"""The active states of a glob in one directory; if empty, nothing below can match."""
 Predicate: TypeAlias = Callable[[str], bool]
 _Atom: TypeAlias = tuple[str, str | None]  # a regex for one character; that character, if fixed
 _MAX_EXPANSIONS = 1_000
-_MAX_EXPANDED = 64 * 1024  # characters in all expansions together: what has to be compiled
-_MAX_BRACES = 64  # bracex recurses for each
-_MAX_UNCLOSED = 64  # each is read to the end in vain
-_MAX_REMEMBERED = 1_024
+_MAX_EXPANDED = 64 * 1024  # characters in all expansions together
+_MAX_BRACES = 64  # bracex recurses once for each
+_MAX_UNCLOSED = 64  # brackets: each costs a scan to the end
+_MAX_CACHED_STATES = 1_024
 _NAMED_CLASSES = {
     "alnum": "a-zA-Z0-9",
     "alpha": "a-zA-Z",
@@ -42,7 +41,7 @@ _NAMED_CLASSES = {
     "word": "a-zA-Z0-9_",
     "xdigit": "0-9a-fA-F",
 }
-# one member of a class: a named class, or a character with a range's other end
+# one member of a character class: a named class, a character or a range
 _MEMBER = re.compile(
     r"\[:(?P<named>[a-z]+):\]|(?P<low>\\.|[^\\]|\\\Z)(?:-(?P<high>\\.|[^\]\\]))?", re.DOTALL
 )
@@ -50,18 +49,18 @@ _MAGIC = frozenset("*?[\\")
 
 
 class InvalidGlobError(WinkError, ValueError):
-    """The text is not a glob, or expands to too many."""
+    """The text is not a valid glob, or its braces expand to too much."""
 
 
 class Glob:
-    """A compiled pattern; ask it about one directory at a time, or a whole path."""
+    """A compiled pattern, to match directory by directory or a whole path at once."""
 
     __slots__ = ("_accepting", "_ends", "_segments", "directories_only", "start")
 
-    def __init__(self, alternatives: Sequence[Sequence[str]], directories_only: bool) -> None:
-        """Lay the segments of all alternatives out as positions."""
+    def __init__(self, alternatives: Sequence[Sequence[str]], *, directories_only: bool) -> None:
+        """Number the segments of all alternatives as states."""
         self.directories_only: bool = directories_only
-        self._segments: list[Predicate | None] = []  # None stands for `**`
+        self._segments: list[Predicate | None] = []  # None is `**`
         self._ends: set[int] = set()
         self._accepting: dict[State, Predicate] = {}
         starts: list[int] = []
@@ -69,31 +68,31 @@ class Glob:
             starts.append(len(self._segments))
             self._segments += [None if text == "**" else _segment(text) for text in segments]
             self._ends.add(len(self._segments) - 1)
-        self.start: State = frozenset(at for first in starts for at in self._reached(first))
+        self.start: State = frozenset(at for first in starts for at in self._closure(first))
 
     def descend(self, state: State, name: str) -> State:
-        """Return the state in the directory `name`; empty when nothing below can match."""
+        """Return the states in the subdirectory `name`; empty if nothing below can match."""
         reached: set[int] = set()
         for at in state:
             segment = self._segments[at]
             if segment is None:
-                reached.update(self._reached(at))
+                reached.update(self._closure(at))
             elif at not in self._ends and segment(name):
-                reached.update(self._reached(at + 1))
+                reached.update(self._closure(at + 1))
         return frozenset(reached)
 
     def accepts(self, state: State) -> Predicate:
-        """Return the test for names in a directory that is in `state`."""
+        """Return the predicate for names in a directory with the states `state`."""
         found = self._accepting.get(state)
         if found is None:
-            if len(self._accepting) >= _MAX_REMEMBERED:
+            if len(self._accepting) >= _MAX_CACHED_STATES:
                 self._accepting.clear()
             found = _any_of([self._segments[at] for at in state if self._is_last(at)])
             self._accepting[state] = found
         return found
 
     def matches(self, path: str) -> bool:
-        """Whether the whole relative `path` matches, whatever kind of entry it is."""
+        """Whether the relative `path` matches, for any kind of entry."""
         state = self.start
         *directories, name = path.split("/")
         for directory in directories:
@@ -102,8 +101,8 @@ class Glob:
                 return False
         return bool(self.accepts(state)(name))
 
-    def _reached(self, at: int) -> Iterator[int]:
-        """Yield `at` and what follows it when `**` stands for nothing."""
+    def _closure(self, at: int) -> Iterator[int]:
+        """Yield the epsilon closure of `at`: `**` may match no segment."""
         yield at
         while self._segments[at] is None and at not in self._ends:
             at += 1
@@ -121,8 +120,8 @@ def compile_glob(pattern: str, *, max_length: int = 4096) -> Glob:
     """Return the compiled form of `pattern`.
 
     Raises:
-        InvalidGlobError: The pattern is empty, too long, or expands to too much.
-        PathEscapeError: The pattern climbs out with `..`.
+        InvalidGlobError: The pattern is empty or too long, or its braces expand to too much.
+        PathEscapeError: The pattern leaves the base with `..`.
     """
     if not pattern:
         raise InvalidGlobError("Invalid glob: the pattern is empty")
@@ -132,41 +131,41 @@ def compile_glob(pattern: str, *, max_length: int = 4096) -> Glob:
         )
     plain: dict[tuple[str, ...], None] = {}
     directories: dict[tuple[str, ...], None] = {}
-    for text in _expanded(pattern):
+    for text in _expand(pattern):
         segments = tuple(_segments(text, pattern))
         if segments:
             (directories if text.endswith("/") else plain)[segments] = None
     if not plain and not directories:
-        raise InvalidGlobError(f"Invalid glob: names nothing below the base: {pattern!r}")
+        raise InvalidGlobError(f"Invalid glob: matches nothing below the base: {pattern!r}")
     return Glob(list(plain or directories), directories_only=not plain)
 
 
 def glob_match(path: str, pattern: str) -> bool:
-    """Whether the whole of `path` matches; `pattern/` matches only a path that ends in `/`."""
-    return _whole(compile_glob(pattern))(path)
+    """Return whether `path` matches; a pattern ending in `/` needs a path ending in `/`."""
+    return _path_predicate(compile_glob(pattern))(path)
 
 
 def compile_filter(pattern: str, *, max_length: int = 4096) -> Predicate:
-    """Return the test for paths below a base; without `/` the name decides at any depth.
+    """Return a predicate for paths below a base; a pattern without `/` matches names at any depth.
 
     Raises:
-        InvalidGlobError: The pattern is empty, too long, or expands to too much.
-        PathEscapeError: The pattern climbs out with `..`.
+        InvalidGlobError: The pattern is empty or too long, or its braces expand to too much.
+        PathEscapeError: The pattern leaves the base with `..`.
     """
     glob = compile_glob(pattern, max_length=max_length)
     if "/" in pattern:
-        return _whole(glob)
+        return _path_predicate(glob)
     accepts = glob.accepts(glob.start)
     return lambda path: accepts(path.rpartition("/")[2])
 
 
-def _whole(glob: Glob) -> Predicate:
+def _path_predicate(glob: Glob) -> Predicate:
     if glob.directories_only:
         return lambda path: path.endswith("/") and glob.matches(path.strip("/"))
     return lambda path: glob.matches(path.strip("/"))
 
 
-def _expanded(pattern: str) -> Iterator[str]:
+def _expand(pattern: str) -> Iterator[str]:
     if "{" not in pattern:
         yield pattern
         return
@@ -184,7 +183,7 @@ def _expanded(pattern: str) -> Iterator[str]:
 
 
 def _segments(text: str, pattern: str) -> list[str]:
-    """Return the segments of one expansion; `.` and empty ones collapse, as in paths."""
+    """Split one expansion into segments; `.` and empty ones collapse, as in paths."""
     kept: list[str] = []
     for segment in text.replace("\\/", "/").split("/"):
         if segment == "..":
@@ -198,15 +197,15 @@ def _segments(text: str, pattern: str) -> list[str]:
 
 
 def _any_of(tests: Sequence[Predicate | None]) -> Predicate:
-    """Return one test for names from several; a `**` takes every name."""
-    if any(test is None or test is _everything for test in tests):
-        return _everything
+    """Combine predicates for names into one; `**` matches every name."""
+    if any(test is None or test is _match_any for test in tests):
+        return _match_any
     kinds = [test for test in tests if test is not None]
     literals = {test.text for test in kinds if isinstance(test, _Literal)}
     suffixes = tuple(test.text for test in kinds if isinstance(test, _Suffix))
     rest = [test for test in kinds if not isinstance(test, _Literal | _Suffix)]
     if suffixes:
-        # plain text is tried faster than a tuple of one
+        # endswith is faster with a string than with a tuple of one
         wanted = suffixes[0] if len(suffixes) == 1 else suffixes
         rest.append(operator.methodcaller("endswith", wanted))
     if literals:
@@ -229,7 +228,7 @@ class _Literal:
 
 
 class _Suffix:
-    """A star, then text."""
+    """A star followed by text."""
 
     __slots__ = ("text",)
 
@@ -240,7 +239,7 @@ class _Suffix:
         return name.endswith(self.text)
 
 
-def _everything(_: str) -> bool:
+def _match_any(_: str) -> bool:
     return True
 
 
@@ -248,7 +247,7 @@ def _everything(_: str) -> bool:
 def _segment(text: str) -> Predicate:
     pieces = _pieces(text)
     if all(not piece for piece in pieces) and len(pieces) > 1:
-        return _everything
+        return _match_any
     if all(literal is not None for piece in pieces for _, literal in piece):
         words = ["".join(literal or "" for _, literal in piece) for piece in pieces]
         if len(words) == 1:
@@ -266,12 +265,12 @@ def _regex(pieces: list[list[_Atom]]) -> str:
     last = middle.pop()
     width = len(pieces[-1])
     found = "".join(f"(?>.*?{piece})" for piece in middle if piece)
-    # the rest is taken at once, then looked back at: no second try
+    # the rest is consumed at once and checked by a lookbehind: no backtracking
     return f"{first}{found}(?>.{{{width},}})" + (f"(?<={last})" if last else "")
 
 
 def _pieces(text: str) -> list[list[_Atom]]:
-    """Return the atoms between the stars."""
+    """Parse a segment into the atoms between its stars."""
     pieces: list[list[_Atom]] = [[]]
     at = unclosed = 0
     while at < len(text):
@@ -288,7 +287,7 @@ def _pieces(text: str) -> list[list[_Atom]]:
 
 
 def _atom(text: str, at: int) -> tuple[_Atom, int, bool]:
-    """Return the atom at `at`, where the next one starts, and whether a class never closed."""
+    """Parse the atom at `at`; return it, the next position, and whether a class is unclosed."""
     character = text[at]
     at += 1
     failed = False
@@ -306,13 +305,13 @@ def _atom(text: str, at: int) -> tuple[_Atom, int, bool]:
 
 
 def _class(text: str, at: int) -> tuple[str, int] | None:
-    """Return the regex of the class that opened before `at`, and where it ends."""
+    """Parse the character class opened before `at`; return its regex and where it ends."""
     negated = text[at] in "!^"
     at += negated
     first, members = at, ""
     while at < len(text):
         if text[at] == "]" and at > first:
-            return _set(members, negated), at + 1
+            return _set(members, negated=negated), at + 1
         found = _MEMBER.match(text, at)
         if found is None:
             break
@@ -321,7 +320,7 @@ def _class(text: str, at: int) -> tuple[str, int] | None:
     return None
 
 
-def _set(members: str, negated: bool) -> str:
+def _set(members: str, *, negated: bool) -> str:
     if not members:  # only ranges that run backwards
         return "." if negated else "(?!)."
     return f"[{'^' if negated else ''}{members}]"

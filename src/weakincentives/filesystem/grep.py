@@ -1,9 +1,9 @@
-r"""Search: one linear-time engine over the bytes of a file, and the lines around its hits.
+r"""Regular expression search in files with RE2, in linear time for any pattern.
 
-RE2 searches whole blocks and not lines. Two things make the answers those of a
-search line by line: the engine is told never to match a line end, and every edge
-(`^`, `$`, `\A`, `\z`) is rewritten to mean the edge of a line. `\r\n` becomes `\n`
-first, where it could make a difference. Nothing is paid for lines without a hit.
+RE2 searches whole blocks, so lines without a match cost nothing. The results are those of a
+search line by line: RE2's `never_nl` option excludes line ends from matches, and every anchor
+(`^`, `$`, `\A`, `\z`) is rewritten to a line anchor. `\r\n` becomes `\n` where it could make a
+difference.
 """
 
 import re
@@ -12,20 +12,26 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol, TypeAlias, cast
 
-import re2  # pyright: ignore[reportMissingTypeStubs] # it has none; `_Engine` says what is used
+import re2  # pyright: ignore[reportMissingTypeStubs] # it has none; `_Engine` declares what is used
 
 from weakincentives.errors import WinkError
 from weakincentives.filesystem.limits import Limits
-from weakincentives.filesystem.text import BINARY_PREFIX, BytesContent, Content, is_binary
+from weakincentives.filesystem.text import (
+    BINARY_PREFIX,
+    SNIFF_LENGTH,
+    BytesContent,
+    Content,
+    is_binary,
+)
 from weakincentives.posix import check_time
 
-_BLOCK = 8 * 1024 * 1024
+_BLOCK_SIZE = 8 * 1024 * 1024
 _MAX_MEMORY = 8 * 1024 * 1024
 _MAX_PROGRAM = 10_000
-# bytes times instructions in one call: a fifth of a second where RE2 cannot use its fast way
+# bytes times instructions in one call: a fifth of a second in RE2's slow mode
 _MAX_WORK = 20_000_000
-_CACHED = 32  # each may hold _MAX_MEMORY
-_SHOWN = 80
+_CACHE_SIZE = 32  # each may hold _MAX_MEMORY
+_MAX_EXCERPT = 80
 _Token: TypeAlias = tuple[str, str]
 _TOKEN = re.compile(
     r"(?P<quoted>\\Q.*?(?:\\E|\Z))"
@@ -45,12 +51,18 @@ _LINE_EDGES = {"^": "(?m:^)", r"\A": "(?m:^)", "$": "(?m:$)", r"\z": "(?m:$)"}
 _HINTS = (
     (r"\(\?<?[=!]", "look-around is not supported, match the text around it too or search twice"),
     (r"\\[1-9gk]|\(\?P", "back-references are not supported, write the repeated text out"),
-    (r"\(\?>|[*+?}]\+", "possessive and atomic forms are not needed, time is linear without"),
+    (
+        r"\(\?>|[*+?}]\+",
+        "possessive and atomic groups are not needed: matching is linear without them",
+    ),
     (r"\(\?\(", "conditions are not supported, use alternatives with |"),
     (r"\(\?[a-z]*x", "the x flag is not supported, write the pattern without blanks"),
     (r"escape sequence: \\Z", r"use \z or $ for the end of a line"),
     (r"escape sequence: \\u", r"write \x{...} or the character itself"),
-    (r"repetition size|too large", "repeat less: counts go to 1000, nested ones multiplied"),
+    (
+        r"repetition size|too large",
+        "use smaller repetition counts: at most 1000, nested counts multiplied",
+    ),
 )
 
 
@@ -87,7 +99,7 @@ class _Options(Protocol):
 
 
 class _Engine(Protocol):
-    """What is used of google-re2."""
+    """The part of google-re2 that is used."""
 
     Options: Callable[[], _Options]
     error: type[Exception]
@@ -99,14 +111,14 @@ _RE2 = cast(_Engine, re2)
 
 
 class _Finder(Protocol):
-    """Finds the first hit at or after the start of a line; what follows `end` is context."""
+    """Finds the first match from the start of a line on; bytes after `end` are context."""
 
     def find(self, data: bytes, start: int, end: int) -> tuple[int, int] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Whole lines, or the beginning of one that is longer; searched up to `end`."""
+    """Whole lines, or the beginning of a very long one, to search up to `end`."""
 
     data: bytes
     end: int
@@ -114,7 +126,7 @@ class _Block:
 
 @dataclass(frozen=True, slots=True)
 class _Hit:
-    """A line, how many lines of the block are above it, and the hit in it."""
+    """A matching line, the number of lines above it in the block, and the span of the match."""
 
     above: int
     line: bytes
@@ -128,20 +140,20 @@ class Searcher:
     __slots__ = ("_ends_matter", "_finder", "_width")
 
     def __init__(self, finder: _Finder, *, ends_matter: bool, width: int) -> None:
-        """Search by `finder`; show up to `width` characters of a line."""
+        """Search with `finder`; keep up to `width` characters of a line."""
         self._finder = finder
         self._ends_matter = ends_matter
         self._width = width
 
     def lines(self, content: Content) -> Iterator[LineMatch]:
-        """Return the lines of `content` that match, as they are found; none if it is binary."""
-        if content.size > _BLOCK:
-            head = content.read(0, BINARY_PREFIX + 1)  # a character may go on after the prefix
+        """Yield the matching lines of `content` as they are found; none if it is binary."""
+        if content.size > _BLOCK_SIZE:
+            head = content.read(0, SNIFF_LENGTH)
             return iter(()) if is_binary(head) else self._lines(content)
-        data = content.read(0, _BLOCK)
+        data = content.read(0, _BLOCK_SIZE)
         if data.find(b"\0", 0, BINARY_PREFIX) >= 0:
             return iter(())
-        # most files hold nothing: one look at the bytes is all that they cost
+        # most files have no match: one search of the bytes is all they cost
         if not self._ends_matter and self._finder.find(data, 0, len(data)) is None:
             return iter(())
         return iter(()) if is_binary(data) else self._lines(BytesContent(data))
@@ -162,7 +174,7 @@ class Searcher:
             if span is None:
                 return
         if b"\r" in block.data:
-            block, span = _with_plain_line_ends(block), None
+            block, span = _normalize_line_ends(block), None
         data, end = block.data, block.end
         span = span or self._finder.find(data, 0, end)
         above = counted = 0
@@ -176,7 +188,7 @@ class Searcher:
             span = self._finder.find(data, stop + 1, end) if stop < end else None
 
 
-@lru_cache(maxsize=_CACHED)
+@lru_cache(maxsize=_CACHE_SIZE)
 def compile_regex(pattern: str, limits: Limits) -> Searcher:
     """Return the compiled form of `pattern`, in RE2 syntax.
 
@@ -186,19 +198,19 @@ def compile_regex(pattern: str, limits: Limits) -> Searcher:
     if len(pattern) > limits.max_pattern_length:
         raise InvalidRegexError(
             f"Invalid regex: longer than {limits.max_pattern_length} characters: "
-            f"{pattern[:_SHOWN]!r}..."
+            f"{pattern[:_MAX_EXCERPT]!r}..."
         )
-    _compiled(pattern, pattern)  # before anything is read into it: errors speak of it as written
+    _compile_re2(pattern, pattern)  # first, so that errors quote the pattern as written
     tokens = [(found.lastgroup or "", found.group()) for found in _TOKEN.finditer(pattern)]
     if ("other", r"\C") in tokens:
-        raise InvalidRegexError(rf"Invalid regex: \C is half a character, use a dot: {pattern!r}")
+        raise InvalidRegexError(rf"Invalid regex: \C matches single bytes, use a dot: {pattern!r}")
     finder = _finder(tokens, pattern)
     ends_matter = any(kind == "edge" and text in {"$", r"\z"} for kind, text in tokens)
     return Searcher(finder, ends_matter=ends_matter, width=limits.max_line_length)
 
 
 class _LiteralFinder:
-    """Finds text that has no line ends in it."""
+    """Finds literal text without line ends."""
 
     __slots__ = ("_text",)
 
@@ -211,19 +223,19 @@ class _LiteralFinder:
 
 
 class _RegexFinder:
-    """Finds by RE2, a bounded part at a time, from the first line that holds `required`."""
+    """Finds with RE2, in parts of bounded size, from the first line that contains `required`."""
 
-    __slots__ = ("_part", "_regex", "_required")
+    __slots__ = ("_part", "_regex", "_required_literal")
 
     def __init__(self, regex: _Regex, required: bytes) -> None:
         self._regex = regex
-        self._required = required
-        self._part = min(_BLOCK, _MAX_WORK // regex.programsize)
+        self._required_literal = required
+        self._part = min(_BLOCK_SIZE, _MAX_WORK // regex.programsize)
 
     def find(self, data: bytes, start: int, end: int) -> tuple[int, int] | None:
         while start <= end:
-            if self._required:
-                at = data.find(self._required, start, end)
+            if self._required_literal:
+                at = data.find(self._required_literal, start, end)
                 if at < 0:
                     return None
                 start = max(start, data.rfind(b"\n", start, at) + 1)
@@ -236,14 +248,14 @@ class _RegexFinder:
         return None
 
     def _part_of(self, data: bytes, start: int, end: int) -> tuple[int, int]:
-        """Return where the part from `start` ends and where the one after it starts."""
+        """Return where the part from `start` ends and where the next one starts."""
         limit = start + self._part
         if limit >= end:
             return end, end + 1
         stop = data.rfind(b"\n", start, limit)
         if stop >= 0:
             return stop, stop + 1
-        # within a very long line parts overlap, so that only giant matches are cut
+        # parts of a very long line overlap, so that only giant matches are cut
         return limit, limit - self._part // 4
 
 
@@ -253,11 +265,11 @@ def _finder(tokens: Sequence[_Token], pattern: str) -> _Finder:
         if not {"\r", "\n"} & set(literal):
             return _LiteralFinder(literal.encode())
     by_line = "".join(_LINE_EDGES[text] if kind == "edge" else text for kind, text in tokens)
-    return _RegexFinder(_compiled(by_line, pattern), _required(tokens))
+    return _RegexFinder(_compile_re2(by_line, pattern), _required_literal(tokens))
 
 
-def _required(tokens: Sequence[_Token]) -> bytes:
-    """Return text that every match holds; empty where that is not certain."""
+def _required_literal(tokens: Sequence[_Token]) -> bytes:
+    """Return literal text that every match contains; empty if unknown."""
     runs = [""]
     depth = 0
     for kind, text in tokens:
@@ -274,8 +286,8 @@ def _required(tokens: Sequence[_Token]) -> bytes:
     return longest.encode() if len(longest) > 1 else b""
 
 
-def _compiled(regex: str, pattern: str) -> _Regex:
-    """Return `regex`, made from `pattern`, compiled."""
+def _compile_re2(regex: str, pattern: str) -> _Regex:
+    """Compile `regex`, which was derived from `pattern`."""
     options = _RE2.Options()
     options.log_errors = False
     options.max_mem = _MAX_MEMORY
@@ -285,25 +297,27 @@ def _compiled(regex: str, pattern: str) -> _Regex:
         compiled = _RE2.compile(regex, options)
     except _RE2.error as error:
         reason: bytes = error.args[0]
-        raise _refusal(reason.decode(errors="replace"), pattern) from error
+        raise _regex_error(reason.decode(errors="replace"), pattern) from error
     except UnicodeEncodeError as error:
-        raise _refusal("lone surrogates are in no text", pattern) from error
+        raise _regex_error("a lone surrogate cannot occur in text", pattern) from error
     finally:
-        _RE2.purge()  # compile_regex remembers fewer of them
+        _RE2.purge()  # compile_regex has a smaller cache of its own
     if compiled.programsize > _MAX_PROGRAM:
-        raise _refusal("pattern too large", pattern)
+        raise _regex_error("pattern too large", pattern)
     return compiled
 
 
-def _refusal(reason: str, pattern: str) -> InvalidRegexError:
+def _regex_error(reason: str, pattern: str) -> InvalidRegexError:
     hint = next((f" ({hint})" for found, hint in _HINTS if re.search(found, reason)), "")
-    return InvalidRegexError(f"Invalid regex: {reason[:_SHOWN]}{hint}: {pattern[:_SHOWN]!r}")
+    return InvalidRegexError(
+        f"Invalid regex: {reason[:_MAX_EXCERPT]}{hint}: {pattern[:_MAX_EXCERPT]!r}"
+    )
 
 
 def _blocks(content: Content) -> Iterator[_Block]:
     offset, size = 0, content.size
     while offset < size:
-        data = content.read(offset, min(_BLOCK, size - offset))
+        data = content.read(offset, min(_BLOCK_SIZE, size - offset))
         if not data:
             return
         cut = len(data) if offset + len(data) >= size else data.rfind(b"\n") + 1
@@ -317,11 +331,11 @@ def _blocks(content: Content) -> Iterator[_Block]:
 
 
 def _next_line(content: Content, offset: int, size: int) -> int:
-    """Return where the line after the one that `offset` is in begins."""
+    """Return the offset of the line after the one that contains `offset`."""
     while offset < size:
         check_time("Search")
         offset = content.next_data(offset)
-        data = content.read(offset, min(_BLOCK, size - offset))
+        data = content.read(offset, min(_BLOCK_SIZE, size - offset))
         if not data:
             break
         found = data.find(b"\n")
@@ -332,9 +346,9 @@ def _next_line(content: Content, offset: int, size: int) -> int:
 
 
 def _character_at(data: bytes, at: int) -> int:
-    r"""Return where the character that the byte `at` is in starts.
+    r"""Return the start of the character that contains the byte `at`.
 
-    RE2 takes `\B` between the bytes of one character for true.
+    RE2 matches `\B` between the bytes of one character.
     """
     for start in range(at, max(at - 4, -1), -1):
         if start == len(data) or data[start] & 0xC0 != 0x80:
@@ -342,16 +356,16 @@ def _character_at(data: bytes, at: int) -> int:
     return at
 
 
-def _with_plain_line_ends(block: _Block) -> _Block:
+def _normalize_line_ends(block: _Block) -> _Block:
     gone = block.data.count(b"\r\n", 0, block.end + 1)
     return _Block(block.data.replace(b"\r\n", b"\n"), block.end - gone)
 
 
 def _line_match(hit: _Hit, first_number: int, width: int) -> LineMatch:
-    """Return the line, or `width` characters of it around the hit."""
+    """Return the line, or `width` characters of it around the match."""
     if len(hit.line) <= width and hit.line.isascii():
         return LineMatch(first_number + hit.above, hit.line.decode(), hit.start, hit.end)
-    reach = 4 * width + 4  # bytes that surely hold `width` whole characters
+    reach = 4 * width + 4  # bytes that contain at least `width` whole characters
     line, start, end = (
         hit.line,
         _character_at(hit.line, hit.start),

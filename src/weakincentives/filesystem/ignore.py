@@ -1,8 +1,8 @@
-"""Ignore files: which paths `.gitignore` and `.ignore` files leave out of a search.
+"""Ignore rules of `.gitignore` and `.ignore` files, with git's semantics.
 
-The rules are git's: the last rule that matches a path decides, inner files before
-outer ones, and nothing below an ignored directory can be brought back. A walk
-therefore asks about every path on its own, and never below what is ignored.
+The last rule that matches a path decides, inner files before outer ones, and nothing below an
+ignored directory can be re-included. A walk therefore checks each path by itself and does not
+descend into ignored directories.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,13 +12,13 @@ from functools import lru_cache
 from weakincentives.filesystem.glob import Glob, InvalidGlobError
 
 IGNORE_FILES = (".gitignore", ".ignore")
-MAX_IGNORE_FILE = 256 * 1024  # bytes of an ignore file that count
+MAX_IGNORE_FILE = 256 * 1024  # bytes of an ignore file that are read
 _MAX_LINE = 4_096
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """One line: what it matches, by name or by the path below its directory."""
+    """One line of an ignore file; it matches a name, or a path below its directory."""
 
     matches: Callable[[str], bool]
     by_name: bool
@@ -27,23 +27,23 @@ class _Rule:
 
 
 class IgnoreRules:
-    """The rules in force in one directory: its own, then those of the directories above."""
+    """The rules that apply in one directory: its own, then those of the directories above."""
 
     __slots__ = ("_files",)
 
     def __init__(self, files: tuple[tuple[int, tuple[_Rule, ...]], ...] = ()) -> None:
-        """Hold the rules of `files`, innermost first, with the length of each one's place."""
+        """Hold the rules of `files`, innermost first, each with the length of its prefix."""
         self._files = files
 
     def child(self, directory: str, text: str | None) -> "IgnoreRules":
-        """Return the rules for `directory`, whose ignore files say `text`."""
-        rules = _rules(text) if text else ()
+        """Return the rules for `directory`, whose ignore files contain `text`."""
+        rules = _parse_rules(text) if text else ()
         if not rules:
             return self
         return IgnoreRules(((len(directory) + 1 if directory else 0, rules), *self._files))
 
-    def ignores(self, path: str, is_directory: bool) -> bool:
-        """Whether `path`, whose parents are not ignored, is ignored; `.git` always is."""
+    def ignores(self, path: str, *, is_directory: bool) -> bool:
+        """Whether `path` is ignored, given that its parents are not; `.git` always is."""
         name = path.rpartition("/")[2]
         if name == ".git":
             return True
@@ -58,15 +58,15 @@ class IgnoreRules:
 
 
 @lru_cache(maxsize=128)
-def _rules(text: str) -> tuple[_Rule, ...]:
-    """Return the rules of a file, the last one first: it decides."""
+def _parse_rules(text: str) -> tuple[_Rule, ...]:
+    """Parse an ignore file; the last rule comes first, since it decides."""
     lines = [line.removesuffix("\r") for line in text.split("\n")]
-    return tuple(rule for line in dict.fromkeys(reversed(lines)) for rule in _rule(line))
+    return tuple(rule for line in dict.fromkeys(reversed(lines)) for rule in _parse_rule(line))
 
 
-def _rule(line: str) -> Iterator[_Rule]:
-    """Yield the rule in `line`, if there is one; like git, pass over what cannot be read."""
-    pattern = _without_trailing_blanks(line)
+def _parse_rule(line: str) -> Iterator[_Rule]:
+    """Yield the rule in `line`, if any; like git, skip invalid lines."""
+    pattern = _strip_trailing_blanks(line)
     if not pattern or pattern.startswith("#") or len(pattern) > _MAX_LINE:
         return
     ignores = not pattern.startswith("!")
@@ -77,7 +77,7 @@ def _rule(line: str) -> Iterator[_Rule]:
     if segments == [""] or _ends_in_escape(pattern):
         return
     try:
-        glob = Glob([_collapsed(segments)], directories_only=False)
+        glob = Glob([_collapse(segments)], directories_only=False)
     except InvalidGlobError:
         return
     by_name = "/" not in pattern
@@ -85,13 +85,13 @@ def _rule(line: str) -> Iterator[_Rule]:
     yield _Rule(matches, by_name, directories_only, ignores)
 
 
-def _collapsed(segments: list[str]) -> list[str]:
-    """Return `segments` with runs of `**` as one."""
+def _collapse(segments: list[str]) -> list[str]:
+    """Collapse runs of `**` into one."""
     pairs = zip(segments, ["", *segments], strict=False)
     return [segment for segment, before in pairs if not segment == before == "**"]
 
 
-def _without_trailing_blanks(line: str) -> str:
+def _strip_trailing_blanks(line: str) -> str:
     kept = line.rstrip(" ")
     return kept + " " if _ends_in_escape(kept) and kept != line else kept
 

@@ -23,7 +23,7 @@ _MAX_SEGMENT_BYTES = 255  # what the file systems of Linux and macOS store
 
 
 class InvalidPathError(WinkError, ValueError):
-    """The text is not a path, or not a name that may be created."""
+    """The text is not a path, or not a valid name for a new entry."""
 
 
 class PathEscapeError(WinkError, PermissionError):
@@ -34,13 +34,13 @@ def normalize_path(path: str) -> str:
     """Return `path` in normal form.
 
     Raises:
-        InvalidPathError: The path holds a NUL character.
-        PathEscapeError: The path climbs out with `..`.
+        InvalidPathError: The path contains a NUL character.
+        PathEscapeError: The path leaves the workspace with `..`.
     """
     if not isinstance(path, str):  # pyright: ignore[reportUnnecessaryIsInstance] # callers may be untyped
         raise TypeError(f"Path must be a string, not {type(path).__name__}: {path!r}")
     if "\0" in path:
-        raise InvalidPathError(f"Path holds a NUL character: {shorten_path(path)!r}")
+        raise InvalidPathError(f"Path contains a NUL character: {shorten_path(path)!r}")
     if path[:1] not in {".", "/", ""} and "/." not in path and "//" not in path and path[-1] != "/":
         return path
     kept: list[str] = []
@@ -55,21 +55,21 @@ def normalize_path(path: str) -> str:
 
 
 def validate_path(path: str, limits: Limits = DEFAULT_LIMITS) -> str:
-    """Return `path` in normal form if it may be created.
+    """Return `path` in normal form, if it is a valid path for a new entry.
 
     Raises:
-        InvalidPathError: A segment holds characters that nobody can see, is not in
-            normal form C, begins or ends with a blank, or is reserved.
-        PathEscapeError: The path climbs out with `..`.
+        InvalidPathError: A segment contains invisible characters, is not in Unicode normal
+            form C, begins or ends with whitespace, or is reserved.
+        PathEscapeError: The path leaves the workspace with `..`.
         LimitExceededError: The path is too deep, or a segment too long.
     """
     normal = normalize_path(path)
-    check_new(normal, normal.count("/") + 1, limits)
+    check_new_path(normal, normal.count("/") + 1, limits)
     return normal
 
 
-def check_new(path: str, count: int, limits: Limits) -> None:
-    """Check a normalized path of which the last `count` segments are to be created."""
+def check_new_path(path: str, count: int, limits: Limits) -> None:
+    """Check a normalized path whose last `count` segments are new; raises as `validate_path`."""
     segments = path.split("/")
     if len(segments) > limits.max_path_depth:
         raise LimitExceededError(
@@ -81,10 +81,10 @@ def check_new(path: str, count: int, limits: Limits) -> None:
 
 
 def outermost(paths: Iterable[str]) -> list[str]:
-    """Return `paths` in normal form, sorted, without those that lie below others.
+    """Return `paths` normalized and sorted, without those below another one.
 
     Raises:
-        TypeError: One path was given where several are expected.
+        TypeError: `paths` is one string.
     """
     if isinstance(paths, str):
         raise TypeError(f"Paths must be a sequence of paths, not one: {paths!r}")
@@ -102,7 +102,7 @@ class VfsPath:
     segments: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Refuse what is not a plain ASCII name."""
+        """Check that every segment is a plain ASCII name."""
         for segment in self.segments:
             if segment in {"", ".", ".."} or "/" in segment or not segment.isascii():
                 raise InvalidPathError(f"Path segment must be a plain ASCII name: {segment!r}")
@@ -114,10 +114,10 @@ class VfsPath:
 
     @classmethod
     def parse(cls, path: str) -> Self:
-        """Return the segments of `path`; doubled slashes collapse.
+        """Parse `path`; repeated slashes collapse.
 
         Raises:
-            InvalidPathError: The path is absolute, or a segment is no plain ASCII name.
+            InvalidPathError: The path is absolute, or a segment is not a plain ASCII name.
         """
         if path.startswith("/"):
             raise InvalidPathError(f"Path must be relative: {path!r}")
@@ -137,7 +137,7 @@ def _check_segment(segment: str, limits: Limits) -> None:
     if not segment.isascii() or not segment.isprintable():
         _check_characters(segment)
     if segment.strip() != segment:
-        raise InvalidPathError(f"Path segment begins or ends with a blank: {segment!r}")
+        raise InvalidPathError(f"Path segment begins or ends with whitespace: {segment!r}")
     if segment.startswith(RESERVED_PREFIX):
         raise InvalidPathError(f"Path segment is reserved: {segment!r}")
     if len(segment.encode()) > _MAX_SEGMENT_BYTES:
@@ -148,7 +148,7 @@ def _check_characters(segment: str) -> None:
     found = INVISIBLE.search(segment)
     if found is not None:
         raise InvalidPathError(
-            f"Path segment holds the invisible character {found[0]!a}: '{display_path(segment)}'"
+            f"Path segment contains the invisible character {found[0]!a}: '{display_path(segment)}'"
         )
     normal = unicodedata.normalize("NFC", segment)
     if normal != segment:

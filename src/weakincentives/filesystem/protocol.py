@@ -41,9 +41,9 @@ class Filesystem(Protocol):
         """Return a page of text: `limit` lines from line `offset`, which counts from 0.
 
         Raises:
-            FileNotFoundError: Nothing is there.
-            IsADirectoryError: A directory is there.
-            PermissionError: It may not be read, or a link is in the way.
+            FileNotFoundError: The path does not exist.
+            IsADirectoryError: The path is a directory.
+            PermissionError: The file cannot be read, or a symbolic link is in the way.
             ValueError: The page is not text in `encoding`.
         """
         ...
@@ -54,21 +54,21 @@ class Filesystem(Protocol):
         """Return `limit` bytes from byte `offset`; no limit means to the end.
 
         Raises:
-            FileNotFoundError: Nothing is there.
-            IsADirectoryError: A directory is there.
-            PermissionError: It may not be read, or a link is in the way.
+            FileNotFoundError: The path does not exist.
+            IsADirectoryError: The path is a directory.
+            PermissionError: The file cannot be read, or a symbolic link is in the way.
         """
         ...
 
     def exists(self, path: str) -> bool:
-        """Return whether something is there."""
+        """Return whether the path exists."""
         ...
 
     def stat(self, path: str) -> FileStat:
-        """Return the metadata of what is there.
+        """Return the metadata of an entry.
 
         Raises:
-            FileNotFoundError: Nothing is there.
+            FileNotFoundError: The path does not exist.
         """
         ...
 
@@ -76,13 +76,13 @@ class Filesystem(Protocol):
         """Return the entries of a directory, sorted by name.
 
         Raises:
-            FileNotFoundError: Nothing is there.
-            NotADirectoryError: A file is there.
+            FileNotFoundError: The path does not exist.
+            NotADirectoryError: The path is a file.
         """
         ...
 
     def glob(self, pattern: str, *, path: str = ".") -> Sequence[GlobMatch]:
-        """Return the files below `path` that match, sorted by path."""
+        """Return the matching files below `path`, sorted by path."""
         ...
 
     def grep(
@@ -93,7 +93,7 @@ class Filesystem(Protocol):
         glob: str | None = None,
         max_matches: int | None = None,
     ) -> Sequence[GrepMatch]:
-        """Return the lines below `path` that match, sorted by path and line number."""
+        """Return the matching lines below `path`, sorted by path and line number."""
         ...
 
     def write(
@@ -104,12 +104,12 @@ class Filesystem(Protocol):
         mode: WriteMode = "overwrite",
         create_parents: bool = True,
     ) -> WriteResult:
-        """Write text, as UTF-8, in one step.
+        """Write text as UTF-8, atomically.
 
         Raises:
-            FileExistsError: Something is there and the mode is "create".
+            FileExistsError: The path exists and the mode is "create".
             FileNotFoundError: The parent is missing and `create_parents` is False.
-            PermissionError: It may not be written, or a link is in the way.
+            PermissionError: The file cannot be written, or a symbolic link is in the way.
             ValueError: The content or the path exceeds the limits.
         """
         ...
@@ -122,16 +122,16 @@ class Filesystem(Protocol):
         mode: WriteMode = "overwrite",
         create_parents: bool = True,
     ) -> WriteResult:
-        """Write bytes in one step; raises as `write` does."""
+        """Write bytes atomically; raises as `write` does."""
         ...
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
-        """Remove a file or link, or with `recursive` a directory and all below it.
+        """Remove a file or link, or with `recursive` a directory with everything below it.
 
         Raises:
-            FileNotFoundError: Nothing is there.
-            IsADirectoryError: A directory is there and `recursive` is False.
-            PermissionError: It may not be removed.
+            FileNotFoundError: The path does not exist.
+            IsADirectoryError: The path is a directory and `recursive` is False.
+            PermissionError: The entry cannot be removed.
         """
         ...
 
@@ -139,19 +139,19 @@ class Filesystem(Protocol):
         """Make a directory.
 
         Raises:
-            FileExistsError: It exists and `exist_ok` is False, or a file is there.
+            FileExistsError: The directory exists and `exist_ok` is False, or the path is a file.
             FileNotFoundError: The parent is missing and `parents` is False.
         """
         ...
 
     @property
     def root(self) -> str:
-        """Where the workspace is; `/` when it is nowhere on disk."""
+        """The directory of the workspace; `/` if it is not on disk."""
         ...
 
     @property
     def read_only(self) -> bool:
-        """Whether writing is refused."""
+        """Whether writes raise PermissionError."""
         ...
 
 

@@ -18,7 +18,7 @@ class State:
 
     def __init__(self, filesystem: ReadableFilesystem) -> None:
         """Look at `filesystem`."""
-        self._filesystem = filesystem._stable()  # pyright: ignore[reportPrivateUsage] # a state is its primitives
+        self._filesystem = filesystem._stable_view()  # pyright: ignore[reportPrivateUsage] # a state is its primitives
 
     def lookup(self, path: str) -> FileStat | None:
         """Return what is at `path`, or None."""

@@ -1,9 +1,9 @@
-r"""Text as a view of bytes: lines, pages and encodings.
+r"""File content as text: binary detection, line index, pages and encodings.
 
-A line ends at `\n` and nowhere else, so line numbers agree with editors and a page
-cut out of the bytes is the exact text, carriage returns and byte order mark
-included. A page of a large file is found through an index of line counts per
-block, which grows as far as it is needed; the file itself is never held in memory.
+A line ends at `\n` and nowhere else, so line numbers agree with editors, and a page is an exact
+slice of the bytes, carriage returns and byte order mark included. In a large file a page is
+found through a line index with a count per block, which is built only as far as needed; the
+file itself is never held in memory.
 """
 
 import codecs
@@ -14,8 +14,13 @@ from threading import Lock
 from typing import NamedTuple, Self
 
 from weakincentives.errors import WinkError
-from weakincentives.filesystem.limits import DEFAULT_LIMITS, READ_ENTIRE_FILE, Limits
-from weakincentives.filesystem.memory_limit import check_fits, out_of_memory
+from weakincentives.filesystem.limits import (
+    DEFAULT_LIMITS,
+    READ_ENTIRE_FILE,
+    Limits,
+    check_fits,
+    out_of_memory,
+)
 from weakincentives.posix import TimeLimitError, check_time
 
 BLOCK = 64 * 1024
@@ -24,24 +29,26 @@ _CHUNK = 16 * BLOCK
 _NEWLINE_IS_ONE_BYTE = frozenset({"utf-8", "ascii", "iso8859-1", "iso8859-15", "cp1252"})
 
 BINARY_PREFIX = 8 * 1024
-"""Bytes at the beginning of a file that tell text from anything else."""
-SNIFFED = BINARY_PREFIX + 1
-"""How many bytes of a file tell `is_binary` all that it looks at."""
+"""Bytes at the beginning of a file that decide whether it is binary."""
+SNIFF_LENGTH = BINARY_PREFIX + 1
+"""Bytes to read for `is_binary`: one more shows whether the last character may be cut."""
 
 
 class BinaryContentError(WinkError, ValueError):
-    """The bytes are not text in the encoding that was asked for."""
+    """The bytes are not text in the requested encoding."""
 
 
 def is_binary(data: bytes) -> bool:
-    """Return whether bytes are no UTF-8 text, as far as their first 8 KiB tell."""
+    """Return whether the first 8 KiB contain a NUL or are not UTF-8."""
     head = data if len(data) <= BINARY_PREFIX else data[:BINARY_PREFIX]
     if b"\0" in head:
         return True
     if head.isascii():
         return False
     try:
-        codecs.utf_8_decode(head, "strict", head is data)  # else the last character may be cut
+        codecs.utf_8_decode(
+            head, "strict", head is data
+        )  # if not final, the last character may be cut
     except UnicodeDecodeError:
         return True
     return False
@@ -55,22 +62,22 @@ class Content(ABC):
     @property
     @abstractmethod
     def size(self) -> int:
-        """How many bytes there are."""
+        """The number of bytes."""
 
     @abstractmethod
     def read(self, offset: int, size: int) -> bytes:
         """Return up to `size` bytes from `offset`."""
 
     def next_data(self, offset: int) -> int:
-        """Return from where on, at or after `offset`, there may be bytes other than NUL."""
+        """Return the next offset that may hold data: a sparse file skips its holes."""
         return offset
 
     def line_index(self) -> "LineIndex":
-        """Return where the lines are, as far as that is known; a backend may remember it."""
+        """Return a line index of the content; a backend may cache it."""
         return LineIndex()
 
     def close(self) -> None:  # noqa: B027 # content in memory has nothing to close
-        """Let go of what reading needs."""
+        """Release resources."""
 
     def __enter__(self) -> Self:
         """Use as a context manager."""
@@ -82,7 +89,7 @@ class Content(ABC):
 
 
 class BytesContent(Content):
-    """Content that is already in memory."""
+    """Content in memory."""
 
     __slots__ = ("_data",)
 
@@ -92,7 +99,7 @@ class BytesContent(Content):
 
     @property
     def size(self) -> int:
-        """How many bytes there are."""
+        """The number of bytes."""
         return len(self._data)
 
     def read(self, offset: int, size: int) -> bytes:
@@ -103,14 +110,14 @@ class BytesContent(Content):
 
 
 class LineCount(NamedTuple):
-    """How many lines there are; at least so many if the count is not `exact`."""
+    """The number of lines; a lower bound unless `exact`."""
 
     lines: int
     exact: bool = True
 
 
 class Page(NamedTuple):
-    """The text of a page, and how many lines the file has; at least so many if not `exact`."""
+    """The text of a page, and the lines of the file; a lower bound unless `exact`."""
 
     text: str
     total: int
@@ -118,16 +125,16 @@ class Page(NamedTuple):
 
 
 class LineIndex:
-    """How many line ends there are up to the end of each block that has any.
+    """A thread-safe index of the line ends in a file, per block of 64 KiB.
 
-    It covers the beginning of a file, as far as somebody needed it, and can be shared by
-    threads: what is known only grows.
+    For each block that has line ends it holds the total up to the end of the block. It covers
+    the beginning of the file and is extended on demand.
     """
 
     __slots__ = ("_counted", "_ends", "_lock", "_offsets", "_unended")
 
     def __init__(self) -> None:
-        """Know nothing yet."""
+        """Start empty."""
         self._offsets = array("Q")
         self._ends = array("Q")
         self._counted = 0
@@ -135,12 +142,12 @@ class LineIndex:
         self._lock = Lock()
 
     def find(self, line: int, content: Content, *, before: int | None = None) -> int | None:
-        """Return the byte at which `line` begins; past the last line, the size.
+        """Return the byte offset of `line`; past the last line, the size.
 
-        None if it is not found up to the byte `before`.
+        Return None if it is not found up to the byte `before`.
 
         Raises:
-            TimeLimitError: The time limit has passed; what was counted until then is kept.
+            TimeLimitError: The time limit has passed; the index keeps what it has counted.
         """
         if line == 0:
             return 0
@@ -149,21 +156,21 @@ class LineIndex:
                 return content.size
             if before is not None and self._counted > before:
                 return None
-            self._count_on(content)
+            self._extend(content)
         block = bisect_left(self._ends, line)
         above = self._ends[block - 1] if block else 0
         offset = self._offsets[block]
-        return offset + _after_line(content.read(offset, BLOCK), line - above)
+        return offset + _offset_after_lines(content.read(offset, BLOCK), line - above)
 
     def count(self, content: Content, until: int | None = None) -> LineCount:
-        """Return how many lines there are, or at least are if `content` goes on after `until`.
+        """Count the lines up to byte `until`; a lower bound if `content` is longer.
 
-        When time runs out it is what has been counted until then.
+        When time runs out, return what has been counted.
         """
         until = content.size if until is None else -(-until // BLOCK) * BLOCK
         try:
             while self._counted < min(until, content.size):
-                self._count_on(content)
+                self._extend(content)
         except TimeLimitError:
             until = self._counted
         if until >= content.size:
@@ -171,8 +178,8 @@ class LineIndex:
         block = bisect_left(self._offsets, until)
         return LineCount((self._ends[block - 1] if block else 0) + 1, exact=False)
 
-    def _count_on(self, content: Content) -> None:
-        """Count the lines of the next chunk."""
+    def _extend(self, content: Content) -> None:
+        """Index the next chunk."""
         check_time("Read")
         known = self._counted
         start = max(known, content.next_data(known) // BLOCK * BLOCK)
@@ -189,7 +196,7 @@ class LineIndex:
                     self._ends.append(total)
             if chunk or start > known:
                 self._unended = chunk[-1:] != b"\n"
-            # what ends earlier than it should was cut off meanwhile
+            # a short read means that the file was truncated meanwhile
             self._counted = start + _CHUNK if len(chunk) == _CHUNK else content.size
 
 
@@ -201,11 +208,11 @@ def read_page(
     limits: Limits = DEFAULT_LIMITS,
     path: str = "",
 ) -> Page:
-    """Return the text of `limit` lines from line `offset`, and how many lines there are.
+    """Return the text of `limit` lines from line `offset`, and the number of lines.
 
     Raises:
         UnicodeError: The page is not text in `encoding`.
-        LookupError: The encoding is not known.
+        LookupError: The encoding is unknown.
         LimitExceededError: The page is too large for memory.
         TimeLimitError: The page was not found in time.
     """
@@ -214,17 +221,17 @@ def read_page(
             data, count = _page(content, offset, limit, limits, path)
             return Page(data.decode(encoding), *count)
         text = load(content, path, limits, text=True).decode(encoding)
-        start = _after_character_line(text, offset)
+        start = _position_after_lines(text, offset)
         stop = len(text)
         if limit != READ_ENTIRE_FILE:
-            stop = _after_character_line(text, offset + limit)
+            stop = _position_after_lines(text, offset + limit)
         return Page(text[start:stop], text.count("\n") + (text[-1:] not in {"\n", ""}))
     except MemoryError:
         raise out_of_memory(path, content.size, content.size) from None
 
 
 def load(content: Content, path: str, limits: Limits, *, text: bool = False) -> bytes:
-    """Return all bytes of `content`, which is at `path`.
+    """Load all bytes of `content`, the file at `path`.
 
     Raises:
         LimitExceededError: They do not fit into memory; nothing was read.
@@ -235,7 +242,7 @@ def load(content: Content, path: str, limits: Limits, *, text: bool = False) -> 
 def load_part(
     content: Content, offset: int, wanted: int, path: str, limits: Limits, *, text: bool = False
 ) -> bytes:
-    """Return `wanted` bytes of `content` from `offset`; raises as `load` does."""
+    """Load `wanted` bytes of `content` from `offset`; raises as `load` does."""
     check_fits(path, wanted, content.size, limits, text=text)
     try:
         return content.read(offset, wanted)
@@ -256,7 +263,7 @@ def _page(
     stop: int | None = size
     if limit != READ_ENTIRE_FILE:
         stop = index.find(offset + limit, content, before=start + limits.max_read_bytes)
-    # a page whose end was not found is longer than may be
+    # a page whose end was not found exceeds max_read_bytes
     wanted = limits.max_read_bytes + 1 if stop is None else stop - start
     data = load_part(content, start, wanted, path, limits, text=True)
     return data, index.count(content, start + wanted + limits.max_count_bytes)
@@ -266,15 +273,15 @@ def _small_page(data: bytes, offset: int, limit: int) -> tuple[bytes, int]:
     total = data.count(b"\n") + (data[-1:] not in {b"\n", b""})
     if offset == 0 and (limit >= total or limit == READ_ENTIRE_FILE):
         return data, total
-    start = _after_line(data, offset)
+    start = _offset_after_lines(data, offset)
     if limit == READ_ENTIRE_FILE:
         return data[start:], total
     page = data[start:]
-    return page[: _after_line(page, limit)], total
+    return page[: _offset_after_lines(page, limit)], total
 
 
-def _after_character_line(text: str, count: int) -> int:
-    """Return the position after the first `count` lines of `text`, a block at a time."""
+def _position_after_lines(text: str, count: int) -> int:
+    """Return the position after the first `count` lines of `text`, scanning block by block."""
     for block in range(0, len(text), BLOCK):
         found = text.count("\n", block, block + BLOCK)
         if found >= count:
@@ -285,7 +292,7 @@ def _after_character_line(text: str, count: int) -> int:
     return len(text)
 
 
-def _after_line(data: bytes, count: int) -> int:
+def _offset_after_lines(data: bytes, count: int) -> int:
     """Return the position after the first `count` lines of `data`."""
     if count == 0:
         return 0

@@ -1,4 +1,4 @@
-"""What filesystem operations return: frozen values that name their path."""
+"""Result types of filesystem operations: frozen values that include their path."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 TruncationReason = Literal["time limit", "match limit", "size limit", "entry limit"]
-"""What ended a search or a listing before it was complete."""
+"""Why a search or a listing is incomplete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,9 @@ class Coverage:
     """How far a search got.
 
     Args:
-        searched: Files that were searched to their end; of a glob, directories that were listed.
-        missed_files: Files that were not searched, or not to their end.
-        missed_directories: Directories that were not listed; what is in them is not known.
+        searched: Files searched completely; for a glob, directories listed.
+        missed_files: Files not searched, or only in part.
+        missed_directories: Directories not listed; their content is unknown.
         missed_paths: The first few of both, sorted; a directory ends in `/`.
     """
 
@@ -39,9 +39,9 @@ _NO_SEARCH = Coverage()
 
 
 class Results(tuple[T, ...]):
-    """A tuple that says whether there was more, and why it ended: `truncated`, `reason`.
+    """A tuple of results with `truncated`: whether there are more, and the `reason`.
 
-    Of a search, `coverage` says how far it got.
+    For a search, `coverage` says how far it got.
     """
 
     truncated: bool
@@ -56,7 +56,7 @@ class Results(tuple[T, ...]):
         reason: TruncationReason | None = None,
         coverage: Coverage = _NO_SEARCH,
     ) -> Self:
-        """Hold `items`; `truncated` says that they are not all, as a `reason` does."""
+        """Hold `items`; they are incomplete if `truncated` is set or a `reason` is given."""
         results = super().__new__(cls, items)
         results.truncated = truncated or reason is not None
         results.reason = reason
@@ -94,19 +94,21 @@ class FileStat:
 
     @property
     def kind(self) -> Kind:
-        """What it is."""
-        return _kind(self.is_file, self.is_directory, self.is_symlink)
+        """The kind of the entry."""
+        return _kind(
+            is_file=self.is_file, is_directory=self.is_directory, is_symlink=self.is_symlink
+        )
 
     @property
     def content_hash(self) -> str | None:
-        """The SHA-256 of the file's bytes, computed when asked for.
+        """The SHA-256 of the file's bytes, computed on demand.
 
-        None for what is not a file, and for a file that has changed since.
+        None for anything but a file, and for a file that has changed since.
         """
         return None if self.hasher is None else self.hasher()
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Copy and pickle what was seen, without the way to the file."""
+        """Copy and pickle the values without the hasher, which is bound to the filesystem."""
         values = (getattr(self, each.name) for each in fields(self) if each.name != "hasher")
         return FileStat, tuple(values)
 
@@ -116,13 +118,13 @@ class FileStat:
         return f"{display_path(self.path)} ({self.kind}{size})"
 
     def render(self) -> str:
-        """Return the same, for a model."""
+        """Return the text for a model."""
         return str(self)
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class FileEntry:
-    """One entry of a directory listing; `size_bytes` is None for what is not a file."""
+    """One entry of a directory listing; `size_bytes` is None for anything but a file."""
 
     name: str
     path: str
@@ -135,10 +137,10 @@ class FileEntry:
         self,
         name: str,
         path: str,
-        is_file: bool,
-        is_directory: bool,
+        is_file: bool,  # noqa: FBT001  a field, positional in the specification
+        is_directory: bool,  # noqa: FBT001  the same
         size_bytes: int | None = None,
-        is_symlink: bool = False,
+        is_symlink: bool = False,  # noqa: FBT001, FBT002  the same
     ) -> None:
         """Set the fields through their slots; listings make thousands of these."""
         _set_name(self, name)
@@ -150,15 +152,17 @@ class FileEntry:
 
     @property
     def kind(self) -> Kind:
-        """What it is."""
-        return _kind(self.is_file, self.is_directory, self.is_symlink)
+        """The kind of the entry."""
+        return _kind(
+            is_file=self.is_file, is_directory=self.is_directory, is_symlink=self.is_symlink
+        )
 
     def __str__(self) -> str:
-        """Return the path, a directory's with a slash."""
+        """Return the path; a directory's ends in a slash."""
         return display_path(self.path) + ("/" if self.is_directory else "")
 
     def render(self) -> str:
-        """Return the same, for a model."""
+        """Return the text for a model."""
         return str(self)
 
 
@@ -169,7 +173,7 @@ class GlobMatch:
     path: str
     is_file: bool
 
-    def __init__(self, path: str, is_file: bool) -> None:
+    def __init__(self, path: str, is_file: bool) -> None:  # noqa: FBT001  a field, positional
         """Set the fields through their slots; searches make a hundred thousand of these."""
         _set_match_path(self, path)
         _set_match_is_file(self, is_file)
@@ -179,7 +183,7 @@ class GlobMatch:
         return display_path(self.path)
 
     def render(self) -> str:
-        """Return the same, for a model."""
+        """Return the text for a model."""
         return str(self)
 
 
@@ -198,7 +202,7 @@ class GrepMatch:
         return f"{display_path(self.path)}:{self.line_number}: {self.line_content}"
 
     def render(self) -> str:
-        """Return the same, for a model."""
+        """Return the text for a model."""
         return str(self)
 
 
@@ -206,8 +210,8 @@ class GrepMatch:
 class ReadResult:
     """A page of text; lines count from 0, `content` keeps its line endings.
 
-    Of a very large file not all lines are counted: then `total_is_exact` is False, and there
-    are at least `total_lines`.
+    In a very large file not all lines are counted: then `total_is_exact` is False, and
+    `total_lines` is a lower bound.
     """
 
     content: str
@@ -226,7 +230,7 @@ class ReadResult:
 
 
 class LineStart(NamedTuple):
-    """The byte at which a line begins, and how many lines the file has, or has at least."""
+    """The byte offset of a line, and the number of lines in the file or a lower bound of it."""
 
     offset: int
     total_lines: int
@@ -264,7 +268,7 @@ class WriteResult:
         return f"{display_path(self.path)} ({self.bytes_written} bytes, {self.mode})"
 
     def render(self) -> str:
-        """Return the same, for a model."""
+        """Return the text for a model."""
         return str(self)
 
 
@@ -272,9 +276,9 @@ class WriteResult:
 class FilesystemSnapshot:
     """A state of a filesystem, as a value that can be stored.
 
-    It names the state and does not hold it. On the host `git_dir` is a git repository
-    and `commit_ref` a commit in it. In memory `commit_ref` is a number, and the
-    filesystem keeps the state until it is forgotten.
+    It names the state and does not contain it. On the host, `git_dir` is a git repository
+    and `commit_ref` a commit in it. In memory, `commit_ref` is a number, and the filesystem
+    keeps the state until the snapshot is forgotten.
     """
 
     snapshot_id: UUID
@@ -291,7 +295,7 @@ class FilesystemSnapshot:
         )
 
 
-def _kind(is_file: bool, is_directory: bool, is_symlink: bool) -> Kind:
+def _kind(*, is_file: bool, is_directory: bool, is_symlink: bool) -> Kind:
     if is_file:
         return "file"
     if is_directory:
@@ -300,7 +304,7 @@ def _kind(is_file: bool, is_directory: bool, is_symlink: bool) -> Kind:
 
 
 def _setter(owner: type, name: str) -> Callable[[object, object], None]:
-    """Return what sets a slot, at two thirds of the price of a frozen dataclass's own way."""
+    """Return the setter of a slot: a third faster than `object.__setattr__`."""
     return vars(owner)[name].__set__
 
 

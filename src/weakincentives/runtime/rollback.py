@@ -33,7 +33,7 @@ from weakincentives.filesystem import (
 )
 from weakincentives.filesystem.protocol import open_savepoint
 from weakincentives.filesystem.savepoints import WriteLock
-from weakincentives.filesystem.text import SNIFFED, is_binary
+from weakincentives.filesystem.text import SNIFF_LENGTH, is_binary
 from weakincentives.runtime.before_images import (
     RecordingFilesystem,
     UndoLog,
@@ -461,7 +461,7 @@ def _change_events(change: Change, filesystem: Filesystem | None) -> Iterator[Fi
 
 def _detect_encoding(filesystem: Filesystem, path: str) -> str | None:
     try:
-        head = filesystem.read_bytes(path, limit=SNIFFED).content
+        head = filesystem.read_bytes(path, limit=SNIFF_LENGTH).content
     except (OSError, ValueError):
         return None  # only a hint: it must not fail the call
     return "binary" if is_binary(head) else "utf-8"

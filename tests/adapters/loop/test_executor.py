@@ -245,7 +245,7 @@ def test_a_tool_that_says_it_only_reads_cannot_change_files(bench: Bench, change
     before = bench.state()
     outcome = run(reader(change), bench.fs, bench.session)
     assert not outcome.result.success
-    assert outcome.text.startswith("Only reading is allowed in this call: ")
+    assert outcome.text.startswith("This call is read-only: ")
     assert bench.state() == before
     bench.fs.write("a", "after the call")
 
@@ -256,7 +256,7 @@ def test_nor_can_it_in_a_filesystem_that_is_not_one_of_ours(change: Any):
     foreign.snapshot = lambda: None  # type: ignore[attr-defined] # as other filesystems have it
     foreign.backend.write("a", "old")
     outcome = run(reader(change), foreign, Session())
-    assert outcome.text.startswith("Only reading is allowed in this call: ")
+    assert outcome.text.startswith("This call is read-only: ")
     assert [each.path for each in foreign.backend.glob("**")] == ["a"]
     assert foreign.backend.read("a").content == "old"
 
@@ -288,7 +288,7 @@ def test_what_it_calls_may_only_read_as_well(bench: Bench):
         return inner.execute(ToolCall("write_file", {"file_path": "a"})).result
 
     outcome = run(Tool("outer", "Reads.", outer, read_only=True), bench.fs, bench.session)
-    assert outcome.text == "Only reading is allowed in this call: a"
+    assert outcome.text == "This call is read-only: a"
     assert not bench.fs.exists("a")
 
 

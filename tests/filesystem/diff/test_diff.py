@@ -32,7 +32,7 @@ class Watched(InMemoryFilesystem):
         self.opened: list[str] = []
         self.looked_up = 0
 
-    def _stable(self) -> "Watched":
+    def _stable_view(self) -> "Watched":
         return self
 
     def _lookup(self, path: str) -> FileStat | None:
@@ -319,7 +319,7 @@ def described(fs: InMemoryFilesystem) -> dict[str, tuple[object, ...]]:
             found.link_target,
             found.is_file and fs.read_bytes(found.path).content,
         )
-        for found in fs._tree("")
+        for found in fs._walk_tree("")
         if found.path
     }
 

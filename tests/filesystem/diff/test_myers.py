@@ -52,7 +52,7 @@ def test_short_texts_have_the_fewest_differences(alphabet: int):
 def test_the_answer_is_right_when_the_work_is_cut_short(work: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(lines, "_MAX_EDITS", 3)
     monkeypatch.setattr(lines, "_WINDOW", 2)
-    monkeypatch.setattr(lines, "_WORK", work)
+    monkeypatch.setattr(lines, "_MAX_WORK", work)
     rng = random.Random(work)
     for _ in range(1_000):
         alphabet = rng.choice([2, 4, 30])
@@ -104,7 +104,7 @@ def test_a_megabyte_takes_a_bounded_number_of_steps(case: str, monkeypatch: pyte
 
     monkeypatch.setattr(lines._Search, "_step", counted)
     assert kept(old, new) >= least * len(old)
-    assert steps <= 2 * 2 * lines._WORK  # `kept` asks twice, and the last round may overrun
+    assert steps <= 2 * 2 * lines._MAX_WORK  # `kept` asks twice, and the last round may overrun
 
 
 def test_an_added_function_is_shown_from_its_first_line_to_its_last():

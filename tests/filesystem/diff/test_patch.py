@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem, ReadableFilesystem
+from weakincentives.filesystem.diff import MAX_TEXT
 from weakincentives.filesystem.diff.diff import Diff, diff
 from weakincentives.filesystem.diff.patch import quote_path
-from weakincentives.filesystem.diff.sections import MAX_TEXT
 
 Tree = dict[str, tuple[str, bytes]]
 """What is at each path: ("100644", data), ("100755", data), ("120000", target)."""
@@ -374,7 +374,7 @@ def test_a_page_ends_between_files_and_says_how_to_go_on(tmp_path: Path):
         start += page.count("diff --git")
         if start < 9:
             left = f"{9 - start} of 9 changes are left out"
-            assert note == f"# wink: {left}: start={start} goes on with 'f{start}'"
+            assert note == f"# wink: {left}: continue with start={start}, 'f{start}'"
     assert "".join(pages) == whole
     assert len(pages) > 2
     first = change.patch(max_characters=1_200).encode()
@@ -387,7 +387,7 @@ def test_a_change_that_fits_no_page_can_be_skipped():
     page = change.patch(max_characters=1_000)
     assert page == (
         "# wink: 2 of 2 changes are left out:"
-        " 'a' needs more than max_characters, start=1 skips it\n"
+        " 'a' does not fit into max_characters, start=1 skips it\n"
     )
     assert "+y\n" in change.patch(max_characters=1_000, start=1)
     assert len(change.patch(max_characters=10)) == 10

@@ -43,7 +43,7 @@ def test_a_snapshot_is_numbered(fs: InMemoryFilesystem) -> None:
 def test_a_snapshot_shares_what_has_not_changed(fs: InMemoryFilesystem) -> None:
     kept = fs.snapshot()
     fs.write("src/app.py", "new")
-    then, now = fs._kept_root(kept), fs._root_node
+    then, now = fs._snapshot_root(kept), fs._root_node
     assert then.children.get("empty") is now.children.get("empty")
     assert then.children.get("run.sh") is now.children.get("run.sh")
     assert then.children.get("src") is not now.children.get("src")
@@ -222,7 +222,7 @@ def test_what_is_in_use_is_counted_after_a_partial_restore(fs: InMemoryFilesyste
 
 @pytest.mark.parametrize("wrong", [True, 1.5, "3"])
 def test_a_bound_that_is_no_whole_number_is_refused(wrong: int) -> None:
-    with pytest.raises(TypeError, match="max_snapshots must be a whole number, or None"):
+    with pytest.raises(TypeError, match="max_snapshots must be an integer, or None"):
         InMemoryFilesystem(max_snapshots=wrong)
 
 

@@ -99,7 +99,7 @@ def test_steps_that_were_done_are_undone(fs: BaseFilesystem, host: Path, index: 
     events: list[FilesystemEvent] = []
     fs.subscribe(events.append)
     with (
-        fault_hook(failing_at(index, points="mount.showing")),
+        fault_hook(failing_at(index, points="mount.publish")),
         pytest.raises(OSError, match="Input/output error"),
     ):
         fs.hydrate_from_host(HostMount("."), allowed_roots=[host])
@@ -111,7 +111,7 @@ def test_the_mount_has_four_steps_to_fail_at(fs: BaseFilesystem, host: Path) -> 
     points: list[str] = []
     with fault_hook(points.append):
         fs.hydrate_from_host(HostMount("."), allowed_roots=[host])
-    assert points.count("mount.showing") == 4
+    assert points.count("mount.publish") == 4
 
 
 def test_what_cannot_be_undone_is_logged(
@@ -128,11 +128,11 @@ def test_what_cannot_be_undone_is_logged(
     monkeypatch.setattr(fs, "_remove", stubborn)
     with (
         caplog.at_level(logging.WARNING),
-        fault_hook(failing_at(2, points="mount.showing")),
+        fault_hook(failing_at(2, points="mount.publish")),
         pytest.raises(OSError, match="Input/output error"),
     ):
         fs.hydrate_from_host(HostMount("."), allowed_roots=[host])
-    assert "Could not take back 'a'" in caplog.text
+    assert "Could not undo 'a'" in caplog.text
     assert list(visible(fs)) == ["a", "a/b", "a/two", "a/b/one"]
 
 

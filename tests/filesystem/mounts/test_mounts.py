@@ -20,7 +20,7 @@ from weakincentives.filesystem import (
     ReadOnlyError,
     VfsPath,
 )
-from weakincentives.filesystem.base.movable import MovableFilesystem
+from weakincentives.filesystem.base import WritableFilesystem
 from weakincentives.filesystem.mounts import MountProgress, MountReport, SkippedEntry, plan
 from weakincentives.filesystem.mounts.mount import MountFilter
 from weakincentives.filesystem.mounts.roots import AllowedRoots
@@ -50,8 +50,8 @@ class TestHostStepByStep(MountTests, MountRuleTests):
 class Plain(InMemoryFilesystem):
     """A backend that does nothing better than the base classes."""
 
-    _move = MovableFilesystem._move
-    _copy = MovableFilesystem._copy
+    _move = WritableFilesystem._move
+    _copy = WritableFilesystem._copy
 
 
 class TestPlain(MountTests, MountRuleTests):

@@ -46,7 +46,7 @@ class EmptiesFirst(Memory):
     """Deletes everything before it validates the archive."""
 
     def import_archive(self, path: Any, **how: Any) -> int:
-        self._empty(True)
+        self._delete_root(recursive=True)
         return super().import_archive(path, **how)
 
 
@@ -56,7 +56,7 @@ class Unpacks(Memory):
     def import_archive(self, path: Any, **how: Any) -> int:
         if self.read_only:
             return super().import_archive(path, **how)
-        self._empty(True)
+        self._delete_root(recursive=True)
         count = 0
         for name, content in _unpacked(path):
             self._install_plain(name, content)
@@ -177,7 +177,7 @@ class OwnArchivesOnly(Memory):
 
     def import_archive(self, path: Any, **how: Any) -> int:
         if not Path(path).exists():
-            self._empty(True)
+            self._delete_root(recursive=True)
             return 0
         with ArchiveFilesystem(Path(path)) as state:
             if b"sha256" not in zipfile.ZipFile(path).read("manifest.json"):
@@ -190,7 +190,7 @@ class ReportsExports(Memory):
 
     def export_archive(self, path: Any, **how: Any) -> int:
         count = super().export_archive(path, **how)
-        self._listeners.tell(StateReplaced("import", str(path)))
+        self._listeners.notify(StateReplaced("import", str(path)))
         return count
 
 

@@ -221,13 +221,15 @@ class TornRead(Memory):
 class LosesAppends(Memory):
     """Reads, waits and writes back without a lock."""
 
-    def _put(self, path: str, data: bytes, mode: WriteMode, create_parents: bool) -> WriteResult:
+    def _write_content(
+        self, path: str, data: bytes, mode: WriteMode, *, create_parents: bool
+    ) -> WriteResult:
         if mode == "append" and self.exists(path):
             old = self.read_bytes(path).content
             time.sleep(0)
-            super()._put(path, old + data, "overwrite", create_parents)
+            super()._write_content(path, old + data, "overwrite", create_parents=create_parents)
             return WriteResult(path, len(data), mode)
-        return super()._put(path, data, mode, create_parents)
+        return super()._write_content(path, data, mode, create_parents=create_parents)
 
 
 class MovesInSteps(Memory):

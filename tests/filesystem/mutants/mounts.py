@@ -14,7 +14,7 @@ from weakincentives.filesystem import (
     MountReport,
     validate_path,
 )
-from weakincentives.filesystem.mounts.hydrate import HydratableFilesystem
+from weakincentives.filesystem.events import Listeners
 from weakincentives.filesystem.testing.contract import ConformanceSuite
 from weakincentives.filesystem.testing.mounts import MountRuleTests, MountTests
 from weakincentives.posix.tempnames import RESERVED_PREFIX
@@ -27,7 +27,7 @@ def asking(name: str, change: Callable[[HostMount], HostMount]) -> type[BaseFile
         self: BaseFilesystem, mounts: Sequence[HostMount], **named: Any
     ) -> tuple[MountReport, ...]:
         changed = [change(mount) for mount in mounts]
-        return HydratableFilesystem.hydrate_all_from_host(self, changed, **named)
+        return BaseFilesystem.hydrate_all_from_host(self, changed, **named)
 
     return type(name, (Memory,), {"hydrate_all_from_host": call})
 
@@ -38,7 +38,7 @@ def reporting(name: str, change: Callable[[MountReport], MountReport]) -> type[B
     def call(
         self: BaseFilesystem, mounts: Sequence[HostMount], **named: Any
     ) -> tuple[MountReport, ...]:
-        reports = HydratableFilesystem.hydrate_all_from_host(self, mounts, **named)
+        reports = BaseFilesystem.hydrate_all_from_host(self, mounts, **named)
         return tuple(change(report) for report in reports)
 
     return type(name, (Memory,), {"hydrate_all_from_host": call})
@@ -167,8 +167,14 @@ class OneByOne(Memory):
 class ReportsNothing(Memory):
     """Emits no events."""
 
-    def _tell_mounted(self, layout: object) -> None:
-        pass
+    def hydrate_all_from_host(
+        self, mounts: Sequence[HostMount], **named: Any
+    ) -> tuple[MountReport, ...]:
+        listeners, self._listeners = self._listeners, Listeners()
+        try:
+            return super().hydrate_all_from_host(mounts, **named)
+        finally:
+            self._listeners = listeners
 
 
 class AllowsTheParent(Memory):

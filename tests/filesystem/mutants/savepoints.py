@@ -197,7 +197,7 @@ class NeverCountsAgain(Memory):
     """Keeps the quota of the rolled-back state."""
 
     def _emit_rollback(self) -> None:
-        self._listeners.tell(StateReplaced("rollback", "savepoint"))
+        self._listeners.notify(StateReplaced("rollback", "savepoint"))
 
 
 class NeverFindsRoom(Memory):

@@ -305,10 +305,10 @@ class NeedsThePlace(Memory):
 class GuessesTheSnapshot(Memory):
     """Restores the last snapshot instead of an unknown one."""
 
-    def _kept_root(self, snapshot: FilesystemSnapshot) -> Any:
+    def _snapshot_root(self, snapshot: FilesystemSnapshot) -> Any:
         if snapshot.snapshot_id not in self._history._kept and self._history._kept:
             return [*self._history._kept.values()][-1][0]
-        return super()._kept_root(snapshot)
+        return super()._snapshot_root(snapshot)
 
 
 class ChangesThenRefuses(Memory):
@@ -316,7 +316,7 @@ class ChangesThenRefuses(Memory):
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
         if paths is None or snapshot.snapshot_id not in self._history._kept:
-            self._empty(True)
+            self._delete_root(recursive=True)
         super().restore(snapshot, paths=paths)
 
 
@@ -338,7 +338,7 @@ class WalksWithoutALock(Memory):
         for name in ("last", "first"):
             node = self._find(name)
             root, value = self._history._kept[kept.snapshot_id]
-            root = root.copied(-1)
+            root = root.copy(-1)
             if node is not None:
                 root.children[name] = node
             self._history._kept[kept.snapshot_id] = (root, value)
@@ -386,11 +386,11 @@ class ReportsTooEarly(Memory):
     """Emits a restore or import before it is done."""
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
-        self._listeners.tell(StateReplaced("restore", snapshot.commit_ref))
+        self._listeners.notify(StateReplaced("restore", snapshot.commit_ref))
         super().restore(snapshot, paths=paths)
 
     def import_archive(self, path: Any, **how: Any) -> int:
-        self._listeners.tell(StateReplaced("import", str(path)))
+        self._listeners.notify(StateReplaced("import", str(path)))
         return super().import_archive(path, **how)
 
 
@@ -400,7 +400,7 @@ class NeverCountsAgain(Memory):
     def _emit_replaced(
         self, reason: Any, reference: str, rewritten: Any = None, *, reversible: bool = True
     ) -> None:
-        self._listeners.tell(StateReplaced(reason, reference, reversible=reversible))
+        self._listeners.notify(StateReplaced(reason, reference, reversible=reversible))
 
 
 class CountsForever(Memory):
@@ -520,7 +520,7 @@ class LosesTheRest(Memory):
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Paths = None) -> None:
         super().restore(snapshot, paths=paths)
-        self.partly = None if paths is None else self._kept_root(snapshot)
+        self.partly = None if paths is None else self._snapshot_root(snapshot)
 
 
 class ShowsTheLiveState(Memory):

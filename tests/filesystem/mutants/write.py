@@ -58,7 +58,7 @@ class CountsBytes(Memory):
     """Limits the bytes of a text and not its characters."""
 
     def write(self, path: str, content: str, **how: Any) -> WriteResult:
-        super()._refuse_long(len(content.encode(errors="replace")))
+        super()._check_length(len(content.encode(errors="replace")))
         return super().write(path, content, **how)
 
 
@@ -66,15 +66,15 @@ class LimitsTheFile(Memory):
     """Limits the file and not the call."""
 
     def _append(self, path: str, data: bytes) -> None:
-        self._refuse_long(self.stat(path).size_bytes + len(data))
+        self._check_length(self.stat(path).size_bytes + len(data))
         super()._append(path, data)
 
 
 class OffByOne(Memory):
     """Refuses the longest content that is allowed."""
 
-    def _refuse_long(self, length: int) -> None:
-        super()._refuse_long(length + 1)
+    def _check_length(self, length: int) -> None:
+        super()._check_length(length + 1)
 
 
 class KeepsTheSpelling(Memory):
@@ -88,7 +88,7 @@ class KeepsTheSpelling(Memory):
 class NoLimit(Memory):
     """Writes anything, however long."""
 
-    def _refuse_long(self, length: int) -> None:
+    def _check_length(self, length: int) -> None:
         pass
 
 
@@ -135,8 +135,8 @@ class MissingIsFine(Memory):
 class DeletesRoot(Memory):
     """Empties the root without `recursive`."""
 
-    def _empty(self, recursive: bool) -> None:
-        super()._empty(True)
+    def _delete_root(self, *, recursive: bool) -> None:
+        super()._delete_root(recursive=True)
 
 
 class StrictMkdir(Memory):

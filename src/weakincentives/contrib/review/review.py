@@ -59,7 +59,7 @@ from weakincentives.filesystem import (
     ReadableFilesystem,
     diff,
 )
-from weakincentives.filesystem.diff import Side, moves_over
+from weakincentives.filesystem.diff import Side, find_moves
 from weakincentives.posix import store_file, write_all
 
 _MAX_SHOWN = 5
@@ -327,7 +327,7 @@ class Review:
         changes = [each for each in self._found if each.path in offered]
         sides = Side(self._view(self.copy.base)), Side(self._view(self._after))
         pairs = [(each.source, each.path) for each in self.diff.entries if each.source]
-        return Renames([*pairs, *moves_over(changes, *sides).items()])
+        return Renames([*pairs, *find_moves(changes, *sides).items()])
 
     def _selected(self, paths: Sequence[str] | None) -> Diff:
         if paths is None:

@@ -27,7 +27,7 @@ from weakincentives.filesystem import (
     StateReplaced,
     VfsPath,
 )
-from weakincentives.filesystem.text import SNIFFED, is_binary
+from weakincentives.filesystem.text import SNIFF_LENGTH, is_binary
 from weakincentives.runtime import SYSTEM_CLOCK, Clock, Transaction, current_transaction
 from weakincentives.runtime.before_images import read_entire_file
 from weakincentives.runtime.session import (
@@ -295,7 +295,7 @@ class _Look:
 
     def _encoding(self, path: str) -> FileEncoding | None:
         try:
-            head = self.filesystem.read_bytes(path, limit=SNIFFED).content
+            head = self.filesystem.read_bytes(path, limit=SNIFF_LENGTH).content
         except (OSError, ValueError):
             return _encoding_by_name(path)
         return "binary" if is_binary(head) else "utf-8"

@@ -137,7 +137,7 @@ class EntryCollector:
 
     def __init__(self, fs: SearchableFilesystem, earlier: EarlierArchive, codec: Codec) -> None:
         """Read `fs`, frozen if it supports that; files that `earlier` has are not compressed."""
-        self._state = fs._stable()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] # reads by primitives
+        self._state = fs._stable_view()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] # reads by primitives
         self._lookup = self._state._lookup  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] # the same
         self._open = self._state._open  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] # the same
         self.is_frozen: bool = self._state is not fs

@@ -1,7 +1,7 @@
-"""What every backend must answer, and the errors when it has no answer.
+"""Abstract read primitives of a backend, and the errors derived from them.
 
-A backend supplies three primitives to be read. It need not find out why something
-failed: the shared code asks `_lookup` and raises the same error for every backend.
+A backend needs three primitives to be readable. It need not explain its failures: the shared
+code calls `_lookup` and raises the same error for every backend.
 """
 
 import errno
@@ -13,53 +13,54 @@ from weakincentives.filesystem.text import Content
 from weakincentives.filesystem.types import Children, FileStat
 from weakincentives.posix import display_path, os_error, parents_of
 
-_PASSED_OVER = frozenset(
+_SKIPPABLE = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EXDEV}
 )
 
 
 class Primitives(ABC):
-    """The primitives of reading; paths are normalized, the root is the empty string."""
+    """The read primitives; paths are normalized, and the root is the empty string."""
 
     def __init__(self, *, limits: Limits = DEFAULT_LIMITS) -> None:
-        """Bound what is returned by `limits`."""
+        """Limit results by `limits`."""
         self._limits = limits
 
     @property
     @abstractmethod
     def root(self) -> str:
-        """Where the workspace is."""
+        """The directory of the workspace; `/` if it is not on disk."""
 
     @property
     def limits(self) -> Limits:
-        """What is allowed here."""
+        """The limits of this filesystem."""
         return self._limits
 
     @abstractmethod
     def _lookup(self, path: str) -> FileStat | None:
-        """Return what is at `path` without following links, or None."""
+        """Return the entry at `path`, without following links; None if there is none."""
 
     @abstractmethod
     def _children(self, path: str) -> Children:
-        """Return the names in a directory; OSError if it is none."""
+        """Return the names in a directory; OSError if it is not one."""
 
     @abstractmethod
     def _open(self, path: str) -> Content:
         """Open a regular file; OSError if it is anything else."""
 
     def _blob_id(self, path: str) -> str | None:
-        """Return the id that git gives to a file's content, if it is known without reading."""
+        """Return git's object id of a file's content, if it is known without reading the file."""
+        del path  # for backends that know ids
         return None
 
-    def _opened(self, path: str) -> Content:
+    def _open_file(self, path: str) -> Content:
         try:
             return self._open(path)
         except OSError:
-            self._refuse_unless_file(path)
+            self._ensure_file(path)
             raise
 
-    def _refuse_missing(self, path: str) -> NoReturn:
-        """Raise the reason why nothing is at `path`: a link on the way, or nothing there."""
+    def _raise_missing(self, path: str) -> NoReturn:
+        """Raise the reason why `path` was not found: a link above it, or no such entry."""
         for parent in parents_of(path):
             found = self._lookup(parent)
             if found is None:
@@ -68,14 +69,14 @@ class Primitives(ABC):
                 raise link_error(found)
         raise os_error(errno.ENOENT, path)
 
-    def _refuse_unless_file(self, path: str) -> None:
-        found = self._lookup(path) or self._refuse_missing(path)
+    def _ensure_file(self, path: str) -> None:
+        found = self._lookup(path) or self._raise_missing(path)
         if found.is_directory:
             raise os_error(errno.EISDIR, path)
         ensure_plain_entry(found)
 
-    def _refuse_unless_directory(self, path: str) -> None:
-        found = self._lookup(path) or self._refuse_missing(path)
+    def _ensure_directory(self, path: str) -> None:
+        found = self._lookup(path) or self._raise_missing(path)
         if found.is_symlink:
             raise link_error(found)
         if not found.is_directory:
@@ -83,12 +84,12 @@ class Primitives(ABC):
 
 
 def is_skippable(error: OSError) -> bool:
-    """Return whether a search goes on without what raised this: gone, replaced or forbidden."""
-    return error.errno in _PASSED_OVER
+    """Return whether a search skips the entry: it is gone, was replaced, or is not readable."""
+    return error.errno in _SKIPPABLE
 
 
 def link_error(found: FileStat) -> OSError:
-    """Return the refusal to follow a link."""
+    """Return the error for a symbolic link, which is never followed."""
     target = display_path(found.link_target or "")
     text = f"Symbolic links are not followed, and this one points to {target!r}"
     return os_error(errno.EPERM, found.path, text)

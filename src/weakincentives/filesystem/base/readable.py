@@ -1,4 +1,6 @@
-"""Reading, written once: pages, metadata and listings over any backend."""
+# the protocol dictates the signatures of methods that only raise
+# ruff: noqa: ARG002
+"""Reading over the primitives of any backend: pages of text and bytes, metadata, listings."""
 
 import errno
 import hashlib
@@ -40,15 +42,15 @@ _HASH_CHUNK = 1024 * 1024
 
 
 class ReadOnlyError(WinkError, PermissionError):
-    """The filesystem was opened for reading only, or the call that uses it only reads."""
+    """The filesystem, or the tool call that uses it, is read-only."""
 
 
 class ReadableFilesystem(SearchableFilesystem):
-    """A filesystem that can be read and searched; a read-only backend needs no more."""
+    """A filesystem that can be read and searched: the base class of a read-only backend."""
 
     @property
     def read_only(self) -> bool:
-        """Whether writing is refused."""
+        """Whether writes raise ReadOnlyError."""
         return True
 
     def read(
@@ -56,8 +58,8 @@ class ReadableFilesystem(SearchableFilesystem):
     ) -> ReadResult:
         """Return a page of text: `limit` lines from line `offset`, which counts from 0.
 
-        Lines after the page are counted in the next `max_count_bytes` only: further on the
-        result says `total_is_exact=False`.
+        Lines after the page are counted in the next `max_count_bytes` only; if the file is
+        longer, `total_is_exact` is False.
 
         Raises:
             LimitExceededError: The page is too large for memory; nothing was read.
@@ -65,14 +67,14 @@ class ReadableFilesystem(SearchableFilesystem):
         """
         check_time("Read")
         key = normalize_path(path)
-        count = _checked_page(offset, self._limits.default_read_limit if limit is None else limit)
-        with self._opened(key) as content:
+        count = _check_page(offset, self._limits.default_read_limit if limit is None else limit)
+        with self._open_file(key) as content:
             try:
                 page = self._page(content, key, offset, count, encoding)
             except UnicodeError as error:
-                raise _not_text(key, encoding, error) from None
+                raise _not_text_error(key, encoding, error) from None
             except LookupError:
-                raise ValueError(f"Encoding is not known: {encoding!r}") from None
+                raise ValueError(f"Unknown encoding: {encoding!r}") from None
         text, total, exact = page
         truncated = count != READ_ENTIRE_FILE and offset + count < total
         return ReadResult(text, key, total, offset, count, truncated, exact)
@@ -83,53 +85,53 @@ class ReadableFilesystem(SearchableFilesystem):
         """Return `limit` bytes from byte `offset`; no limit means to the end.
 
         Raises:
-            LimitExceededError: They do not fit into memory; nothing was read.
+            LimitExceededError: The bytes do not fit into memory; nothing was read.
         """
         check_time("Read")
         key = normalize_path(path)
-        count = _checked_page(offset, READ_ENTIRE_FILE if limit is None else limit)
-        with self._opened(key) as content:
+        count = _check_page(offset, READ_ENTIRE_FILE if limit is None else limit)
+        with self._open_file(key) as content:
             size = content.size
             wanted = size - offset if count == READ_ENTIRE_FILE else min(count, size - offset)
             data = load_part(content, offset, wanted, key, self._limits) if wanted > 0 else b""
         return ReadBytesResult(data, key, size, offset, count, offset + len(data) < size)
 
     def line_start(self, path: str, line: int) -> LineStart:
-        """Return the byte at which `line`, counted from 0, begins, and how many lines there are.
+        """Return the byte offset of `line`, counted from 0, and the number of lines.
 
-        Past the last line it is the size. Whoever reads bytes from there on can look at a
-        page without holding its lines, however long they are. Lines are counted as by `read`.
+        Past the last line it is the size. Reading bytes from there on shows a page without
+        loading its lines, however long they are. Lines are counted as `read` counts them.
 
         Raises:
             TimeLimitError: The line was not found in time.
         """
         check_time("Read")
-        _checked_page(line, 0)
+        _check_page(line, 0)
         key = normalize_path(path)
-        with self._opened(key) as content, early_time_limit(self._limits.max_read_seconds):
+        with self._open_file(key) as content, early_time_limit(self._limits.max_read_seconds):
             index = content.line_index()
             try:
                 start = index.find(line, content) or 0
             except TimeLimitError:
-                raise not_found_in_time(key, line, content.size) from None
+                raise page_timeout_error(key, line, content.size) from None
             return LineStart(start, *index.count(content, start + self._limits.max_count_bytes))
 
     def exists(self, path: str) -> bool:
-        """Return whether something is there, a link included."""
+        """Return whether the path exists; a link does, whatever it points to."""
         try:
             return self._lookup(normalize_path(path)) is not None
         except (InvalidPathError, PermissionError):
             return False
 
     def stat(self, path: str) -> FileStat:
-        """Return the metadata of what is there; a link is not followed."""
+        """Return the metadata of an entry; a link is not followed."""
         key = normalize_path(path)
-        found = self._lookup(key) or self._refuse_missing(key)
+        found = self._lookup(key) or self._raise_missing(key)
         return found if key else replace(found, path=".")
 
     def content_hash(self, path: str) -> str:
         """Return the SHA-256 of a file's bytes in hexadecimal."""
-        with self._opened(normalize_path(path)) as content:
+        with self._open_file(normalize_path(path)) as content:
             return content_hash(content)
 
     def list(self, path: str = ".") -> Results[FileEntry]:
@@ -139,7 +141,7 @@ class ReadableFilesystem(SearchableFilesystem):
         try:
             return self._entries(key, self._limits.max_list_entries)
         except OSError:
-            self._refuse_unless_directory(key)
+            self._ensure_directory(key)
             raise
 
     def write(
@@ -150,8 +152,8 @@ class ReadableFilesystem(SearchableFilesystem):
         mode: WriteMode = "overwrite",
         create_parents: bool = True,
     ) -> WriteResult:
-        """Refuse: it can only be read."""
-        self._refuse_writing(path)
+        """Raise ReadOnlyError."""
+        self._raise_read_only(path)
 
     def write_bytes(
         self,
@@ -161,16 +163,16 @@ class ReadableFilesystem(SearchableFilesystem):
         mode: WriteMode = "overwrite",
         create_parents: bool = True,
     ) -> WriteResult:
-        """Refuse: it can only be read."""
-        self._refuse_writing(path)
+        """Raise ReadOnlyError."""
+        self._raise_read_only(path)
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
-        """Refuse: it can only be read."""
-        self._refuse_writing(path)
+        """Raise ReadOnlyError."""
+        self._raise_read_only(path)
 
     def mkdir(self, path: str, *, parents: bool = True, exist_ok: bool = True) -> None:
-        """Refuse: it can only be read."""
-        self._refuse_writing(path)
+        """Raise ReadOnlyError."""
+        self._raise_read_only(path)
 
     def _page(self, content: Content, path: str, offset: int, limit: int, encoding: str) -> Page:
         if content.size <= BLOCK:
@@ -179,14 +181,14 @@ class ReadableFilesystem(SearchableFilesystem):
             with early_time_limit(self._limits.max_read_seconds):
                 return read_page(content, offset, limit, encoding, self._limits, path)
         except TimeLimitError:
-            raise not_found_in_time(path, offset, content.size) from None
+            raise page_timeout_error(path, offset, content.size) from None
 
-    def _refuse_writing(self, path: str) -> NoReturn:
+    def _raise_read_only(self, path: str) -> NoReturn:
         key = normalize_path(path)
         raise ReadOnlyError(errno.EROFS, "Filesystem is read-only", display_path(shorten_path(key)))
 
     def _entries(self, path: str, limit: int) -> Results[FileEntry]:
-        """Return up to `limit` sorted entries of a directory; OSError if it is none."""
+        """Return up to `limit` sorted entries of a directory; OSError if it is not one."""
         files, directories, symlinks, specials = self._children(path)
         names = sorted([*files, *directories, *symlinks, *specials])
         found = ((name, self._lookup(join(path, name))) for name in names[:limit])
@@ -203,7 +205,7 @@ def content_hash(content: Content) -> str:
     return digest.hexdigest()
 
 
-def _checked_page(offset: int, limit: int) -> int:
+def _check_page(offset: int, limit: int) -> int:
     if offset < 0:
         raise ValueError(f"offset must be non-negative: {offset}")
     if limit < 0 and limit != READ_ENTIRE_FILE:
@@ -211,17 +213,16 @@ def _checked_page(offset: int, limit: int) -> int:
     return limit
 
 
-def not_found_in_time(path: str, line: int, size: int) -> TimeLimitError:
-    """Return the error for a page that was not found, which says what to do instead."""
+def page_timeout_error(path: str, line: int, size: int) -> TimeLimitError:
+    """Return the error for a page that was not found in time."""
     return TimeLimitError(
-        f"Read stopped: the time limit has passed before the page at line {line:,} was found"
-        f" in {display_path(shorten_path(path))!r}, which has {size:,} bytes; take a"
-        " smaller offset, grep for"
-        " the text, or read bytes from a byte offset"
+        f"Read stopped: the time limit passed before the page at line {line:,} was found"
+        f" in {display_path(shorten_path(path))!r}, which has {size:,} bytes; use a"
+        " smaller offset, grep for the text, or read bytes from a byte offset"
     )
 
 
-def _not_text(path: str, encoding: str, error: UnicodeError) -> BinaryContentError:
+def _not_text_error(path: str, encoding: str, error: UnicodeError) -> BinaryContentError:
     return BinaryContentError(
         f"{display_path(path)!r} has binary content that is not {encoding} text"
         f" ({error}); use read_bytes"

@@ -1,8 +1,10 @@
-"""Guards: for as long as a call only reads, its workspace refuses to be changed.
+# the protocol dictates the signatures of methods that only raise
+# ruff: noqa: ARG002
+"""Read-only mode for one caller, as a context variable.
 
-A guard is a context-local value, because it belongs to the caller and not to the
-filesystem: other threads go on writing. A filesystem that does not derive from our
-classes cannot know of it, and is handed out behind a view.
+It belongs to the caller and not to the filesystem, so other threads keep writing. A filesystem
+that does not derive from our base classes does not check the variable; it is wrapped in a
+read-only view instead.
 """
 
 import errno
@@ -25,18 +27,18 @@ from weakincentives.filesystem.types import (
 )
 from weakincentives.posix import display_path, shorten_path
 
-_guarded: ContextVar[tuple[object, ...]] = ContextVar("guarded", default=())
+_read_only_filesystems: ContextVar[tuple[object, ...]] = ContextVar("guarded", default=())
 
 
 def readonly(filesystem: Filesystem) -> AbstractContextManager[Filesystem]:
-    """Refuse to change `filesystem` in this context; give it, or a view of it that refuses."""
+    """Make `filesystem` read-only in this context; yield it, or a read-only view of it."""
     if isinstance(filesystem, ReadableFilesystem):
-        return _Guard(filesystem)
-    return nullcontext(_View(filesystem))
+        return _ReadOnlyScope(filesystem)
+    return nullcontext(_ReadOnlyView(filesystem))
 
 
-class _Guard:
-    """A `with` block that only reads; many calls pay for it, so it is no generator."""
+class _ReadOnlyScope:
+    """A read-only `with` block; a class, because a generator is slower and every call pays."""
 
     __slots__ = ("_filesystem", "_token")
 
@@ -44,38 +46,36 @@ class _Guard:
         self._filesystem = filesystem
 
     def __enter__(self) -> Filesystem:
-        self._token = _guarded.set((*_guarded.get(), self._filesystem))
+        self._token = _read_only_filesystems.set((*_read_only_filesystems.get(), self._filesystem))
         return self._filesystem
 
     def __exit__(self, *_: object) -> None:
-        _guarded.reset(self._token)
+        _read_only_filesystems.reset(self._token)
 
 
 def ensure_writable(filesystem: object, path: str) -> None:
-    """Return if `filesystem` may be changed at `path` in this context.
+    """Check that `filesystem` may be changed at `path` in this context.
 
     Raises:
-        ReadOnlyError: The caller only reads.
+        ReadOnlyError: This context is read-only.
     """
-    for each in _guarded.get():
+    for each in _read_only_filesystems.get():
         if each is filesystem:
-            raise _refusal(path)
+            raise _read_only_error(path)
 
 
-def _refusal(path: str) -> ReadOnlyError:
-    return ReadOnlyError(
-        errno.EROFS, "Only reading is allowed in this call", display_path(shorten_path(path))
-    )
+def _read_only_error(path: str) -> ReadOnlyError:
+    return ReadOnlyError(errno.EROFS, "This call is read-only", display_path(shorten_path(path)))
 
 
-class _View:
-    """Somebody else's filesystem, without what changes it."""
+class _ReadOnlyView:
+    """A read-only view of any filesystem."""
 
     def __init__(self, filesystem: Filesystem) -> None:
         self._filesystem = filesystem
 
     def __getattr__(self, name: str) -> Any:
-        return self._refuse if name in CHANGING_METHODS else getattr(self._filesystem, name)
+        return self._raise if name in CHANGING_METHODS else getattr(self._filesystem, name)
 
     @property
     def root(self) -> str:
@@ -104,8 +104,8 @@ class _View:
     def list(self, path: str = ".") -> Sequence[FileEntry]:
         return self._filesystem.list(path)
 
-    def glob(self, pattern: str, *, path: str = ".", **more: Any) -> Sequence[GlobMatch]:
-        return self._filesystem.glob(pattern, path=path, **more)
+    def glob(self, pattern: str, *, path: str = ".", **options: Any) -> Sequence[GlobMatch]:
+        return self._filesystem.glob(pattern, path=path, **options)
 
     def grep(
         self,
@@ -114,9 +114,11 @@ class _View:
         path: str = ".",
         glob: str | None = None,
         max_matches: int | None = None,
-        **more: Any,
+        **options: Any,
     ) -> Sequence[GrepMatch]:
-        return self._filesystem.grep(pattern, path=path, glob=glob, max_matches=max_matches, **more)
+        return self._filesystem.grep(
+            pattern, path=path, glob=glob, max_matches=max_matches, **options
+        )
 
     def write(
         self,
@@ -126,7 +128,7 @@ class _View:
         mode: WriteMode = "overwrite",
         create_parents: bool = True,
     ) -> WriteResult:
-        raise _refusal(path)
+        raise _read_only_error(path)
 
     def write_bytes(
         self,
@@ -136,13 +138,13 @@ class _View:
         mode: WriteMode = "overwrite",
         create_parents: bool = True,
     ) -> WriteResult:
-        raise _refusal(path)
+        raise _read_only_error(path)
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
-        raise _refusal(path)
+        raise _read_only_error(path)
 
     def mkdir(self, path: str, *, parents: bool = True, exist_ok: bool = True) -> None:
-        raise _refusal(path)
+        raise _read_only_error(path)
 
-    def _refuse(self, what: object = ".", *_: object, **__: object) -> NoReturn:
-        raise _refusal(str(what))
+    def _raise(self, what: object = ".", *_: object, **__: object) -> NoReturn:
+        raise _read_only_error(str(what))

@@ -1,7 +1,7 @@
-"""Searching, written once: glob and grep over any backend.
+"""Glob and grep over the primitives of any backend.
 
-Every backend is walked in the same way and asked with the same matcher and the same
-engine; that is why the answers are the same everywhere.
+Every backend is walked in the same order and searched with the same matcher and the same
+regular expression engine, so the results are the same everywhere.
 """
 
 from bisect import bisect_left
@@ -36,12 +36,12 @@ from weakincentives.posix import (
     time_limit,
 )
 
-_LARGE = 1024 * 1024  # bytes of a file that may take long to search
-_MAX_MISSED_PATHS = 10  # named of what was not searched
+_LARGE_FILE = 1024 * 1024  # bytes; a larger file gets a share of the time only
+_MAX_MISSED_PATHS = 10  # unsearched paths that are named
 
 
 class SearchableFilesystem(Primitives):
-    """The searching part of a filesystem."""
+    """A filesystem with `glob` and `grep`."""
 
     @property
     def ignore_files(self) -> Sequence[str]:
@@ -51,22 +51,22 @@ class SearchableFilesystem(Primitives):
     def glob(
         self, pattern: str, *, path: str = ".", use_ignore_files: bool = False
     ) -> Results[GlobMatch]:
-        """Return the files and links below `path` that match, sorted by path.
+        """Return the matching files and links below `path`, sorted by path.
 
-        A pattern that ends in `/` matches directories instead. With `use_ignore_files`
-        what `.gitignore` and `.ignore` files exclude is left out. When time runs out, what
-        was found is returned, `truncated`, with the reason and how far the search got.
+        A pattern that ends in `/` matches directories instead. With `use_ignore_files`, paths
+        that `.gitignore` and `.ignore` files exclude are left out. When time runs out, the
+        matches so far are returned, `truncated`, with the reason and the coverage.
 
         Raises:
-            TimeLimitError: There was no time to begin.
+            TimeLimitError: The time limit had passed before the search began.
         """
         matcher = compile_glob(pattern, max_length=self._limits.max_pattern_length)
         key = normalize_path(path)
-        view = self._stable()
-        view._refuse_unless_directory(key)
+        view = self._stable_view()
+        view._ensure_directory(key)  # noqa: SLF001  a view is of this class
         check_time("Search")
         with early_time_limit(self._limits.max_search_seconds):
-            return view._matching(key, matcher, use_ignore_files)
+            return view._find_matches(key, matcher, ignore=use_ignore_files)  # noqa: SLF001  as above
 
     def grep(
         self,
@@ -82,12 +82,12 @@ class SearchableFilesystem(Primitives):
         `pattern` is an RE2 regular expression. `glob` filters files: without `/` by
         name at any depth, with `/` by the path below `path`. Binary files are skipped:
         those with a NUL, or with bytes that are not UTF-8, in their first 8 KiB. When time
-        runs out, what was found is returned, `truncated`, with the reason and the files
+        runs out, the matches so far are returned, `truncated`, with the reason and the files
         that were not searched; one large file cannot use up the time of all others.
 
         Raises:
-            InvalidRegexError: The pattern cannot be searched for.
-            TimeLimitError: There was no time to begin.
+            InvalidRegexError: The pattern is not valid RE2 syntax, or too large.
+            TimeLimitError: The time limit had passed before the search began.
         """
         searcher = compile_regex(pattern, self._limits)
         longest = self._limits.max_pattern_length
@@ -97,18 +97,19 @@ class SearchableFilesystem(Primitives):
             if max_matches < 0:
                 raise ValueError(f"max_matches must be non-negative: {max_matches}")
             cap = min(cap, max_matches)
-        view = self._stable()
+        view = self._stable_view()
         check_time("Search")
         with early_time_limit(self._limits.max_search_seconds):
-            files = view._searchable(normalize_path(path), wanted, use_ignore_files)
-            with closing(view._contents(files.paths)) as opened:
+            key = normalize_path(path)
+            files = view._find_searchable(key, wanted, ignore=use_ignore_files)  # noqa: SLF001  as above
+            with closing(view._contents(files.paths)) as opened:  # noqa: SLF001  as above
                 search = _Search(searcher, cap, self._limits.max_grep_characters)
                 return search.run(files, opened)
 
-    # --- shared steps that a backend may do better ---
+    # --- shared steps that a backend may override ---
 
-    def _stable(self) -> "SearchableFilesystem":
-        """Return what a search looks at: this, or a view that does not change meanwhile."""
+    def _stable_view(self) -> "SearchableFilesystem":
+        """Return the filesystem to search: this one, or a view that does not change."""
         return self
 
     def _contents(self, paths: Iterable[str]) -> Generator[tuple[str, Content], None, None]:
@@ -125,13 +126,13 @@ class SearchableFilesystem(Primitives):
 
     # --- shared steps ---
 
-    def _matching(self, base: str, glob: Glob, ignore: bool) -> Results[GlobMatch]:
-        """Return what matches, sorted; plain paths are sorted first because that is fast."""
+    def _find_matches(self, base: str, glob: Glob, *, ignore: bool) -> Results[GlobMatch]:
+        """Return the matches, sorted; the paths are sorted as strings, which is faster."""
         paths: list[str] = []
         links: set[str] = set()
         missed: list[str] = []
         listed = 0
-        for directory, state, children in self._walk(base, glob, ignore, missed):
+        for directory, state, children in self._walk(base, glob, missed, ignore=ignore):
             listed += 1
             accepts = glob.accepts(state)
             prefix = directory + "/" if directory else ""
@@ -149,20 +150,20 @@ class SearchableFilesystem(Primitives):
         found = [GlobMatch(path, is_file and path not in links) for path in paths]
         return Results(found, reason=reason, coverage=_coverage(listed, (), missed))
 
-    def _searchable(
-        self, base: str, wanted: Callable[[str], bool] | None, ignore: bool
+    def _find_searchable(
+        self, base: str, wanted: Callable[[str], bool] | None, *, ignore: bool
     ) -> "_Files":
-        """Return the files to search at or below `base`; half of the time may go into that."""
-        found = self._lookup(base) or self._refuse_missing(base)
+        """Return the files to search at or below `base`; this may take half of the time."""
+        found = self._lookup(base) or self._raise_missing(base)
         if found.is_file:
-            self._opened(base).close()  # whoever names one file is told why it cannot be read
+            self._open_file(base).close()  # a single file that cannot be read is an error
             return _Files([base] if wanted is None or wanted(base.rpartition("/")[2]) else [])
-        self._refuse_unless_directory(base)
+        self._ensure_directory(base)
         missed: list[str] = []
         with time_limit((remaining_time() or 0) / 2):
             paths = [
                 join(directory, name)
-                for directory, _, children in self._walk(base, _EVERYTHING, ignore, missed)
+                for directory, _, children in self._walk(base, _EVERYTHING, missed, ignore=ignore)
                 for name in children.files
             ]
         if wanted is not None:
@@ -172,12 +173,12 @@ class SearchableFilesystem(Primitives):
         return _Files(paths, missed)
 
     def _walk(
-        self, base: str, glob: Glob, ignore: bool, missed: list[str]
+        self, base: str, glob: Glob, missed: list[str], *, ignore: bool
     ) -> Iterator[tuple[str, State, Children]]:
-        """Yield the directories below which `glob` can match, with state and children.
+        """Yield the directories below which `glob` can match, with their states and children.
 
-        A stack, not recursion, and one directory open at a time: depth costs nothing. When
-        time runs out, the directories that were found and not listed are added to `missed`.
+        Iterative, with one directory open at a time, so depth is not limited. When time runs
+        out, the directories that were not listed are added to `missed`.
         """
         rules = self._rules_above(base) if ignore else None
         stack = [(base, glob.start, rules)]
@@ -194,9 +195,9 @@ class SearchableFilesystem(Primitives):
                 raise
             if rules is not None:
                 rules = self._rules_in(directory, children, rules)
-                children = _not_ignored(directory, children, rules)
+                children = _drop_ignored(directory, children, rules)
             yield directory, state, children
-            # the first by name is listed first: which ones are missed is the same everywhere
+            # in sorted order, so that every backend misses the same directories
             for name in sorted(children.directories, reverse=True):
                 below = glob.descend(state, name)
                 if below:
@@ -205,7 +206,7 @@ class SearchableFilesystem(Primitives):
     def _rules_above(self, base: str) -> IgnoreRules:
         rules = IgnoreRules()
         for directory in ["", *parents_of(base)] if base else []:
-            with suppress(OSError):  # one may pass through a directory that cannot be listed
+            with suppress(OSError):  # a directory above may be passable but not listable
                 rules = self._rules_in(directory, self._children(directory), rules)
         return rules
 
@@ -218,28 +219,32 @@ class SearchableFilesystem(Primitives):
         return rules.child(directory, "\n".join(texts)) if texts else rules
 
 
-def _not_ignored(directory: str, children: Children, rules: IgnoreRules) -> Children:
-    def kept(names: Iterable[str], is_directory: bool) -> list[str]:
-        return [name for name in names if not rules.ignores(join(directory, name), is_directory)]
+def _drop_ignored(directory: str, children: Children, rules: IgnoreRules) -> Children:
+    def keep(names: Iterable[str], *, is_directory: bool = False) -> list[str]:
+        return [
+            name
+            for name in names
+            if not rules.ignores(join(directory, name), is_directory=is_directory)
+        ]
 
     return Children(
-        kept(children.files, False),
-        kept(children.directories, True),
-        kept(children.symlinks, False),
-        kept(children.specials, False),
+        keep(children.files),
+        keep(children.directories, is_directory=True),
+        keep(children.symlinks),
+        keep(children.specials),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """Files to search, sorted, and directories for which there was no time."""
+    """Files to search, sorted, and directories that were not listed in time."""
 
     paths: Sequence[str]
     missed: Sequence[str] = ()
 
 
 class _Search:
-    """One search through files: what it has found, and what it had to leave out."""
+    """One grep: its matches so far, and the files that it could not search."""
 
     def __init__(self, searcher: Searcher, cap: int, characters: int) -> None:
         """Stop after `cap` matches, or `characters` in matched lines."""
@@ -248,10 +253,10 @@ class _Search:
         self._characters = characters
         self._matches: list[GrepMatch] = []
         self._searched = 0
-        self._given_up: list[str] = []
+        self._unsearched: list[str] = []
 
     def run(self, files: _Files, opened: Iterable[tuple[str, Content]]) -> Results[GrepMatch]:
-        """Search `files`, which come `opened`, until they end or a limit is reached."""
+        """Search the `opened` contents of `files` until a limit is reached."""
         reason: TruncationReason | None = "time limit" if files.missed else None
         rest: Sequence[str] = ()
         for number, (path, content) in enumerate(opened, 1):
@@ -260,20 +265,20 @@ class _Search:
             if ended is not None:
                 reason, rest = ended, files.paths[bisect_left(files.paths, path) :]
                 break
-        if self._given_up:
+        if self._unsearched:
             reason = reason or "time limit"
-        coverage = _coverage(self._searched, [*self._given_up, *rest], files.missed)
+        coverage = _coverage(self._searched, [*self._unsearched, *rest], files.missed)
         return Results(self._matches, reason=reason, coverage=coverage)
 
     def _search(self, path: str, content: Content, others: int) -> TruncationReason | None:
-        """Search one file; return what ends the whole search, if anything does."""
+        """Search one file; return the reason to end the whole search, if there is one."""
         try:
-            if content.size <= _LARGE:
+            if content.size <= _LARGE_FILE:
                 return self._collect(path, content)
             with time_limit(share_of_time(others)):
                 return self._collect(path, content)
         except TimeLimitError:
-            self._given_up.append(path)
+            self._unsearched.append(path)
             return None
 
     def _collect(self, path: str, content: Content) -> TruncationReason | None:

@@ -1,8 +1,8 @@
-"""Writing, written once: what changes a filesystem, from four more primitives.
+"""Writing, moving and copying over four more primitives of a backend.
 
-A backend supplies `_store`, `_remove`, `_make_directory` and `_make_link`, each of
-which changes one thing in one step. Checks, limits, quota, parents and events are
-here. One lock per filesystem makes every operation whole for other threads.
+A backend supplies `_store`, `_remove`, `_make_directory` and `_make_link`, each of which is one
+atomic change. Checks, limits, quota, parent directories and events are here. One lock per
+filesystem makes every operation atomic for other threads.
 """
 
 import errno
@@ -17,15 +17,17 @@ from weakincentives.filesystem.base.readable import ReadableFilesystem, ReadOnly
 from weakincentives.filesystem.base.readonly import ensure_writable
 from weakincentives.filesystem.events import (
     DirectoryCreated,
+    EntryMoved,
     FileDeleted,
     FileWritten,
+    LinkCreated,
     Listener,
     Listeners,
 )
 from weakincentives.filesystem.limits import DEFAULT_LIMITS, LimitExceededError, Limits, Quota
-from weakincentives.filesystem.paths import check_new, normalize_path
+from weakincentives.filesystem.paths import check_new_path, normalize_path
 from weakincentives.filesystem.savepoints import WriteLock
-from weakincentives.filesystem.text import SNIFFED, is_binary, load
+from weakincentives.filesystem.text import SNIFF_LENGTH, is_binary, load
 from weakincentives.filesystem.types import FileStat, WriteMode, WriteResult
 from weakincentives.posix import (
     check_time,
@@ -41,45 +43,45 @@ _MODES = ("create", "overwrite", "append")
 
 
 class WritableFilesystem(ReadableFilesystem):
-    """A filesystem that can be written through the protocol."""
+    """A filesystem that can be written."""
 
     def __init__(self, *, limits: Limits = DEFAULT_LIMITS, read_only: bool = False) -> None:
-        """Bound what is created and returned by `limits`; refuse writes if `read_only`."""
+        """Enforce `limits`; with `read_only`, writes raise ReadOnlyError."""
         super().__init__(limits=limits)
         self._read_only = read_only
         self._lock = WriteLock()
         self._listeners = Listeners()
         self._quota = Quota(limits, self._usage)
 
-    # --- what a backend supplies; the parent exists and is a directory ---
+    # --- primitives of a backend; the parent exists and is a directory ---
 
     @abstractmethod
     def _store(
         self, path: str, data: bytes, *, permissions: int | None = None, exclusive: bool = False
     ) -> None:
-        """Create or replace a file in one step.
+        """Create or replace a file atomically.
 
-        `permissions` None keeps those of the file replaced. `exclusive` raises
-        FileExistsError if anything is there.
+        With `permissions` None, a replaced file keeps its own. `exclusive` raises
+        FileExistsError if the path exists.
         """
 
     @abstractmethod
     def _remove(self, path: str) -> None:
-        """Remove an entry and all below it; afterwards nothing of it can be seen."""
+        """Remove an entry with everything below it; nothing of it is visible afterwards."""
 
     @abstractmethod
     def _make_directory(self, path: str) -> None:
-        """Make one directory."""
+        """Create one directory."""
 
     @abstractmethod
     def _make_link(self, path: str, target: str) -> None:
-        """Make a symbolic link, whatever it points to."""
+        """Create a symbolic link to any target."""
 
     # --- the protocol ---
 
     @property
     def read_only(self) -> bool:
-        """Whether writing is refused."""
+        """Whether writes raise ReadOnlyError."""
         return self._read_only
 
     def write(
@@ -90,12 +92,12 @@ class WritableFilesystem(ReadableFilesystem):
         mode: WriteMode = "overwrite",
         create_parents: bool = True,
     ) -> WriteResult:
-        """Write text, as UTF-8, in one step."""
-        key = self._writable(path)
+        """Write text as UTF-8, atomically."""
+        key = self._writable_path(path)
         if not isinstance(content, str):  # pyright: ignore[reportUnnecessaryIsInstance] # callers may be untyped
             raise TypeError(f"Content must be text, not {type(content).__name__}; use write_bytes")
-        self._refuse_long(len(content))
-        return self._put(key, _encoded(content), mode, create_parents)
+        self._check_length(len(content))
+        return self._write_content(key, _encode(content), mode, create_parents=create_parents)
 
     def write_bytes(
         self,
@@ -105,164 +107,211 @@ class WritableFilesystem(ReadableFilesystem):
         mode: WriteMode = "overwrite",
         create_parents: bool = True,
     ) -> WriteResult:
-        """Write bytes in one step."""
-        key = self._writable(path)
+        """Write bytes atomically."""
+        key = self._writable_path(path)
         data = bytes(memoryview(content))
-        self._refuse_long(len(data))
-        return self._put(key, data, mode, create_parents)
+        self._check_length(len(data))
+        return self._write_content(key, data, mode, create_parents=create_parents)
 
     def replace_content(self, path: str, content: bytes) -> WriteResult:
-        """Replace the bytes of a file that exists, in one step, however many they are.
+        """Replace the bytes of an existing file atomically, at any size.
 
-        For programs that change a part of a file: what they keep of it is not new, so the
-        limit on one write does not bind. The quota does.
+        For programs that change a part of a file: the rest of it is not new, so the limit on
+        one write does not apply. The quota does.
 
         Raises:
-            FileNotFoundError: Nothing is there.
-            IsADirectoryError: A directory is there.
-            PermissionError: It may not be written, or a link is in the way.
+            FileNotFoundError: The path does not exist.
+            IsADirectoryError: The path is a directory.
+            PermissionError: The file cannot be written, or a symbolic link is in the way.
             LimitExceededError: The workspace would grow beyond its quota.
         """
-        key = self._writable(path)
+        key = self._writable_path(path)
         data = bytes(memoryview(content))
         with self._lock:
-            before = self._lookup(key) or self._refuse_missing(key)
+            before = self._lookup(key) or self._raise_missing(key)
             ensure_overwritable(before, "overwrite")
             self._rewrite(before, data, "overwrite")
         return WriteResult(key, len(data), "overwrite")
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
-        """Remove a file or link, or with `recursive` a directory and all below it."""
+        """Remove a file or link, or with `recursive` a directory with everything below it."""
         key = normalize_path(path)
-        self._refuse_read_only(key)
+        self._ensure_writable(key)
         with self._lock:
             if not key:
-                self._empty(recursive)
+                self._delete_root(recursive=recursive)
                 return
-            found = self._lookup(key) or self._refuse_missing(key)
+            found = self._lookup(key) or self._raise_missing(key)
             if found.is_directory and not recursive:
                 raise self._directory_error(key)
-            gone = self._deletion(self._description(found))
+            gone = self._deletion_event(self._with_hash(found))
             self._remove(key)
-            self._listeners.tell(gone)
+            self._listeners.notify(gone)
 
     def mkdir(self, path: str, *, parents: bool = True, exist_ok: bool = True) -> None:
-        """Make a directory; the root always exists."""
+        """Create a directory; the root always exists."""
         key = normalize_path(path)
-        self._refuse_read_only(key)
+        self._ensure_writable(key)
         if not key:
-            self._lookup(key)  # it raises if the backend is not available
+            self._lookup(key)  # raises if the backend is not available
             return
         with self._lock:
             found = self._lookup(key)
             if found is None:
                 wanted = [*self._missing_parents(key, create=parents), key]
-                check_new(key, len(wanted), self._limits)
+                check_new_path(key, len(wanted), self._limits)
                 self._quota.admit(0, len(wanted))
                 self._make_directories(wanted)
-                self._listeners.tell(*map(DirectoryCreated, wanted))
+                self._listeners.notify(*map(DirectoryCreated, wanted))
             elif found.is_symlink:
                 raise link_error(found)
             elif not (found.is_directory and exist_ok):
                 raise os_error(errno.EEXIST, key)
 
-    def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` after every change; return a function that ends it.
+    def move(self, source: str, destination: str, *, overwrite: bool = False) -> None:
+        """Move a file, link or directory atomically; missing parents are created first.
 
-        Listeners run in the writing thread, in order, before the next change. One
-        that raises is logged; the change stands.
+        Raises:
+            FileNotFoundError: `source` does not exist.
+            FileExistsError: `destination` exists and `overwrite` is False.
+            IsADirectoryError: `destination` is a directory.
+            ValueError: A directory would move into itself.
+        """
+        self._transfer(source, destination, overwrite=overwrite, copying=False)
+
+    def copy(self, source: str, destination: str, *, overwrite: bool = False) -> None:
+        """Copy a file, link or directory atomically; raises as `move` does."""
+        self._transfer(source, destination, overwrite=overwrite, copying=True)
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` after every change; return a function that unsubscribes it.
+
+        Listeners run in the writing thread, in order, before the next change. An exception
+        in one is logged and does not undo the change.
         """
         return self._listeners.add(listener)
 
-    # --- shared steps that a backend may do better ---
+    # --- shared steps that a backend may override ---
 
     def _make_directories(self, paths: Sequence[str]) -> None:
-        """Make a chain of directories, outermost first, or none of them."""
+        """Create a chain of directories, outermost first, all or none."""
         made: list[str] = []
         try:
             for path in paths:
                 self._make_directory(path)
                 made.append(path)
         except BaseException:
-            self._take_back(made)
+            self._remove_created(made)
             raise
 
     def _store_below(
         self, missing: Sequence[str], path: str, data: bytes, *, exclusive: bool
     ) -> None:
-        """Create a file and the chain of `missing` directories above it, or nothing."""
+        """Create a file and the `missing` directories above it, all or none."""
         self._make_directories(missing)
         try:
             self._store(path, data, exclusive=exclusive)
         except BaseException:
-            self._take_back(missing)
+            self._remove_created(missing)
             raise
 
     def _has_directory(self, path: str) -> bool:
-        """Return whether a directory is there."""
+        """Return whether `path` is a directory."""
         found = self._lookup(path)
         return found is not None and found.is_directory
 
     def _remove_if_empty(self, path: str) -> bool:
-        """Remove a directory that holds nothing; return whether that was so."""
+        """Remove a directory if it is empty; return whether it was."""
         if any(self._children(path)):
             return False
         self._remove(path)
         return True
 
     def _append(self, path: str, data: bytes) -> None:
-        """Add to the end of an existing file in one step."""
+        """Append to an existing file atomically."""
         with self._open(path) as content:
             old = load(content, path, self._limits)
         self._store(path, old + data)
 
-    def _empty(self, recursive: bool) -> None:
-        """Delete the root, or refuse to."""
+    def _move(self, source: str, destination: str) -> None:
+        """Move an entry to a free path, or a file or link over a file."""
+        self._copy(source, destination)
+        self._remove(source)
+
+    def _copy(self, source: str, destination: str) -> None:
+        """Copy an entry to a free path, or a file or link over a file."""
+        found = None
+        for found in self._walk_tree(source):
+            target = destination + found.path[len(source) :]
+            if found.is_directory:
+                self._make_directory(target)
+            elif found.link_target is not None:
+                self._make_link(target, found.link_target)
+            elif found.is_file:
+                self._copy_file(found, target)
+        if found is None:
+            self._raise_missing(source)  # it was removed since the lookup
+
+    def _copy_file(self, found: FileStat, target: str) -> None:
+        """Copy one file."""
+        with self._open(found.path) as content:
+            data = load(content, found.path, self._limits)
+        self._store(target, data, permissions=found.permissions)
+
+    def _copy_below(self, missing: Sequence[str], source: str, goal: str) -> None:
+        """Create the `missing` directories and copy an entry into them, all or none."""
+        self._transfer_below(missing, self._copy, source, goal)
+
+    def _delete_root(self, *, recursive: bool) -> None:
+        """Delete everything below the root; by default that is an error."""
+        del recursive  # an error in any case
         raise os_error(errno.EPERM, "", "Cannot delete root")
 
     def _usage(self) -> tuple[int, int]:
-        """Return the bytes in all files, and how many entries there are without the root."""
-        size, count = self._weight("")
+        """Return the bytes in all files, and the number of entries without the root."""
+        size, count = self._measure("")
         return size, count - 1
 
     # --- shared steps ---
 
-    def _writable(self, path: str) -> str:
+    def _writable_path(self, path: str) -> str:
         key = normalize_path(path)
-        self._refuse_read_only(key)
+        self._ensure_writable(key)
         if not key:
             raise ValueError(f"Cannot write to root: {path!r}")
         return key
 
-    def _refuse_read_only(self, path: str) -> None:
+    def _ensure_writable(self, path: str) -> None:
         if self._read_only:
             raise ReadOnlyError(
                 errno.EROFS, "Filesystem is read-only", display_path(shorten_path(path))
             )
         ensure_writable(self, path)
 
-    def _refuse_long(self, length: int) -> None:
+    def _check_length(self, length: int) -> None:
         if length > self._limits.max_write_length:
             raise LimitExceededError(
                 f"Content exceeds maximum of {self._limits.max_write_length} in one write:"
                 f" {length}; write the rest with mode='append'"
             )
 
-    def _put(self, path: str, data: bytes, mode: WriteMode, create_parents: bool) -> WriteResult:
+    def _write_content(
+        self, path: str, data: bytes, mode: WriteMode, *, create_parents: bool
+    ) -> WriteResult:
         if mode not in _MODES:
             raise ValueError(f"mode must be one of {', '.join(_MODES)}: {mode!r}")
         with self._lock:
             before = self._lookup(path)
             if before is None:
                 missing = self._missing_parents(path, create=create_parents)
-                check_new(path, len(missing) + 1, self._limits)
+                check_new_path(path, len(missing) + 1, self._limits)
                 self._quota.admit(len(data), len(missing) + 1)
                 if missing:
                     self._store_below(missing, path, data, exclusive=mode == "create")
-                    self._listeners.tell(*map(DirectoryCreated, missing))
+                    self._listeners.notify(*map(DirectoryCreated, missing))
                 else:
                     self._store(path, data, exclusive=mode == "create")
-                self._tell_written(path, len(data), mode, None, data)
+                self._emit_written(path, len(data), mode, None, data)
             else:
                 ensure_overwritable(before, mode)
                 self._rewrite(before, data, mode)
@@ -271,20 +320,94 @@ class WritableFilesystem(ReadableFilesystem):
     def _rewrite(self, before: FileStat, data: bytes, mode: WriteMode) -> None:
         appending = mode == "append"
         self._quota.admit(len(data) if appending else len(data) - before.size_bytes, 0)
-        old = self._description(before)
+        old = self._with_hash(before)
         if appending:
             self._append(before.path, data)
         else:
             self._store(before.path, data)
-        self._tell_written(before.path, len(data), mode, old, None if appending else data)
+        self._emit_written(before.path, len(data), mode, old, None if appending else data)
 
-    def _weight(self, path: str) -> tuple[int, int]:
-        """Return the bytes in all files at and below `path`, and how many entries there are."""
-        found = list(self._tree(path))
+    def _transfer_below(
+        self, missing: Sequence[str], act: Callable[[str, str], None], source: str, goal: str
+    ) -> None:
+        """Create the missing parents of `goal`, then move or copy; undo both on failure."""
+        try:
+            self._make_directories(missing)
+            act(source, goal)
+        except BaseException:
+            self._remove_created(missing)
+            raise
+
+    def _transfer(self, source: str, destination: str, *, overwrite: bool, copying: bool) -> None:
+        start, goal = normalize_path(source), self._writable_path(destination)
+        if not start:
+            raise os_error(errno.EPERM, "", "Cannot move or copy root")
+        with self._lock:
+            found = self._lookup(start) or self._raise_missing(start)
+            if found.is_directory and f"{goal}/".startswith(f"{start}/"):
+                raise ValueError(f"Cannot put a directory into itself: {shorten_path(goal)!r}")
+            if goal == start and overwrite:
+                return
+            missing = self._prepare_destination(goal, found, overwrite=overwrite)
+            size = count = 0
+            if copying:
+                _ensure_not_special(found)
+                if self._quota:
+                    size, count = self._copy_growth(start, goal)
+            self._quota.admit(size, count + len(missing))
+            self._apply_transfer(found, goal, missing, copying=copying)
+
+    def _copy_growth(self, source: str, goal: str) -> tuple[int, int]:
+        """Return how many bytes and entries a copy adds."""
+        size, count = self._measure(source)
+        replaced = self._lookup(goal)
+        return (size, count) if replaced is None else (size - replaced.size_bytes, count - 1)
+
+    def _prepare_destination(self, goal: str, found: FileStat, *, overwrite: bool) -> list[str]:
+        """Check the destination; return its missing parents."""
+        before = self._lookup(goal)
+        if before is None:
+            missing = self._missing_parents(goal)
+            check_new_path(goal, len(missing) + 1, self._limits)
+            return missing
+        ensure_overwritable(before, "overwrite" if overwrite else "create")
+        if found.is_directory:
+            raise os_error(errno.EEXIST, goal)
+        return []
+
+    def _apply_transfer(
+        self, found: FileStat, goal: str, missing: Sequence[str], *, copying: bool
+    ) -> None:
+        before = self._lookup(goal)
+        before = None if before is None else self._with_hash(before)
+        if copying and missing:
+            self._copy_below(missing, found.path, goal)
+        else:
+            self._transfer_below(missing, self._copy if copying else self._move, found.path, goal)
+        self._listeners.notify(*map(DirectoryCreated, missing))
+        if copying:
+            self._emit_copied(goal, before)
+            return
+        if before is not None:
+            self._listeners.notify(self._deletion_event(before))
+        self._listeners.notify(EntryMoved(found.path, goal, found.kind))
+
+    def _emit_copied(self, goal: str, before: FileStat | None) -> None:
+        for found in self._walk_tree(goal) if self._listeners else ():
+            if found.is_directory:
+                self._listeners.notify(DirectoryCreated(found.path))
+            elif found.link_target is not None:
+                self._listeners.notify(LinkCreated(found.path, found.link_target))
+            else:
+                self._emit_written(found.path, found.size_bytes, "overwrite", before)
+
+    def _measure(self, path: str) -> tuple[int, int]:
+        """Return the bytes in all files at and below `path`, and the number of entries."""
+        found = list(self._walk_tree(path))
         return sum(entry.size_bytes for entry in found if entry.is_file), len(found)
 
-    def _tree(self, path: str) -> Iterator[FileStat]:
-        """Yield what is at `path` and everything below it: depth first, sorted by name."""
+    def _walk_tree(self, path: str) -> Iterator[FileStat]:
+        """Yield the entry at `path` and everything below it, depth first, sorted by name."""
         stack = [path]
         while stack:
             check_time("Walk")
@@ -302,7 +425,7 @@ class WritableFilesystem(ReadableFilesystem):
     ) -> list[str]:
         """Return the directories above `path` that do not exist, outermost first.
 
-        If `bounded`, the list ends where it is too long for the limits in any case.
+        If `bounded`, the list stops where it exceeds the limits anyway.
         """
         if self._has_directory(parent_of(path)):
             return []
@@ -318,7 +441,7 @@ class WritableFilesystem(ReadableFilesystem):
         return missing
 
     def _is_directory(self, path: str, wanted: str) -> bool:
-        """Return whether a directory is there; refuse anything else that is."""
+        """Return whether `path` is a directory; raise if it is anything else."""
         found = self._lookup(path)
         if found is None:
             return False
@@ -328,49 +451,49 @@ class WritableFilesystem(ReadableFilesystem):
             raise os_error(errno.ENOTDIR, wanted)
         return True
 
-    def _take_back(self, made: Sequence[str]) -> None:
-        """Remove directories that were made, innermost first, unless others use them."""
+    def _remove_created(self, made: Sequence[str]) -> None:
+        """Remove directories that were just created, innermost first, unless they are in use."""
         for path in reversed(made):
             if self._lookup(path) is not None and not self._remove_if_empty(path):
                 break
 
     def _directory_error(self, path: str) -> OSError:
         text = "Is a directory, delete it with recursive=True"
-        with suppress(OSError):  # it may not be readable
+        with suppress(OSError):  # the directory may be unreadable
             if any(self._children(path)):
                 text = "Directory is not empty, delete it with recursive=True"
         return os_error(errno.EISDIR, path, text)
 
-    # --- what is told; nothing is hashed unless somebody listens ---
+    # --- events; nothing is hashed unless there are listeners ---
 
-    def _description(self, found: FileStat) -> FileStat:
-        """Return `found` with its hash taken now, before the content changes."""
+    def _with_hash(self, found: FileStat) -> FileStat:
+        """Return `found` with its hash computed now, before the content changes."""
         if not self._listeners or not found.is_file:
             return found
         digest = self._hash_or_none(found.path)
         return replace(found, hasher=lambda: digest)
 
     def _hash_or_none(self, path: str) -> str | None:
-        """Return the hash of what is at `path`; who listens must not make an operation fail."""
+        """Return the hash of a file, or None: an event must not make an operation fail."""
         try:
             return self.content_hash(path)
         except OSError:
             return None
 
     def _encoding_or_none(self, path: str) -> str | None:
-        """Return how the bytes at `path` are to be taken, as far as their beginning tells."""
+        """Return "utf-8" or "binary" by the beginning of a file, or None if it is unreadable."""
         try:
-            with self._opened(path) as content:
-                return "binary" if is_binary(content.read(0, SNIFFED)) else "utf-8"
+            with self._open_file(path) as content:
+                return "binary" if is_binary(content.read(0, SNIFF_LENGTH)) else "utf-8"
         except OSError:
             return None
 
-    def _deletion(self, found: FileStat) -> FileDeleted:
+    def _deletion_event(self, found: FileStat) -> FileDeleted:
         size = found.size_bytes if found.is_file else None
         known = found.content_hash if self._listeners else None
         return FileDeleted(found.path, found.kind, known, size)
 
-    def _tell_written(
+    def _emit_written(
         self,
         path: str,
         written: int,
@@ -378,7 +501,7 @@ class WritableFilesystem(ReadableFilesystem):
         before: FileStat | None,
         data: bytes | None = None,
     ) -> None:
-        """Tell of a file that is now `data`, or, where that is not at hand, what is there."""
+        """Emit the event for a file that now contains `data`; if None, the file is read."""
         if not self._listeners:
             return
         size_before = None if before is None else before.size_bytes
@@ -401,22 +524,27 @@ class WritableFilesystem(ReadableFilesystem):
             after_size=after_size,
             encoding=encoding,
         )
-        self._listeners.tell(event)
+        self._listeners.notify(event)
 
 
-def _encoded(content: str) -> bytes:
+def _encode(content: str) -> bytes:
     try:
         return content.encode()
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"Content holds a lone surrogate at character {error.start}, which UTF-8 cannot store"
+            f"Content has a lone surrogate at character {error.start}, which UTF-8 cannot encode"
         ) from None
 
 
 def ensure_overwritable(before: FileStat, mode: WriteMode) -> None:
-    """Raise the reason why `before` cannot be written over, if there is one."""
+    """Check that a write in `mode` may replace the entry `before`."""
     if before.is_directory:
         raise os_error(errno.EISDIR, before.path)
     if mode == "create":
         raise os_error(errno.EEXIST, before.path)
     ensure_plain_entry(before)
+
+
+def _ensure_not_special(found: FileStat) -> None:
+    if found.kind == "special":
+        ensure_plain_entry(found)

@@ -1,5 +1,6 @@
-"""What changed between two states, entry by entry and line by line."""
+"""Differences between two states of a workspace, as changes, line counts and git patches."""
 
+from weakincentives.filesystem.diff.changes import MAX_TEXT as MAX_TEXT
 from weakincentives.filesystem.diff.changes import Change as Change
 from weakincentives.filesystem.diff.changes import ChangeKind as ChangeKind
 from weakincentives.filesystem.diff.changes import Side as Side
@@ -17,5 +18,4 @@ from weakincentives.filesystem.diff.myers import split_lines as split_lines
 from weakincentives.filesystem.diff.omissions import Omission as Omission
 from weakincentives.filesystem.diff.patch import hunks as hunks
 from weakincentives.filesystem.diff.patch import quote_path as quote_path
-from weakincentives.filesystem.diff.renames import moves_over as moves_over
-from weakincentives.filesystem.diff.sections import MAX_TEXT as MAX_TEXT
+from weakincentives.filesystem.diff.renames import find_moves as find_moves

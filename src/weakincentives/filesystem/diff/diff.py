@@ -1,8 +1,8 @@
-"""What changed between two states of a workspace.
+"""Tree comparison: the changes between two states of a workspace.
 
-A state is anything that can be read: a live filesystem, a snapshot, an archive. Both
-are walked side by side, one directory at a time. A file is read only if its size is
-the same on both sides and git's id of it is not known on both.
+A state is anything readable: a live filesystem, a snapshot, an archive. Both trees are walked in
+parallel, one directory at a time. A file is read only if the sizes are equal and git's object id
+is not known on both sides.
 """
 
 import errno
@@ -11,12 +11,18 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from weakincentives.filesystem.base import ReadableFilesystem
-from weakincentives.filesystem.diff.changes import Change, ChangeKind, Side, same_bytes
+from weakincentives.filesystem.diff.changes import (
+    Change,
+    ChangeKind,
+    Section,
+    Side,
+    same_bytes,
+    sections_of,
+)
 from weakincentives.filesystem.diff.myers import changed_blocks, split_lines
 from weakincentives.filesystem.diff.omissions import Omission
 from weakincentives.filesystem.diff.patch import Patch, Style
-from weakincentives.filesystem.diff.renames import with_renames
-from weakincentives.filesystem.diff.sections import Section, sections_of
+from weakincentives.filesystem.diff.renames import detect_renames
 from weakincentives.filesystem.paths import outermost
 from weakincentives.filesystem.protocol import Filesystem, Viewable
 from weakincentives.filesystem.state import State
@@ -28,7 +34,7 @@ _MAX_SHOWN = 50  # changes in a summary
 
 @dataclass(frozen=True, slots=True)
 class LineCount:
-    """How many lines a change adds and takes away; none are counted in a binary file."""
+    """The lines that a change adds and removes; none are counted in a binary file."""
 
     insertions: int = 0
     deletions: int = 0
@@ -41,7 +47,7 @@ class LineCount:
 
 @dataclass(frozen=True, slots=True)
 class DiffStatistics:
-    """How much changed in all; directories do not count as files, links do."""
+    """Totals of a diff; links count as files, directories do not."""
 
     files_changed: int
     insertions: int
@@ -49,11 +55,11 @@ class DiffStatistics:
     binary_files: int
 
     def __str__(self) -> str:
-        """Return the numbers as git puts them."""
+        """Return the numbers in the format of git."""
         parts = [
-            _counted(self.files_changed, "file changed", "files changed"),
-            _counted(self.insertions, "insertion(+)", "insertions(+)"),
-            _counted(self.deletions, "deletion(-)", "deletions(-)"),
+            _format_count(self.files_changed, "file changed", "files changed"),
+            _format_count(self.insertions, "insertion(+)", "insertions(+)"),
+            _format_count(self.deletions, "deletion(-)", "deletions(-)"),
         ]
         if self.binary_files:
             parts.append(f"{self.binary_files} binary")
@@ -63,26 +69,26 @@ class DiffStatistics:
 class Diff:
     """The changes that turn one state into another, sorted by path.
 
-    What is said about lines is read from the states when it is asked for. If one of
-    them is a live directory, and a file in it has changed since, StaleDiffError says so.
+    Lines are read from the states on demand. If a state is a live directory and a file in it
+    has changed since, StaleDiffError is raised.
     """
 
     def __init__(
         self, changes: Sequence[Change], before: Side, after: Side, ground: State | None = None
     ) -> None:
-        """Hold what `diff` found; a patch is for `before`, or for `ground`, which has more."""
+        """Hold the result of `diff`; a patch applies to `before`, or to `ground`, a larger tree."""
         self.entries: Results[Change] = Results(changes)
         self._before = before
         self._after = after
         self._ground = ground
 
     def only(self, wanted: Callable[[Change], bool]) -> "Diff":
-        """Return the same without the entries that are not wanted."""
+        """Return a diff with only the wanted entries."""
         kept = [each for each in self.entries if wanted(each)]
         return Diff(kept, self._before, self._after, self._ground)
 
     def on(self, ground: ReadableFilesystem) -> "Diff":
-        """Return the same for a tree in which there is more than was compared."""
+        """Return the same diff for a tree that contains more than was compared."""
         return Diff(self.entries, self._before, self._after, State(ground))
 
     def __bool__(self) -> bool:
@@ -91,17 +97,17 @@ class Diff:
 
     @cached_property
     def line_counts(self) -> tuple[LineCount, ...]:
-        """How many lines each of the entries adds and takes away."""
+        """The line counts of each entry."""
         return tuple(map(self._count, self.entries))
 
     @property
     def omissions(self) -> tuple[Omission, ...]:
-        """What git cannot be told by a patch: these paths differ when it was applied; sorted."""
+        """What a git patch cannot express: paths that still differ after `git apply`, sorted."""
         return self._patch.omissions
 
     @property
     def statistics(self) -> DiffStatistics:
-        """How much changed in all."""
+        """The totals."""
         counts = self.line_counts
         return DiffStatistics(
             files_changed=sum(not each.is_directory for each in self.entries),
@@ -111,33 +117,33 @@ class Diff:
         )
 
     def patch(self, *, context: int = 3, max_characters: int | None = None, start: int = 0) -> str:
-        """Return a unified patch as text, which `git apply` takes.
+        """Return a unified patch as text, for `git apply`.
 
-        Files that are not UTF-8 are in it as binary ones, so that no byte is lost. What
-        git cannot say is in lines that start with `# wink:`, which it skips.
+        Files that are not UTF-8 are encoded as binary, so that no byte is lost. What git
+        cannot express is in lines that start with `# wink:`, which git skips.
 
         Args:
             context: Lines around a change; with 0 git needs `--unidiff-zero`.
-            max_characters: Stop before the first change that does not fit; the last line
-                then says how to get the rest.
-            start: The number of the change in `entries` to begin with.
+            max_characters: Stop before the first change that does not fit; the last line then
+                says how to continue.
+            start: The index in `entries` to begin with.
         """
-        style = Style(_not_negative("context", context), utf8=True)
-        first = _not_negative("start", start)
+        style = Style(_check_not_negative("context", context), utf8=True)
+        first = _check_not_negative("start", start)
         if max_characters is None:
             return b"".join(self._parts(first, style)).decode()
-        return self._page(first, style, _not_negative("max_characters", max_characters))
+        return self._page(first, style, _check_not_negative("max_characters", max_characters))
 
     def patch_bytes(self, *, context: int = 3) -> bytes:
-        """Return a unified patch in which the lines of text have the bytes of the files."""
+        """Return a unified patch in which text has the bytes of the files, in any encoding."""
         return b"".join(self.patch_chunks(context=context))
 
     def patch_chunks(self, *, context: int = 3) -> Iterator[bytes]:
-        """Yield the patch in pieces; it is never in memory as a whole."""
-        return self._parts(0, Style(_not_negative("context", context)))
+        """Yield the patch in pieces, so that it need not fit into memory."""
+        return self._parts(0, Style(_check_not_negative("context", context)))
 
     def __str__(self) -> str:
-        """Return a summary: the changes, and how much changed in all."""
+        """Return a summary: the changes and the totals."""
         shown_entries = zip(self.entries[:_MAX_SHOWN], self.line_counts, strict=False)
         lines = [_summary(change, count) for change, count in shown_entries]
         more = len(self.entries) - len(lines)
@@ -146,7 +152,7 @@ class Diff:
         return "\n".join([*lines, str(self.statistics)])
 
     def __repr__(self) -> str:
-        """Return how many entries there are."""
+        """Return the number of entries."""
         return f"<Diff of {len(self.entries)} entries>"
 
     @cached_property
@@ -159,13 +165,13 @@ class Diff:
             yield from self._patch.part(number, style)
 
     def _page(self, start: int, style: Style, room: int) -> str:
-        """Return the parts that fit, and a line about those that do not."""
+        """Return the parts that fit, and a note about the rest."""
         fitting: list[str] = []
         for number in range(start, len(self.entries)):
             check_time("Diff")
             last = number + 1 == len(self.entries)
             note = "" if last else self._note(number + 1, start)
-            part = _bounded(self._patch.part(number, style), room - len(note))
+            part = _join_within(self._patch.part(number, style), room - len(note))
             if part is None:
                 return "".join(fitting) + self._note(number, start)[: max(room, 0)]
             fitting.append(part)
@@ -175,9 +181,9 @@ class Diff:
     def _note(self, number: int, start: int) -> str:
         left = len(self.entries) - number
         name = display_path(shorten_path(self.entries[number].path))
-        how = f"start={number} goes on with {name!r}"
+        how = f"continue with start={number}, {name!r}"
         if number == start:
-            how = f"{name!r} needs more than max_characters, start={number + 1} skips it"
+            how = f"{name!r} does not fit into max_characters, start={number + 1} skips it"
         return f"# wink: {left} of {len(self.entries)} changes are left out: {how}\n"
 
     def _count(self, change: Change) -> LineCount:
@@ -209,22 +215,21 @@ def diff(
     path: str | Sequence[str] = ".",
     renames: bool = True,
 ) -> Diff:
-    """Return what changed from `before` to `after`, at and below `path`, one or several.
+    """Return the changes from `before` to `after`, at and below one or several paths.
 
-    Every file, link and directory that was added, removed or changed is an entry; the
-    root itself, times and the permissions of links are not compared. With `renames`, a
-    file that was removed and one like it that was added are one entry. Directories above
-    a `path` that are new are entries too.
+    Every file, link and directory that was added, removed or changed is an entry; the root
+    itself, times and the permissions of links are not compared. With `renames`, a removed file
+    and a similar added one become one entry. New directories above a `path` are entries too.
 
     Raises:
-        FileNotFoundError: Nothing is at a `path` on either side.
+        FileNotFoundError: A `path` exists on neither side.
     """
     walk = _Walk(Side(before), Side(after))
     for place in outermost([path] if isinstance(path, str) else path):
         walk.run(place)
     changes = walk.changes
     if renames:
-        changes = with_renames(changes, walk.before, walk.after)
+        changes = detect_renames(changes, walk.before, walk.after)
     changes.sort(key=lambda change: change.path)
     return Diff(changes, walk.before, walk.after)
 
@@ -232,9 +237,9 @@ def diff(
 def diff_since(
     filesystem: Filesystem, snapshot: FilesystemSnapshot, *, renames: bool = True
 ) -> Diff | None:
-    """Return what changed since a snapshot of `filesystem`; None if it cannot be compared.
+    """Return the changes since a snapshot of `filesystem`; None if it cannot be compared.
 
-    The filesystem must have a `view` of its snapshots, and both must be of our base classes.
+    It must be `Viewable`, and it and the view must derive from `ReadableFilesystem`.
     """
     if not isinstance(filesystem, ReadableFilesystem) or not isinstance(filesystem, Viewable):
         return None
@@ -245,7 +250,7 @@ def diff_since(
 
 
 class _Walk:
-    """Two trees walked side by side; a stack, not recursion, so depth costs nothing."""
+    """A parallel walk of two trees; iterative, so depth is not limited."""
 
     def __init__(self, before: Side, after: Side) -> None:
         self.before = before
@@ -264,7 +269,8 @@ class _Walk:
             self._pending.append(("", True, True))
         while self._pending:
             check_time("Diff")
-            self._enter(*self._pending.pop())
+            directory, was_directory, is_directory = self._pending.pop()
+            self._enter(directory, was_directory=was_directory, is_directory=is_directory)
 
     def _add_parents(self, path: str) -> None:
         for parent in parents_of(path):
@@ -272,19 +278,19 @@ class _Walk:
                 self._above.add(parent)
                 self.changes.append(Change(parent, "added", None, self.after.lookup(parent)))
 
-    def _enter(self, directory: str, was: bool, still_is: bool) -> None:
-        """Compare what is in a directory of one side or both."""
-        old = self.before.children(directory) if was else {}
-        new = self.after.children(directory) if still_is else {}
+    def _enter(self, directory: str, *, was_directory: bool, is_directory: bool) -> None:
+        """Compare the entries of a directory on one side or both."""
+        old = self.before.children(directory) if was_directory else {}
+        new = self.after.children(directory) if is_directory else {}
         for name in sorted(old.keys() | new.keys()):
             self._visit(join(directory, name), old.get(name), new.get(name))
 
     def _visit(self, path: str, old: FileStat | None, new: FileStat | None) -> None:
         if old is None and new is None:
             raise os_error(errno.ENOENT, path)
-        was, still_is = bool(old and old.is_directory), bool(new and new.is_directory)
-        if was or still_is:
-            self._pending.append((path, was, still_is))
+        was_directory, is_directory = bool(old and old.is_directory), bool(new and new.is_directory)
+        if was_directory or is_directory:
+            self._pending.append((path, was_directory, is_directory))
         kind = self._kind(old, new)
         if kind is not None:
             self.changes.append(Change(path, kind, old, new))
@@ -312,11 +318,11 @@ class _Walk:
             with self.before.open(old.path) as first, self.after.open(new.path) as second:
                 return not same_bytes(first, second)
         except FileNotFoundError:
-            return True  # gone since it was listed; whoever reads it is told
+            return True  # removed since it was listed; reading it raises StaleDiffError
 
 
-def _bounded(pieces: Iterator[bytes], room: int) -> str | None:
-    """Return the pieces joined, or None if they are longer than `room` characters."""
+def _join_within(pieces: Iterator[bytes], room: int) -> str | None:
+    """Join the pieces; return None if they are longer than `room` characters."""
     kept: list[str] = []
     for piece in pieces:
         kept.append(piece.decode())
@@ -332,11 +338,11 @@ def _summary(change: Change, count: LineCount) -> str:
     return f"{change} ({count})"
 
 
-def _counted(number: int, one: str, many: str) -> str:
+def _format_count(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
 
 
-def _not_negative(what: str, number: int) -> int:
+def _check_not_negative(what: str, number: int) -> int:
     if number < 0:
         raise ValueError(f"{what} must be non-negative: {number}")
     return number

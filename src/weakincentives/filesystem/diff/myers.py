@@ -1,10 +1,9 @@
-r"""Which lines differ between two texts: fast for any input, shortest where that is cheap.
+r"""Line diff with the Myers algorithm, bounded in time, with patience anchors beyond the bound.
 
-A line ends at `\n` and nowhere else. What the ends have in common, and lines that only
-one side has, never reach the search. The search is Myers' with a bound on its work:
-beyond the bound, lines that occur once on both sides divide the texts, and what is
-left is matched piece by piece or replaced as a block. The answer is always right; it
-is only longer than need be where the shortest one would take too long to find.
+A line ends at `\n` and nowhere else. Common prefixes and suffixes, and lines that occur on one
+side only, never reach the search. Beyond the bound, lines that are unique on both sides divide
+the texts, and the rest is matched window by window or replaced as a block. The result is always
+correct; it is longer than necessary only where the shortest edit script would take too long.
 """
 
 from bisect import bisect_left
@@ -15,14 +14,14 @@ from typing import NamedTuple
 
 from weakincentives.posix import check_time
 
-_MAX_EDITS = 1_000  # differences in a text for which the shortest answer is looked for
-_WORK = 1_500_000  # steps in all, about half a second
+_MAX_EDITS = 1_000  # differences up to which the shortest edit script is searched
+_MAX_WORK = 1_500_000  # steps in all, about half a second
 _WINDOW = 8  # differences looked ahead when time is short
 _Pairs = list[tuple[int, int]]
 
 
 class Block(NamedTuple):
-    """Lines `start` to `stop` of the old text that became others of the new one."""
+    """Lines `start` to `stop` of the old text, replaced by `new_start` to `new_stop` of the new."""
 
     start: int
     stop: int
@@ -31,7 +30,7 @@ class Block(NamedTuple):
 
 
 def split_lines(data: bytes) -> list[bytes]:
-    """Return the lines with their ends; the last one may have none."""
+    """Split into lines with their line ends; the last line may have none."""
     lines = data.split(b"\n")
     last = lines.pop()
     lines = [line + b"\n" for line in lines]
@@ -41,13 +40,13 @@ def split_lines(data: bytes) -> list[bytes]:
 
 
 def changed_blocks(old: Sequence[bytes], new: Sequence[bytes]) -> list[Block]:
-    """Return the blocks that differ, in order; between them the lines are the same."""
+    """Return the differing blocks in order; the lines between them are equal."""
     numbers: dict[bytes, int] = {}
     first = [numbers.setdefault(line, len(numbers)) for line in old]
     second = [numbers.setdefault(line, len(numbers)) for line in new]
     matcher = _Matcher(first, second)
     matcher.run()
-    return _slid(_blocks(matcher.only_old, matcher.only_new), first, second)
+    return _slide(_blocks(matcher.only_old, matcher.only_new), first, second)
 
 
 class _Matcher:
@@ -56,17 +55,17 @@ class _Matcher:
     def __init__(self, old: list[int], new: list[int]) -> None:
         self._old = old
         self._new = new
-        self._work = _WORK
+        self._work = _MAX_WORK
         self.only_old = bytearray(b"\1") * len(old)
         self.only_new = bytearray(b"\1") * len(new)
 
     def run(self) -> None:
         stack = [Block(0, len(self._old), 0, len(self._new))]
         while stack:
-            stack += self._match(self._trimmed(stack.pop()))
+            stack += self._match(self._trim(stack.pop()))
 
-    def _trimmed(self, block: Block) -> Block:
-        """Pair what both ends have in common."""
+    def _trim(self, block: Block) -> Block:
+        """Pair the common prefix and suffix; return the block between them."""
         start, stop, new_start, new_stop = block
         old, new = self._old, self._new
         while start < stop and new_start < new_stop and old[start] == new[new_start]:
@@ -80,7 +79,7 @@ class _Matcher:
         return Block(start, stop, new_start, new_stop)
 
     def _match(self, block: Block) -> list[Block]:
-        """Pair lines of a block; return the parts that are still to be done."""
+        """Pair lines of a block; return the parts that are still to be matched."""
         common = set(self._old[block.start : block.stop])
         common.intersection_update(self._new[block.new_start : block.new_stop])
         if not common or self._work <= 0:
@@ -93,7 +92,7 @@ class _Matcher:
         anchors = _anchors(search.old, search.new) if end is not None else []
         if anchors:
             self._work -= search.work
-            return self._divided(block, [(at[i], new_at[j]) for i, j in anchors])
+            return self._divide(block, [(at[i], new_at[j]) for i, j in anchors])
         if end is not None:
             pairs += search.rest(end, self._work)
         self._work -= search.work
@@ -101,8 +100,8 @@ class _Matcher:
             self._pair(at[i], new_at[j])
         return []
 
-    def _divided(self, block: Block, anchors: _Pairs) -> list[Block]:
-        """Pair the anchors and return what lies between them."""
+    def _divide(self, block: Block, anchors: _Pairs) -> list[Block]:
+        """Pair the anchors; return the blocks between them."""
         for i, j in anchors:
             self._pair(i, j)
         edges = [(block.start - 1, block.new_start - 1), *anchors, (block.stop, block.new_stop)]
@@ -117,7 +116,7 @@ class _Matcher:
 
 
 class _Search:
-    """Myers' search for the fewest differences, which can stop halfway."""
+    """Myers' greedy search for the shortest edit script, which can stop early."""
 
     def __init__(self, old: list[int], new: list[int]) -> None:
         self.old = old
@@ -125,7 +124,7 @@ class _Search:
         self.work = 0
 
     def rest(self, point: tuple[int, int], work: int) -> _Pairs:
-        """Return pairs from `point` on, a window at a time while there is work left."""
+        """Return pairs from `point` on, window by window while there is work left."""
         pairs: _Pairs = []
         end: tuple[int, int] | None = point
         while end is not None and self.work < work:
@@ -138,11 +137,11 @@ class _Search:
     def advance(self, point: tuple[int, int], limit: int) -> tuple[_Pairs, tuple[int, int] | None]:
         """Return the pairs of the best path from `point` with up to `limit` differences.
 
-        With them comes where that path ends, or None if that is the end of both texts.
+        Also return where that path ends, or None if it reaches the end of both texts.
         """
         base, new_base = point
         size, new_size = len(self.old) - base, len(self.new) - new_base
-        reach = [0] * (2 * limit + 3)  # how far each diagonal got; the middle is diagonal 0
+        reach = [0] * (2 * limit + 3)  # the furthest x on each diagonal; the middle is diagonal 0
         trace: list[list[int]] = []
         for edits in range(limit + 1):
             check_time("Diff")
@@ -153,7 +152,7 @@ class _Search:
         return self._back(trace, point, (x, y)), (base + x, new_base + y)
 
     def _step(self, point: tuple[int, int], reach: list[int], edits: int) -> bool:
-        """Let every diagonal get as far as it can with `edits`; return whether one is done."""
+        """Extend every diagonal as far as possible with `edits`; return whether one is complete."""
         old, new = self.old, self.new
         base, new_base = point
         size, new_size = len(old) - base, len(new) - new_base
@@ -175,7 +174,7 @@ class _Search:
         return False
 
     def _back(self, trace: list[list[int]], point: tuple[int, int], end: tuple[int, int]) -> _Pairs:
-        """Return the pairs on the way to `end`, first ones first."""
+        """Backtrack from `end`; return the pairs of the path in order."""
         x, y = end
         pairs: _Pairs = []
         for edits in range(len(trace) - 1, -1, -1):
@@ -197,7 +196,7 @@ class _Search:
 
 
 def _affordable(work: int) -> int:
-    """Return for how many differences there is work left; n of them take n * n / 2 steps."""
+    """Return how many differences the remaining work allows; n of them take n * n / 2 steps."""
     return min(_MAX_EDITS, max(_WINDOW, int((2 * max(work, 0)) ** 0.5)))
 
 
@@ -210,7 +209,7 @@ def _diagonals(edits: int, size: int, new_size: int) -> range:
 def _points(
     reach: list[int], edits: int, size: int, new_size: int
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield how far each diagonal got that has not left the texts, and where."""
+    """Yield the progress and the end point of each diagonal that is inside the texts."""
     for k in _diagonals(edits, size, new_size):
         x = reach[len(reach) // 2 + k]
         if x <= size and x - k <= new_size:
@@ -218,7 +217,7 @@ def _points(
 
 
 def _anchors(old: list[int], new: list[int]) -> _Pairs:
-    """Return the longest chain of pairs of lines that occur once on both sides."""
+    """Return the longest chain of pairs of lines that are unique on both sides."""
     once, new_once = Counter(old), Counter(new)
     where = {line: j for j, line in enumerate(new) if new_once[line] == 1}
     pairs = [(i, where[line]) for i, line in enumerate(old) if once[line] == 1 and line in where]
@@ -263,8 +262,8 @@ def _end_of(flags: bytearray, at: int) -> int:
     return len(flags) if found < 0 else found
 
 
-def _slid(blocks: list[Block], old: list[int], new: list[int]) -> list[Block]:
-    """Move pure insertions and removals down as far as the text stays the same.
+def _slide(blocks: list[Block], old: list[int], new: list[int]) -> list[Block]:
+    """Slide pure insertions and removals down as far as the text stays the same.
 
     A function added between two others is then shown from its first line to its last.
     """

@@ -1,19 +1,24 @@
-"""What `git apply` cannot be told by a patch: found by doing, with names alone, what it does.
+"""What a git patch cannot express, found by simulating `git apply` on names alone.
 
-Git first takes away every file that a patch touches, and with it the directories that become
-empty by that; then it makes files, with the directories that are missing. It has no empty
-directories and no permissions but two, refuses some names, and stops midway where something
-that it knows nothing about is in the place of a new file. What it would stop at is left out.
+Git first removes every file that a patch touches, with the directories that become empty; then
+it creates files, with missing directories. It has no empty directories and only two modes,
+refuses some names, and stops midway if an untracked entry is where a new file must go. Changes
+at which it would stop are left out of the patch.
 """
 
 import os
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 
-from weakincentives.filesystem.diff.changes import Change, encode_path, mode_of
-from weakincentives.filesystem.diff.sections import Section, has_names_for_git, sections_of
+from weakincentives.filesystem.diff.changes import (
+    Change,
+    Section,
+    encode_path,
+    has_git_names,
+    mode_of,
+    sections_of,
+)
 from weakincentives.filesystem.state import State
 from weakincentives.filesystem.types import FileStat
 from weakincentives.posix import display_path, join, parent_of, parents_of
@@ -32,7 +37,7 @@ _CLOSED = "git may not read or replace it"
 
 @dataclass(frozen=True, slots=True)
 class Omission:
-    """A path that is not the same after `git apply`, and what the patch does not say about it."""
+    """A path that still differs after `git apply`, and the fact that the patch cannot express."""
 
     path: str
     fact: str
@@ -42,16 +47,16 @@ class Omission:
         return f"{display_path(self.path)}: {self.fact}"
 
 
-class GitPlan:
-    """What git makes of a tree when it applies the patch of some changes."""
+class GitApplySimulator:
+    """A simulation of `git apply` with the patch of some changes."""
 
     def __init__(self, changes: Sequence[Change], ground: State) -> None:
-        """Apply `changes` to a tree that is as `ground`; what git would stop at is left out."""
+        """Apply `changes` to the tree `ground`; changes at which git would stop are left out."""
         self._changes = changes
-        self._ground = _Ground(ground)
+        self._ground = _CachedState(ground)
         self._reasons: dict[str, str] = {}
         for each in changes:
-            if sections_of(each) and not has_names_for_git(each):
+            if sections_of(each) and not has_git_names(each):
                 self._reasons[each.path] = _REFUSED
         while True:
             self._tree = _Tree(self._ground)
@@ -60,12 +65,12 @@ class GitPlan:
                 break
             self._reasons |= stops
 
-    def is_said(self, change: Change) -> bool:
-        """Return whether a patch may hold what git says about a change."""
+    def includes(self, change: Change) -> bool:
+        """Return whether the patch includes a change."""
         return change.path not in self._reasons
 
     def omissions(self) -> tuple[Omission, ...]:
-        """Return every path that is not what it should be afterwards, sorted."""
+        """Return every path that still differs afterwards, sorted."""
         facts: dict[str, str] = {}
         wanted = {each.path: each for each in self._changes}
         for directory in self._directories():
@@ -79,23 +84,23 @@ class GitPlan:
         return tuple(Omission(path, facts[path]) for path in sorted(facts))
 
     def _run(self) -> Iterator[tuple[str, str]]:
-        """Do what git does; yield the changes that it would stop at, with the reason."""
-        told = filter(self.is_said, self._changes)
-        said = [(each, section) for each in told for section in sections_of(each)]
-        for change, section in said:
+        """Simulate git; yield the changes at which it would stop, with the reason."""
+        included = filter(self.includes, self._changes)
+        sections = [(each, section) for each in included for section in sections_of(each)]
+        for change, section in sections:
             if section.before is not None:
-                if not self._tree.may_take(section.before):
+                if not self._tree.can_remove(section.before):
                     yield change.path, _CLOSED
                 is_plain = section.after is not None and change.source is None
-                self._tree.take(section.before.path, tidy=not is_plain)
-        for change, section in said:
+                self._tree.remove(section.before.path, prune=not is_plain)
+        for change, section in sections:
             if section.after is not None:
-                reason = self._tree.make(section.after.path)
+                reason = self._tree.create(section.after.path)
                 if reason is not None:
                     yield change.path, reason
 
     def _directories(self) -> list[str]:
-        """Return the directories that the changes are about, or that are above them."""
+        """Return the directories of the changes, and those above them."""
         found: set[str] = set()
         for each in self._changes:
             for side in each.sides:
@@ -107,7 +112,7 @@ class GitPlan:
     def _directory_fact(self, path: str, wanted: FileStat | None) -> str | None:
         permissions = self._tree.directory(path)
         if wanted is None or not wanted.is_directory:
-            # what takes its place is told of there
+            # an entry that replaces it is reported there
             return "directory removed" if permissions is not None and wanted is None else None
         before = self._ground.lookup(path)
         if before is None or not before.is_directory:
@@ -118,7 +123,7 @@ class GitPlan:
         return None if permissions == wanted.permissions else _permissions(wanted)
 
     def _file_facts(self, change: Change) -> Iterator[tuple[str, str]]:
-        """Yield what is not said about files, links and special files."""
+        """Yield the facts about files, links and special files that the patch cannot express."""
         reason = self._reasons.get(change.path)
         if reason is not None:
             for path in {side.path for side in change.sides}:
@@ -132,7 +137,7 @@ class GitPlan:
             yield change.path, _permissions(after)
 
     def _mode(self, change: Change, after: FileStat) -> int:
-        """Return the permissions that git leaves a file with."""
+        """Return the permissions that a file has after `git apply`."""
         sections: list[Section] = sections_of(change)
         if after.is_symlink or (after.kind == "special" and change.kind != "mode-changed"):
             return after.permissions
@@ -141,65 +146,74 @@ class GitPlan:
         return change.before.permissions if change.before else after.permissions
 
 
-class _Ground:
-    """A state of which nothing is looked at twice."""
+class _CachedState:
+    """A state with cached lookups."""
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self.lookup = cache(state.lookup)
-        self.names = cache(self._names)
+        self._lookups: dict[str, FileStat | None] = {}
+        self._names: dict[str, frozenset[str]] = {}
 
-    def _names(self, path: str) -> frozenset[str]:
-        return frozenset(self._state.children(path))
+    def lookup(self, path: str) -> FileStat | None:
+        """Return the entry at `path`, or None."""
+        if path not in self._lookups:
+            self._lookups[path] = self._state.lookup(path)
+        return self._lookups[path]
+
+    def names(self, path: str) -> frozenset[str]:
+        """Return the names in a directory."""
+        if path not in self._names:
+            self._names[path] = frozenset(self._state.children(path))
+        return self._names[path]
 
 
 class _Tree:
-    """The names of a tree as git changes it; only what it comes across is looked at."""
+    """The names of a tree as git changes it, loaded lazily."""
 
-    def __init__(self, ground: _Ground) -> None:
+    def __init__(self, ground: _CachedState) -> None:
         self._ground = ground
         self._children: dict[str, set[str]] = {}
-        self._made: dict[str, int] = {}  # directories that git has made
-        self._gone: set[str] = set()  # what git has taken away
-        self._files: set[str] = set()  # files that git has made
+        self._made: dict[str, int] = {}  # directories that git has created
+        self._gone: set[str] = set()  # entries that git has removed
+        self._files: set[str] = set()  # files that git has created
 
     def directory(self, path: str) -> int | None:
-        """Return the permissions of a directory, or None if none is there."""
+        """Return the permissions of a directory, or None if there is none."""
         if path in self._made:
             return self._made[path]
-        found = self._there(path)
+        found = self._current(path)
         return found.permissions if found and found.is_directory else None
 
-    def may_take(self, found: FileStat) -> bool:
-        """Return whether an ordinary user may read a file and take it away."""
+    def can_remove(self, found: FileStat) -> bool:
+        """Return whether an ordinary user may read and remove a file."""
         if os.geteuid() == 0:
             return True
         return (found.is_symlink or bool(found.permissions & _READ)) and self._may_change(
             found.path
         )
 
-    def take(self, path: str, *, tidy: bool) -> None:
-        """Take a file away; `tidy` does so with directories that are empty then."""
+    def remove(self, path: str, *, prune: bool) -> None:
+        """Remove a file, and with `prune` the directories that become empty."""
         while True:
             self._names(parent_of(path)).discard(path.rpartition("/")[2])
             self._gone.add(path)
             path = parent_of(path)
-            if not tidy or not path or self._names(path):
+            if not prune or not path or self._names(path):
                 return
 
-    def make(self, path: str) -> str | None:
-        """Make a file; return why git would stop there."""
+    def create(self, path: str) -> str | None:
+        """Create a file; return the reason if git would stop."""
         reason = self._obstacle(path)
         if reason is not None:
             return reason
         for directory in [each for each in parents_of(path) if self.directory(each) is None]:
             self._add(directory)
-            # the group of a directory that says so is handed down
+            # the set-group-id bit is inherited
             inherited = (self.directory(parent_of(directory)) or 0) & stat.S_ISGID
             self._made[directory] = _NEW_DIRECTORY | inherited
             self._children[directory] = set()
         self._add(path)
-        self._gone.add(path)  # an empty directory that was there
+        self._gone.add(path)  # git replaces an empty directory
         self._made.pop(path, None)
         self._files.add(path)
         return None
@@ -208,7 +222,7 @@ class _Tree:
         above = list(parents_of(path))
         found = [self._ground.lookup(each) for each in above]
         links = [each for each in found if each is not None and each.is_symlink]
-        if any(self._is_behind(each, path) for each in links):
+        if any(self._is_blocked_by_link(each, path) for each in links):
             return _BEHIND_LINK
         if os.geteuid() != 0 and not self._may_change(path):
             return _CLOSED
@@ -217,9 +231,9 @@ class _Tree:
         return _IN_THE_WAY if self._is_other(path) or not self._is_free(path) else None
 
     def _is_free(self, path: str) -> bool:
-        """Return whether no directory is there, or one that git clears: empty, with a short name.
+        """Return whether there is no directory, or one that git replaces: empty, with a short name.
 
-        What takes its place is made under a longer name first.
+        Git first creates the new file under a longer temporary name.
         """
         if self.directory(path) is None:
             return True
@@ -234,27 +248,26 @@ class _Tree:
             self._children[directory] = set(self._ground.names(directory))
         return self._children[directory]
 
-    def _there(self, path: str) -> FileStat | None:
+    def _current(self, path: str) -> FileStat | None:
         return None if path in self._gone else self._ground.lookup(path)
 
     def _is_other(self, path: str) -> bool:
-        """Return whether something is there that is no directory, and stays."""
-        found = self._there(path)
+        """Return whether the path is an entry other than a directory that git does not remove."""
+        found = self._current(path)
         return path not in self._made and found is not None and not found.is_directory
 
     def _may_change(self, path: str) -> bool:
-        """Return whether the owner may change what is in the directories above `path`."""
+        """Return whether the owner may change the directory above `path`."""
         found = [self._ground.lookup(each) for each in parents_of(path)]
         modes = [each.permissions for each in found if each is not None and each.is_directory]
         if any(not mode & _SEARCH for mode in modes):
             return False
         return not modes or modes[-1] & _CHANGE == _CHANGE
 
-    def _is_behind(self, link: FileStat, path: str) -> bool:
-        """Return whether git gets lost or finds another link when it looks past a link for `path`.
+    def _is_blocked_by_link(self, link: FileStat, path: str) -> bool:
+        """Return whether git, resolving a link above `path`, loops or finds another link.
 
-        The link is still there when it looks. Where it leads out of the tree, nothing is known
-        that is against it.
+        The link still exists when git checks. If it leads out of the tree, no obstacle is known.
         """
         here, pending = parent_of(link.path), _steps(link)
         below = parent_of(path)[len(link.path) :].split("/")
@@ -271,12 +284,12 @@ class _Tree:
             if name == "..":
                 here = parent_of(here)
             elif found is None or found.kind in {"file", "special"}:
-                return False  # nothing is below
+                return False  # nothing can be below it
             elif found.is_symlink:
                 pending += _steps(found)
             else:
                 here = place
-        return True  # in a circle
+        return True  # a loop of links
 
     def _has_link(self, here: str, below: list[str]) -> bool:
         for name in filter(None, below):
@@ -288,7 +301,7 @@ class _Tree:
 
 
 def _steps(link: FileStat) -> list[str]:
-    """Return the segments of a link's target, the first one last; `/` leads out of the tree."""
+    """Return the segments of a link's target in reverse; `/` leads out of the tree."""
     target = link.link_target or ""
     steps = [each for each in reversed(target.split("/")) if each not in {"", "."}]
     return [*steps, "/"] if target.startswith("/") else steps

@@ -1,4 +1,7 @@
-"""Binary files in a patch, as git writes them: deflated, in base 85, 52 bytes a line."""
+"""Unified patches in git's format: headers, hunks, quoted paths and binary files.
+
+A binary file is deflated and encoded in base 85, 52 bytes per line, in both directions.
+"""
 
 import re
 import zlib
@@ -7,10 +10,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from string import ascii_letters
 
-from weakincentives.filesystem.diff.changes import Change, Side, chunks, encode_path
+from weakincentives.filesystem.diff.changes import (
+    Change,
+    Section,
+    Side,
+    chunks,
+    encode_path,
+    sections_of,
+)
 from weakincentives.filesystem.diff.myers import Block, changed_blocks, split_lines
-from weakincentives.filesystem.diff.omissions import GitPlan, Omission
-from weakincentives.filesystem.diff.sections import Section, sections_of
+from weakincentives.filesystem.diff.omissions import GitApplySimulator, Omission
 from weakincentives.filesystem.state import State
 from weakincentives.filesystem.text import BytesContent, Content
 from weakincentives.filesystem.types import FileStat
@@ -21,7 +30,7 @@ _LENGTHS = (ascii_letters[26:] + ascii_letters[:26]).encode()
 
 
 def binary_patch(before: Content, after: Content) -> Iterator[bytes]:
-    """Yield what turns `before` into `after`, and what turns it back."""
+    """Yield a binary patch from `before` to `after`, and its reverse."""
     yield b"GIT binary patch\n"
     yield from _literal(after)
     yield from _literal(before)
@@ -29,16 +38,16 @@ def binary_patch(before: Content, after: Content) -> Iterator[bytes]:
 
 def _literal(content: Content) -> Iterator[bytes]:
     yield b"literal %d\n" % content.size
-    waiting = b""
-    for piece in _deflated(content):
-        waiting += piece
-        whole = len(waiting) - len(waiting) % _LINE
-        yield b"".join(_base85_line(waiting[at : at + _LINE]) for at in range(0, whole, _LINE))
-        waiting = waiting[whole:]
-    yield (_base85_line(waiting) if waiting else b"") + b"\n"
+    pending = b""
+    for piece in _deflate(content):
+        pending += piece
+        complete = len(pending) - len(pending) % _LINE
+        yield b"".join(_base85_line(pending[at : at + _LINE]) for at in range(0, complete, _LINE))
+        pending = pending[complete:]
+    yield (_base85_line(pending) if pending else b"") + b"\n"
 
 
-def _deflated(content: Content) -> Iterator[bytes]:
+def _deflate(content: Content) -> Iterator[bytes]:
     deflater = zlib.compressobj()
     for chunk in chunks(content):
         yield deflater.compress(chunk)
@@ -56,14 +65,14 @@ _ESCAPES = {7: b"a", 8: b"b", 9: b"t", 10: b"n", 11: b"v", 12: b"f", 13: b"r", 3
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a patch is written: lines of context, and whether it must be UTF-8 text."""
+    """The style of a patch: lines of context, and whether it must be UTF-8 text."""
 
     context: int = 3
     utf8: bool = False
 
 
 class Patch:
-    """The patch of some changes, a part for each."""
+    """The patch of some changes, with one part for each."""
 
     def __init__(
         self, changes: Sequence[Change], before: Side, after: Side, ground: State | None = None
@@ -72,16 +81,16 @@ class Patch:
         self._changes = changes
         self._before = before
         self._after = after
-        self._plan = GitPlan(changes, ground or before)
+        self._plan = GitApplySimulator(changes, ground or before)
         self.omissions: tuple[Omission, ...] = self._plan.omissions()
-        self._remarks = _placed(self.omissions, changes)
+        self._remarks = _group_by_change(self.omissions, changes)
 
     def part(self, number: int, style: Style) -> Iterator[bytes]:
-        """Yield the remarks and the sections of one change."""
+        """Yield the remarks and sections of one change."""
         change = self._changes[number]
         for each in self._remarks.get(number, ()):
             yield f"# wink: {each.fact}: {_name(each.path)}\n".encode()
-        if self._plan.is_said(change):
+        if self._plan.includes(change):
             for section in sections_of(change):
                 yield _header(change, section)
                 yield from self._content(section, style)
@@ -106,8 +115,8 @@ class Patch:
     def _binary(self, section: Section) -> Iterator[bytes]:
         nothing = BytesContent(b"")
         with (
-            self._before.opened(section.before) if section.before else nothing as old,
-            self._after.opened(section.after) if section.after else nothing as new,
+            self._before.open_entry(section.before) if section.before else nothing as old,
+            self._after.open_entry(section.after) if section.after else nothing as new,
         ):
             yield from binary_patch(old, new)
 
@@ -115,8 +124,8 @@ class Patch:
 def hunks(
     old: Sequence[bytes], new: Sequence[bytes], blocks: Sequence[Block], context: int
 ) -> Iterator[bytes]:
-    """Yield the blocks that differ as hunks, with `context` lines around them."""
-    for group in _near(blocks, 2 * context):
+    """Yield the hunks of differing blocks, with `context` lines around them."""
+    for group in _group_blocks(blocks, 2 * context):
         start = max(group[0].start - context, 0)
         new_start = group[0].new_start - (group[0].start - start)
         stop = min(group[-1].stop + context, len(old))
@@ -133,10 +142,10 @@ def hunks(
 
 
 def quote_path(name: bytes) -> bytes:
-    """Return a name as git writes it: in quotes if it holds anything but plain ASCII."""
+    """Quote a path as git does: if it contains anything but printable ASCII."""
     if not _QUOTED.search(name):
         return name
-    return b'"%b"' % _QUOTED.sub(_escaped, name)
+    return b'"%b"' % _QUOTED.sub(_escape, name)
 
 
 def _header(change: Change, section: Section) -> bytes:
@@ -159,7 +168,7 @@ def _header(change: Change, section: Section) -> bytes:
 
 def _header_name(prefix: bytes, path: str) -> bytes:
     name = quote_path(prefix + encode_path(path))
-    # where a directory ends with a blank git cannot tell where the first name ends
+    # after a directory that ends in a space, git cannot tell where the first name ends
     return b'"%b"' % name if " /" in path and not name.startswith(b'"') else name
 
 
@@ -170,11 +179,11 @@ def _labels(section: Section) -> tuple[bytes, bytes]:
 def _label(prefix: bytes, side: FileStat | None) -> bytes:
     if side is None:
         return b"/dev/null"
-    # git ends a name with blanks by a tab, or the last word could be taken for a date
+    # git ends a name with spaces by a tab, since the last word could be read as a date
     return quote_path(prefix + encode_path(side.path)) + (b"\t" if " " in side.path else b"")
 
 
-def _near(blocks: Sequence[Block], distance: int) -> Iterator[list[Block]]:
+def _group_blocks(blocks: Sequence[Block], distance: int) -> Iterator[list[Block]]:
     group: list[Block] = []
     for block in blocks:
         if group and block.start - group[-1].stop > distance:
@@ -198,8 +207,10 @@ def _line(sign: bytes, line: bytes) -> bytes:
     return sign + line + b"\n\\ No newline at end of file\n"
 
 
-def _placed(omissions: Iterable[Omission], changes: Sequence[Change]) -> dict[int, list[Omission]]:
-    """Return the omissions by the number of the change that they are told with.
+def _group_by_change(
+    omissions: Iterable[Omission], changes: Sequence[Change]
+) -> dict[int, list[Omission]]:
+    """Return the omissions by the index of the change whose part mentions them.
 
     That is the change of the path itself, or the first one below it.
     """
@@ -219,7 +230,7 @@ def _name(path: str) -> str:
     return quote_path(encode_path(path)).decode()
 
 
-def _escaped(match: re.Match[bytes]) -> bytes:
+def _escape(match: re.Match[bytes]) -> bytes:
     byte = match.group()[0]
     return b"\\" + (_ESCAPES.get(byte) or b"%03o" % byte)
 

@@ -1,8 +1,8 @@
-"""Which removed files are found again under another name.
+"""Rename detection: pairs removed files with added ones.
 
-Files with the same bytes are paired first, then text files of which at least half is
-the same. The second step compares every removed file with every added one, so it is
-bounded: by the size of files, by their number and by the lines compared in all.
+Files with the same bytes are paired first, then text files that are at least 50 % similar. The
+second step compares every removed file with every added one, so it is bounded by the size of
+files, their number and the total of compared lines.
 """
 
 from collections import Counter, defaultdict, deque
@@ -15,10 +15,10 @@ from weakincentives.filesystem.diff.myers import split_lines
 from weakincentives.filesystem.types import FileStat
 from weakincentives.posix import check_time
 
-_MAX_SIZE = 256 * 1024  # bytes in a file that is looked at for similarity
+_MAX_SIZE = 256 * 1024  # bytes in a file that is compared for similarity
 _MAX_FILES = 200  # removed and added files together
-_MAX_LINES = 2_000_000  # lines looked up in all comparisons
-_LEAST = 50  # percent of the larger file
+_MAX_LINES = 2_000_000  # lines in all comparisons
+_MIN_SIMILARITY = 50  # percent of the larger file
 
 
 class _Pair(NamedTuple):
@@ -27,8 +27,8 @@ class _Pair(NamedTuple):
     path: str
 
 
-def with_renames(changes: Sequence[Change], before: Side, after: Side) -> list[Change]:
-    """Return `changes` with a removal and an addition made one where they belong together."""
+def detect_renames(changes: Sequence[Change], before: Side, after: Side) -> list[Change]:
+    """Return `changes` with matching removals and additions merged into renames."""
     removed = [each.before for each in changes if each.kind == "removed" and each.before]
     added = [each.after for each in changes if each.kind == "added" and each.after]
     finder = _Finder(before, after, _by_path(removed), _by_path(added))
@@ -46,11 +46,11 @@ def with_renames(changes: Sequence[Change], before: Side, after: Side) -> list[C
     return kept
 
 
-def moves_over(changes: Sequence[Change], before: Side, after: Side) -> dict[str, str]:
-    """Return the new name of files that moved to where something else was: swapped, for instance.
+def find_moves(changes: Sequence[Change], before: Side, after: Side) -> dict[str, str]:
+    """Return the new paths of files that moved over other files, as when two are swapped.
 
-    Whether a file may be run does not matter here. A file that stays is not moved, even if a
-    copy of what it was is elsewhere, unless another file has moved to its place.
+    The executable bit is ignored. A file that stays in place is not a move, even if its old
+    content is elsewhere now, unless another file has moved to its path.
     """
     other = [each for each in changes if each.kind != "mode-changed"]
     old = [each.before for each in other if each.before is not None and mode_of(each.before)]
@@ -66,14 +66,14 @@ def moves_over(changes: Sequence[Change], before: Side, after: Side) -> dict[str
 
 @dataclass(slots=True)
 class _Finder:
-    """The files that are still without a partner; a pair takes both away."""
+    """The files that are not paired yet; pairing removes both."""
 
     before: Side
     after: Side
     removed: dict[str, FileStat]
     added: dict[str, FileStat]
     mode: Callable[[FileStat], int | None] = mode_of
-    """What two files must have in common besides their content."""
+    """The mode that two files must have in common."""
 
     def pairs(self) -> Iterator[_Pair]:
         yield from self._exact()
@@ -81,14 +81,14 @@ class _Finder:
             yield from self._similar()
 
     def _exact(self) -> Iterator[_Pair]:
-        """Pair files with the same bytes: those with the same name first, then in order."""
+        """Pair files with the same bytes: equal names first, then in order."""
         sizes = {self._shape(found) for found in self.removed.values()}
         sizes &= {self._shape(found) for found in self.added.values()}
         sources = self._by_content(self.before, self.removed, sizes)
         targets = self._by_content(self.after, self.added, sizes)
         for key, paths in targets.items():
             for pair in _by_name(sources.get(key, []), paths):
-                yield self._taken(pair)
+                yield self._take(pair)
 
     def _similar(self) -> Iterator[_Pair]:
         """Pair text files that share lines, the most similar first."""
@@ -105,23 +105,23 @@ class _Finder:
                 break
             sizes = self.removed[source].size_bytes, self.added[path].size_bytes
             percent = min(99, 100 * _common(old[source], new[path]) // max(sizes))
-            if percent >= _LEAST:
+            if percent >= _MIN_SIMILARITY:
                 found.append(_Pair(percent, source, path))
         for pair in sorted(found, key=_preference):
             if pair.source in self.removed and pair.path in self.added:
-                yield self._taken(pair)
+                yield self._take(pair)
 
     def _candidates(
         self, old: "dict[str, Counter[bytes]]", new: "dict[str, Counter[bytes]]"
     ) -> list[tuple[str, str]]:
-        """Return the pairs worth comparing, those of the same name or like size first."""
+        """Return the pairs to compare: equal names and similar sizes first."""
         ranked: list[tuple[bool, int, str, str]] = []
         for source in old:
             first = self.removed[source]
             for path in new:
                 second = self.added[path]
                 small, large = sorted((first.size_bytes, second.size_bytes))
-                if 100 * small >= _LEAST * large and self.mode(first) == self.mode(second):
+                if 100 * small >= _MIN_SIMILARITY * large and self.mode(first) == self.mode(second):
                     other_name = _name(source) != _name(path)
                     ranked.append((other_name, large - small, source, path))
         return [(source, path) for _, _, source, path in sorted(ranked)]
@@ -132,25 +132,25 @@ class _Finder:
     def _by_content(
         self, state: Side, files: dict[str, FileStat], shapes: set[tuple[int | None, int | str]]
     ) -> dict[tuple[int | None, str], list[str]]:
-        """Return the paths of files of certain shapes by mode and content, sorted."""
+        """Return the sorted paths of files of certain shapes by mode and content."""
         found: defaultdict[tuple[int | None, str], list[str]] = defaultdict(list)
         for path, each in sorted(files.items()):
             if self._shape(each) in shapes:
                 found[self.mode(each), state.blob_id(each)].append(path)
         return found
 
-    def _taken(self, pair: _Pair) -> _Pair:
+    def _take(self, pair: _Pair) -> _Pair:
         del self.removed[pair.source], self.added[pair.path]
         return pair
 
 
 def _by_path(found: Sequence[FileStat]) -> dict[str, FileStat]:
-    """Return what may be paired: empty files are all the same, which says nothing."""
+    """Return the files that can be paired; empty files are all alike and are left out."""
     return {each.path: each for each in found if each.is_symlink or each.size_bytes}
 
 
 def _kind_of(found: FileStat) -> int | None:
-    """Return the mode that git has for it, whether it may be run or not."""
+    """Return git's mode without the executable bits."""
     mode = mode_of(found)
     return mode if mode is None else mode & ~0o111
 
@@ -159,14 +159,14 @@ def _by_name(sources: list[str], paths: list[str]) -> Iterator[_Pair]:
     left: defaultdict[str, deque[str]] = defaultdict(deque)
     for source in sources:
         left[_name(source)].append(source)
-    homeless: list[str] = []
+    unpaired: list[str] = []
     for path in paths:
         if left[_name(path)]:
             yield _Pair(100, left[_name(path)].popleft(), path)
         else:
-            homeless.append(path)
+            unpaired.append(path)
     remaining = sorted(source for group in left.values() for source in group)
-    for source, path in zip(remaining, homeless, strict=False):
+    for source, path in zip(remaining, unpaired, strict=False):
         yield _Pair(100, source, path)
 
 
@@ -181,7 +181,7 @@ def _lines_of(state: Side, files: dict[str, FileStat]) -> "dict[str, Counter[byt
 
 
 def _common(first: "Counter[bytes]", second: "Counter[bytes]") -> int:
-    """Return how many bytes are in lines that both have."""
+    """Return the number of bytes in common lines."""
     small, large = sorted((first, second), key=len)
     return sum(len(line) * min(count, large.get(line, 0)) for line, count in small.items())
 

@@ -109,7 +109,7 @@ class DirectoryFilesystem(BaseFilesystem):
         try:
             return self._open_listing(key)
         except OSError:
-            self._refuse_unless_directory(key)
+            self._ensure_directory(key)
             raise
 
     def close(self) -> None:
@@ -584,7 +584,7 @@ class HostFilesystem(DirectoryFilesystem):
             SnapshotRestoreError: It cannot be done, and nothing has changed.
             LimitExceededError: The state would exceed the quota.
         """
-        self._refuse_read_only("")
+        self._ensure_writable("")
         with self._lock:
             self._journal.finish_rollback()
             done = self._history.restore(

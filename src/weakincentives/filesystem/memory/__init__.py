@@ -1,1 +1,1 @@
-"""A workspace in memory."""
+"""The in-memory backend."""

@@ -1,9 +1,9 @@
-"""A workspace in memory: a tree of dictionaries that is copied only where it changes.
+"""The in-memory filesystem: a persistent (copy-on-write) tree, and the history of its snapshots.
 
-Every directory belongs to an *edition*. A directory of the current edition is
-changed in place; one of an older edition is copied first, with its parents. Ending
-an edition therefore freezes the whole tree in one step: that is how a search gets a
-stable view and a directory is copied at no cost.
+Every directory belongs to an *edition*. A directory of the current edition is changed in place;
+one of an older edition is copied first, with its parents. Starting a new edition therefore
+freezes the whole tree in one step: snapshots, savepoints, stable views for searches and copies
+of directories cost nothing.
 """
 
 import errno
@@ -11,14 +11,15 @@ import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
-from uuid import uuid4
+from threading import Lock
+from uuid import UUID, uuid4
 
+from weakincentives.errors import SnapshotError, SnapshotRestoreError
 from weakincentives.filesystem.backend import BaseFilesystem
 from weakincentives.filesystem.base import ReadableFilesystem, SearchableFilesystem
 from weakincentives.filesystem.diff import Diff, diff
 from weakincentives.filesystem.events import FileDeleted
 from weakincentives.filesystem.limits import Limits
-from weakincentives.filesystem.memory.history import MemoryHistory
 from weakincentives.filesystem.memory.nodes import (
     CopyOnWriteDict,
     DirectoryNode,
@@ -26,12 +27,13 @@ from weakincentives.filesystem.memory.nodes import (
     LinkNode,
     Node,
     NodeContent,
+    build_tree,
     changed_files,
     find,
-    put_node,
-    tree_of,
+    set_node,
 )
 from weakincentives.filesystem.paths import outermost
+from weakincentives.filesystem.retention import Pins, check_snapshot, select_old, snapshot_id_of
 from weakincentives.filesystem.savepoints import SavepointStorage
 from weakincentives.filesystem.state import State, check_restorable
 from weakincentives.filesystem.text import Content
@@ -45,10 +47,135 @@ from weakincentives.filesystem.types import (
 from weakincentives.posix import os_error, parent_of, parents_of
 
 MEMORY_LIMITS = Limits(max_total_bytes=256 * 1024 * 1024, max_files=1_000_000)
-"""The default limits of a workspace in memory: with a quota, because memory is shared."""
+"""The default limits in memory: with a quota, because memory is shared."""
 MAX_MEMORY_SNAPSHOTS = 1_000
-"""How many snapshots a workspace in memory keeps by default, before the oldest is forgotten."""
+"""The number of snapshots kept in memory by default; then the oldest is forgotten."""
+_MAX_FORGOTTEN_IDS = 10_000  # ids of forgotten snapshots, kept for the error message only
 _Clock = Callable[[], int]
+
+
+class MemoryHistory:
+    """The snapshots of an in-memory filesystem, to list and to forget.
+
+    A state is found by the id of its snapshot, so any copy of that value restores it.
+    """
+
+    def __init__(self, max_snapshots: int | None) -> None:
+        """Keep the latest `max_snapshots`, or all of them if it is None.
+
+        Raises:
+            TypeError: `max_snapshots` is not an integer.
+            ValueError: `max_snapshots` is less than 1.
+        """
+        if max_snapshots is not None and type(max_snapshots) is not int:
+            raise TypeError(f"max_snapshots must be an integer, or None: {max_snapshots!r}")
+        if max_snapshots is not None and max_snapshots < 1:
+            raise ValueError(f"max_snapshots must be at least 1, or None: {max_snapshots}")
+        self._max_snapshots = max_snapshots
+        self._lock = Lock()
+        self._pins = Pins()
+        self._kept: dict[UUID, tuple[DirectoryNode, FilesystemSnapshot]] = {}
+        self._forgotten: dict[UUID, None] = {}
+
+    def list(self) -> Sequence[FilesystemSnapshot]:
+        """Return the snapshots that can be restored, the oldest first."""
+        with self._lock:
+            return [snapshot for _, snapshot in self._kept.values()]
+
+    def prune(
+        self, *, keep: int | None = None, before: datetime | None = None
+    ) -> Sequence[FilesystemSnapshot]:
+        """Forget old snapshots and return them; one that an open transaction needs stays.
+
+        Args:
+            keep: The number of latest snapshots to keep.
+            before: Forget those taken earlier than this; with `keep`, only those that are not
+                among the latest.
+
+        Raises:
+            ValueError: Neither is given, `keep` is negative, or `before` has no time zone.
+        """
+        with self._lock:
+            kept = [snapshot for _, snapshot in self._kept.values()]
+            old = select_old(kept, keep=keep, before=before)
+            gone = [each for each in old if not self._is_pinned(each.snapshot_id)]
+            for each in gone:
+                self._forget(each.snapshot_id)
+        return gone
+
+    def forget(self, *snapshots: FilesystemSnapshot | UUID | str) -> None:
+        """Forget snapshots, and free the memory that only they use.
+
+        Args:
+            snapshots: Snapshots or their ids; unknown ones are ignored.
+
+        Raises:
+            SnapshotError: An open transaction needs one of them; nothing was forgotten.
+        """
+        ids = {snapshot_id_of(each) for each in snapshots}
+        with self._lock:
+            keys = [key for key in self._kept if str(key) in ids]
+            for key in keys:
+                if self._is_pinned(key):
+                    raise SnapshotError(
+                        f"Snapshot is needed to roll back a transaction: {str(key)!r}"
+                    )
+            for key in keys:
+                self._forget(key)
+
+    def add(self, snapshot: FilesystemSnapshot, root: DirectoryNode) -> None:
+        """Keep a state; forget the oldest if there are too many."""
+        with self._lock:
+            self._kept[snapshot.snapshot_id] = root, snapshot
+            self._forget_surplus()
+
+    def pin(self, snapshot: FilesystemSnapshot) -> Callable[[], None]:
+        """Protect a state from being forgotten until the returned function is called."""
+        unpin = self._pins.add(str(snapshot.snapshot_id))
+
+        def end() -> None:
+            unpin()
+            with self._lock:
+                self._forget_surplus()
+
+        return end
+
+    def root_of(self, snapshot: FilesystemSnapshot) -> DirectoryNode:
+        """Return the tree of a snapshot.
+
+        Raises:
+            SnapshotRestoreError: It was forgotten, or belongs to another filesystem.
+        """
+        check_snapshot(snapshot)
+        found = self._kept.get(snapshot.snapshot_id)
+        if found is not None and found[1].commit_ref == snapshot.commit_ref:
+            return found[0]
+        if snapshot.snapshot_id in self._forgotten:
+            kept = "" if self._max_snapshots is None else f" (max_snapshots={self._max_snapshots})"
+            raise SnapshotRestoreError(f"Unknown snapshot: {str(snapshot)!r} was forgotten{kept}")
+        raise SnapshotRestoreError(
+            f"Unknown snapshot: {str(snapshot)!r} belongs to another filesystem,"
+            " or was forgotten long ago"
+        )
+
+    def _forget_surplus(self) -> None:
+        """Forget the oldest of too many, but none that is pinned, and never the latest."""
+        limit = self._max_snapshots
+        while limit is not None and len(self._kept) > limit:
+            latest = next(reversed(self._kept))
+            oldest = next(key for key in self._kept if key == latest or not self._is_pinned(key))
+            if oldest == latest:
+                return
+            self._forget(oldest)
+
+    def _is_pinned(self, key: UUID) -> bool:
+        return str(key) in self._pins
+
+    def _forget(self, key: UUID) -> None:
+        del self._kept[key]
+        self._forgotten[key] = None
+        if len(self._forgotten) > _MAX_FORGOTTEN_IDS:
+            del self._forgotten[next(iter(self._forgotten))]
 
 
 class InMemoryFilesystem(BaseFilesystem):
@@ -66,28 +193,28 @@ class InMemoryFilesystem(BaseFilesystem):
         """Start empty.
 
         Args:
-            read_only: Refuse to write.
-            limits: What is allowed, with a quota.
-            clock: Gives nanoseconds since the epoch.
-            max_snapshots: How many snapshots are kept: with one more the oldest is
-                forgotten. None keeps all of them.
+            read_only: Raise ReadOnlyError on every write.
+            limits: The limits, with a quota.
+            clock: Returns nanoseconds since the epoch.
+            max_snapshots: The number of snapshots to keep; then the oldest is forgotten. None
+                keeps all of them.
         """
         super().__init__(limits=limits, read_only=read_only or _read_only)
         self._clock = clock
         self._edition = 0
-        self._taken = 0
+        self._snapshot_count = 0
         self._history = MemoryHistory(max_snapshots)
         self._root_node = DirectoryNode(CopyOnWriteDict(), self._edition, clock())
         self._savepoint_roots: list[DirectoryNode] = []
 
     @property
     def root(self) -> str:
-        """The root is nowhere on disk."""
+        """`/`: the filesystem is not on disk."""
         return "/"
 
     @property
     def history(self) -> MemoryHistory:
-        """The snapshots that can be restored: to list and to forget."""
+        """The snapshots that can be restored, to list and to forget."""
         return self._history
 
     # --- reading ---
@@ -135,7 +262,7 @@ class InMemoryFilesystem(BaseFilesystem):
         self, path: str, data: bytes, *, permissions: int | None = None, exclusive: bool = False
     ) -> None:
         with self._lock.mutex:
-            chain, name = self._owned(path)
+            chain, name = self._writable_chain(path)
             old = chain[-1].children.get(name)
             if exclusive and old is not None:
                 raise os_error(errno.EEXIST, path)
@@ -144,7 +271,7 @@ class InMemoryFilesystem(BaseFilesystem):
                 permissions = old.permissions if permissions is None else permissions
                 created = old.created
             mode = 0o644 if permissions is None else permissions
-            put_node(chain, name, FileNode(data, mode, created, now), now)
+            set_node(chain, name, FileNode(data, mode, created, now), now)
 
     def _append(self, path: str, data: bytes) -> None:
         self._store(path, self._bytes(path) + data)
@@ -153,7 +280,7 @@ class InMemoryFilesystem(BaseFilesystem):
         self._store(target, self._bytes(found.path), permissions=found.permissions)
 
     def _bytes(self, path: str) -> bytes:
-        """Return the bytes of a file; they are in memory, so however many there are."""
+        """Return the bytes of a file; no memory check is needed."""
         content = self._open(path)
         return content.read(0, content.size)
 
@@ -177,50 +304,50 @@ class InMemoryFilesystem(BaseFilesystem):
 
     def _copy(self, source: str, destination: str) -> None:
         node = self._find(source)
-        self._edition += 1  # both places now share what is below: neither may change it
+        self._edition += 1  # both paths share the subtree now, so neither may change it in place
         self._place_node(destination, node, self._clock())
 
-    def _empty(self, recursive: bool) -> None:
+    def _delete_root(self, *, recursive: bool) -> None:
         if not recursive:
-            super()._empty(recursive)
+            super()._delete_root(recursive=recursive)
         self._root_node = DirectoryNode(CopyOnWriteDict(), self._edition, self._clock())
-        self._listeners.tell(FileDeleted(".", "directory"))
+        self._listeners.notify(FileDeleted(".", "directory"))
 
-    def _weight(self, path: str) -> tuple[int, int]:
+    def _measure(self, path: str) -> tuple[int, int]:
         node = self._find(path)
         return (0, 0) if node is None else (node.size, node.count)
 
     # --- snapshots ---
 
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
-        """Keep the present state until it is forgotten; it costs nothing.
+        """Keep the present state until it is forgotten; this costs nothing.
 
-        What became of the returned value does not matter: any copy of it restores.
+        Any copy of the returned value restores it.
         """
         with self._lock:
             self._edition += 1
-            self._taken += 1
+            self._snapshot_count += 1
             kept = FilesystemSnapshot(
-                uuid4(), datetime.now(UTC), f"mem-{self._taken}", self.root, None, tag
+                uuid4(), datetime.now(UTC), f"mem-{self._snapshot_count}", self.root, None, tag
             )
             self._history.add(kept, self._root_node)
         return kept
 
     def pin(self, snapshot: FilesystemSnapshot) -> Callable[[], None]:
-        """Keep a snapshot until the returned function is called, whatever is forgotten."""
+        """Protect a snapshot from being forgotten until the returned function is called."""
         return self._history.pin(snapshot)
 
     def restore(self, snapshot: FilesystemSnapshot, *, paths: Sequence[str] | None = None) -> None:
-        """Make everything as it was then, or only what is at and below `paths`.
+        """Restore the state of a snapshot, or only what is at and below `paths`.
 
-        What was made since is gone.
+        Entries created since are removed.
 
         Raises:
-            SnapshotRestoreError: It cannot be done, and nothing has changed.
+            SnapshotRestoreError: The state cannot be restored; nothing has changed.
         """
-        self._refuse_read_only("")
+        self._ensure_writable("")
         with self._lock:
-            restored = self._restored(snapshot, paths)
+            restored = self._restored_tree(snapshot, paths)
             self._quota.check(restored.size, restored.count - 1)
             self._root_node = restored
             self._edition += 1
@@ -229,46 +356,49 @@ class InMemoryFilesystem(BaseFilesystem):
     def preview(self, snapshot: FilesystemSnapshot, *, paths: Sequence[str] | None = None) -> Diff:
         """Return what `restore` with the same arguments would change."""
         with self._lock.mutex:
-            return diff(self, self._view_of(self._restored(snapshot, paths)))
+            return diff(self, self._view_of(self._restored_tree(snapshot, paths)))
 
     def view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem:
-        """Return the state that a snapshot keeps, to read and compare."""
+        """Return the state of a snapshot as a read-only filesystem."""
         with self._lock.mutex:
-            return self._view_of(self._kept_root(snapshot))
+            return self._view_of(self._snapshot_root(snapshot))
 
-    def _restored(self, snapshot: FilesystemSnapshot, paths: Sequence[str] | None) -> DirectoryNode:
-        """Return the tree that a restore gives; nothing has changed yet."""
-        kept = self._kept_root(snapshot)
+    def _restored_tree(
+        self, snapshot: FilesystemSnapshot, paths: Sequence[str] | None
+    ) -> DirectoryNode:
+        """Return the tree that a restore results in; nothing has changed yet."""
+        kept = self._snapshot_root(snapshot)
         if paths is None:
             return kept
         wanted, here = outermost(paths), self._root_node
         check_restorable(State(self), State(self._view_of(kept)), wanted)
-        self._edition += 1  # nothing of the present tree may change
+        self._edition += 1  # the present tree must not change
         try:
             for path in wanted:
-                self._bring_back(path, kept)
+                self._restore_path(path, kept)
             return self._root_node
         finally:
             self._root_node = here
             self._edition += 1
 
-    def _bring_back(self, path: str, kept: DirectoryNode) -> None:
+    def _restore_path(self, path: str, kept: DirectoryNode) -> None:
         if not path:
             self._root_node = kept
             return
         node, now = find(kept, path), self._clock()
         for parent in parents_of(path) if node is not None else ():
             if self._find(parent) is None:
-                self._place_node(parent, _emptied(find(kept, parent), self._edition, now), now)
+                self._place_node(parent, _empty_copy(find(kept, parent), self._edition, now), now)
         self._place_node(path, node, now)
 
     def _replace_all(self, state: ReadableFilesystem, name: str) -> Iterable[str] | None:
-        root = tree_of(State(state), self._edition, self._clock())
+        del name  # for error messages of other backends
+        root = build_tree(State(state), self._edition, self._clock())
         self._quota.check(root.size, root.count - 1)
         before, self._root_node = self._root_node, root
         return changed_files(before, root) if self._listeners else []
 
-    def _kept_root(self, snapshot: FilesystemSnapshot) -> DirectoryNode:
+    def _snapshot_root(self, snapshot: FilesystemSnapshot) -> DirectoryNode:
         return self._history.root_of(snapshot)
 
     # --- the tree ---
@@ -285,32 +415,32 @@ class InMemoryFilesystem(BaseFilesystem):
             return node.children.items()
 
     def _place_node(self, path: str, node: Node | None, now: int) -> None:
-        """Put `node` at `path` (None: take away what is there); the parent exists."""
+        """Set the node at `path`, or remove it if `node` is None; the parent exists."""
         with self._lock.mutex:
-            chain, name = self._owned(path)
-            put_node(chain, name, node, now)
+            chain, name = self._writable_chain(path)
+            set_node(chain, name, node, now)
 
-    def _owned(self, path: str) -> tuple[list[DirectoryNode], str]:
-        """Return the directories above `path`, all of the current edition, and its name."""
+    def _writable_chain(self, path: str) -> tuple[list[DirectoryNode], str]:
+        """Return the directories above `path`, copied into the current edition, and its name."""
         *parents, name = path.split("/")
-        directory = self._root_node = self._own(self._root_node)
+        directory = self._root_node = self._make_writable(self._root_node)
         chain = [directory]
         for segment in parents:
             below = directory.children.get(segment)
-            deeper = self._own(below)
+            deeper = self._make_writable(below)
             if deeper is not below:
                 directory.children[segment] = deeper
             directory = deeper
             chain.append(directory)
         return chain, name
 
-    def _own(self, node: Node | None) -> DirectoryNode:
+    def _make_writable(self, node: Node | None) -> DirectoryNode:
         if type(node) is not DirectoryNode:
             raise TypeError("A parent is not a directory")
-        return node if node.edition == self._edition else node.copied(self._edition)
+        return node if node.edition == self._edition else node.copy(self._edition)
 
-    def _stable(self) -> SearchableFilesystem:
-        """Return the present state as a filesystem of its own that nobody changes."""
+    def _stable_view(self) -> SearchableFilesystem:
+        """Return the present state as a filesystem that does not change."""
         with self._lock.mutex:
             self._edition += 1
             return self._view_of(self._root_node)
@@ -331,28 +461,28 @@ class _TreeStack:
 
     def __init__(self, fs: InMemoryFilesystem) -> None:
         self._fs = fs
-        self._roots = fs._savepoint_roots  # pyright: ignore[reportPrivateUsage] # a part of it
+        self._roots = fs._savepoint_roots  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # a part of it
 
     @property
     def depth(self) -> int:
         return len(self._roots)
 
     def begin(self) -> None:
-        self._fs._edition += 1  # pyright: ignore[reportPrivateUsage] # freezes the present tree
-        self._roots.append(self._fs._root_node)  # pyright: ignore[reportPrivateUsage] # a part of it
+        self._fs._edition += 1  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # freezes the present tree
+        self._roots.append(self._fs._root_node)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # a part of it
 
     def has_changed(self, depth: int) -> bool:
-        return self._fs._root_node is not self._roots[depth]  # pyright: ignore[reportPrivateUsage] # a part of it
+        return self._fs._root_node is not self._roots[depth]  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # a part of it
 
     def release(self, depth: int) -> None:
         del self._roots[depth:]
 
     def rollback(self, depth: int) -> None:
-        self._fs._root_node = self._roots[depth]  # pyright: ignore[reportPrivateUsage] # a part of it
+        self._fs._root_node = self._roots[depth]  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # a part of it
         del self._roots[depth:]
 
 
-def _emptied(like: Node | None, edition: int, now: int) -> DirectoryNode:
+def _empty_copy(like: Node | None, edition: int, now: int) -> DirectoryNode:
     directory = DirectoryNode(CopyOnWriteDict(), edition, now)
     directory.permissions = like.permissions if type(like) is DirectoryNode else 0o755
     return directory

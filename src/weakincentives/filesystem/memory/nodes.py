@@ -1,7 +1,9 @@
-"""A dictionary whose copies share: what has changed lies over what has not.
+# keywords would slow down listings of thousands of entries
+# ruff: noqa: FBT003
+"""Copy-on-write nodes of the in-memory tree: files, links, directories and their dictionary.
 
-Copying a large one costs the changes since its last rebuild and not the entries, so
-a directory of a thousand names can be kept in a hundred states for little memory.
+A copy of a large dictionary shares the base and copies only the changes since the last rebuild,
+so a directory of a thousand names can be kept in a hundred states for little memory.
 """
 
 import hashlib
@@ -13,12 +15,12 @@ from weakincentives.filesystem.text import BytesContent, LineIndex
 from weakincentives.filesystem.types import FileEntry, FileStat
 
 V = TypeVar("V")
-_SMALL = 64  # copied whole: for few names nothing is cheaper
-_MAX_CHANGES = 32  # with an eighth of the entries, how many changes before a rebuild
+_MAX_PLAIN_COPY = 64  # names; up to here a plain copy is cheaper
+_MAX_CHANGES = 32  # plus an eighth of the entries; more changes cause a rebuild
 
 
 class CopyOnWriteDict(Generic[V]):
-    """Names and values; a copy is cheap, and neither side sees the other's changes."""
+    """A copy-on-write dictionary: a copy is cheap, and neither side sees the other's changes."""
 
     __slots__ = ("_base", "_changes", "_owned")
 
@@ -52,12 +54,12 @@ class CopyOnWriteDict(Generic[V]):
         """Return every name with its value."""
         if not self._changes:
             return list(self._base.items())
-        return list(self._merged().items())
+        return list(self._merge().items())
 
     def copy(self) -> "CopyOnWriteDict[V]":
-        """Return another one with the same entries; this one must not change any more."""
+        """Return a copy with the same entries; this one must not change any more."""
         twin: CopyOnWriteDict[V] = CopyOnWriteDict()
-        if self._owned and len(self._base) <= _SMALL:
+        if self._owned and len(self._base) <= _MAX_PLAIN_COPY:
             twin._base = self._base.copy()
         else:
             twin._base = self._base
@@ -68,11 +70,11 @@ class CopyOnWriteDict(Generic[V]):
     def _change(self, name: str, value: V | None) -> None:
         self._changes[name] = value
         if len(self._changes) > _MAX_CHANGES + len(self._base) // 8:
-            self._base = self._merged()
+            self._base = self._merge()
             self._changes = {}
             self._owned = True
 
-    def _merged(self) -> dict[str, V]:
+    def _merge(self) -> dict[str, V]:
         merged = self._base.copy()
         for name, value in self._changes.items():
             if value is None:
@@ -83,7 +85,7 @@ class CopyOnWriteDict(Generic[V]):
 
 
 class FileNode:
-    """Bytes that never change, with what has been learned about them."""
+    """Immutable bytes, with a cached hash and line index."""
 
     __slots__ = ("created", "data", "digest", "index", "modified", "permissions")
     count: ClassVar[int] = 1
@@ -99,7 +101,7 @@ class FileNode:
 
     @property
     def size(self) -> int:
-        """How many bytes there are."""
+        """The number of bytes."""
         return len(self.data)
 
     def hash(self) -> str:
@@ -109,14 +111,14 @@ class FileNode:
         return self.digest
 
     def stat(self, path: str) -> FileStat:
-        """Return the metadata, as of `path`."""
+        """Return the metadata, with `path` as its path."""
         modified = _date(self.modified)
         created = modified if self.created == self.modified else _date(self.created)
         mode = self.permissions
         return FileStat(path, True, False, len(self.data), created, modified, mode, None, self.hash)
 
     def entry(self, name: str, path: str) -> FileEntry:
-        """Return the entry of a listing."""
+        """Return the entry for a listing."""
         return FileEntry(name, path, True, False, len(self.data))
 
 
@@ -133,22 +135,22 @@ class LinkNode:
         self.created: int = created
 
     def stat(self, path: str) -> FileStat:
-        """Return the metadata, as of `path`."""
+        """Return the metadata, with `path` as its path."""
         date = _date(self.created)
         return FileStat(path, False, False, 0, date, date, 0o777, self.target)
 
     def entry(self, name: str, path: str) -> FileEntry:
-        """Return the entry of a listing."""
+        """Return the entry for a listing."""
         return FileEntry(name, path, False, False, None, True)
 
 
 class DirectoryNode:
-    """Names and nodes; `size` and `count` include everything below, and itself."""
+    """A directory; `size` and `count` are totals of everything below and itself."""
 
     __slots__ = ("children", "count", "created", "edition", "modified", "permissions", "size")
 
     def __init__(self, children: "CopyOnWriteDict[Node]", edition: int, now: int) -> None:
-        """Hold `children`, whose sizes are not counted yet."""
+        """Hold `children`; the totals are not computed yet."""
         self.children: CopyOnWriteDict[Node] = children
         self.edition: int = edition
         self.permissions: int = 0o755
@@ -157,8 +159,8 @@ class DirectoryNode:
         self.size: int = 0
         self.count: int = 1
 
-    def copied(self, edition: int) -> "DirectoryNode":
-        """Return a copy that `edition` may change."""
+    def copy(self, edition: int) -> "DirectoryNode":
+        """Return a copy that belongs to `edition`, which may change it."""
         copy = DirectoryNode(self.children.copy(), edition, self.created)
         copy.permissions = self.permissions
         copy.modified = self.modified
@@ -167,12 +169,12 @@ class DirectoryNode:
         return copy
 
     def stat(self, path: str) -> FileStat:
-        """Return the metadata, as of `path`."""
+        """Return the metadata, with `path` as its path."""
         created, modified = _date(self.created), _date(self.modified)
         return FileStat(path, False, True, 0, created, modified, self.permissions)
 
     def entry(self, name: str, path: str) -> FileEntry:
-        """Return the entry of a listing."""
+        """Return the entry for a listing."""
         return FileEntry(name, path, False, True)
 
 
@@ -180,24 +182,24 @@ Node: TypeAlias = FileNode | LinkNode | DirectoryNode
 
 
 class NodeContent(BytesContent):
-    """A file's bytes; what is learned about its lines stays with the file."""
+    """A file's bytes; the line index is cached in the node."""
 
     __slots__ = ("_file",)
 
     def __init__(self, file: FileNode) -> None:
-        """Show `file`."""
+        """Read `file`."""
         super().__init__(file.data)
         self._file = file
 
     def line_index(self) -> LineIndex:
-        """Return where the lines are, each found once."""
+        """Return the cached line index."""
         if self._file.index is None:
             self._file.index = LineIndex()
         return self._file.index
 
 
 def find(root: DirectoryNode, path: str) -> Node | None:
-    """Return what is at `path` below `root`, or None."""
+    """Return the node at `path` below `root`, or None."""
     node: Node | None = root
     for segment in path.split("/") if path else ():
         if type(node) is not DirectoryNode:
@@ -206,8 +208,8 @@ def find(root: DirectoryNode, path: str) -> Node | None:
     return node
 
 
-def tree_of(state: State, edition: int, now: int) -> DirectoryNode:
-    """Return a copy of everything that is in `state`, as a tree of `edition`."""
+def build_tree(state: State, edition: int, now: int) -> DirectoryNode:
+    """Return a copy of all files in `state`, as a tree of `edition`."""
     built: dict[str, DirectoryNode] = {}
     for path, children in state.directories("Import"):
         directory = built.setdefault(path, DirectoryNode(CopyOnWriteDict(), edition, now))
@@ -225,10 +227,10 @@ def tree_of(state: State, edition: int, now: int) -> DirectoryNode:
 
 
 def _node_of(state: State, found: FileStat, edition: int, now: int) -> Node | None:
-    """Return what was found; None if it is special, and cannot be kept."""
+    """Return the node for an entry; None for a special file, which cannot be stored."""
     if found.is_file:
         node = FileNode(state.read(found), found.permissions & 0o777, now, now)
-        node.digest = found.content_hash or None  # an archive has it, and it has been checked
+        node.digest = found.content_hash or None  # an archive has verified it
         return node
     if found.link_target is not None:
         return LinkNode(found.link_target, now)
@@ -240,22 +242,22 @@ def _node_of(state: State, found: FileStat, edition: int, now: int) -> Node | No
 
 
 def changed_files(before: DirectoryNode, after: DirectoryNode) -> list[str]:
-    """Return the paths of files that are in both trees and have other bytes in the second."""
+    """Return the paths of files that are in both trees with different bytes."""
     found: list[str] = []
-    waiting = [("", before, after)]
-    while waiting:
-        place, old, new = waiting.pop()
+    pending = [("", before, after)]
+    while pending:
+        prefix, old, new = pending.pop()
         for name, node in new.children.items():
-            known, path = old.children.get(name), f"{place}{name}"
+            known, path = old.children.get(name), f"{prefix}{name}"
             if isinstance(node, DirectoryNode) and isinstance(known, DirectoryNode):
-                waiting.append((f"{path}/", known, node))
+                pending.append((f"{path}/", known, node))
             elif isinstance(node, FileNode) and isinstance(known, FileNode):
                 found += [path] if node.data != known.data else []
     return found
 
 
-def put_node(chain: list[DirectoryNode], name: str, node: Node | None, now: int) -> None:
-    """Set or take away an entry of the last directory, and keep the sums of all of them."""
+def set_node(chain: list[DirectoryNode], name: str, node: Node | None, now: int) -> None:
+    """Set or remove an entry of the last directory, and update the totals of all of them."""
     directory = chain[-1]
     old = directory.children.get(name)
     if node is not None:

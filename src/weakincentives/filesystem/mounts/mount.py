@@ -1,4 +1,4 @@
-"""What is asked for: a folder or file of the host, where it goes, and what of it is wanted."""
+"""Mount definitions and filters, progress events and reports."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,11 +17,12 @@ class HostMount:
     Args:
         host_path: Relative to an allowed root, or absolute and below one.
         mount_path: Where it goes; by default the path relative to the allowed root.
-        include_glob: Keep only files that match one of these; without `/` by name.
-        exclude_glob: Leave out files that match one of these.
-        max_bytes: Refuse the mount if its files are larger together.
-        follow_symlinks: Copy what links point to, as long as it is below an allowed
-            root; otherwise links are skipped.
+        include_glob: Copy only files that match one of these; a pattern without `/` matches
+            names.
+        exclude_glob: Skip files that match one of these.
+        max_bytes: Raise LimitExceededError if the files together are larger.
+        follow_symlinks: Copy the targets of links, if they are below an allowed root;
+            otherwise links are skipped.
         max_file_bytes: Skip files that are larger than this.
     """
 
@@ -35,9 +36,9 @@ class HostMount:
 
 
 class MountFilter:
-    """What the globs of a mount want; false while there are none.
+    """The include and exclude globs of a mount; false if there are none.
 
-    A glob that ends in `/` stands for everything below.
+    A glob that ends in `/` means everything below that directory.
     """
 
     def __init__(self, mount: HostMount) -> None:
@@ -54,25 +55,25 @@ class MountFilter:
         ]
 
     def __bool__(self) -> bool:
-        """Whether anything is left out."""
+        """Whether there are globs."""
         return bool(self._include or self._exclude)
 
     def wants(self, path: str) -> bool:
-        """Return whether a file at `path` below the mount is to be copied."""
+        """Return whether to copy a file at `path` below the mount."""
         included = not self._include or any(matches(path) for matches in self._include)
         return included and not any(matches(path) for matches in self._exclude)
 
     def prunes(self, directory: str) -> bool:
-        """Return whether everything below a directory is left out, so that nobody need look."""
+        """Return whether everything below a directory is excluded, so that it can be skipped."""
         return any(matches(directory + "/") for matches in self._pruned)
 
 
 def mount_target(mount: HostMount, default: str) -> str:
-    """Return where a mount goes, in normal form; to `default` if it does not say.
+    """Return the normalized mount path; `default` if the mount has none.
 
     Raises:
-        InvalidPathError: The path is reserved, or no path.
-        PathEscapeError: The path climbs out with `..`.
+        InvalidPathError: The path is reserved, or not a path.
+        PathEscapeError: The path leaves the workspace with `..`.
     """
     normal = default if mount.mount_path is None else normalize_path(str(mount.mount_path))
     if any(segment.startswith(RESERVED_PREFIX) for segment in normal.split("/")):
@@ -87,12 +88,12 @@ def _patterns(given: Sequence[str]) -> list[str]:
 
 
 _MAX_SHOWN = 200  # characters of one path in a preview
-_STEPS = 100  # how often progress is told, at most
+_MAX_PROGRESS_EVENTS = 100  # progress events, at most
 
 
 @dataclass(frozen=True, slots=True)
 class MountProgress:
-    """How far a mount has come; totals are what was found before the first file was read."""
+    """The progress of a mount; totals are from the plan, made before the first file is read."""
 
     done_files: int
     total_files: int
@@ -100,7 +101,7 @@ class MountProgress:
     total_bytes: int
 
     def __str__(self) -> str:
-        """Return both sums."""
+        """Return both counts."""
         files = f"{self.done_files} of {self.total_files} files"
         return f"{files}, {self.done_bytes} of {self.total_bytes} bytes"
 
@@ -110,7 +111,7 @@ ProgressListener: TypeAlias = Callable[[MountProgress], object]
 
 @dataclass(frozen=True, slots=True)
 class SkippedEntry:
-    """Something on the host that was not mounted, and why; the path is below the host path."""
+    """A host entry that was not mounted, and why; the path is relative to the host path."""
 
     path: str
     reason: str
@@ -122,39 +123,39 @@ class SkippedEntry:
 
 @dataclass(frozen=True, slots=True)
 class MountReport:
-    """What a mount brought into the workspace, and what it left out."""
+    """What a mount copied into the workspace, and what it skipped."""
 
     mount_path: str
     file_count: int
     total_bytes: int
     skipped: tuple[SkippedEntry, ...] = ()
-    """What was left out by rule, sorted."""
+    """Skipped entries, sorted."""
     filtered_count: int = 0
-    """What the globs left out; a directory that is left out whole counts once."""
+    """Entries excluded by the globs; a directory that is excluded as a whole counts once."""
     binary_count: int = 0
-    """Files with NUL, or that are not UTF-8, in their first 8 KiB; they are mounted."""
+    """Mounted files with a NUL, or with bytes that are not UTF-8, in their first 8 KiB."""
     changed: tuple[str, ...] = ()
-    """Files in the workspace whose originals changed while they were copied, sorted."""
+    """Files whose originals changed while they were copied, sorted."""
     paths: tuple[str, ...] = field(default=(), repr=False)
     """The files in the workspace, sorted."""
     host_path: str = field(default="", repr=False)
-    """Where they came from: an absolute path of the host."""
+    """The absolute host path that they were copied from."""
 
     def __str__(self) -> str:
-        """Return the mount path and the sums."""
+        """Return the mount path and the totals."""
         skipped = f", {len(self.skipped)} skipped" if self.skipped else ""
         sums = f"{self.file_count} files, {self.total_bytes} bytes{skipped}"
         return f"{display_path(self.mount_path)} ({sums})"
 
     def preview(self, limit: int = 20, *, with_host_path: bool = False) -> str:
-        """Return a few lines for a prompt: the sums and the first files, nearest the top first.
+        """Return a few lines for a prompt: the totals and the first files, the shallowest first.
 
-        Names are escaped, each takes one line and 200 characters at most. Where the files
-        are on the host is said only if asked for.
+        Names are escaped; each takes one line and at most 200 characters. The host path is
+        included only on request.
         """
         first = nsmallest(limit, self.paths, key=lambda path: (path.count("/"), path))
-        origin = f", copied from {_short(self.host_path)}" if with_host_path else ""
-        lines = [f"{self}{origin}", *(f"- {_short(path)}" for path in first)]
+        origin = f", copied from {_shorten(self.host_path)}" if with_host_path else ""
+        lines = [f"{self}{origin}", *(f"- {_shorten(path)}" for path in first)]
         more = len(self.paths) - len(first)
         if more:
             lines.append(f"- ... and {more} more")
@@ -162,34 +163,34 @@ class MountReport:
 
 
 class ProgressMeter:
-    """Counts what is done, and tells a listener at every hundredth of it."""
+    """Counts progress, and calls a listener at every hundredth."""
 
     def __init__(self, listener: ProgressListener | None, files: int, size: int) -> None:
-        """Count up to so many files and bytes, and tell that nothing is done yet."""
+        """Count up to `files` and `size` bytes; the first event reports zero."""
         self._listener = listener
         self._files = files
         self._size = size
         self._done_files = 0
         self._done_size = 0
-        self._told = -1
+        self._last_step = -1
         self.add(0, 0)
 
     def add(self, files: int, size: int) -> None:
-        """Count so much more."""
+        """Add to the progress."""
         if self._listener is None:
             return
         self._done_files += files
         self._done_size += size
         done, total = self._done_files + self._done_size, self._files + self._size
-        step = done * _STEPS // total if total else _STEPS
-        if step > self._told:
-            self._told = step
+        step = done * _MAX_PROGRESS_EVENTS // total if total else _MAX_PROGRESS_EVENTS
+        if step > self._last_step:
+            self._last_step = step
             self._listener(
                 MountProgress(self._done_files, self._files, self._done_size, self._size)
             )
 
 
-def _short(path: str) -> str:
+def _shorten(path: str) -> str:
     text = display_path(path)
     if len(text) <= _MAX_SHOWN:
         return text

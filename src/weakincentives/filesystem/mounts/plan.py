@@ -1,7 +1,7 @@
-"""What a mount will copy, found without reading any file.
+"""The plan of a mount, made without reading any file, and the copy of its files.
 
-Everything on the host is copied, left out for a reason that the report gives, or
-refused. Nothing is refused for its name: what exists on disk can be mounted.
+Every host entry is copied, skipped with a reason in the report, or an error. No entry is
+rejected for its name: whatever exists on disk can be mounted.
 """
 
 import errno
@@ -35,11 +35,11 @@ from weakincentives.posix import (
     read_range,
 )
 
-_MAX_ENTRIES = 1_000_000  # links can multiply a small tree without end
+_MAX_ENTRIES = 1_000_000  # followed links can multiply a small tree without limit
 
 
 class MountedFile(NamedTuple):
-    """A file to copy: where it goes, where it is, and what it was when it was found."""
+    """A file to copy: its destination, its place on the host, and its metadata in the plan."""
 
     path: str
     plan: "MountPlan"
@@ -52,7 +52,7 @@ class MountedFile(NamedTuple):
 
     @property
     def below(self) -> str:
-        """The path below the host path; of a single file the name."""
+        """The path relative to the host path; the name, for a single file."""
         mount_path = self.plan.mount_path
         if self.path == mount_path:
             return self.name
@@ -60,16 +60,16 @@ class MountedFile(NamedTuple):
 
 
 class MountPlan:
-    """What one mount will copy; it accounts for every entry that it came across.
+    """What one mount will copy; every entry found is accounted for.
 
     Raises:
-        PathEscapeError: The host path is below no allowed root.
+        PathEscapeError: The host path is not below an allowed root.
         PermissionError: The host path itself is a link, a special file or unreadable.
         LimitExceededError: The files are larger than `max_bytes`, or too many.
     """
 
     def __init__(self, mount: HostMount, roots: AllowedRoots) -> None:
-        """Look at what `mount` names."""
+        """Scan the host path of `mount`."""
         self._mount = mount
         self._roots = roots
         self._filter = MountFilter(mount)
@@ -80,19 +80,19 @@ class MountPlan:
         self.skipped: list[SkippedEntry] = []
         self.filtered_count: int = 0
         start = roots.find(mount.host_path, follow=mount.follow_symlinks)
-        self.mount_path: str = mount_target(mount, start.asked)
+        self.mount_path: str = mount_target(mount, start.requested)
         self.host_path: str = str(start.root.path / start.path)
-        self._collect(_Place(start.root, start.path, "", self.mount_path, ()))
+        self._collect(_HostEntry(start.root, start.path, "", self.mount_path, ()))
         self.files.sort(key=attrgetter("path"))
         self.directories.sort()
-        self._refuse_large()
+        self._check_size()
 
     def skip(self, path: str, reason: str) -> None:
-        """Leave something out, and remember why; the path is below the host path."""
+        """Record a skipped entry with its reason; the path is relative to the host path."""
         self.skipped.append(SkippedEntry(path, reason))
 
-    def _collect(self, start: "_Place") -> None:
-        """Look at everything at and below `start`, without recursion."""
+    def _collect(self, start: "_HostEntry") -> None:
+        """Scan everything at and below `start`, without recursion."""
         pending = [start]
         while pending:
             check_time("Mount")
@@ -100,70 +100,70 @@ class MountPlan:
             try:
                 found, _target = place.root.directory.lstat(place.path)
                 if stat.S_ISDIR(found.st_mode):
-                    pending += self._folder(place)
+                    pending += self._scan_folder(place)
                 else:
-                    pending += self._other(place, found)
+                    pending += self._scan_other(place, found)
             except TimeLimitError:
                 raise
             except OSError as error:
                 self._skip_unreadable(place, error)
 
-    def _folder(self, folder: "_Place") -> "list[_Place]":
-        """Take a folder and its files; return what else there is to look at."""
+    def _scan_folder(self, folder: "_HostEntry") -> "list[_HostEntry]":
+        """Add a folder and its files; return the other entries to scan."""
         self._count()
-        deeper: list[_Place] = []
+        deeper: list[_HostEntry] = []
         for entry in folder.root.entries(folder.path):
             check_time("Mount")
             try:
-                is_more = self._is_passed(folder, entry)
+                needs_scan = self._handle_entry(folder, entry)
             except OSError:
-                is_more = True  # it is looked at again, by itself
-            if is_more:
-                deeper.append(folder.inner(entry.name))
+                needs_scan = True  # it is scanned again, by itself
+            if needs_scan:
+                deeper.append(folder.child(entry.name))
         if not self._filter:
-            # with globs, a directory comes with the files in it
+            # with globs, a directory is created only for the files in it
             self.directories.append(folder.target)
         return deeper
 
-    def _is_passed(self, folder: "_Place", entry: "os.DirEntry[str]") -> bool:
-        """Take a file, or leave something out; return whether there is more to look at."""
+    def _handle_entry(self, folder: "_HostEntry", entry: "os.DirEntry[str]") -> bool:
+        """Add a file or skip an entry; return whether the entry must be scanned by itself."""
         name = entry.name
         if name.startswith(RESERVED_PREFIX):
-            self._skip(folder.inner(name), "reserved name")
+            self._skip(folder.child(name), "reserved name")
         elif entry.is_file(follow_symlinks=False):
             found = entry.stat(follow_symlinks=False)
-            if not self._is_bounded or self._wants(folder.inner(name), found):
-                self._take(join(folder.target, name), folder.root, folder.path, name, found)
+            if not self._is_bounded or self._wants(folder.child(name), found):
+                self._add_file(join(folder.target, name), folder.root, folder.path, name, found)
         elif self._filter and self._is_pruned(folder, entry):
             self.filtered_count += 1
         else:
             return True
         return False
 
-    def _is_pruned(self, folder: "_Place", entry: "os.DirEntry[str]") -> bool:
+    def _is_pruned(self, folder: "_HostEntry", entry: "os.DirEntry[str]") -> bool:
         below = join(folder.below, entry.name)
         return entry.is_dir(follow_symlinks=False) and self._filter.prunes(below)
 
-    def _other(self, place: "_Place", found: os.stat_result) -> "list[_Place]":
-        """Take a single file, or return what is behind a link."""
+    def _scan_other(self, place: "_HostEntry", found: os.stat_result) -> "list[_HostEntry]":
+        """Add a single file, or return the target of a link."""
         if stat.S_ISREG(found.st_mode):
             if self._wants(place, found):
                 folder, _, name = place.path.rpartition("/")
-                self._take(place.target, place.root, folder, name, found)
+                self._add_file(place.target, place.root, folder, name, found)
         elif not stat.S_ISLNK(found.st_mode):
             self._skip(place, "not a regular file")
         elif not self._mount.follow_symlinks:
             self._skip(place, "symbolic link")
         else:
-            return self._behind(place)
+            return self._follow_link(place)
         return []
 
-    def _behind(self, link: "_Place") -> "list[_Place]":
-        """Return what a link points to, if that is allowed."""
+    def _follow_link(self, link: "_HostEntry") -> "list[_HostEntry]":
+        """Return the target of a link, if it is allowed."""
         self._count()
         here = link.root.path / link.path
         try:
-            found = self._roots.behind(here)
+            found = self._roots.resolve_link(here)
         except FileNotFoundError:
             self._skip(link, "symbolic link to nothing")
             return []
@@ -172,14 +172,14 @@ class MountPlan:
             return []
         root, path = found
         real = root.path / path
-        if real in link.way or here.is_relative_to(real):
-            self._skip(link, "symbolic link back to where it is found")
+        if real in link.followed or here.is_relative_to(real):
+            self._skip(link, "symbolic link to a directory above it")
             return []
-        return [_Place(root, path, link.below, link.target, (*link.way, real))]
+        return [_HostEntry(root, path, link.below, link.target, (*link.followed, real))]
 
-    def _wants(self, place: "_Place", found: os.stat_result) -> bool:
+    def _wants(self, place: "_HostEntry", found: os.stat_result) -> bool:
         limit = self._mount.max_file_bytes
-        if self._filter and not self._filter.wants(place.shown):
+        if self._filter and not self._filter.wants(place.relative_path):
             self.filtered_count += 1
         elif limit is not None and found.st_size > limit:
             self._skip_large(place, found.st_size, limit)
@@ -187,7 +187,9 @@ class MountPlan:
             return True
         return False
 
-    def _take(self, path: str, root: Root, folder: str, name: str, found: os.stat_result) -> None:
+    def _add_file(
+        self, path: str, root: Root, folder: str, name: str, found: os.stat_result
+    ) -> None:
         self._count()
         size, permissions = found.st_size, found.st_mode & 0o777
         self.files.append(
@@ -199,8 +201,8 @@ class MountPlan:
         if self._seen > _MAX_ENTRIES:
             raise LimitExceededError(f"Mount exceeds {_MAX_ENTRIES} files and directories")
 
-    def _skip(self, place: "_Place", reason: str) -> None:
-        """Leave out what is no file; what the mount itself names is refused instead."""
+    def _skip(self, place: "_HostEntry", reason: str) -> None:
+        """Skip an entry that is not a file; for the host path itself this is an error."""
         if not place.below:
             text = f"Host path cannot be mounted: {reason}"
             raise os_error(errno.EPERM, self._mount.host_path, text)
@@ -209,7 +211,7 @@ class MountPlan:
         else:
             self.skip(place.below, reason)
 
-    def _skip_large(self, place: "_Place", size: int, limit: int) -> None:
+    def _skip_large(self, place: "_HostEntry", size: int, limit: int) -> None:
         if not place.below:
             raise LimitExceededError(
                 f"Mount exceeds max_file_bytes of {limit}: {size} bytes in"
@@ -217,13 +219,13 @@ class MountPlan:
             )
         self.skip(place.below, f"larger than max_file_bytes: {size} bytes")
 
-    def _skip_unreadable(self, place: "_Place", error: OSError) -> None:
-        """Leave out what cannot be reached; a machine that fails is another matter."""
+    def _skip_unreadable(self, place: "_HostEntry", error: OSError) -> None:
+        """Skip an unreachable entry; other errors, such as I/O errors, are raised."""
         if not place.below or not is_skippable(error):
             raise explain_error(error, place.below or self._mount.host_path) from None
         self.skip(place.below, error.strerror or str(error))
 
-    def _refuse_large(self) -> None:
+    def _check_size(self) -> None:
         limit = self._mount.max_bytes
         total = sum(file.size for file in self.files)
         if limit is not None and total > limit:
@@ -232,39 +234,39 @@ class MountPlan:
             )
 
 
-class _Place(NamedTuple):
-    """Something on the host: where it is, what it is called below the host path, where it goes.
+class _HostEntry(NamedTuple):
+    """A host entry: its place, its path relative to the host path, and its destination.
 
-    `way` holds the folders that links on the way led to.
+    `followed` holds the targets of the links that were followed to it.
     """
 
     root: Root
     path: str
     below: str
     target: str
-    way: tuple[Path, ...]
+    followed: tuple[Path, ...]
 
     @property
-    def shown(self) -> str:
-        """The path below the mount; of a single file the name."""
+    def relative_path(self) -> str:
+        """The path relative to the mount; the name, for a single file."""
         return self.below or self.path.rpartition("/")[2] or "."
 
-    def inner(self, name: str) -> "_Place":
-        """Return what is called `name` in this folder."""
+    def child(self, name: str) -> "_HostEntry":
+        """Return the entry `name` in this folder."""
         path, below, target = (join(each, name) for each in (self.path, self.below, self.target))
-        return _Place(self.root, path, below, target, self.way)
+        return _HostEntry(self.root, path, below, target, self.followed)
 
 
 _CHUNK = 16 * 1024 * 1024
 Store: TypeAlias = Callable[[MountedFile, bytes | Iterator[bytes]], None]
-"""Keeps the bytes of a file, which come in several pieces if it is large."""
+"""Stores the bytes of a file; a large file comes in several pieces."""
 
 
 class MountCopy:
-    """The files of one plan, copied one after the other; what came of it is in the report."""
+    """Copies the files of one plan, and collects the facts for the report."""
 
     def __init__(self, plan: MountPlan) -> None:
-        """Start with nothing copied."""
+        """Start with no file copied."""
         self.plan = plan
         self._paths: list[str] = []
         self._changed: list[str] = []
@@ -272,7 +274,7 @@ class MountCopy:
         self._binary = 0
 
     def run(self, files: Iterable[MountedFile], store: Store, meter: ProgressMeter) -> None:
-        """Hand each file to `store`; one that cannot be reached any more is skipped."""
+        """Pass each file to `store`; a file that cannot be reached any more is skipped."""
         for (root, folder), group in groupby(files, key=attrgetter("root", "folder")):
             try:
                 directory = root.directory.open_directory(folder)
@@ -288,7 +290,7 @@ class MountCopy:
                 os.close(directory)
 
     def report(self) -> MountReport:
-        """Return what the workspace got."""
+        """Return the report."""
         plan = self.plan
         return MountReport(
             mount_path=plan.mount_path or ".",
@@ -311,10 +313,10 @@ class MountCopy:
         copied = self._size
         try:
             if file.size <= _CHUNK:
-                store(file, self._piece(descriptor, file, 0))
+                store(file, self._read_piece(descriptor, file, 0))
             else:
-                store(file, self._pieces(descriptor, file, meter))
-                found = os.fstat(descriptor)  # reading took a while
+                store(file, self._read_pieces(descriptor, file, meter))
+                found = os.fstat(descriptor)  # it may have changed while it was read
         finally:
             os.close(descriptor)
         self._paths.append(file.path)
@@ -326,14 +328,16 @@ class MountCopy:
             self._changed.append(file.path)
         meter.add(1, min(file.size, _CHUNK))
 
-    def _pieces(self, descriptor: int, file: MountedFile, meter: ProgressMeter) -> Iterator[bytes]:
-        yield self._piece(descriptor, file, 0)
+    def _read_pieces(
+        self, descriptor: int, file: MountedFile, meter: ProgressMeter
+    ) -> Iterator[bytes]:
+        yield self._read_piece(descriptor, file, 0)
         for offset in range(_CHUNK, file.size, _CHUNK):
             check_time("Mount")
-            yield self._piece(descriptor, file, offset)
+            yield self._read_piece(descriptor, file, offset)
             meter.add(0, min(_CHUNK, file.size - offset))
 
-    def _piece(self, descriptor: int, file: MountedFile, offset: int) -> bytes:
+    def _read_piece(self, descriptor: int, file: MountedFile, offset: int) -> bytes:
         try:
             data = read_range(descriptor, offset, min(_CHUNK, file.size - offset))
         except OSError as error:
@@ -344,7 +348,7 @@ class MountCopy:
         return data
 
     def _skip(self, file: MountedFile, error: OSError, meter: ProgressMeter) -> None:
-        """Leave out a file that has gone meanwhile; if it is all that was named, refuse."""
+        """Skip a file that was removed meanwhile; if it is the host path itself, raise."""
         if file.path == self.plan.mount_path or not is_skippable(error):
             raise explain_error(error, file.below) from None
         self.plan.skip(file.below, error.strerror or str(error))

@@ -1,7 +1,7 @@
-"""The allow-list: the directories of the host below which everything may be mounted.
+"""The allow-list of host directories for mounts, confined against path traversal and TOCTOU races.
 
-Each is opened once and everything below it is reached through `rooted`, so neither
-`..` nor a link leads out, whatever others rename meanwhile.
+Each root is opened once, and everything below is reached through `RootedDirectory`: neither `..`
+nor a link leads out, even if other processes rename directories meanwhile.
 """
 
 import errno
@@ -18,16 +18,16 @@ HostRoots: TypeAlias = Sequence[str | os.PathLike[str]]
 
 
 class Root:
-    """An allowed root, open."""
+    """An open allowed root."""
 
     def __init__(self, path: Path) -> None:
-        """Open it; a link to it is resolved once, now."""
+        """Open the directory; a link to it is resolved once, now."""
         self.path: Path = Path(os.path.realpath(path))
         self._given = Path(os.path.abspath(path))  # noqa: PTH100 # the spelling, links kept
         self.directory: RootedDirectory = RootedDirectory(path, cross_mounts=True)
 
     def relative(self, host_path: str) -> str | None:
-        """Return the path below this root, or None if it leads elsewhere."""
+        """Return the path relative to this root, or None if it leads elsewhere."""
         if not os.path.isabs(host_path):  # noqa: PTH117 # a question about the text
             try:
                 return normalize_path(host_path)
@@ -40,7 +40,7 @@ class Root:
         return None
 
     def entries(self, path: str) -> "Generator[os.DirEntry[str], None, None]":
-        """Yield what is in a directory."""
+        """Yield the entries of a directory."""
         descriptor = self.directory.open_directory(path)
         try:
             with os.scandir(descriptor) as entries:
@@ -50,26 +50,28 @@ class Root:
 
 
 class RootedPath(NamedTuple):
-    """Something below an allowed root: where it is, and the path that was asked for."""
+    """A path below an allowed root, and the path that was requested."""
 
     root: Root
     path: str
-    asked: str
+    requested: str
 
 
 class AllowedRoots:
-    """The allowed roots, open until they are closed; None allows the current directory."""
+    """The open allowed roots; None allows the current directory."""
 
     def __init__(self, roots: HostRoots | None) -> None:
-        """Open every one of `roots`."""
+        """Open all `roots`."""
         if isinstance(roots, str | bytes | os.PathLike):
-            raise TypeError(f"allowed_roots must be a sequence of paths, not one: {roots!r}")
+            raise TypeError(
+                f"allowed_roots must be a sequence of paths, not a single path: {roots!r}"
+            )
         self._roots: list[Root] = []
-        with ExitStack() as closing:
+        with ExitStack() as stack:
             for path in ["."] if roots is None else roots:
                 self._roots.append(Root(Path(path)))
-                closing.callback(self._roots[-1].directory.close)
-            self._closing = closing.pop_all()
+                stack.callback(self._roots[-1].directory.close)
+            self._exit_stack = stack.pop_all()
 
     def __enter__(self) -> Self:
         """Use as a context manager."""
@@ -77,42 +79,44 @@ class AllowedRoots:
 
     def __exit__(self, *_: object) -> None:
         """Close the roots."""
-        self._closing.close()
+        self._exit_stack.close()
 
     def find(self, host_path: str, *, follow: bool) -> RootedPath:
-        """Return the first root that has `host_path`; links on the way only if `follow`.
+        """Find `host_path` below the first root that has it; links are followed only if `follow`.
 
         Raises:
-            PathEscapeError: The path is below no root, or a link leads out.
-            FileNotFoundError: No root has it.
-            PermissionError: It cannot be reached, or a link is not followed.
+            PathEscapeError: The path is not below a root, or a link leads out.
+            FileNotFoundError: The path exists below no root.
+            PermissionError: It cannot be reached, or leads through a link.
         """
         if not host_path:
-            raise InvalidPathError("A mount needs a host path, not an empty one; '.' is the root")
+            raise InvalidPathError("Host path is empty; use '.' for the root")
         below = [
             (root, path) for root in self._roots if (path := root.relative(host_path)) is not None
         ]
         if not below:
-            raise PathEscapeError(f"Host path escapes root: {host_path!r} is below no allowed root")
-        refusals: list[OSError] = []
+            raise PathEscapeError(
+                f"Host path escapes root: {host_path!r} is not below an allowed root"
+            )
+        errors: list[OSError] = []
         for root, path in below:
             try:
-                return self._found(root, path, follow=follow)
+                return self._locate(root, path, follow=follow)
             except OSError as error:
-                refusals.append(error)
-        refusals.sort(key=lambda error: isinstance(error, FileNotFoundError))
-        raise refusals[0]
+                errors.append(error)
+        errors.sort(key=lambda error: isinstance(error, FileNotFoundError))
+        raise errors[0]
 
-    def behind(self, link: Path) -> tuple[Root, str] | None:
-        """Return what is at the end of a link, or None if that is below no root.
+    def resolve_link(self, link: Path) -> tuple[Root, str] | None:
+        """Resolve a link; return its target, or None if that is not below a root.
 
         Raises:
-            FileNotFoundError: It ends below a root, where nothing is.
+            FileNotFoundError: The target is below a root and does not exist.
         """
         try:
             real = os.path.realpath(link)
         except OSError:
-            raise os_error(errno.ENOENT, str(link)) from None  # it has just been replaced
+            raise os_error(errno.ENOENT, str(link)) from None  # it was replaced just now
         for root in self._roots:
             path = root.relative(real)
             if path is not None:
@@ -120,23 +124,25 @@ class AllowedRoots:
                 return root, path
         return None
 
-    def _found(self, root: Root, path: str, *, follow: bool) -> RootedPath:
+    def _locate(self, root: Root, path: str, *, follow: bool) -> RootedPath:
         try:
             if not follow:
                 root.directory.lstat(path)
                 return RootedPath(root, path, path)
-            found = self.behind(root.path / path)
+            found = self.resolve_link(root.path / path)
         except (FileNotFoundError, NotADirectoryError):
-            raise _unreachable(root, path) from None
+            raise _unreachable_error(root, path) from None
         except OSError as error:
             raise explain_error(error, path) from None
         if found is None:
-            raise PathEscapeError(f"Host path escapes root: {path!r} leads to no allowed root")
+            raise PathEscapeError(
+                f"Host path escapes root: {path!r} leads out of the allowed roots"
+            )
         return RootedPath(*found, path)
 
 
-def _unreachable(root: Root, path: str) -> OSError:
-    """Return why nothing can be reached at `path`: a link on the way, or nothing there."""
+def _unreachable_error(root: Root, path: str) -> OSError:
+    """Return why `path` was not found: a link above it, or no such entry."""
     for parent in parents_of(path):
         with suppress(OSError):
             if root.directory.lstat(parent)[1] is not None:

@@ -28,7 +28,7 @@ from weakincentives.filesystem import (
     ReadOnlyError,
     time_limit,
 )
-from weakincentives.filesystem.paths import check_new, normalize_path
+from weakincentives.filesystem.paths import check_new_path, normalize_path
 from weakincentives.filesystem.protocol import limits_of
 from weakincentives.posix import join, parent_of, parents_of
 
@@ -225,7 +225,7 @@ def ensure_creatable(context: HandlerContext, path: str, *, gone: Collection[str
     if fs.exists(path):
         return
     missing = [each for each in parents_of(path) if each in gone or not fs.exists(each)]
-    check_new(path, len(missing) + 1, limits_of(fs))
+    check_new_path(path, len(missing) + 1, limits_of(fs))
     for parent in parents_of(path):
         if parent not in missing and fs.stat(parent).is_file:
             raise _file_in_the_way(context, path)

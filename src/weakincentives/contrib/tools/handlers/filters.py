@@ -133,7 +133,7 @@ class _Ignored:
     def leaves_out(self, path: str, is_directory: bool = False) -> bool:
         """Whether a path, or a directory above it, is left out."""
         rules = self._rules_of(parent_of(path))
-        return rules is None or rules.ignores(path, is_directory)
+        return rules is None or rules.ignores(path, is_directory=is_directory)
 
     def _rules_of(self, directory: str) -> IgnoreRules | None:
         """Return the rules in a directory; None if it is left out itself."""
@@ -143,7 +143,7 @@ class _Ignored:
 
     def _read(self, directory: str) -> IgnoreRules | None:
         rules = self._rules_of(parent_of(directory)) if directory else IgnoreRules()
-        if rules is None or (directory and rules.ignores(directory, True)):
+        if rules is None or (directory and rules.ignores(directory, is_directory=True)):
             return None
         texts: list[str] = []
         for name in IGNORE_FILES:

@@ -16,7 +16,7 @@ from weakincentives.filesystem import (
     LineStart,
     TimeLimitError,
 )
-from weakincentives.filesystem.base import not_found_in_time
+from weakincentives.filesystem.base import page_timeout_error
 from weakincentives.filesystem.diff import (
     MAX_TEXT,
     changed_blocks,
@@ -147,7 +147,7 @@ def line_start(filesystem: Filesystem, path: str, line: int, size: int) -> LineS
         with early_time_limit(DEFAULT_LIMITS.max_read_seconds):
             return find_line(WorkspaceContent(filesystem, path, size), line)
     except TimeLimitError:
-        raise not_found_in_time(path, line, size) from None
+        raise page_timeout_error(path, line, size) from None
 
 
 def find_line(content: Content, line: int) -> LineStart:

@@ -17,7 +17,7 @@ from weakincentives.contrib.tools.requests import LsParams, ReadFileParams
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import READ_ENTIRE_FILE, BytesContent, Content
 
-SNIFFED = 8 * 1024
+SNIFF_LENGTH = 8 * 1024
 """How many bytes are looked at."""
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -64,10 +64,10 @@ def encoding_of(head: bytes, *, whole: bool) -> Encoding:
         for mark, name in _MARKS:
             if head.startswith(mark):
                 return Encoding(name, wide=name != "utf-8-sig")
-    sniffed = head[:SNIFFED]
+    sniffed = head[:SNIFF_LENGTH]
     if b"\0" in sniffed:
         return BINARY
-    whole = whole and len(head) <= SNIFFED
+    whole = whole and len(head) <= SNIFF_LENGTH
     if sniffed.isascii() or _is_utf8(sniffed, whole=whole):
         return UTF8 if _share(sniffed, _CONTROLS) <= _MOST_FOREIGN else BINARY
     return UNKNOWN if _looks_like_text(sniffed) else BINARY
