@@ -214,7 +214,7 @@ class BaseFilesystem(WritableFilesystem):
                     self._remove(path)
         return None
 
-    def _check_mounted(self, files: Iterable[MountedFile]) -> None:
+    def _check_mount_sizes(self, files: Iterable[MountedFile]) -> None:
         """Check that every file fits into memory; a backend that stores pieces skips this."""
         for file in files:
             check_fits(file.path, file.size, file.size, self._limits, instead=_LEAVE_OUT)
@@ -234,9 +234,9 @@ class BaseFilesystem(WritableFilesystem):
             remove=self._remove,
             move=self._move,
             copy_file=self._copy_file,
-            check_files=self._check_mounted,
+            check_files=self._check_mount_sizes,
             with_hash=self._with_hash,
-            emit_written=self._emit_written,
+            emit_write=self._emit_write,
             quota=self._quota,
             listeners=self._listeners,
         )

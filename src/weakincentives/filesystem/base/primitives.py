@@ -59,7 +59,7 @@ class Primitives(ABC):
             self._ensure_file(path)
             raise
 
-    def _raise_missing(self, path: str) -> NoReturn:
+    def _raise_not_found(self, path: str) -> NoReturn:
         """Raise the reason why `path` was not found: a link above it, or no such entry."""
         for parent in parents_of(path):
             found = self._lookup(parent)
@@ -70,13 +70,13 @@ class Primitives(ABC):
         raise os_error(errno.ENOENT, path)
 
     def _ensure_file(self, path: str) -> None:
-        found = self._lookup(path) or self._raise_missing(path)
+        found = self._lookup(path) or self._raise_not_found(path)
         if found.is_directory:
             raise os_error(errno.EISDIR, path)
         ensure_plain_entry(found)
 
     def _ensure_directory(self, path: str) -> None:
-        found = self._lookup(path) or self._raise_missing(path)
+        found = self._lookup(path) or self._raise_not_found(path)
         if found.is_symlink:
             raise link_error(found)
         if not found.is_directory:

@@ -126,7 +126,7 @@ class ReadableFilesystem(SearchableFilesystem):
     def stat(self, path: str) -> FileStat:
         """Return the metadata of an entry; a link is not followed."""
         key = normalize_path(path)
-        found = self._lookup(key) or self._raise_missing(key)
+        found = self._lookup(key) or self._raise_not_found(key)
         return found if key else replace(found, path=".")
 
     def content_hash(self, path: str) -> str:

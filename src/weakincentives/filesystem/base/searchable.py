@@ -154,7 +154,7 @@ class SearchableFilesystem(Primitives):
         self, base: str, wanted: Callable[[str], bool] | None, *, ignore: bool
     ) -> "_Files":
         """Return the files to search at or below `base`; this may take half of the time."""
-        found = self._lookup(base) or self._raise_missing(base)
+        found = self._lookup(base) or self._raise_not_found(base)
         if found.is_file:
             self._open_file(base).close()  # a single file that cannot be read is an error
             return _Files([base] if wanted is None or wanted(base.rpartition("/")[2]) else [])
@@ -195,7 +195,7 @@ class SearchableFilesystem(Primitives):
                 raise
             if rules is not None:
                 rules = self._rules_in(directory, children, rules)
-                children = _drop_ignored(directory, children, rules)
+                children = _apply_ignore_rules(directory, children, rules)
             yield directory, state, children
             # in sorted order, so that every backend misses the same directories
             for name in sorted(children.directories, reverse=True):
@@ -219,7 +219,7 @@ class SearchableFilesystem(Primitives):
         return rules.child(directory, "\n".join(texts)) if texts else rules
 
 
-def _drop_ignored(directory: str, children: Children, rules: IgnoreRules) -> Children:
+def _apply_ignore_rules(directory: str, children: Children, rules: IgnoreRules) -> Children:
     def keep(names: Iterable[str], *, is_directory: bool = False) -> list[str]:
         return [
             name

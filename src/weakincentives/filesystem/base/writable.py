@@ -128,7 +128,7 @@ class WritableFilesystem(ReadableFilesystem):
         key = self._writable_path(path)
         data = bytes(memoryview(content))
         with self._lock:
-            before = self._lookup(key) or self._raise_missing(key)
+            before = self._lookup(key) or self._raise_not_found(key)
             ensure_overwritable(before, "overwrite")
             self._rewrite(before, data, "overwrite")
         return WriteResult(key, len(data), "overwrite")
@@ -141,7 +141,7 @@ class WritableFilesystem(ReadableFilesystem):
             if not key:
                 self._delete_root(recursive=recursive)
                 return
-            found = self._lookup(key) or self._raise_missing(key)
+            found = self._lookup(key) or self._raise_not_found(key)
             if found.is_directory and not recursive:
                 raise self._directory_error(key)
             gone = self._deletion_event(self._with_hash(found))
@@ -201,7 +201,7 @@ class WritableFilesystem(ReadableFilesystem):
                 self._make_directory(path)
                 made.append(path)
         except BaseException:
-            self._remove_created(made)
+            self._remove_new_directories(made)
             raise
 
     def _store_below(
@@ -212,7 +212,7 @@ class WritableFilesystem(ReadableFilesystem):
         try:
             self._store(path, data, exclusive=exclusive)
         except BaseException:
-            self._remove_created(missing)
+            self._remove_new_directories(missing)
             raise
 
     def _has_directory(self, path: str) -> bool:
@@ -250,7 +250,7 @@ class WritableFilesystem(ReadableFilesystem):
             elif found.is_file:
                 self._copy_file(found, target)
         if found is None:
-            self._raise_missing(source)  # it was removed since the lookup
+            self._raise_not_found(source)  # it was removed since the lookup
 
     def _copy_file(self, found: FileStat, target: str) -> None:
         """Copy one file."""
@@ -311,7 +311,7 @@ class WritableFilesystem(ReadableFilesystem):
                     self._listeners.notify(*map(DirectoryCreated, missing))
                 else:
                     self._store(path, data, exclusive=mode == "create")
-                self._emit_written(path, len(data), mode, None, data)
+                self._emit_write(path, len(data), mode, None, data)
             else:
                 ensure_overwritable(before, mode)
                 self._rewrite(before, data, mode)
@@ -325,7 +325,7 @@ class WritableFilesystem(ReadableFilesystem):
             self._append(before.path, data)
         else:
             self._store(before.path, data)
-        self._emit_written(before.path, len(data), mode, old, None if appending else data)
+        self._emit_write(before.path, len(data), mode, old, None if appending else data)
 
     def _transfer_below(
         self, missing: Sequence[str], act: Callable[[str, str], None], source: str, goal: str
@@ -335,7 +335,7 @@ class WritableFilesystem(ReadableFilesystem):
             self._make_directories(missing)
             act(source, goal)
         except BaseException:
-            self._remove_created(missing)
+            self._remove_new_directories(missing)
             raise
 
     def _transfer(self, source: str, destination: str, *, overwrite: bool, copying: bool) -> None:
@@ -343,7 +343,7 @@ class WritableFilesystem(ReadableFilesystem):
         if not start:
             raise os_error(errno.EPERM, "", "Cannot move or copy root")
         with self._lock:
-            found = self._lookup(start) or self._raise_missing(start)
+            found = self._lookup(start) or self._raise_not_found(start)
             if found.is_directory and f"{goal}/".startswith(f"{start}/"):
                 raise ValueError(f"Cannot put a directory into itself: {shorten_path(goal)!r}")
             if goal == start and overwrite:
@@ -386,20 +386,20 @@ class WritableFilesystem(ReadableFilesystem):
             self._transfer_below(missing, self._copy if copying else self._move, found.path, goal)
         self._listeners.notify(*map(DirectoryCreated, missing))
         if copying:
-            self._emit_copied(goal, before)
+            self._emit_copy(goal, before)
             return
         if before is not None:
             self._listeners.notify(self._deletion_event(before))
         self._listeners.notify(EntryMoved(found.path, goal, found.kind))
 
-    def _emit_copied(self, goal: str, before: FileStat | None) -> None:
+    def _emit_copy(self, goal: str, before: FileStat | None) -> None:
         for found in self._walk_tree(goal) if self._listeners else ():
             if found.is_directory:
                 self._listeners.notify(DirectoryCreated(found.path))
             elif found.link_target is not None:
                 self._listeners.notify(LinkCreated(found.path, found.link_target))
             else:
-                self._emit_written(found.path, found.size_bytes, "overwrite", before)
+                self._emit_write(found.path, found.size_bytes, "overwrite", before)
 
     def _measure(self, path: str) -> tuple[int, int]:
         """Return the bytes in all files at and below `path`, and the number of entries."""
@@ -451,7 +451,7 @@ class WritableFilesystem(ReadableFilesystem):
             raise os_error(errno.ENOTDIR, wanted)
         return True
 
-    def _remove_created(self, made: Sequence[str]) -> None:
+    def _remove_new_directories(self, made: Sequence[str]) -> None:
         """Remove directories that were just created, innermost first, unless they are in use."""
         for path in reversed(made):
             if self._lookup(path) is not None and not self._remove_if_empty(path):
@@ -493,7 +493,7 @@ class WritableFilesystem(ReadableFilesystem):
         known = found.content_hash if self._listeners else None
         return FileDeleted(found.path, found.kind, known, size)
 
-    def _emit_written(
+    def _emit_write(
         self,
         path: str,
         written: int,

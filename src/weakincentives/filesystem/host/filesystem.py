@@ -224,7 +224,7 @@ class DirectoryFilesystem(BaseFilesystem):
                 durable=self._durable,
             )
 
-    def _check_mounted(self, files: Iterable[MountedFile]) -> None:
+    def _check_mount_sizes(self, files: Iterable[MountedFile]) -> None:
         """Take every file: it is written as it is read."""
 
     def _store_pieces(self, path: str, pieces: Iterator[bytes], *, permissions: int) -> None:

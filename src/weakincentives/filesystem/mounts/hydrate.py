@@ -202,7 +202,7 @@ class MountTarget(NamedTuple):
     copy_file: Callable[[FileStat, str], None]
     check_files: Callable[[Iterable[MountedFile]], None]
     with_hash: Callable[[FileStat], FileStat]
-    emit_written: Callable[[str, int, WriteMode, FileStat | None], None]
+    emit_write: Callable[[str, int, WriteMode, FileStat | None], None]
     """Emit the event for a file of so many bytes that replaced another, or none."""
     quota: Quota
     listeners: Listeners
@@ -228,7 +228,7 @@ class Hydration:
         target.check_files(layout.files.values())
         try:
             self._stage(progress)
-            self._save_replaced()
+            self._save_originals()
             fault_point("mount.staged")
             self._publish()
         except OSError as error:
@@ -241,7 +241,7 @@ class Hydration:
             self._emit_events()
 
     def _stage(self, progress: ProgressListener | None) -> None:
-        """Copy everything into staging directories, which nobody sees."""
+        """Copy everything into staging directories, which are invisible."""
         target, layout = self._target, self._layout
         for hidden in layout.hidden.values():
             target.make_directory(hidden)
@@ -262,7 +262,7 @@ class Hydration:
         if file.path in self._layout.single_files:
             self._layout.single_files[file.path].stored = True
 
-    def _save_replaced(self) -> None:
+    def _save_originals(self) -> None:
         """Copy the files that will be replaced, so that publishing can be undone."""
         for single in self._layout.single_files.values():
             if single.stored and single.before is not None:
@@ -303,4 +303,4 @@ class Hydration:
             found, single = target.lookup(path), layout.single_files.get(path)
             if found is not None and (single is None or single.stored):
                 before = None if single is None else single.before
-                target.emit_written(path, found.size_bytes, "overwrite", before)
+                target.emit_write(path, found.size_bytes, "overwrite", before)
