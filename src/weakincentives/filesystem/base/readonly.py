@@ -27,7 +27,9 @@ from weakincentives.filesystem.types import (
 )
 from weakincentives.posix import display_path, shorten_path
 
-_read_only_filesystems: ContextVar[tuple[object, ...]] = ContextVar("guarded", default=())
+_read_only_filesystems: ContextVar[tuple[object, ...]] = ContextVar(
+    "read_only_filesystems", default=()
+)
 
 
 def readonly(filesystem: Filesystem) -> AbstractContextManager[Filesystem]:
