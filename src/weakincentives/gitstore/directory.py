@@ -119,12 +119,12 @@ class GitDirectory:
         try:
             # in this order: waiting for a writer must not block others from opening
             with self._hold_lock(_LOCK, fcntl.LOCK_EX), self._lock_directory():
-                self._remove_unused()
+                self._remove_if_unused()
         except (SnapshotError, BlockingIOError, FileNotFoundError):
             return not os.path.lexists(self.path)
         return True
 
-    def _remove_unused(self) -> None:
+    def _remove_if_unused(self) -> None:
         """Remove everything; the directory is locked.
 
         Raises:

@@ -140,12 +140,12 @@ class ObjectStore:
                 kind, data = _read_whole(location.open())
             except (PackError, OSError) as error:
                 failure = _worse(failure, error)
-                self._mark_damaged(location, error)
+                self._mark_suspect(location, error)
                 continue
             if hash_object(kind, data) == object_id:
                 return kind, data
             failure = _WRONG_ID
-            self._mark_damaged(location, failure)
+            self._mark_suspect(location, failure)
         raise _unreadable(object_id, failure)
 
     def chunks(self, object_id: str) -> Iterator[bytes]:
@@ -300,7 +300,7 @@ class ObjectStore:
                 return location, found
             except (PackError, OSError, ObjectError) as error:
                 failure = _worse(failure, error)
-                self._mark_damaged(location, error)
+                self._mark_suspect(location, error)
         if isinstance(failure, ObjectError):
             raise failure
         raise _unreadable(object_id, failure)
@@ -323,14 +323,14 @@ class ObjectStore:
                 digest.update(chunk)
                 last = chunk
         except (PackError, OSError) as error:
-            self._mark_damaged(location, error)
+            self._mark_suspect(location, error)
             raise _unreadable(object_id, error) from error
         if digest.hexdigest() != object_id:
-            self._mark_damaged(location, _WRONG_ID)
+            self._mark_suspect(location, _WRONG_ID)
             raise _unreadable(object_id, _WRONG_ID)
         yield last
 
-    def _mark_damaged(self, location: "_Location", failure: object) -> None:
+    def _mark_suspect(self, location: "_Location", failure: object) -> None:
         """Mark the pack of a location as suspect, so that nothing new relies on it."""
         pack = location.pack
         if pack is None or pack.is_suspect or isinstance(failure, TooLargeError):

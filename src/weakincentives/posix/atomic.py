@@ -123,7 +123,7 @@ def remove_leftovers(directory: int, names: Iterable[str]) -> None:
         with suppress(OSError):
             found = os.stat(name, dir_fd=directory, follow_symlinks=False)
             if is_leftover(name, time.time() - found.st_mtime):
-                _remove_hidden(directory, name)
+                _remove_entry(directory, name)
 
 
 def write_all(descriptor: int, data: bytes | bytearray) -> None:
@@ -193,12 +193,12 @@ def exchange(first: tuple[int, str], second: tuple[int, str]) -> None:
 def _discard(directory: int, hidden: str, name: str) -> None:
     """Remove an entry that has been renamed away already; a failure leaves it hidden."""
     try:
-        _remove_hidden(directory, hidden)
+        _remove_entry(directory, hidden)
     except OSError as error:
         _log.warning("%r was deleted, but part of it is still on disk: %s", name, error)
 
 
-def _remove_hidden(directory: int, name: str) -> None:
+def _remove_entry(directory: int, name: str) -> None:
     """Remove a temporary entry, file or directory."""
     try:
         os.unlink(name, dir_fd=directory)

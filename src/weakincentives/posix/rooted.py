@@ -141,7 +141,7 @@ class RootedDirectory:
         """
         if not HAS_PROC:
             return self._open_file_by_name(path)
-        return open_pinned(self._open(path, O_PATH), path)
+        return open_from_pin(self._open(path, O_PATH), path)
 
     def open_entry(self, directory: int, name: str) -> tuple[int, os.stat_result]:
         """Open a regular file in an open directory below the root, like `open_file`."""
@@ -149,8 +149,8 @@ class RootedDirectory:
         if not HAS_PROC:
             return self._open_by_name(directory, name)
         if self._kernel:
-            return open_pinned(self._open_atomically(directory, encoded, _PIN_NOFOLLOW), name)
-        return open_pinned(self._open_segment(encoded, _PIN_NOFOLLOW, directory), name)
+            return open_from_pin(self._open_atomically(directory, encoded, _PIN_NOFOLLOW), name)
+        return open_from_pin(self._open_segment(encoded, _PIN_NOFOLLOW, directory), name)
 
     def lstat(self, path: str) -> tuple[os.stat_result, str | None]:
         """Return the metadata of `path`, and its target if it is a link."""
@@ -353,7 +353,7 @@ def open_regular(
     name = os.fspath(path)
     try:
         if HAS_PROC:
-            return open_pinned(os.open(name, _PIN | flags), name)
+            return open_from_pin(os.open(name, _PIN | flags), name)
         return _open_by_name(name, flags)
     except OSError as error:
         if error.errno == errno.ELOOP and not follow_links:
@@ -386,7 +386,7 @@ def read_regular(
     return b"".join(pieces)
 
 
-def open_pinned(pinned: int, path: str) -> tuple[int, os.stat_result]:
+def open_from_pin(pinned: int, path: str) -> tuple[int, os.stat_result]:
     """Open the file behind the `O_PATH` descriptor `pinned` if it is regular; close `pinned`."""
     try:
         found = check_regular(os.fstat(pinned), path)

@@ -19,7 +19,7 @@ _ENTRY = re.compile(r"^(\w+)(?: ?\([^)]*\))?:\s*(.*)$")
 def description(kind: type[Any]) -> str:
     """Return the docstring of `kind` without its sections; empty if Python generated it."""
     paragraphs: list[str] = []
-    for block in _docstring(kind).split("\n\n"):
+    for block in _own_doc(kind).split("\n\n"):
         if _HEADING.match(block.split("\n", 1)[0]):
             break
         paragraphs.append(" ".join(block.split()))
@@ -34,7 +34,7 @@ def field_descriptions(kind: type[Any]) -> Mapping[str, str]:
     """
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__):
-        found.update(_parse_entries(_docstring(each)))
+        found.update(_parse_entries(_own_doc(each)))
     for field in fields(kind):
         text = field.metadata.get("description")
         if text is not None:
@@ -42,7 +42,7 @@ def field_descriptions(kind: type[Any]) -> Mapping[str, str]:
     return {field.name: found[field.name] for field in fields(kind) if field.name in found}
 
 
-def _docstring(kind: type[Any]) -> str:
+def _own_doc(kind: type[Any]) -> str:
     text = vars(kind).get("__doc__") or ""
     # the generated docstring of a dataclass is its signature
     return "" if text.startswith(f"{kind.__name__}(") else cleandoc(text)
