@@ -374,16 +374,16 @@ def read_regular(
     try:
         if found.st_size > max_bytes:
             raise _too_large(path, max_bytes)
-        pieces: list[bytes] = []
+        chunks: list[bytes] = []
         room = max_bytes + 1  # it may grow while it is read
-        while room > 0 and (piece := os.read(descriptor, min(_CHUNK_SIZE, room))):
-            pieces.append(piece)
-            room -= len(piece)
+        while room > 0 and (chunk := os.read(descriptor, min(_CHUNK_SIZE, room))):
+            chunks.append(chunk)
+            room -= len(chunk)
     finally:
         os.close(descriptor)
     if room <= 0:
         raise _too_large(path, max_bytes)
-    return b"".join(pieces)
+    return b"".join(chunks)
 
 
 def open_from_pin(pinned: int, path: str) -> tuple[int, os.stat_result]:

@@ -131,7 +131,7 @@ class ArchiveTree:
         total = sum(file.member.size for file in self.files.values())
         if total > self._limits.max_total_bytes:
             raise ArchiveError(
-                f"Archive holds more than {self._limits.max_total_bytes} bytes: {total}"
+                f"Archive has more than {self._limits.max_total_bytes} bytes: {total}"
             )
         if total > RATIO_FREE_BYTES + self._limits.max_ratio * size:
             raise ArchiveError(f"Archive of {size} bytes would decompress to {total} bytes")
