@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from weakincentives.posix import tempnames as leftovers
+from weakincentives.posix import tempnames
 from weakincentives.posix.tempnames import (
     RESERVED_PREFIX,
     is_leftover,
@@ -22,18 +22,18 @@ NAMING = "from weakincentives.posix import tempnames as l; print(l.temporary_nam
 
 @pytest.fixture(autouse=True)
 def forget() -> None:
-    leftovers._namespace.cache_clear()
-    leftovers._own_prefix.cache_clear()
+    tempnames._namespace.cache_clear()
+    tempnames._own_prefix.cache_clear()
 
 
 def named(pid: object, start: object, namespace: str | None = None) -> str:
-    namespace = leftovers._namespace() if namespace is None else namespace
+    namespace = tempnames._namespace() if namespace is None else namespace
     return f"{RESERVED_PREFIX}{namespace}-{pid}-{start}-0"
 
 
 def started(pid: int) -> str:
     """Return the start time of a living process, as names hold it."""
-    identity = leftovers._identity(pid)
+    identity = tempnames._identity(pid)
     assert identity
     return identity.partition("-")[2]
 
@@ -150,8 +150,8 @@ class NoProc(type(Path())):
 def test_without_proc_a_process_that_can_be_signalled_is_alive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(leftovers, "Path", NoProc)
-    assert leftovers._namespace() == "0"
+    monkeypatch.setattr(tempnames, "Path", NoProc)
+    assert tempnames._namespace() == "0"
     assert not is_leftover(temporary_name(), 60)
     assert is_leftover(temporary_name(), YEAR)  # the number may have been given to another
     with subprocess.Popen(["true"]) as child:
@@ -164,7 +164,7 @@ def test_without_proc_a_process_of_another_user_is_alive(monkeypatch: pytest.Mon
     def refused(pid: int, number: int) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(leftovers, "Path", NoProc)
+    monkeypatch.setattr(tempnames, "Path", NoProc)
     monkeypatch.setattr(os, "kill", refused)
     assert not is_leftover(named(1, 0), 60)
 

@@ -29,6 +29,12 @@ from weakincentives.posix import fault_point, open_regular
 
 _LOOSE_CHUNK = 1024 * 1024
 _MAX_HEADER = 32  # "commit 18446744073709551615" and the NUL after it
+_ID = re.compile(r"[0-9a-f]{40}")
+_MAX_WHOLE = 16 * 1024 * 1024  # larger objects are copied in chunks
+_SMALL_PACK = 16 * 1024 * 1024  # larger packs are not merged
+_MAX_SMALL_PACKS = 64
+_WRONG_ID = "its content has another id"
+_log = logging.getLogger(__name__)
 
 
 def loose_stream(path: Path) -> Stream:
@@ -78,14 +84,6 @@ def _inflate_file(path: Path) -> Iterator[bytes]:
             data = inflater.unconsumed_tail
             if chunk:
                 yield chunk
-
-
-_ID = re.compile(r"[0-9a-f]{40}")
-_MAX_WHOLE = 16 * 1024 * 1024  # larger objects are copied in chunks
-_SMALL_PACK = 16 * 1024 * 1024  # larger packs are not merged
-_MAX_SMALL_PACKS = 64
-_WRONG_ID = "its content has another id"
-_log = logging.getLogger(__name__)
 
 
 class ObjectError(WinkError, ValueError):

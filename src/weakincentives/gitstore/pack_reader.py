@@ -27,6 +27,22 @@ from weakincentives.posix import (
 
 MAX_OBJECT_SIZE = 512 * 1024 * 1024
 """Bytes of the largest object that is held in memory; git makes no deltas of larger ones."""
+CHUNK_SIZE = 1024 * 1024
+"""Bytes of the largest chunk that is read at once."""
+KINDS = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
+_OFFSET_DELTA, _REFERENCE_DELTA = 6, 7
+_HEADER = struct.Struct(">4sII")
+_INDEX_MAGIC = b"\xfftOc\0\0\0\x02"
+_IDS_AT = 8 + 256 * 4  # after the magic number and the table of first bytes
+_FAR = 0x80000000  # marks an offset that is in the table of large ones
+_DIGEST = 20
+_MIN_OBJECT_SIZE = 9  # bytes in a pack: the header and an empty deflate stream
+_MAX_CHAIN = 4_096  # git allows 4,095 deltas on top of each other
+_MAX_BASES = 16 * 1024 * 1024  # bytes of delta bases that are cached
+_LINEAR_SEARCH_SIZE = 64  # ids; below it `find` is faster than a binary search
+_PACK_FILE = re.compile(r"(pack-[0-9a-f]{40})\.([a-z]+)")
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_MAX_ATTEMPTS = 10
 
 
 class PackError(WinkError, ValueError):
@@ -109,10 +125,6 @@ def _read_number(data: bytes, at: int) -> tuple[int, int]:
     return value | data[at] << shift, at + 1
 
 
-CHUNK_SIZE = 1024 * 1024
-"""Bytes of the largest chunk that is read at once."""
-
-
 class Inflater:
     """A stream of the content of a packed object; a copy continues independently."""
 
@@ -169,19 +181,6 @@ class Inflater:
 def max_packed_size(size: int) -> int:
     """Return the most bytes that an object of `size` takes in any pack."""
     return size + (size >> 8) + 64
-
-
-KINDS = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
-_OFFSET_DELTA, _REFERENCE_DELTA = 6, 7
-_HEADER = struct.Struct(">4sII")
-_INDEX_MAGIC = b"\xfftOc\0\0\0\x02"
-_IDS_AT = 8 + 256 * 4  # after the magic number and the table of first bytes
-_FAR = 0x80000000  # marks an offset that is in the table of large ones
-_DIGEST = 20
-_MIN_OBJECT_SIZE = 9  # bytes in a pack: the header and an empty deflate stream
-_MAX_CHAIN = 4_096  # git allows 4,095 deltas on top of each other
-_MAX_BASES = 16 * 1024 * 1024  # bytes of delta bases that are cached
-_LINEAR_SEARCH_SIZE = 64  # ids; below it `find` is faster than a binary search
 
 
 class Stream(NamedTuple):
@@ -443,11 +442,6 @@ def _read_index(path: Path, pack_size: int) -> tuple[bytes, int]:
     if digest.digest() != data[-_DIGEST:]:
         raise PackError(f"Pack index is damaged: {path.name!r}")
     return data, found.st_mtime_ns
-
-
-_PACK_FILE = re.compile(r"(pack-[0-9a-f]{40})\.([a-z]+)")
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_MAX_ATTEMPTS = 10
 
 
 class PackSet:

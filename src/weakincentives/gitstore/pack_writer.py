@@ -32,6 +32,14 @@ _RAW = -15
 _ZLIB_HEADER = b"\x78\x01"
 _STORED = struct.Struct("<3sHH")  # zlib header, and the header of one stored block
 _CHECKSUM = struct.Struct(">I")
+_NUMBERS = {"commit": 1, "tree": 2, "blob": 3, "tag": 4}
+_PACK_HEADER = struct.Struct(">4sII")
+_INDEX_MAGIC = b"\xfftOc\0\0\0\x02"
+_FAR = 0x80000000  # marks an offset in the table of large offsets
+_CHUNK = 1024 * 1024
+_BUFFER = 256 * 1024
+_BYTES = [bytes((value,)) for value in range(256)]
+_PACK_AGE_NS = 1_000_000_000  # how much older than its index a pack is made
 
 
 def deflate(data: bytes, codec: Codec = DEFAULT_CODEC) -> bytes:
@@ -62,15 +70,6 @@ def deflate_stream(chunks: Iterable[bytes], codec: Codec = DEFAULT_CODEC) -> Ite
         checksum = zlib.adler32(chunk, checksum)
         yield deflater.compress(chunk)
     yield deflater.flush() + _CHECKSUM.pack(checksum)
-
-
-_NUMBERS = {"commit": 1, "tree": 2, "blob": 3, "tag": 4}
-_PACK_HEADER = struct.Struct(">4sII")
-_INDEX_MAGIC = b"\xfftOc\0\0\0\x02"
-_FAR = 0x80000000  # marks an offset in the table of large offsets
-_CHUNK = 1024 * 1024
-_BUFFER = 256 * 1024
-_BYTES = [bytes((value,)) for value in range(256)]
 
 
 class PackWriter:
@@ -194,9 +193,6 @@ def _index(entries: list[tuple[bytes, int, int]], checksum: bytes) -> bytes:
         )
     )
     return body + hashlib.sha1(body, usedforsecurity=False).digest()
-
-
-_PACK_AGE_NS = 1_000_000_000  # how much older than its index a pack is made
 
 
 def hash_object(kind: str, data: bytes) -> str:

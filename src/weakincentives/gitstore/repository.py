@@ -32,6 +32,10 @@ from weakincentives.gitstore.trees import tree_references
 from weakincentives.gitstore.verify import SnapshotProblem, Verification
 from weakincentives.posix import fault_point
 
+_SNAPSHOT_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
+_MAX_LISTED = 5  # ids in a message
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class ReachableObjects:
@@ -111,11 +115,6 @@ def _is_ours(ref: str, data: bytes) -> bool:
     except ObjectError:
         return False
     return True
-
-
-_SNAPSHOT_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
-_MAX_LISTED = 5  # ids in a message
-_log = logging.getLogger(__name__)
 
 
 def default_git_dir(root: Path) -> Path:

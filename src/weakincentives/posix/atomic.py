@@ -35,6 +35,7 @@ _SYNC_FILE_RANGE_WRITE = 2
 _libc = ctypes.CDLL(None, use_errno=True)
 _log = logging.getLogger(__name__)
 _NO_LOCK = nullcontext()
+_NEW_SHARED_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def store_file(
@@ -355,9 +356,6 @@ def _copy_ownership(target: int, directory: int, name: str, permissions: int | N
             os.fchown(target, old.st_uid, old.st_gid)
     if permissions is not None:
         os.fchmod(target, permissions & 0o777)
-
-
-_NEW_SHARED_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class AtomicFile:

@@ -7,6 +7,12 @@ from collections.abc import Iterator
 
 from weakincentives.characters import INVISIBLE
 
+_UNPRINTABLE = re.compile("[\\\\\x00-\x1f\x7f]|[^\x00-\x7f]")
+_ESCAPES = re.compile(
+    r"\\(?:(?P<plain>[\\nrt])|x(?P<byte>[0-9a-f]{2})|u(?P<short>[0-9a-f]{4})|U(?P<long>[0-9a-f]{8}))"
+)
+MAX_DISPLAYED = 1_000  # characters of a path in an error message
+
 
 def _escape(match: re.Match[str]) -> str:
     character = match.group()
@@ -30,13 +36,6 @@ def _unescape(match: re.Match[str]) -> str:
     if byte and code >= 0x80:
         code += 0xDC00  # a byte that is not UTF-8
     return chr(code) if code <= sys.maxunicode else match.group()
-
-
-_UNPRINTABLE = re.compile("[\\\\\x00-\x1f\x7f]|[^\x00-\x7f]")
-_ESCAPES = re.compile(
-    r"\\(?:(?P<plain>[\\nrt])|x(?P<byte>[0-9a-f]{2})|u(?P<short>[0-9a-f]{4})|U(?P<long>[0-9a-f]{8}))"
-)
-MAX_DISPLAYED = 1_000  # characters of a path in an error message
 
 
 def parents_of(path: str) -> Iterator[str]:

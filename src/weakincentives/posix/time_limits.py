@@ -7,14 +7,13 @@ from contextvars import ContextVar
 
 from weakincentives.errors import WinkError
 
-
-class TimeLimitError(WinkError, TimeoutError):
-    """An operation was stopped because its time was up."""
-
-
 _MAX_RESERVE = 1.0  # seconds kept for returning what was found
 _Clock = Callable[[], float]
 _deadline: ContextVar[tuple[float, _Clock] | None] = ContextVar("deadline", default=None)
+
+
+class TimeLimitError(WinkError, TimeoutError):
+    """An operation was stopped because its time was up."""
 
 
 @contextmanager

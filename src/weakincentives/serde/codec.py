@@ -24,6 +24,10 @@ from weakincentives.serde.validation import (
 )
 
 _Check: TypeAlias = Callable[[Any], None]
+T = TypeVar("T")
+_TOO_DEEP = "Nested too deeply"
+_ESCAPED_SURROGATE = re.compile("\\\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class _UnknownFieldsError(Exception):
@@ -176,12 +180,6 @@ def _values_check(item: _Check | None) -> _Check | None:
                 _check_part(item, each, f"[{key!r}]")
 
     return check
-
-
-T = TypeVar("T")
-_TOO_DEEP = "Nested too deeply"
-_ESCAPED_SURROGATE = re.compile("\\\\u[dD][89a-fA-F]|[\ud800-\udfff]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def encode(value: object) -> bytes:

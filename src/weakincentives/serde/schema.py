@@ -14,6 +14,7 @@ from weakincentives.serde.validation import SerdeError, json_schema_of
 _SECTION = re.compile(r"^(Args|Arguments|Attributes|Fields):$")
 _HEADING = re.compile(r"^[A-Z]\w*:$")
 _ENTRY = re.compile(r"^(\w+)(?: ?\([^)]*\))?:\s*(.*)$")
+_REFERENCE = "#/$defs/"
 
 
 def description(kind: type[Any]) -> str:
@@ -63,9 +64,6 @@ def _parse_entries(docstring: str) -> dict[str, str]:
             elif name:
                 found[name].append(line.strip())
     return {each: " ".join(filter(None, lines)) for each, lines in found.items()}
-
-
-_REFERENCE = "#/$defs/"
 
 
 def json_schema(kind: Any) -> dict[str, object]:

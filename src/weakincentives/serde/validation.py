@@ -17,6 +17,9 @@ import msgspec
 
 from weakincentives.errors import WinkError
 
+_PATH = re.compile(r" - at (?:`key` in )?`\$(.*)`$", re.DOTALL)
+_MAX_VALUE_LENGTH = 80
+
 
 def to_json_value(value: object) -> object:
     """Return the JSON representation of a value that msgspec does not support.
@@ -55,10 +58,6 @@ def json_schema_of(kind: type[Any]) -> dict[str, Any]:
     if kind is object:
         return {"type": ["array", "boolean", "null", "number", "object", "string"]}
     raise TypeError(f"type {kind.__qualname__!r} is not supported")
-
-
-_PATH = re.compile(r" - at (?:`key` in )?`\$(.*)`$", re.DOTALL)
-_MAX_VALUE_LENGTH = 80
 
 
 class SerdeError(WinkError, ValueError):

@@ -58,6 +58,15 @@ from weakincentives.posix import (
     sync_directory,
 )
 
+MAX_WHOLE_FILE = 1024 * 1024
+"""Bytes; larger files are read in chunks."""
+_BATCH_BYTES = 256 * 1024  # that one thread compresses at a time
+_MAX_BATCH_ENTRIES = 256
+ENTRY_WRITTEN, ALL_WRITTEN = "archive.entry", "archive.written"
+RENAMED, SYNCED = "archive.renamed", "archive.synced"
+FAULT_POINTS = (ENTRY_WRITTEN, ALL_WRITTEN, RENAMED, SYNCED)
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
 
 def list_paths(state: SearchableFilesystem) -> list[tuple[str, str, bool]]:
     """Return every path, escaped and plain, and whether it is a directory with children.
@@ -93,12 +102,6 @@ def _list_names(state: SearchableFilesystem, directory: str) -> list[list[str]]:
             raise
         return [[], [], []]  # removed since it was listed
     return [[name for name in group if not name.startswith(RESERVED_PREFIX)] for group in groups]
-
-
-MAX_WHOLE_FILE = 1024 * 1024
-"""Bytes; larger files are read in chunks."""
-_BATCH_BYTES = 256 * 1024  # that one thread compresses at a time
-_MAX_BATCH_ENTRIES = 256
 
 
 class Entry:
@@ -208,12 +211,6 @@ class EntryCollector:
             if entry.copy is None:
                 entry.packed = compress(self._codec, entry.data)
         return batch
-
-
-ENTRY_WRITTEN, ALL_WRITTEN = "archive.entry", "archive.written"
-RENAMED, SYNCED = "archive.renamed", "archive.synced"
-FAULT_POINTS = (ENTRY_WRITTEN, ALL_WRITTEN, RENAMED, SYNCED)
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def export_archive(

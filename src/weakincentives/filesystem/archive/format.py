@@ -36,6 +36,48 @@ _MAX_PATH = 1024 * 1024  # characters of a path
 _ESCAPED = re.compile("[\x00-\x1f\x7f\\\\\udc80-\udcff]|%(?=[0-9A-F]{2})|(?<=\\A[A-Za-z]):")
 _ESCAPE = re.compile(b"%([0-9A-F]{2})")
 _SPECIAL_SEGMENTS = frozenset({"", ".", ".."})
+FILES_PREFIX = FILES + "/"
+"""Where the files are in the ZIP."""
+RATIO_FREE_BYTES = 64 * 1024 * 1024
+"""Decompressed bytes that are exempt from `max_ratio`."""
+_MAX_DATE = 64
+_OBJECTS_PER_ENTRY = 4  # opening braces in a manifest, with a margin for names that have some
+_SHA256 = re.compile("[0-9a-f]{64}")
+_CRC32 = re.compile("[0-9a-f]{8}")
+_HEXADECIMAL = b"0123456789abcdef"
+_MODES = tuple(f"{permissions:03o}" for permissions in range(0o1000))
+_PERMISSIONS = {mode: permissions for permissions, mode in enumerate(_MODES)}
+STORED, DEFLATED = 0, 8
+STREAMED = 1 << 3  # flag: sizes follow the data
+FASTEST = 0b11 << 1  # flags: compressed by the fastest method
+UTF8 = 1 << 11
+UNIX = 3
+MAX_16, MAX_32 = 0xFFFF, 0xFFFFFFFF
+ZIP64_EXTRA = 0x0001
+WIDE = 0xF0000000
+"""Sizes from here on use ZIP64, with a margin for what deflate may add."""
+LOCAL = Struct("<4s5H3L2H")
+"""Signature, version, flags, method, time, date, crc, packed, size, name, extra."""
+CENTRAL = Struct("<4s6H3L5H2L")
+"""Signature, made by, version, flags, method, time, date, crc, packed, size, name, extra,
+comment, disk, internal, external, offset."""
+END = Struct("<4s4H2LH")
+"""Signature, disk, disk of the directory, entries here, entries, size, offset, comment."""
+END64 = Struct("<4sQ2H2L4Q")
+"""Signature, size, made by, version, disk, disk of the directory, entries here, entries,
+size, offset."""
+LOCATOR64 = Struct("<4sLQL")
+"""Signature, disk, offset, disks."""
+LOCAL_SIGNATURE = b"PK\3\4"
+CENTRAL_SIGNATURE = b"PK\1\2"
+END_SIGNATURE = b"PK\5\6"
+END64_SIGNATURE = b"PK\6\6"
+LOCATOR64_SIGNATURE = b"PK\6\7"
+_RECORD_PREFIX = Struct("<6H")  # of a central record after its signature, up to the date
+_WIDE_SIZES = Struct("<2H2Q")
+_VERSION = 45  # of the ZIP format: supports ZIP64
+_MADE_BY = (UNIX << 8) | _VERSION
+_TIME, _DATE = 0, (1 << 5) | 1  # 1980-01-01 00:00, the earliest in a ZIP
 
 
 def is_plain(text: str) -> bool:
@@ -152,19 +194,6 @@ def _percent_encode(match: re.Match[str]) -> str:
     return f"%{match[0].encode(errors='surrogateescape')[0]:02X}"
 
 
-FILES_PREFIX = FILES + "/"
-"""Where the files are in the ZIP."""
-RATIO_FREE_BYTES = 64 * 1024 * 1024
-"""Decompressed bytes that are exempt from `max_ratio`."""
-_MAX_DATE = 64
-_OBJECTS_PER_ENTRY = 4  # opening braces in a manifest, with a margin for names that have some
-_SHA256 = re.compile("[0-9a-f]{64}")
-_CRC32 = re.compile("[0-9a-f]{8}")
-_HEXADECIMAL = b"0123456789abcdef"
-_MODES = tuple(f"{permissions:03o}" for permissions in range(0o1000))
-_PERMISSIONS = {mode: permissions for permissions, mode in enumerate(_MODES)}
-
-
 class ArchiveError(WinkError, ValueError):
     """The file is not an archive, or is damaged or unsafe."""
 
@@ -278,39 +307,6 @@ def error_context(archive: Path) -> Generator[None, None, None]:
         if has_path or isinstance(error, WinkError):
             raise
         raise os_error(error.errno or errno.EIO, str(archive), error.strerror or "") from error
-
-
-STORED, DEFLATED = 0, 8
-STREAMED = 1 << 3  # flag: sizes follow the data
-FASTEST = 0b11 << 1  # flags: compressed by the fastest method
-UTF8 = 1 << 11
-UNIX = 3
-MAX_16, MAX_32 = 0xFFFF, 0xFFFFFFFF
-ZIP64_EXTRA = 0x0001
-WIDE = 0xF0000000
-"""Sizes from here on use ZIP64, with a margin for what deflate may add."""
-LOCAL = Struct("<4s5H3L2H")
-"""Signature, version, flags, method, time, date, crc, packed, size, name, extra."""
-CENTRAL = Struct("<4s6H3L5H2L")
-"""Signature, made by, version, flags, method, time, date, crc, packed, size, name, extra,
-comment, disk, internal, external, offset."""
-END = Struct("<4s4H2LH")
-"""Signature, disk, disk of the directory, entries here, entries, size, offset, comment."""
-END64 = Struct("<4sQ2H2L4Q")
-"""Signature, size, made by, version, disk, disk of the directory, entries here, entries,
-size, offset."""
-LOCATOR64 = Struct("<4sLQL")
-"""Signature, disk, offset, disks."""
-LOCAL_SIGNATURE = b"PK\3\4"
-CENTRAL_SIGNATURE = b"PK\1\2"
-END_SIGNATURE = b"PK\5\6"
-END64_SIGNATURE = b"PK\6\6"
-LOCATOR64_SIGNATURE = b"PK\6\7"
-_RECORD_PREFIX = Struct("<6H")  # of a central record after its signature, up to the date
-_WIDE_SIZES = Struct("<2H2Q")
-_VERSION = 45  # of the ZIP format: supports ZIP64
-_MADE_BY = (UNIX << 8) | _VERSION
-_TIME, _DATE = 0, (1 << 5) | 1  # 1980-01-01 00:00, the earliest in a ZIP
 
 
 class ZipMember(NamedTuple):

@@ -48,6 +48,8 @@ _CONTROL = re.compile("[\x00-\x1f\x7f\\\\]")
 _DRIVE = re.compile("(?:files/)?[A-Za-z]:")
 _LENGTHS = Struct("<3H")  # of name, extra field and comment
 _LENGTHS_AT = 28  # in a central record
+CHUNK_SIZE = 1024 * 1024
+_COMPRESSED_CHUNK = 256 * 1024
 
 
 def read_directory(
@@ -246,10 +248,6 @@ def _check_member(member: ZipMember, disk: int) -> None:
 def damage_error(member: ZipMember, fact: str) -> ArchiveError:
     """Return the error for an entry that is damaged or unsafe."""
     return ArchiveError(f"Entry {fact}: {shorten_path(member.name)!r}")
-
-
-CHUNK_SIZE = 1024 * 1024
-_COMPRESSED_CHUNK = 256 * 1024
 
 
 class ZipReader:

@@ -51,6 +51,14 @@ _BUFFER_SIZE = 256 * 1024
 _TAIL = Struct("<2L")  # of a central record: external attributes, offset
 _ATTRIBUTES, _NAME = 34, 42  # their positions in a central record, after the signature
 Chunks = Callable[[], Iterable[bytes]]
+_OWN_LIMITS = ArchiveLimits(max_entries=10_000_000, max_manifest_bytes=1024**3)
+# slices of central records, without their signatures
+_SIZES = Struct("<16x2L14xL")  # packed size, size, offset
+_PREFIX = slice(12)  # up to the date
+_LOCAL_PART = slice(2, 26)  # the part that the local header repeats
+_LENGTHS = slice(24, 34)  # of name, extra field and comment; disk, internal attributes
+_NO_LENGTHS = bytes(8)  # zeros for the last four
+_CENTRAL_NAME = CENTRAL.size - len(CENTRAL_SIGNATURE)
 
 
 class CompressedContent(NamedTuple):
@@ -241,16 +249,6 @@ def _compress_chunks(engine: Deflater, chunks: Iterable[bytes]) -> Iterable[tupl
         check_time("Archive")
         yield chunk, engine.compress(chunk)
     yield b"", engine.flush()
-
-
-_OWN_LIMITS = ArchiveLimits(max_entries=10_000_000, max_manifest_bytes=1024**3)
-# slices of central records, without their signatures
-_SIZES = Struct("<16x2L14xL")  # packed size, size, offset
-_PREFIX = slice(12)  # up to the date
-_LOCAL_PART = slice(2, 26)  # the part that the local header repeats
-_LENGTHS = slice(24, 34)  # of name, extra field and comment; disk, internal attributes
-_NO_LENGTHS = bytes(8)  # zeros for the last four
-_CENTRAL_NAME = CENTRAL.size - len(CENTRAL_SIGNATURE)
 
 
 class DamagedError(Exception):
