@@ -1,4 +1,4 @@
-"""One suite, every backend of ours."""
+"""The conformance suites, run against every backend of the package."""
 
 import os
 import re
@@ -48,7 +48,7 @@ class Undo(
     ArchiveTests,
     ArchiveDetailTests,
 ):
-    """Everything that brings back a whole state."""
+    """The suites of everything that restores a whole state."""
 
 
 class Everything(
@@ -64,7 +64,7 @@ class Everything(
     SavepointTests,
     Undo,
 ):
-    """What a backend on the base classes can do."""
+    """All suites for a backend on the base classes."""
 
 
 class TestInMemory(Everything):
@@ -84,7 +84,7 @@ class TestInMemory(Everything):
 def new_host(
     tmp_path: Path, limits: Limits = DEFAULT_LIMITS, *, exclusive: bool = False
 ) -> HostFilesystem:
-    """Return a workspace on disk; its history is beside it."""
+    """Return a workspace on disk, with its history next to it."""
     root = tmp_path / "root"
     root.mkdir(exist_ok=True)
     return HostFilesystem(root, limits=limits, git_dir=tmp_path / "store", exclusive=exclusive)
@@ -105,7 +105,7 @@ class TestHost(Everything, SpecialFileTests):
 
 
 class TestHostByLinks(LinkTests, SavepointTests, SnapshotDetailTests, ArchiveDetailTests):
-    """The suites that need links, with links that somebody else made."""
+    """The suites that need links, with links made outside the workspace."""
 
     def make_filesystem(self, tmp_path: Path) -> HostFilesystem:
         return new_host(tmp_path)
@@ -142,7 +142,7 @@ class TestHostStepByStep(
 
 
 class TestExclusiveHost(Undo):
-    """A directory that nobody else changes, so that only what was changed here is looked at."""
+    """An exclusive directory: only changes made through it are examined."""
 
     def make_filesystem(self, tmp_path: Path) -> HostFilesystem:
         return new_host(tmp_path, exclusive=True)
@@ -177,7 +177,7 @@ class TestExampleAndIgnoreFiles(IgnoreFileTests):
 
 
 class Plain:
-    """A filesystem with the protocol and snapshots, and no more: not on the base classes."""
+    """A filesystem with only the protocol and snapshots, not on the base classes."""
 
     def __init__(self) -> None:
         self.inside = InMemoryFilesystem()
@@ -186,7 +186,7 @@ class Plain:
     read_only = property(lambda self: self.inside.read_only)
 
 
-def _passed_on(name: str) -> Callable[..., object]:
+def _delegate(name: str) -> Callable[..., object]:
     return lambda self, *given, **named: getattr(self.inside, name)(*given, **named)
 
 
@@ -194,11 +194,11 @@ for _method in (
     "read", "read_bytes", "exists", "stat", "list", "glob", "grep", "write", "write_bytes",
     "delete", "mkdir", "snapshot", "restore", "export_archive", "import_archive",
 ):  # fmt: skip
-    setattr(Plain, _method, _passed_on(_method))
+    setattr(Plain, _method, _delegate(_method))
 
 
 class TestPlain(FilesystemProtocolTests, SnapshotTests, ArchiveTests):
-    """The suites of a protocol ask for nothing beyond it."""
+    """The protocol suites need nothing beyond the protocol."""
 
     def make_filesystem(self, tmp_path: Path) -> Filesystem:
         return Plain()  # pyright: ignore[reportReturnType] # its methods are made above

@@ -1,4 +1,4 @@
-"""The mock: it remembers calls, plays back responses, and is a filesystem otherwise."""
+"""The mock filesystem: records calls, plays back responses, and otherwise works normally."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def test_every_call_is_recorded_with_its_arguments_and_defaults():
     )
 
 
-def test_calls_can_be_asked_for_by_method():
+def test_calls_can_be_filtered_by_method():
     fs = MockFilesystem()
     fs.exists("a")
     fs.mkdir("b")
@@ -69,7 +69,7 @@ def test_an_exception_is_raised():
     assert not fs.backend.exists("a.txt")
 
 
-def test_responses_are_played_in_turn_and_the_last_one_stays():
+def test_responses_are_played_in_turn_and_the_last_one_repeats():
     fs = MockFilesystem()
     fs.respond("exists", True, False)
     assert [fs.exists("a") for _ in range(3)] == [True, False, False]

@@ -1,4 +1,4 @@
-"""The suite is tested too: every mutant of mutants/table.py must fail it, where it is said to."""
+"""Mutation tests of the suites: every mutant of mutants/table.py must fail its test."""
 
 import fcntl
 import os
@@ -25,12 +25,12 @@ Report = Mapping[str, Mapping[str, bool]]
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """What came of running the table, in a process of its own.
+    """The results of running the table in a separate process.
 
     A mutant gets the test that must fail; the sound backend and those that are wrong in
     many ways get all tests of their suites.
     """
-    # one process makes it, and the others take it over
+    # one worker runs it, the others reuse the report
     shared = tmp_path_factory.getbasetemp().parent if "PYTEST_XDIST_WORKER" in os.environ else None
     place = shared or tmp_path_factory.mktemp("mutants")
     written = place / "mutants.xml"
@@ -49,7 +49,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 
 def _run_table(written: Path) -> None:
-    """Run the table; the report appears when it is whole."""
+    """Run the table; the report file appears when it is complete."""
     part = written.with_suffix(".part")
     whole = [class_name(each) for each in (*SOUND, *BROAD)]
     killers = [f"{class_name(each)}::{each.killer}" for each in MUTANTS]
@@ -67,11 +67,11 @@ def _run_table(written: Path) -> None:
     part.rename(written)
 
 
-def named(mutant: Mutant) -> str:
+def case_id(mutant: Mutant) -> str:
     return f"{mutant.backend.__name__}-{mutant.killer}"
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=named)
+@pytest.mark.parametrize("mutant", MUTANTS, ids=case_id)
 def test_a_mutant_fails_where_it_should(report: Report, mutant: Mutant):
     tests = report[class_name(mutant)]
     assert tests[mutant.killer] is False

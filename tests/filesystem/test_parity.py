@@ -124,21 +124,21 @@ class RestoresMore(InMemoryFilesystem):
 
 
 @pytest.mark.parametrize(
-    ("broken", "told"),
+    ("broken", "message"),
     [
         (CountsFromOne, "outcomes differ"),
         (ReportsNothing, "events differ"),
         (Crashes, "KeyError.* was raised"),
     ],
 )
-def test_the_driver_meets_a_mistake(broken: type[InMemoryFilesystem], told: str):
-    with pytest.raises(DivergenceError, match=told) as caught:
+def test_the_driver_finds_a_mistake(broken: type[InMemoryFilesystem], message: str):
+    with pytest.raises(DivergenceError, match=message) as caught:
         run_parity(1, 2_000, subject=broken)
     assert len(caught.value.operations) <= 2
 
 
 @pytest.mark.parametrize(
-    ("broken", "told"),
+    ("broken", "message"),
     [
         (snapshots.ForgetsEmptyDirectories, "The restored state differs from the saved one"),
         (RestoresMore, "trees differ"),
@@ -151,13 +151,15 @@ def test_the_driver_meets_a_mistake(broken: type[InMemoryFilesystem], told: str)
         (archives.CountsEntries, "outcomes differ"),
     ],
 )
-def test_the_driver_meets_a_mistake_with_whole_states(broken: type[InMemoryFilesystem], told: str):
-    with pytest.raises(DivergenceError, match=told) as caught:
+def test_the_driver_finds_a_mistake_with_whole_states(
+    broken: type[InMemoryFilesystem], message: str
+):
+    with pytest.raises(DivergenceError, match=message) as caught:
         run_parity(1, 10_000, subject=broken)
     assert len(caught.value.operations) <= 5
 
 
-def test_the_machine_finds_a_mistake_and_tells_the_shortest_way():
+def test_the_machine_shrinks_a_mistake_to_the_fewest_operations():
     often = settings(MACHINE, max_examples=200, phases=[Phase.generate])
     with pytest.raises(DivergenceError) as caught:
         run_machine(CountsFromOne, settings=often)
@@ -204,7 +206,7 @@ def test_an_archive_of_either_side_is_imported_by_both(new_host: HostFactory):
     pair.close()
 
 
-def test_what_a_filesystem_cannot_do_is_not_asked_of_it():
+def test_operations_that_a_filesystem_lacks_are_left_out():
     pair = Pair(InMemoryFilesystem(), MockFilesystem())
     assert {"snapshot", "restore", "restore_paths", "export", "import"} <= pair.without
     assert Pair(InMemoryFilesystem(), InMemoryFilesystem()).without == frozenset()

@@ -1,4 +1,4 @@
-"""The suite itself: what it refuses, and what it says when something fails or is missing."""
+"""The suites themselves: what they reject, and their messages when something is missing."""
 
 import subprocess
 import sys
@@ -64,7 +64,7 @@ def test_a_test_replaced_by_a_class_before_the_suite_is_refused():
         pytest.mark.xfail("sys.platform == 'other'", reason="later"),
     ],
 )
-def test_a_replaced_test_whose_mark_is_no_excuse_is_refused(mark: pytest.MarkDecorator):
+def test_a_replaced_test_without_a_valid_excuse_is_refused(mark: pytest.MarkDecorator):
     replaced = mark(nothing())
     with pytest.raises(TypeError, match=r"test_an_error_names_the_path; .*xfail\(reason=\.\.\.\)"):
         type("Lenient", (FilesystemProtocolTests,), {"test_an_error_names_the_path": replaced})
@@ -239,7 +239,7 @@ def test_a_failure_prints_the_values(tmp_path: Path):
 
 
 @pytest.mark.parametrize("missing", ["pytest", "hypothesis"])
-def test_a_missing_extra_is_told_in_one_sentence(missing: str):
+def test_a_missing_extra_is_named_in_the_error(missing: str):
     program = (
         f"import sys; sys.modules[{missing!r}] = None\nimport weakincentives.filesystem.testing\n"
     )

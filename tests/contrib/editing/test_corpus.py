@@ -1,4 +1,4 @@
-"""The corpus of edits with mistakes: what can be understood lands, and nothing lands elsewhere."""
+"""The corpus of edits with mistakes: solvable edits apply, and none applies elsewhere."""
 
 import json
 from collections import Counter
@@ -18,7 +18,7 @@ _MIN_LANDED = 0.97
 
 @dataclass(frozen=True)
 class Attempt:
-    """A case of the corpus, what is expected of it and what came of it."""
+    """A case of the corpus, its expected result and its actual result."""
 
     name: str
     text: str
@@ -37,7 +37,7 @@ def attempt(text: str, edits: Sequence[Edit]) -> EditOutcome | EditError:
         return error
 
 
-def tried(name: str, text: str, edits: Sequence[Edit], expected: dict[str, Any]) -> Attempt:
+def run_case(name: str, text: str, edits: Sequence[Edit], expected: dict[str, Any]) -> Attempt:
     outcome = attempt(text, edits)
     if isinstance(outcome, EditOutcome):
         return Attempt(
@@ -59,7 +59,7 @@ def generated() -> Iterator[Attempt]:
             near = (f"\n{case['near']:>6}\t",) if "near" in case else ()
             expected["said"] = (*case["says"], *near)
         name = f"{number} {case['category']} {case['text']}"
-        yield tried(name, text, [Edit(case["old"], case["new"])], expected)
+        yield run_case(name, text, [Edit(case["old"], case["new"])], expected)
 
 
 def handmade() -> Iterator[Attempt]:
@@ -70,7 +70,7 @@ def handmade() -> Iterator[Attempt]:
             expected = {"expected": case.content, "expected_level": case.level}
         else:
             expected["said"] = case.says
-        yield tried(case.name, case.text, edits, expected)
+        yield run_case(case.name, case.text, edits, expected)
 
 
 @cache
@@ -85,20 +85,20 @@ def test_the_corpus_is_large_and_has_both_kinds():
     assert kinds[True] >= 100
 
 
-def test_what_can_be_understood_lands():
+def test_solvable_edits_are_applied():
     solvable = [each for each in attempts() if each.expected is not None]
     landed = [each for each in solvable if each.content == each.expected]
     refused = [(each.name, each.message) for each in solvable if each.content is None]
     assert len(landed) >= _MIN_LANDED * len(solvable), refused
 
 
-def test_nothing_lands_in_the_wrong_place_and_no_byte_changes_outside():
+def test_no_edit_is_applied_elsewhere_and_no_other_byte_changes():
     landed = [each for each in attempts() if each.content is not None]
     wrong = [each.name for each in landed if each.content != each.expected]
     assert wrong == []
 
 
-def test_every_refusal_explains_itself():
+def test_every_error_explains_itself():
     refused = [each for each in attempts() if each.expected is None]
     silent = [
         (each.name, said, each.message)
@@ -109,7 +109,7 @@ def test_every_refusal_explains_itself():
     assert silent == []
 
 
-def test_no_more_is_overlooked_than_is_needed():
+def test_no_more_is_ignored_than_needed():
     applied = [each for each in attempts() if each.content is not None]
     other = [(each.name, each.level) for each in applied if each.level != each.expected_level]
     assert other == []
@@ -124,7 +124,7 @@ def test_every_level_is_needed_many_times():
 
 
 @pytest.mark.parametrize("case", LANDS, ids=lambda case: case.name)
-def test_it_lands(case: Lands):
+def test_it_is_applied(case: Lands):
     outcome = apply_edits(case.text, [Edit(old, new, case.replace_all) for old, new in case.edits])
     assert outcome.content == case.content
     assert outcome.match_level == case.level

@@ -17,7 +17,7 @@ _FIXED = 20_000  # what does not depend on the size: comparing the closest regio
 _GROWTH = 2.4  # twice the text may take this much more
 
 
-def calls_of(work: Callable[[], object]) -> int:
+def count_calls(work: Callable[[], object]) -> int:
     count = 0
 
     def seen(_: FrameType, event: str, __: object) -> None:
@@ -33,7 +33,7 @@ def calls_of(work: Callable[[], object]) -> int:
     return count
 
 
-def tried(text: str, edit: Edit) -> None:
+def apply_edit(text: str, edit: Edit) -> None:
     try:
         apply_edits(text, [edit])
     except EditError as error:
@@ -84,7 +84,7 @@ SCENES: dict[str, Callable[[int], tuple[str, Edit]]] = {
 def test_the_work_is_in_proportion_to_the_text(scene: str):
     sizes = 6_000, 12_000
     made = [SCENES[scene](size) for size in sizes]
-    counts = [calls_of(partial(tried, text, edit)) for text, edit in made]
+    counts = [count_calls(partial(apply_edit, text, edit)) for text, edit in made]
     assert counts[1] <= _CALLS_PER_LINE * sizes[1] + _FIXED
     assert counts[1] <= _GROWTH * counts[0] + _FIXED
 
@@ -93,7 +93,7 @@ def test_a_megabyte_takes_no_more_work_for_each_line():
     text = program(36_000)
     assert len(text) > 1_000_000
     edit = Edit(middle(text).replace("x_", "z_"), "x")
-    assert calls_of(lambda: tried(text, edit)) <= _CALLS_PER_LINE * 36_000 + _FIXED
+    assert count_calls(lambda: apply_edit(text, edit)) <= _CALLS_PER_LINE * 36_000 + _FIXED
 
 
 def test_places_that_cannot_all_be_compared_are_refused():

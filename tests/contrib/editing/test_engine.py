@@ -1,4 +1,4 @@
-"""Edits: what they are refused for, what they report, and how the parts of the engine behave."""
+"""Edits: errors, outcomes, placeholders, indentation rules and the edit buffer."""
 
 import random
 from dataclasses import replace
@@ -153,8 +153,8 @@ def test_a_line_number_selects_one_of_equal_lines():
 
 def test_the_closest_line_is_found_by_the_words_that_only_it_has():
     text = "".join(f"line {number} of the file with some text\n" for number in range(1_000, 3_000))
-    told = error_message(text, Edit("line 2345 of the file with some txt", "x"))
-    assert "The closest text is at line 1346:" in told
+    message = error_message(text, Edit("line 2345 of the file with some txt", "x"))
+    assert "The closest text is at line 1346:" in message
 
 
 def test_letters_that_a_file_has_in_another_encoding_are_not_looked_for():

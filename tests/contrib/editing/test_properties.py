@@ -1,4 +1,4 @@
-"""Whatever the text: an edit changes its span and nothing else, or is refused."""
+"""Properties of edits: an edit changes its span and nothing else, or raises an error."""
 
 import re
 import unicodedata
@@ -35,7 +35,7 @@ LINES = st.lists(
 )
 
 
-def outcome_of(text: str, *edits: Edit) -> EditOutcome | None:
+def try_edits(text: str, *edits: Edit) -> EditOutcome | None:
     try:
         return apply_edits(text, edits)
     except EditError as error:
@@ -67,7 +67,7 @@ def test_an_exact_edit_changes_the_span_and_nothing_else(text: str, data: st.Dat
 
 @st.composite
 def texts_and_edits(draw: st.DrawFn) -> tuple[str, list[Edit]]:
-    """Draw a text and edits of parts of it, as they are or as somebody would type them."""
+    """Draw a text and edits of parts of it, exact or retyped."""
     text = draw(TEXTS)
     edits: list[Edit] = []
     for _ in range(draw(st.integers(1, 3))):
@@ -86,30 +86,30 @@ def test_whatever_is_asked_nothing_changes_outside_of_the_spans(
     asked: tuple[str, list[Edit]],
 ):
     text, edits = asked
-    outcome = outcome_of(text, *edits)
+    outcome = try_edits(text, *edits)
     if outcome is not None:
         assert same_outside(text, outcome)
-    single = outcome_of(text, edits[0])
+    single = try_edits(text, edits[0])
     if single is not None:
         assert same_outside(text, single)
         assert single.replacements == len(single.spans)
         assert single.content != text
 
 
-def blurred(text: str) -> str:
-    """Return what is left when everything is overlooked that may be, and more."""
+def drop_ignorable(text: str) -> str:
+    """Return the text without everything that matching may ignore, and more."""
     return "".join(fold_confusables(text).split())
 
 
-def shifted(lines: list[str], indent: str) -> list[str]:
+def indent_lines(lines: list[str], indent: str) -> list[str]:
     return [indent + line if line.strip() else line for line in lines]
 
 
 SPOILERS = {
     "rstrip": lambda lines: [line.rstrip() for line in lines],
     "trailing": lambda lines: [line + " " for line in lines],
-    "right": lambda lines: shifted(lines, "  "),
-    "tab": lambda lines: shifted(lines, "\t"),
+    "right": lambda lines: indent_lines(lines, "  "),
+    "tab": lambda lines: indent_lines(lines, "\t"),
     "spaces": lambda lines: [line.replace("\t", "    ") for line in lines],
     "tabs": lambda lines: [line.replace("    ", "\t") for line in lines],
     "flat": lambda lines: [line.lstrip() for line in lines],
@@ -131,10 +131,13 @@ def test_a_spoilt_edit_lands_in_its_place_or_is_refused(
     stop = data.draw(st.integers(start + 1, len(lines)))
     asked = lines[start:stop]
     # overlooking everything, the place must be clear, or the text has another meaning too
-    assume(len(re.findall(f"(?={re.escape(blurred(''.join(asked)))})", blurred(text))) == 1)
+    assume(
+        len(re.findall(f"(?={re.escape(drop_ignorable(''.join(asked)))})", drop_ignorable(text)))
+        == 1
+    )
     for name in data.draw(st.lists(st.sampled_from(sorted(SPOILERS)), max_size=3)):
         asked = SPOILERS[name](asked)
-    outcome = outcome_of(text, Edit("\n".join(asked) + "\n", "NEW\n"))
+    outcome = try_edits(text, Edit("\n".join(asked) + "\n", "NEW\n"))
     if outcome is not None:
         before = "".join(line + end for line, end in zip(lines[:start], ends, strict=False))
         after = text[len(before) + sum(len(lines[i] + ends[i]) for i in range(start, stop)) :]
@@ -155,7 +158,7 @@ def test_a_stale_edit_is_refused(parts: list[tuple[str, str, int, str, str]], da
     stale[changed] = stale[changed].rstrip()[:-1] + "X"
     stop = data.draw(st.integers(changed + 1, len(lines)))
     start = data.draw(st.integers(0, changed))
-    assert outcome_of(text, Edit("\n".join(stale[start:stop]), "NEW")) is None
+    assert try_edits(text, Edit("\n".join(stale[start:stop]), "NEW")) is None
 
 
 @example("\u1112\u1161\u11ab", 1)
@@ -176,5 +179,5 @@ def test_plain_text_stays_plain(text: str):
 
 @given(st.text(max_size=30), st.text(max_size=12), st.text(max_size=12))
 def test_any_characters_are_edited_or_refused_in_words(text: str, old: str, new: str):
-    outcome = outcome_of(text, Edit(old, new))
+    outcome = try_edits(text, Edit(old, new))
     assert outcome is None or same_outside(text, outcome)

@@ -34,7 +34,7 @@ def content_of(text: str, patch: str) -> str | None:
         return None
 
 
-def test_what_can_be_understood_lands_in_its_place():
+def test_solvable_patches_are_applied_in_their_place():
     solvable = [(case, text) for case, text in cases() if "span" in case]
     other: list[str] = []
     for case, text in solvable:
