@@ -447,7 +447,7 @@ def test_calls_that_read_and_write_the_same_all_succeed_however_many_there_are()
 def test_a_commit_does_not_wait_for_ever_for_a_call_that_waits_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr("weakincentives.runtime.session.session._PRIORITY", 0.01)
+    monkeypatch.setattr("weakincentives.runtime.session.session._PRIORITY_TIMEOUT", 0.01)
     session = new_session()
 
     def commit() -> None:
@@ -507,8 +507,8 @@ def test_a_call_that_always_conflicts_fails_in_the_end_and_leaves_nothing(
     assert runs == expected
     assert not invoked.success
     assert invoked.result_message == (
-        "Another call changed what this one had read in the session (Total); nothing of it was"
-        " kept: call it again"
+        "Another call changed what this one had read from the session (Total); it was rolled"
+        " back: call it again"
     )
     assert Note(-1) not in session[Note].all()
 
@@ -743,7 +743,7 @@ def test_a_subscriber_may_wait_for_a_call_of_another_thread():
 def patience_of(seconds: float) -> Iterator[None]:
     """Let sessions wait no longer for each other than this."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("weakincentives.runtime.session.session._PATIENCE", seconds)
+        patch.setattr("weakincentives.runtime.session.session._PUBLISH_TIMEOUT", seconds)
         yield
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weakincentives.runtime.session.items import Items, items_of
+from weakincentives.runtime.session.items import Items, create_items
 
 # a busy machine is no fault of the code
 
@@ -49,7 +49,7 @@ STEPS = st.lists(
 def test_every_version_keeps_its_items_whatever_is_made_from_it(
     steps: list[tuple[str, int, int, str]],
 ):
-    versions = [Version(items_of(()), ())]
+    versions = [Version(create_items(()), ())]
     for number, (step, which, key, owner) in enumerate(steps):
         # mostly the newest, as a session does
         old = versions[-1 if which > 30 else which % len(versions)]
@@ -57,10 +57,10 @@ def test_every_version_keeps_its_items_whatever_is_made_from_it(
         position = old.items.position(key_of, key, owner)
         assert position == last_with(old.expected, key)
         if step == "append" or position is None:
-            made = Version(old.items.appended(item, owner), (*old.expected, item))
+            made = Version(old.items.with_item(item, owner), (*old.expected, item))
         elif step == "replace":
             expected = (*old.expected[:position], item, *old.expected[position + 1 :])
-            made = Version(old.items.replaced(position, item, key_of, owner), expected)
+            made = Version(old.items.with_item_at(position, item, key_of, owner), expected)
         else:
             expected = (*old.expected[:position], *old.expected[position + 1 :])
             made = Version(old.items.without(position, owner), expected)
@@ -70,23 +70,23 @@ def test_every_version_keeps_its_items_whatever_is_made_from_it(
 
 
 def test_the_tuple_is_made_once():
-    items = items_of([1, 2])
+    items = create_items([1, 2])
     assert items.as_tuple() is items.as_tuple()
 
 
 def test_what_it_was_made_of_may_change_afterwards():
     source = [1, 2]
-    items = items_of(source, ME)
+    items = create_items(source, ME)
     source.append(3)
     assert items.as_tuple() == (1, 2)
-    items.appended(4, ME)
+    items.with_item(4, ME)
     assert source == [1, 2, 3]
 
 
 def test_two_owners_never_append_to_one_list():
     # each owner has a lock of its own, so nothing would keep the two apart
-    mine = items_of([1, 2], ME)
-    theirs = mine.appended(3, OTHER)
+    mine = create_items([1, 2], ME)
+    theirs = mine.with_item(3, OTHER)
     assert theirs._list is not mine._list
-    assert mine.appended(4, ME)._list is mine._list
-    assert theirs.appended(5, OTHER)._list is theirs._list
+    assert mine.with_item(4, ME)._list is mine._list
+    assert theirs.with_item(5, OTHER)._list is theirs._list

@@ -1,4 +1,4 @@
-"""Sessions: typed slices, pure reducers, snapshots, dumps."""
+"""Sessions: typed slices, pure reducers, snapshots and dumps."""
 
 from weakincentives.runtime.session.branch import (
     TransactionConflictError,

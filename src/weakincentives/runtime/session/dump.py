@@ -1,4 +1,4 @@
-"""A tree of sessions as snapshots in the order of a dump, and back."""
+"""Dumps: a tree of sessions with its files, written to disk and loaded again."""
 
 import errno
 import os
@@ -28,22 +28,20 @@ from weakincentives.filesystem.snapshot_manager import ArchiveDirectory, seal
 from weakincentives.posix import os_error
 from weakincentives.runtime.clock import SYSTEM_CLOCK
 from weakincentives.runtime.events import EventBus
-from weakincentives.runtime.session.dump_files import (
-    DumpFiles,
-    describe_archive,
-    open_dump,
-    write_text,
-)
 from weakincentives.runtime.session.dump_format import (
     FORMAT,
     VERSION,
     DumpedArchive,
     DumpedSession,
+    DumpFiles,
     DumpHeader,
     Types,
+    describe_archive,
     dump_error,
     encode_dump,
+    open_dump,
     read_snapshots,
+    write_text,
 )
 from weakincentives.runtime.session.session import Session
 from weakincentives.runtime.session.snapshots import Snapshot
@@ -51,17 +49,17 @@ from weakincentives.runtime.session.snapshots import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class SessionTree:
-    """A session and all below it at one moment, each after its parent."""
+    """A session and its descendants at one moment, parents first."""
 
     date: datetime
     sessions: Sequence[Session]
     parents: Sequence[int | None]
-    """Where the parent of each session is."""
+    """The index of each session's parent."""
     snapshots: Sequence[Snapshot]
 
     @property
     def has_items(self) -> bool:
-        """Whether there is anything in a slice."""
+        """Whether any slice has an item."""
         return any(items for each in self.snapshots for items in each.slices.values())
 
     def header(self, archive: DumpedArchive | None) -> DumpHeader:
@@ -78,13 +76,13 @@ class SessionTree:
 
 
 def capture_tree(session: Session, date: datetime) -> SessionTree:
-    """Return a session and all below it as they are; each session is of one moment."""
+    """Return a session and its descendants; each session is captured atomically."""
     sessions: list[Session] = []
     parents: list[int | None] = []
-    waiting: list[tuple[Session, int | None]] = [(session, None)]
-    while waiting:
-        current, parent = waiting.pop()
-        waiting += [(child, len(sessions)) for child in reversed(current.children)]
+    pending: list[tuple[Session, int | None]] = [(session, None)]
+    while pending:
+        current, parent = pending.pop()
+        pending += [(child, len(sessions)) for child in reversed(current.children)]
         sessions.append(current)
         parents.append(parent)
     return SessionTree(date, sessions, parents, [_snapshot(each, date) for each in sessions])
@@ -93,12 +91,12 @@ def capture_tree(session: Session, date: datetime) -> SessionTree:
 def rebuild_session(
     header: DumpHeader, snapshots: Sequence[Snapshot], bus: EventBus | None
 ) -> Session:
-    """Return the root of a tree that was dumped; `bus` is for the root alone."""
-    made: list[Session] = []
+    """Return the root of a dumped tree; only the root uses `bus`."""
+    rebuilt: list[Session] = []
     for entry, snapshot in zip(header.sessions, snapshots, strict=True):
         session = Session(
             bus=bus if entry.parent is None else None,
-            parent=None if entry.parent is None else made[entry.parent],
+            parent=None if entry.parent is None else rebuilt[entry.parent],
             session_id=entry.session_id,
             created_at=entry.created_at,
             tags=entry.tags,
@@ -106,24 +104,24 @@ def rebuild_session(
         for kind in snapshot.slices:
             session.install(kind, log=kind in snapshot.logs)
         session.restore(snapshot, preserve_logs=False)
-        made.append(session)
-    return made[0]
+        rebuilt.append(session)
+    return rebuilt[0]
 
 
 def _snapshot(session: Session, date: datetime) -> Snapshot:
-    # an id that follows from the date: the same state gives the same bytes
+    # an ID derived from the date, so that the same state gives the same bytes
     identity = uuid5(session.session_id, date.isoformat())
     return replace(session.snapshot(snapshot_id=identity), created_at=date)
 
 
 MAX_DUMP_BYTES = 1024**3
-_ATTEMPTS = 3
+_MAX_ATTEMPTS = 3
 _LABEL = "session_id"
-_NOWHERE = "/"  # the root of a workspace that is nowhere on disk
+_NO_ROOT = "/"  # the root if there is no workspace on disk
 
 
 class FilesystemHolder(Protocol):
-    """Whatever has a filesystem, such as a section of a prompt."""
+    """An object with a filesystem, such as a section of a prompt."""
 
     @property
     def filesystem(self) -> Filesystem | None:
@@ -133,7 +131,7 @@ class FilesystemHolder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LoadedDump:
-    """What was in a dump; `filesystem` is None if it had no files."""
+    """The content of a dump; `filesystem` is None if the dump has no files."""
 
     session: Session
     filesystem: ArchivableFilesystem | None
@@ -147,36 +145,36 @@ def dump_session_tree(
     *,
     created_at: datetime | None = None,
 ) -> Path | None:
-    """Write a session with all sessions below it, and the files, to the disk.
+    """Write a session with its descendants and its files to disk.
 
-    The files are named after the session's label `session_id`, or else its id. An earlier dump
-    of that name is replaced as a whole; a process that is killed leaves the old one or the
-    new one.
+    The dump is named after the session's label `session_id`, or else its ID. An earlier dump
+    with that name is replaced atomically: if the process is killed, either the old or the new
+    dump is complete.
 
     Args:
         session: The root of the tree.
-        target: The directory; or a file in it, whose own name does not matter.
-        filesystem_section: What has the files as its `filesystem`; or the filesystem itself.
+        target: The directory; or a file in it, whose own name is ignored.
+        filesystem_section: An object with a `filesystem`, or the filesystem itself.
         created_at: The date of the dump; the same state with the same date gives the same bytes.
 
     Returns:
         The `.jsonl` file; None if no session has an item and there are no files.
 
     Raises:
-        SerdeError: An item holds what JSON cannot say; nothing has changed.
+        SerdeError: An item contains a value that JSON cannot represent; nothing has changed.
         InvalidPathError: The label `session_id` is not a plain name.
         ValueError: `created_at` has no time zone, or the target is inside the workspace.
-        FileExistsError: Something that is no dump is in the place of the `.jsonl` file.
-        OSError: A file cannot be read or written; the old dump is there, or the new one.
+        FileExistsError: The `.jsonl` file exists and is not a dump.
+        OSError: A file cannot be read or written; the old or the new dump is complete.
     """
-    date = _date(created_at)
-    name = _name(session)
+    date = _normalize_date(created_at)
+    name = _dump_name(session)
     tree = capture_tree(session, date)
     filesystem = _filesystem_of(filesystem_section)
     if not tree.has_items and (filesystem is None or not filesystem.list(".")):
         return None
-    files = DumpFiles(_directory(Path(target)) / f"{name}.jsonl")
-    with _staged(files, filesystem) as staged:
+    files = DumpFiles(_target_directory(Path(target)) / f"{name}.jsonl")
+    with _stage(files, filesystem) as staged:
         found = None
         if filesystem is not None:
             export_state(filesystem, staged, created_at=date, previous=files.archive)
@@ -198,13 +196,12 @@ def load_session(
     archive_limits: ArchiveLimits = DEFAULT_ARCHIVE_LIMITS,
     max_bytes: int = MAX_DUMP_BYTES,
 ) -> Session:
-    """Return the session in a dump, with its children; put the files into `filesystem`.
+    """Load a session and its children from a dump, and its files into `filesystem`.
 
-    Without a filesystem the archive is checked, and stays where it is. Everything else is
-    as with `load_dump`.
+    Without a filesystem the archive is only verified. Everything else is as in `load_dump`.
     """
     loaded = _load(
-        _files_at(path),
+        _locate(path),
         types,
         filesystem,
         _Options(session_only, bus, archive_limits, max_bytes),
@@ -221,31 +218,34 @@ def load_dump(
     archive_limits: ArchiveLimits = DEFAULT_ARCHIVE_LIMITS,
     max_bytes: int = MAX_DUMP_BYTES,
 ) -> LoadedDump:
-    """Return all that is in a dump; the files go into memory, or into `filesystem`.
+    """Load a dump; the files go into `filesystem`, by default a new one in memory.
 
-    All of it is checked before anything changes. Reducers are code, so they are not in a dump:
+    Everything is verified before anything changes. Reducers are code and not part of a dump:
     register them again.
 
     Args:
-        path: The `.jsonl` file; the archive is looked for beside it.
-        types: The types of the slices; or types by the names that the dump has for them.
-            Dataclasses of modules that are imported already need not be given. Nothing that
-            the dump names is imported.
-        filesystem: What is made as it was, on any backend. It stays as it is if the dump has
-            no files.
-        bus: Where events of the session are published; its children get buses of their own.
-        archive_limits: How much the archive may unfold to.
-        max_bytes: How large the `.jsonl` file may be.
+        path: The `.jsonl` file; the archive must be beside it.
+        types: The types of the slices; or types by their names in the dump. Dataclasses in
+            modules that are already imported are found without it. Nothing that the dump
+            names is imported.
+        filesystem: The filesystem, of any backend, whose content is replaced by that of the
+            dump. It stays as it is if the dump has no files.
+        bus: The bus of the session; its children get new ones.
+        archive_limits: Limits for the decompressed archive.
+        max_bytes: The maximum size of the `.jsonl` file.
 
     Raises:
         FileNotFoundError: There is no dump.
-        DumpError: It is none, cut off, damaged, of another version, has a type that was neither
-            given nor imported, or its two files are not of one dump.
+        DumpError: It is not a dump, truncated, damaged, of another version, has a type that is
+            neither given nor imported, or its two files belong to different dumps.
         LimitExceededError: The files exceed the quota of the filesystem.
     """
-    files = _files_at(path)
+    files = _locate(path)
     chosen = InMemoryFilesystem() if filesystem is None else filesystem
-    return _load(files, types, chosen, _Options(False, bus, archive_limits, max_bytes))
+    options = _Options(
+        session_only=False, bus=bus, archive_limits=archive_limits, max_bytes=max_bytes
+    )
+    return _load(files, types, chosen, options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,30 +259,30 @@ class _Options:
 def _load(
     files: DumpFiles, types: Types, filesystem: ArchivableFilesystem | None, options: _Options
 ) -> LoadedDump:
-    """Load a dump; once more if somebody has replaced it meanwhile."""
+    """Load a dump; again if it was replaced meanwhile."""
     if filesystem is not None and not isinstance(filesystem, Archivable):  # pyright: ignore[reportUnnecessaryIsInstance] # callers may be untyped
-        raise TypeError(f"Filesystem takes no archives: {filesystem!r}")
-    # an iterator would be empty for the second session
+        raise TypeError(f"Filesystem cannot import archives: {filesystem!r}")
+    # an iterator would be exhausted after the first session
     known = cast("Types", types) if isinstance(types, Mapping) else tuple(types)
-    for _ in range(_ATTEMPTS):
-        before = files.marks
+    for _ in range(_MAX_ATTEMPTS):
+        before = files.identities
         try:
-            loaded = _loaded(files, known, filesystem, options)
+            loaded = _load_once(files, known, filesystem, options)
         except (ValueError, FileNotFoundError):
-            if files.marks == before:
+            if files.identities == before:
                 raise
             continue
-        if files.marks == before:
+        if files.identities == before:
             return loaded
-    raise dump_error(files.text, "Dump is replaced again and again", "load it when that has ended")
+    raise dump_error(files.text, "Dump keeps being replaced", "load it when that has stopped")
 
 
-def _files_at(path: str | os.PathLike[str]) -> DumpFiles:
-    # not Path.resolve, to which a circle of links is an error of another kind
+def _locate(path: str | os.PathLike[str]) -> DumpFiles:
+    # Path.resolve would raise RuntimeError for a cycle of links
     return DumpFiles(Path(os.path.realpath(path)))
 
 
-def _loaded(
+def _load_once(
     files: DumpFiles, types: Types, filesystem: ArchivableFilesystem | None, options: _Options
 ) -> LoadedDump:
     path, header = files.find(text_only=options.session_only)
@@ -308,24 +308,24 @@ def _import(filesystem: ArchivableFilesystem, path: Path, limits: ArchiveLimits)
         raise dump_error(path, str(error), remedy) from error
 
 
-def _date(created_at: datetime | None) -> datetime:
+def _normalize_date(created_at: datetime | None) -> datetime:
     if created_at is not None and created_at.tzinfo is None:
         raise ValueError(f"created_at must have a time zone: {created_at!r}")
     return (created_at or SYSTEM_CLOCK.now()).astimezone(UTC)
 
 
-def _name(session: Session) -> str:
-    """Return what the files of a dump are called, without their suffixes."""
+def _dump_name(session: Session) -> str:
+    """Return the file name of a dump, without suffixes."""
     name = session.tags.get(_LABEL)
     if name is None:
         return str(session.session_id)
     if not name or "/" in name or name.startswith(".") or validate_path(name) != name:
-        raise InvalidPathError(f"Label {_LABEL!r} of the session is not a plain name: {name!r}")
+        raise InvalidPathError(f"Session label {_LABEL!r} is not a plain name: {name!r}")
     return name
 
 
-def _directory(target: Path) -> Path:
-    """Return the directory; a name with a suffix, or of a file, is a file in it."""
+def _target_directory(target: Path) -> Path:
+    """Return the directory; if `target` has a suffix or is a file, that is its parent."""
     if target.is_dir() or not (target.suffix or target.exists()):
         return target
     return target.parent
@@ -334,37 +334,37 @@ def _directory(target: Path) -> Path:
 def _filesystem_of(
     section: FilesystemHolder | Filesystem | None,
 ) -> ReadableFilesystem | ArchivableFilesystem | None:
-    """Return what to archive.
+    """Return the filesystem to archive.
 
     Raises:
-        TypeError: It is no filesystem and has none, or one that gives no archives.
+        TypeError: It is neither a filesystem nor has one, or cannot export archives.
     """
     if section is None or isinstance(section, Filesystem):
         found = section
     elif not hasattr(section, "filesystem"):
-        raise TypeError(f"Not a filesystem, and without one: {section!r}")
+        raise TypeError(f"Neither a filesystem nor an object with one: {section!r}")
     else:
         found = section.filesystem
     if found is None or is_exportable(found):
         return found
-    raise TypeError(f"Filesystem gives no archives: {found!r}")
+    raise TypeError(f"Filesystem cannot export archives: {found!r}")
 
 
 @contextmanager
-def _staged(
+def _stage(
     files: DumpFiles, filesystem: ReadableFilesystem | ArchivableFilesystem | None
 ) -> Generator[Path, None, None]:
-    """Yield a path for the archive in a directory that nobody sees, beside its place."""
-    root = _NOWHERE if filesystem is None else filesystem.root
+    """Yield a path for the archive in a hidden staging directory beside the target."""
+    root = _NO_ROOT if filesystem is None else filesystem.root
     directory = files.text.parent
     with ExitStack() as stack:
         try:
             path = stack.enter_context(ArchiveDirectory(directory, root).staged(files.text.stem))
         except SnapshotError:
             raise ValueError(
-                "Dump would be inside the workspace that is dumped (give another target):"
+                "Target is inside the workspace that is dumped (choose another one):"
                 f" {str(directory)!r}"
             ) from None
-        except OSError as error:  # which names what nobody asked for
+        except OSError as error:  # it names an internal path
             raise os_error(error.errno or errno.EIO, str(directory)) from error
         yield path

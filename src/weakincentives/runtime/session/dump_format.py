@@ -1,13 +1,23 @@
-"""The text of a dump: a header, then one line with the snapshot of each session.
+"""The format of a dump: a text with the sessions, and an archive with the files.
 
-The header says what has to follow, so a file that was cut off is never taken for a
-whole one. Nothing that the text names is imported or called.
+The text is a header line, then one line with the snapshot of each session. The header lists
+what follows, so a truncated file is never taken for a complete one. Nothing that the text
+names is imported or called.
+
+The two files are replaced one after the other, so the new text is first put beside the old
+one. A reader whose text does not match the archive looks there: at every moment, also after
+a crash, exactly one text matches.
 """
 
+import errno
+import fcntl
+import hashlib
 import os
 import re
+import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +25,9 @@ from typing import Any, BinaryIO, TypeAlias
 from uuid import UUID
 
 from weakincentives.errors import WinkError
-from weakincentives.posix import check_time
+from weakincentives.filesystem.archive import ArchiveError, open_archive
+from weakincentives.filesystem.snapshot_manager import SUFFIX, FileIdentity, mark_at
+from weakincentives.posix import check_time, fault_point, open_regular, os_error, sync_directory
 from weakincentives.runtime.session import snapshots
 from weakincentives.runtime.session.snapshots import (
     Snapshot,
@@ -31,11 +43,17 @@ FORMAT = "wink-dump"
 VERSION = 1
 BEGINNING = b'{"format":"%s"' % FORMAT.encode()
 Types: TypeAlias = Iterable[type[Any]] | Mapping[str, type[Any]]
-_BATCH = 64  # items that are JSON at the same time
-_MAX_HEADER = 64 * 1024**2  # bytes: a file without line ends is not read whole
+_BATCH_SIZE = 64  # items encoded at once
+_MAX_HEADER = 64 * 1024**2  # bytes; a file without line breaks is not read completely
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_WHICH = "give the .jsonl file that dump_session_tree returned"
+_CHOOSE_FILE = "pass the .jsonl file that dump_session_tree returned"
 _COPY_AGAIN = "copy it again, or dump the session again"
+WRITTEN, WAITING, ARCHIVED = "dump.written", "dump.waiting", "dump.archived"
+NAMED, CLEARED = "dump.named", "dump.cleared"
+FAULT_POINTS = (WRITTEN, WAITING, ARCHIVED, NAMED, CLEARED)
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_DUMP_AGAIN = "dump the session again, or put the two files of one dump together"
 
 
 class DumpError(WinkError, ValueError):
@@ -44,7 +62,7 @@ class DumpError(WinkError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DumpedArchive:
-    """What tells the archive of a dump from any other file."""
+    """The hash and size that identify the archive of a dump."""
 
     sha256: str
     size: int
@@ -52,7 +70,7 @@ class DumpedArchive:
 
 @dataclass(frozen=True, slots=True)
 class DumpedSession:
-    """A session in the tree; `parent` is the place of its parent in the list."""
+    """A session in the tree; `parent` is the index of its parent."""
 
     session_id: UUID
     snapshot_id: UUID
@@ -63,7 +81,7 @@ class DumpedSession:
 
 @dataclass(frozen=True, slots=True)
 class DumpHeader:
-    """The first line: what belongs to the dump."""
+    """The first line: the contents of the dump."""
 
     format: str
     version: int
@@ -73,15 +91,15 @@ class DumpHeader:
 
 
 def dump_error(path: Path, fact: str, remedy: str = _COPY_AGAIN) -> DumpError:
-    """Return the error that names a file, what is wrong with it and what to do."""
+    """Return an error with a fact, the path, and what to do."""
     return DumpError(f"{fact}: {str(path)!r} ({remedy})")
 
 
 def encode_dump(header: DumpHeader, taken: Iterable[Snapshot]) -> Iterator[bytes]:
-    """Yield the text of a dump, piece by piece.
+    """Yield the text of a dump in pieces.
 
     Raises:
-        SerdeError: Something in it cannot be read back from JSON.
+        SerdeError: A value cannot be read back from JSON.
     """
     line = encode(header)
     decode(line, DumpHeader)
@@ -94,21 +112,21 @@ def read_header(path: Path, file: BinaryIO) -> DumpHeader:
     """Return the header of the dump in `file`, which is at `path`.
 
     Raises:
-        DumpError: It is no dump, of another version, or damaged.
+        DumpError: It is not a dump, has another version, or is damaged.
     """
     line = file.readline(_MAX_HEADER)
     try:
         data = decode(line, object)
     except SerdeError as error:
         if not line.endswith(b"\n"):
-            raise dump_error(path, "Not a session dump, or cut off in its first line") from None
-        raise dump_error(path, f"Not a session dump: {error}", _WHICH) from error
+            raise dump_error(path, "Not a session dump, or truncated in its first line") from None
+        raise dump_error(path, f"Not a session dump: {error}", _CHOOSE_FILE) from error
     _check_version(path, data)
     try:
         header = convert(data, DumpHeader)
     except SerdeError as error:
         raise dump_error(path, f"Header of the dump is damaged: {error}") from error
-    flaw = _flaw(header)
+    flaw = _find_flaw(header)
     if flaw is not None:
         raise dump_error(path, f"Header of the dump is damaged: {flaw}")
     return header
@@ -118,8 +136,8 @@ def read_snapshots(path: Path, file: BinaryIO, header: DumpHeader, types: Types)
     """Return the snapshots that follow the header.
 
     Raises:
-        DumpError: The dump is cut off or damaged, or has a slice of a type that is neither in
-            `types` nor a dataclass of a module that is imported.
+        DumpError: The dump is truncated or damaged, or has a slice whose type is neither in
+            `types` nor a dataclass of an imported module.
     """
     found: list[Snapshot] = []
     size = os.fstat(file.fileno()).st_size  # no line is longer, even if the file grows
@@ -127,7 +145,7 @@ def read_snapshots(path: Path, file: BinaryIO, header: DumpHeader, types: Types)
         line = file.readline(size)
         if not line.endswith(b"\n"):
             count = len(header.sessions)
-            raise dump_error(path, f"Dump is cut off after {len(found)} of {count} sessions")
+            raise dump_error(path, f"Dump is truncated after {len(found)} of {count} sessions")
         number = len(found) + 2
         snapshot = _snapshot(path, number, line, types)
         if (snapshot.session_id, snapshot.snapshot_id) != (
@@ -137,7 +155,7 @@ def read_snapshots(path: Path, file: BinaryIO, header: DumpHeader, types: Types)
             raise dump_error(path, f"Line {number} of the dump belongs to another dump")
         found.append(snapshot)
     if file.read(1):
-        raise dump_error(path, f"Dump goes on after its last session, line {len(found) + 1}")
+        raise dump_error(path, f"Dump continues after its last session, line {len(found) + 1}")
     return found
 
 
@@ -150,10 +168,10 @@ def _snapshot(path: Path, number: int, line: bytes, types: Types) -> Snapshot:
 
 def _remedy(error: SnapshotFormatError) -> str:
     if isinstance(error, UnknownTypeError):
-        moved = f"if it has moved, with this name: types={{{error.type_name!r}: ...}}"
-        if error.type_name.partition(":")[0] in sys.modules:  # to import it again would not help
-            return f"give the type in types=; {moved}"
-        return f"give the type in types=, or import its module; {moved}"
+        moved = f"if it has moved, under this name: types={{{error.type_name!r}: ...}}"
+        if error.type_name.partition(":")[0] in sys.modules:  # importing it would not help
+            return f"pass the type in types=; {moved}"
+        return f"pass the type in types=, or import its module; {moved}"
     if "this program reads" in str(error):
         return "load it with a newer weakincentives"
     return _COPY_AGAIN
@@ -168,14 +186,16 @@ def _check_version(path: Path, data: object) -> None:
                     path, fact, "load it with the weakincentives that wrote it, or newer"
                 )
         case _:
-            raise dump_error(path, f"Not a session dump: no format {FORMAT!r} and version", _WHICH)
+            raise dump_error(
+                path, f"Not a session dump: no format {FORMAT!r} and version", _CHOOSE_FILE
+            )
 
 
-def _flaw(header: DumpHeader) -> str | None:
-    """Return what is wrong with a header, if anything."""
+def _find_flaw(header: DumpHeader) -> str | None:
+    """Return what is wrong with a header, or None."""
     archive = header.archive
     if archive is not None and (archive.size < 0 or not _SHA256.fullmatch(archive.sha256)):
-        return f"no hash and size of an archive: {archive!r}"
+        return f"invalid hash or size of the archive: {archive!r}"
     if not header.sessions:
         return "no sessions"
     for date in (header.created_at, *(each.created_at for each in header.sessions)):
@@ -183,12 +203,12 @@ def _flaw(header: DumpHeader) -> str | None:
             return f"a date has no time zone: {date.isoformat()!r}"
     for place, each in enumerate(header.sessions):
         if (each.parent is None) != (place == 0) or not -1 < (each.parent or 0) < max(place, 1):
-            return f"session {place} has no parent before it: {each.parent!r}"
+            return f"session {place} does not follow its parent: {each.parent!r}"
     return None
 
 
 def _snapshot_line(snapshot: Snapshot) -> Iterator[bytes]:
-    """Yield what `Snapshot.to_json` returns, and the end of the line, in pieces."""
+    """Yield the JSON of `Snapshot.to_json` and a line break, in pieces."""
     head = {
         "format": snapshots.FORMAT,
         "version": snapshots.VERSION,
@@ -209,14 +229,205 @@ def _snapshot_line(snapshot: Snapshot) -> Iterator[bytes]:
 
 
 def _items(items: tuple[Any, ...], kind: type[Any]) -> Iterator[bytes]:
-    for start in range(0, len(items), _BATCH):
+    for start in range(0, len(items), _BATCH_SIZE):
         check_time("Dump")
-        batch = items[start : start + _BATCH]
+        batch = items[start : start + _BATCH_SIZE]
         for each in batch:
             if type(each) is not kind:
-                raise SerdeError(f"A slice of {kind.__qualname__} is stored without: {each!r}")
+                raise SerdeError(
+                    f"A slice of {kind.__qualname__} cannot store a subclass: {each!r}"
+                )
         try:
             data = encode(batch)
         except SerdeError as error:
             raise SerdeError(f"Slice {type_name(kind)!r}: {error}") from error
         yield (b"," if start else b"") + data[1:-1]
+
+
+@dataclass(frozen=True, slots=True)
+class DumpFiles:
+    """The paths of a dump's files, and their atomic replacement."""
+
+    text: Path
+
+    @property
+    def archive(self) -> Path:
+        """The archive beside the text."""
+        return self.text.with_suffix(SUFFIX)
+
+    @property
+    def pending(self) -> Path:
+        """The new text, while the archive is being replaced."""
+        return self.text.with_name(f".{self.text.name}.next")
+
+    @property
+    def identities(self) -> tuple[FileIdentity | None, FileIdentity | None]:
+        """The identities of both files now, to detect replacement."""
+        return mark_at(self.text), mark_at(self.archive)
+
+    def publish(self, text: Path, archive: Path | None) -> None:
+        """Replace the old files by new ones, which are already synced to disk.
+
+        Raises:
+            FileExistsError: An existing file is not a regular file or not a dump.
+        """
+        with _lock_directory(self.text.parent) as directory:
+            self._check_replaceable()
+            self._finish_interrupted()
+            if archive is None:
+                self._replace(text, directory)
+            else:
+                self._replace_both(text, archive, directory)
+
+    def find(self, *, text_only: bool) -> tuple[Path, DumpHeader]:
+        """Return the text of the dump and its header.
+
+        With `text_only` the archive is not checked.
+
+        Raises:
+            FileNotFoundError: There is no dump.
+            DumpError: The text is not a dump, or does not match the archive.
+        """
+        header = _header_at(self.text)
+        if header is not None and (text_only or self._matches(header)):
+            return self.text, header
+        pending = self._pending_header()
+        if pending is not None:
+            return self.pending, pending
+        if header is None:
+            raise os_error(errno.ENOENT, str(self.text), "No such dump")
+        if mark_at(self.archive) is None:
+            raise dump_error(
+                self.archive, "The dump's archive is missing", "put it there, or dump again"
+            )
+        fact = f"Archive does not belong to {self.text.name!r}"
+        raise dump_error(self.archive, fact, _DUMP_AGAIN)
+
+    def _replace(self, text: Path, directory: int) -> None:
+        text.replace(self.text)
+        sync_directory(directory)
+        fault_point(NAMED)
+        self.archive.unlink(missing_ok=True)
+        fault_point(CLEARED)
+
+    def _replace_both(self, text: Path, archive: Path, directory: int) -> None:
+        text.replace(self.pending)
+        try:
+            sync_directory(directory)
+            fault_point(WAITING)
+            archive.replace(self.archive)
+        except BaseException:
+            if archive.exists():  # otherwise it is in place, and only the new text matches it
+                self.pending.unlink()
+            raise
+        sync_directory(directory)
+        fault_point(ARCHIVED)
+        self.pending.replace(self.text)
+        sync_directory(directory)
+        fault_point(NAMED)
+
+    def _check_replaceable(self) -> None:
+        """Check that existing files are a dump, which may be damaged."""
+        for path in (self.text, self.archive, self.pending):
+            with suppress(FileNotFoundError):
+                if not stat.S_ISREG(path.lstat().st_mode):
+                    raise os_error(
+                        errno.EEXIST, str(path), "Cannot replace what is not a regular file"
+                    )
+        with suppress(FileNotFoundError), open_dump(self.text) as file:
+            start = file.read(len(BEGINNING))
+            if start and start != BEGINNING[: len(start)]:
+                text = "Existing file is not a dump (remove it, or choose another target)"
+                raise os_error(errno.EEXIST, str(self.text), text)
+
+    def _finish_interrupted(self) -> None:
+        """Finish a dump that was interrupted after its archive was replaced."""
+        if self._pending_header() is not None:
+            self.pending.replace(self.text)
+        self.pending.unlink(missing_ok=True)
+
+    def _pending_header(self) -> DumpHeader | None:
+        """Return the header of the new text, if that matches the archive."""
+        try:
+            header = _header_at(self.pending)
+            return header if header is not None and self._matches(header) else None
+        except DumpError:
+            return None
+
+    def _matches(self, header: DumpHeader) -> bool:
+        return header.archive is None or header.archive == _describe_if_same_size(
+            self.archive, header.archive
+        )
+
+
+@contextmanager
+def open_dump(path: Path) -> Generator[BinaryIO, None, None]:
+    """Open the text of a dump.
+
+    Raises:
+        DumpError: It is not a regular file.
+    """
+    try:
+        descriptor, _ = open_regular(path)
+    except PermissionError as error:
+        if error.errno != errno.EPERM:
+            raise
+        if path.is_symlink():
+            raise dump_error(path, "Dump is a symbolic link", "pass the file itself") from None
+        hint = "pass the .jsonl file of the dump"
+        raise dump_error(path, "Dump is not a regular file", hint) from None
+    with os.fdopen(descriptor, "rb") as file:
+        yield file
+
+
+def write_text(path: Path, parts: Iterable[bytes]) -> None:
+    """Write a file with mode 0600, and sync it to disk."""
+    with os.fdopen(os.open(path, _NEW, 0o600), "wb") as file:
+        for part in parts:
+            file.write(part)
+        file.flush()
+        fault_point(WRITTEN)
+        os.fsync(file.fileno())
+
+
+def describe_archive(path: Path) -> DumpedArchive:
+    """Return the hash and size of an archive."""
+    with os.fdopen(open_archive(path), "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return DumpedArchive(digest, file.tell())
+
+
+def _describe_if_same_size(path: Path, expected: DumpedArchive) -> DumpedArchive | None:
+    """Return the hash and size of an archive; None if its size differs from `expected`."""
+    try:
+        found = mark_at(path)
+        return None if found is None or found.size != expected.size else describe_archive(path)
+    except FileNotFoundError:
+        return None
+    except ArchiveError as error:
+        raise dump_error(path, str(error), _DUMP_AGAIN) from error
+
+
+def _header_at(path: Path) -> DumpHeader | None:
+    try:
+        with open_dump(path) as file:
+            return read_header(path, file)
+    except FileNotFoundError:
+        return None
+
+
+@contextmanager
+def _lock_directory(path: Path) -> Generator[int, None, None]:
+    """Open a directory and lock it against other writers of dumps."""
+    directory = os.open(path, _DIRECTORY)
+    try:
+        with suppress(OSError):  # some filesystems have no locks
+            fcntl.flock(directory, fcntl.LOCK_EX)
+        try:
+            yield directory
+        finally:
+            # explicitly: a child that was forked meanwhile has the descriptor too
+            with suppress(OSError):
+                fcntl.flock(directory, fcntl.LOCK_UN)
+    finally:
+        os.close(directory)

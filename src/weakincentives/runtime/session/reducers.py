@@ -1,31 +1,31 @@
 """Reducers: pure functions that fold an event into the items of a slice.
 
-A reducer of your own takes the items as a tuple, and the event, and returns the new
-items. Those here store the event itself, and work on the slice without copying it.
+A custom reducer takes the items as a tuple and the event, and returns the new items. The
+built-in reducers store the event itself, and do not copy the slice.
 """
 
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from weakincentives.errors import WinkError
-from weakincentives.runtime.session.items import Items, KeyOf, items_of
+from weakincentives.runtime.session.items import Items, KeyOf, create_items
 
 T = TypeVar("T")
 E = TypeVar("E")
 
 Reducer: TypeAlias = Callable[[tuple[T, ...], E], Iterable[T]]
-"""What takes the items of a slice and an event, and returns the new items."""
+"""A function of the items of a slice and an event that returns the new items."""
 
 
 Method: TypeAlias = Callable[[T, E], T | Iterable[T]]
-"""A method of the slice's own class: what it returns takes the place of the items."""
+"""A method of the slice's own class: its result replaces the items."""
 
 
 class ReducerError(WinkError, RuntimeError):
     """A reducer failed; its slice is as it was before the event."""
 
     def __init__(self, reducer: object, kind: type[Any], event: object, error: Exception) -> None:
-        """Say whose reducer failed, on what, and why."""
+        """Name the reducer, the slice, the event and the error."""
         super().__init__(
             f"Reducer {_name(reducer)} of slice {kind.__qualname__} failed on "
             f"{type(event).__qualname__}: {type(error).__name__}: {error}"
@@ -36,7 +36,7 @@ class ReducerError(WinkError, RuntimeError):
 
 
 class Fold(Protocol):
-    """A reducer that works on the items themselves."""
+    """A reducer that works on `Items`, without tuples."""
 
     def fold(self, items: Items[Any], event: Any, owner: object) -> Items[Any]:
         """Return the new items."""
@@ -47,12 +47,12 @@ class EventReducer:
     """A reducer whose items are the events themselves."""
 
     def __init__(self, name: str) -> None:
-        """Call it `name` in messages."""
+        """Use `name` in messages."""
         self._name = name
 
     def __call__(self, items: tuple[T, ...], event: T) -> tuple[T, ...]:
-        """Return the new items: it can be called like any reducer."""
-        return self.fold(items_of(items), event, None).as_tuple()
+        """Return the new items: a built-in reducer can be called like any other."""
+        return self.fold(create_items(items), event, None).as_tuple()
 
     def __repr__(self) -> str:
         """Return its name."""
@@ -65,12 +65,13 @@ class EventReducer:
 
 class _AppendAll(EventReducer):
     def fold(self, items: Items[T], event: T, owner: object) -> Items[T]:
-        return items.appended(event, owner)
+        return items.with_item(event, owner)
 
 
 class _ReplaceLatest(EventReducer):
     def fold(self, items: Items[T], event: T, owner: object) -> Items[T]:
-        return items_of((event,), owner)
+        del items  # all of them are replaced
+        return create_items((event,), owner)
 
 
 class _UpsertBy(EventReducer):
@@ -81,18 +82,18 @@ class _UpsertBy(EventReducer):
     def fold(self, items: Items[T], event: T, owner: object) -> Items[T]:
         position = items.position(self._key_of, self._key_of(event), owner)
         if position is None:
-            return items.appended(event, owner)
-        return items.replaced(position, event, self._key_of, owner)
+            return items.with_item(event, owner)
+        return items.with_item_at(position, event, self._key_of, owner)
 
 
 class _ReplaceLatestBy(_UpsertBy):
     def fold(self, items: Items[T], event: T, owner: object) -> Items[T]:
         position = items.position(self._key_of, self._key_of(event), owner)
         if position is None:
-            return items.appended(event, owner)
+            return items.with_item(event, owner)
         if position == len(items) - 1:
-            return items.replaced(position, event, self._key_of, owner)
-        return items.without(position, owner).appended(event, owner)
+            return items.with_item_at(position, event, self._key_of, owner)
+        return items.without(position, owner).with_item(event, owner)
 
 
 append_all: _AppendAll = _AppendAll("append_all")
@@ -103,7 +104,7 @@ replace_latest: _ReplaceLatest = _ReplaceLatest("replace_latest")
 
 
 def upsert_by(key: Callable[[Any], Hashable]) -> EventReducer:
-    """Return a reducer that keeps one event per key, each where the first with it stood."""
+    """Return a reducer that keeps one event per key, at the position of the first."""
     return _UpsertBy("upsert_by", key)
 
 
@@ -113,10 +114,10 @@ def replace_latest_by(key: Callable[[Any], Hashable]) -> EventReducer:
 
 
 class FunctionFold:
-    """A function of tuples, at work on items."""
+    """Adapts a reducer function of tuples to items."""
 
     def __init__(self, function: Reducer[Any, Any], kind: type[Any]) -> None:
-        """Take what `function` returns, if it is made of `kind` only."""
+        """Call `function`, and check that it returns only items of type `kind`."""
         self._function = function
         self._kind = kind
 
@@ -132,10 +133,10 @@ class FunctionFold:
 
 
 class MethodFold:
-    """A method of the slice's own class: the latest item and an event make the new one."""
+    """Adapts a method of the slice's own class, called on the latest item."""
 
     def __init__(self, method: Callable[..., Any], kind: type[Any]) -> None:
-        """Take what `method` returns: one item, or several."""
+        """Call `method`, which returns one item or several."""
         self._method = method
         self._kind = kind
 
@@ -147,7 +148,7 @@ class MethodFold:
         """Return the new items.
 
         Raises:
-            LookupError: There is no item to call the method of.
+            LookupError: The slice has no item on which to call the method.
         """
         latest = items.latest()
         if latest is None:
@@ -159,7 +160,7 @@ class MethodFold:
 
 
 def check_items(items: tuple[Any, ...], kind: type[T], owner: object) -> Items[T]:
-    """Return `items` if each is a `kind`.
+    """Check that all items are of type `kind`, and return them as `Items`.
 
     Raises:
         TypeError: One is not.
@@ -167,7 +168,7 @@ def check_items(items: tuple[Any, ...], kind: type[T], owner: object) -> Items[T
     for each in items:
         if not isinstance(each, kind):
             raise TypeError(f"Not a {kind.__qualname__}: {each!r}")
-    return items_of(items, owner)
+    return create_items(items, owner)
 
 
 def _name(reducer: object) -> str:

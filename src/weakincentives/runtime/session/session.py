@@ -1,4 +1,4 @@
-"""Sessions: what an agent knows and has done, as typed slices behind an event bus."""
+"""Sessions: the state and history of an agent, as typed slices fed by an event bus."""
 
 import logging
 import weakref
@@ -29,17 +29,16 @@ from weakincentives.runtime.session.store import SessionSavepoint, Store
 
 T = TypeVar("T")
 LOG_TYPES: tuple[type[Any], ...] = (ToolInvoked, PromptRendered, PromptExecuted)
-_PATIENCE = 30.0  # seconds; who waits for a thread that waits for him must not wait for ever
-_PRIORITY = 5.0  # seconds that a commit waits for one with priority, which may wait for it in turn
+_PUBLISH_TIMEOUT = 30.0  # seconds; bounds a deadlock with a subscriber that waits for this thread
+_PRIORITY_TIMEOUT = 5.0  # seconds; bounds a deadlock with a prioritized branch
 _log = logging.getLogger(__name__)
 _publisher: ContextVar[UUID | None] = ContextVar("publisher", default=None)
 
 
 def current_publisher() -> UUID | None:
-    """Return the session that dispatches what is being published now, if one does.
+    """Return the ID of the session that is dispatching the current event, if any.
 
-    Several sessions may share a bus: a reducer that must not fold what happened to
-    another session asks here.
+    Several sessions may share a bus: a reducer can use this to ignore events of others.
     """
     return _publisher.get()
 
@@ -53,16 +52,15 @@ class UnknownTagError(WinkError, KeyError):
         self.tag = tag
 
     def __str__(self) -> str:
-        """Return the sentence; a KeyError would show its quoted form."""
+        """Return the message; `KeyError` would quote it."""
         return f"No snapshot has the tag: {self.tag!r}"
 
 
 class Session:
     """Typed slices of frozen dataclasses, folded from events by pure reducers.
 
-    `session[T]` is the slice of the type `T`. Events that are published on the bus, by
-    whom ever, are folded into the slices that have a reducer for them. Every method may be
-    called from any thread.
+    `session[T]` is the slice of the type `T`. Events published on the bus, by anyone, are
+    folded into the slices that have a reducer for them. All methods are thread-safe.
     """
 
     def __init__(
@@ -76,22 +74,22 @@ class Session:
         tags: Mapping[str, str] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Start empty, on a bus of its own unless one is given.
+        """Start empty, on a new bus unless one is given.
 
         Args:
-            bus: Where its events are published; several sessions on one bus fold the same events.
-            dispatcher: Another word for `bus`.
-            parent: The session that this one works for.
-            session_id: Its name; a random one if omitted.
-            created_at: When it began; now if omitted.
-            tags: Labels of yours.
-            clock: Where its dates come from.
+            bus: The event bus; several sessions on one bus fold the same events.
+            dispatcher: An alias of `bus`.
+            parent: The parent session.
+            session_id: The ID; by default random.
+            created_at: When the session began; by default now.
+            tags: Labels of your choice.
+            clock: The source of dates.
 
         Raises:
             ValueError: `bus` and `dispatcher` differ, or `created_at` has no time zone.
         """
         if bus is not None and dispatcher is not None and bus is not dispatcher:
-            raise ValueError("bus and dispatcher are two words for one thing: give one")
+            raise ValueError("Pass bus or dispatcher, not both")
         if created_at is not None and created_at.tzinfo is None:
             raise ValueError(f"created_at has no time zone: {created_at!r}")
         chosen = bus if bus is not None else dispatcher
@@ -101,7 +99,7 @@ class Session:
         self._created_at = created_at or clock.now()
         self._tags = MappingProxyType(dict(tags or {}))
         self._lock = Lock()
-        self._telling = RLock()
+        self._publish_lock = RLock()
         self._priority = Lock()
         self._prioritized: Branch | None = None
         self._children: tuple[Session, ...] = ()
@@ -112,45 +110,45 @@ class Session:
         _Feed(self._store, self._bus, self._session_id)
         self._parent = parent
         if parent is not None:
-            parent._adopt(self)
+            parent.add_child(self)
 
     def __repr__(self) -> str:
-        """Return its name."""
+        """Return the ID."""
         return f"Session({str(self._session_id)!r})"
 
     @property
     def bus(self) -> EventBus:
-        """Where its events are published."""
+        """The event bus."""
         return self._bus
 
     @property
     def dispatcher(self) -> EventBus:
-        """Another word for `bus`."""
+        """An alias of `bus`."""
         return self._bus
 
     @property
     def session_id(self) -> UUID:
-        """Its name."""
+        """The ID."""
         return self._session_id
 
     @property
     def created_at(self) -> datetime:
-        """When it began."""
+        """When the session began."""
         return self._created_at
 
     @property
     def tags(self) -> Mapping[str, str]:
-        """The labels that it was given."""
+        """The labels."""
         return self._tags
 
     @property
     def parent(self) -> "Session | None":
-        """The session that this one works for."""
+        """The parent session."""
         return self._parent
 
     @property
     def children(self) -> "tuple[Session, ...]":
-        """The sessions that work for this one, oldest first."""
+        """The child sessions, oldest first."""
         return self._children
 
     @property
@@ -167,11 +165,11 @@ class Session:
         return Slice(self._store, kind, self.dispatch)
 
     def query(self, kind: type[T]) -> SliceReader[T]:
-        """Return the slice of a type, to be read."""
+        """Return the slice of a type, for reading."""
         return self[kind]
 
     def mutate(self, kind: type[T]) -> SliceWriter[T]:
-        """Return the slice of a type, to be changed."""
+        """Return the slice of a type, for writing."""
         return self[kind]
 
     def install(
@@ -183,33 +181,35 @@ class Session:
         log: bool = False,
         refresh: Callable[[T | None], T] | None = None,
     ) -> Slice[T]:
-        """Declare a slice and return it.
+        """Define a slice and return it.
 
         Args:
             kind: The type of its items.
-            initial: Its first item, or what makes it: now if it is empty, and at every reset.
-            reducers: Reducers by the type of their events.
-            log: Whether it tells what happened, and so stays when state is restored.
-            refresh: Given if it describes something outside the session: takes the latest item
-                that a restore would bring back, and returns what is true now. A slice of this
-                kind is no part of transactions.
+            initial: The first item, or a factory: used now if the slice is empty, and after
+                every reset.
+            reducers: Reducers by event type.
+            log: Whether it is a log of what happened, which a restore leaves alone.
+            refresh: Makes the slice a mirror of something outside the session: takes the latest
+                item that a restore would bring back, and returns the current one. Such a slice
+                is not part of transactions.
 
         Raises:
-            TypeError: The type is not a frozen dataclass, or `initial` is of another type.
+            TypeError: The type is not a frozen dataclass, or `initial` has another type.
         """
-        made = self[kind]
-        self._store.install(kind, _maker(kind, initial), log, refresh)
+        new_slice = self[kind]
+        self._store.install(kind, _initial_factory(kind, initial), refresh, log=log)
         for event_type, reducer in (reducers or {}).items():
-            made.register(event_type, reducer)
-        return made
+            new_slice.register(event_type, reducer)
+        return new_slice
 
     def dispatch(self, event: object) -> PublishResult:
-        """Publish an event on the bus, which brings it to the reducers and to all subscribers.
+        """Publish an event on the bus, to the reducers and all subscribers.
 
-        A reducer that fails leaves its slice unchanged, stops nobody, and is in the result.
+        If a reducer fails, its slice is unchanged, the others still run, and the error is in
+        the result.
 
         Raises:
-            TransactionEndedError: This belongs to a transaction that was taken back.
+            TransactionEndedError: The current transaction was rolled back.
         """
         self._store.check_open()
         token = _publisher.set(self._session_id)
@@ -219,9 +219,9 @@ class Session:
             _publisher.reset(token)
 
     def snapshot(self, tag: str | None = None, *, snapshot_id: UUID | None = None) -> Snapshot:
-        """Return all slices as they are now; with a tag, `rollback` finds it again."""
+        """Return a snapshot of all slices; with a tag, `rollback` can restore it."""
         captured = self._store.capture()
-        made = Snapshot(
+        snapshot = Snapshot(
             snapshot_id=snapshot_id or uuid4(),
             session_id=self._session_id,
             created_at=self._clock.now(),
@@ -230,20 +230,20 @@ class Session:
             logs=captured.logs,
         )
         if tag is not None:
-            self._store.tag(tag, made)
-        return made
+            self._store.tag(tag, snapshot)
+        return snapshot
 
     def restore(
         self, snapshot: Snapshot, *, preserve_logs: bool = True, refresh: bool = True
     ) -> None:
-        """Bring the slices back to a snapshot, of this session or another.
+        """Restore the slices of a snapshot, of this session or another.
 
-        Logs stay as they are, unless `preserve_logs` is False. A slice that the snapshot does
-        not have gets its initial item. One that describes something outside, like the files of
-        a workspace, is made to agree with that; without `refresh` it is brought back like the
-        others, which is right only if what it describes has gone back too.
+        Logs stay as they are, unless `preserve_logs` is False. A slice that is not in the
+        snapshot gets its initial item. A mirror of something outside, like the files of a
+        workspace, is refreshed; without `refresh` it is restored like the others, which is
+        right only if what it mirrors is restored too.
         """
-        self._store.restore(snapshot.captured, preserve_logs=preserve_logs, refresh=refresh)
+        self._store.restore(snapshot.captured_state, preserve_logs=preserve_logs, refresh=refresh)
 
     def rollback(self, tag: str) -> Snapshot:
         """Restore the latest snapshot with a tag, and return it.
@@ -258,7 +258,7 @@ class Session:
         return found
 
     def reset(self) -> None:
-        """Start over: every slice gets its initial item or is emptied, logs too.
+        """Reset every slice, including logs, to its initial item or to empty.
 
         Reducers, tagged snapshots and children stay. Then `SessionReset` is published.
         """
@@ -275,52 +275,52 @@ class Session:
     ) -> "Session":
         """Return a session with the same slices, reducers, snapshots and tags, on its own bus.
 
-        Nothing that happens to one of the two is seen by the other.
+        The two are independent of each other.
         """
-        made = Session(
+        clone = Session(
             bus=bus,
             parent=parent,
             session_id=session_id,
             tags=self._tags if tags is None else tags,
             clock=self._clock,
         )
-        made._store.copy_from(self._store)
-        return made
+        clone._store.copy_from(self._store)
+        return clone
 
     def savepoint(self) -> SessionSavepoint:
-        """Return this moment of the state slices, for `restore_savepoint`."""
+        """Return a savepoint of the state slices, for `restore_savepoint`."""
         return self._store.savepoint()
 
     def restore_savepoint(self, savepoint: SessionSavepoint) -> None:
-        """Bring the state slices back to a moment of this session.
+        """Restore the state slices of a savepoint of this session.
 
         Raises:
-            ValueError: The moment is another session's.
+            ValueError: The savepoint belongs to another session.
         """
         self._store.restore_savepoint(savepoint)
 
     def refresh(self, kind: type[T], make: Callable[[T | None], T]) -> None:
-        """Make a slice that describes something outside what `make` makes of its latest item.
+        """Replace the items of a mirror of something outside by `make(latest item)`.
 
-        It is called again if the slice changes meanwhile, since it may have looked too early.
+        `make` is called again if the slice changes meanwhile: its result may be outdated.
         """
         self._store.refresh(kind, make)
 
     def branch(self) -> Branch:
-        """Return what a transaction changes, apart from the session until it is committed.
+        """Return a new branch for a transaction, isolated from the session until the commit.
 
         Raises:
-            TransactionEndedError: The transaction around it was taken back.
+            TransactionEndedError: The enclosing transaction was rolled back.
         """
         return self._store.branch()
 
     def prioritize(self, branch: Branch) -> Callable[[], None]:
-        """Let the commits of other transactions wait for that of `branch`; return what ends it.
+        """Delay the commits of other transactions until `branch` ends; return a function to stop.
 
-        So one that has conflicted does not conflict again. They wait for a few seconds only,
-        and so does this for another branch that has priority.
+        So a transaction that is retried after a conflict does not conflict again. The others wait
+        for a few seconds only, and so does this call for another prioritized branch.
         """
-        if not self._priority.acquire(timeout=_PRIORITY):
+        if not self._priority.acquire(timeout=_PRIORITY_TIMEOUT):
             return lambda: None
         self._prioritized = branch
 
@@ -331,57 +331,58 @@ class Session:
         return end
 
     def _await_priority(self, branch: Branch) -> None:
-        """Wait until no other branch has priority, unless `branch` ends inside of another one."""
+        """Wait until no other branch has priority, unless `branch` is nested."""
         first = self._prioritized
-        is_before_others = first is None or first is branch or branch.parent is not None
-        if is_before_others or not branch.has_changed:
+        need_not_wait = first is None or first is branch or branch.parent is not None
+        if need_not_wait or not branch.has_changed:
             return
-        if self._priority.acquire(timeout=_PRIORITY):
+        if self._priority.acquire(timeout=_PRIORITY_TIMEOUT):
             self._priority.release()
 
     def commit(
         self, branch: Branch, release: Callable[[], object], events: Iterable[object] = ()
     ) -> None:
-        """Make a branch part of the session in one step with `release`, then publish `events`.
+        """Commit a branch atomically with `release`, then publish `events`.
 
-        Events are published in the order of the commits, whatever thread does it.
+        Events are published in the order of the commits, by any of the committing threads.
 
         Raises:
-            TransactionConflictError: Others have changed what was read; `release` was not called.
+            TransactionConflictError: Others changed what was read; `release` was not called.
             TransactionEndedError: The branch has ended.
         """
-        told = tuple(events)
+        pending = tuple(events)
 
         def finish() -> None:
             release()
-            self._store.outbox.extend(told)
+            self._store.outbox.extend(pending)
 
         self._await_priority(branch)
         branch.commit(finish)
-        if told:
-            self._tell_all()
+        if pending:
+            self._publish_outbox()
 
-    def _tell_all(self) -> None:
-        """Publish what is in the outbox, with that of others who are about to do so."""
+    def _publish_outbox(self) -> None:
+        """Publish all events in the outbox, including those of other threads."""
         outbox = self._store.outbox
-        # one thread at a time, or an old state of a file could be told after a newer one
-        if not self._telling.acquire(timeout=_PATIENCE):
-            return  # a subscriber waits for this very call: who tells it goes on with the outbox
+        # one thread at a time, or events of one file could be published in the wrong order
+        if not self._publish_lock.acquire(timeout=_PUBLISH_TIMEOUT):
+            return  # a subscriber waits for this call: the publishing thread empties the outbox
         try:
             while outbox:
                 event = outbox.popleft()
                 for failure in self.dispatch(event).errors:
-                    _log.warning("The session did not take in %s: %s", event, failure)
+                    _log.warning("Failed to fold %s into the session: %s", event, failure)
         finally:
-            self._telling.release()
+            self._publish_lock.release()
 
-    def _adopt(self, child: "Session") -> None:
+    def add_child(self, child: "Session") -> None:
+        """Append a session to `children`; `Session(parent=...)` calls it."""
         with self._lock:
             self._children = (*self._children, child)
 
 
 class _Feed:
-    """Brings the events of a bus to a store, for as long as anybody uses the store."""
+    """Folds the events of a bus into a store, for as long as the store is in use."""
 
     def __init__(self, store: Store, bus: EventBus, session_id: UUID) -> None:
         self._store = weakref.ref(store)
@@ -403,13 +404,15 @@ class _Feed:
             raise ExceptionGroup(f"{len(failed)} reducers failed", failed)
 
 
-def _maker(kind: type[T], initial: Callable[[], T] | T | None) -> Callable[[], Any] | None:
-    """Return what makes the initial item."""
+def _initial_factory(
+    kind: type[T], initial: Callable[[], T] | T | None
+) -> Callable[[], Any] | None:
+    """Return a factory for the initial item."""
     if isinstance(initial, kind):
         return lambda: initial
     if initial is None or callable(initial):
         return initial
-    raise TypeError(f"Not a {kind.__qualname__}, nor what makes one: {initial!r}")
+    raise TypeError(f"initial must be a {kind.__qualname__} or a factory: {initial!r}")
 
 
 def select_all(session: Session, kind: type[T]) -> tuple[T, ...]:
@@ -418,7 +421,7 @@ def select_all(session: Session, kind: type[T]) -> tuple[T, ...]:
 
 
 def select_latest(session: Session, kind: type[T]) -> T | None:
-    """Return the last item of a type; None where there is none."""
+    """Return the last item of a type; None if there is none."""
     return session[kind].latest()
 
 

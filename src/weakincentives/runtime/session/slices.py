@@ -1,4 +1,4 @@
-"""Slices: the items of one type in a session, read and changed in one place."""
+"""Slices: typed access to the items of one type in a session."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, Protocol, TypeVar, overload
@@ -6,7 +6,7 @@ from typing import Any, Generic, Protocol, TypeVar, overload
 from weakincentives.runtime.events import PublishResult
 from weakincentives.runtime.session.reducers import Method, Reducer
 from weakincentives.runtime.session.state import read_all, read_latest
-from weakincentives.runtime.session.store import Store, check_kind
+from weakincentives.runtime.session.store import Store, check_slice_type
 
 T = TypeVar("T")
 E = TypeVar("E")
@@ -14,14 +14,14 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class SliceReader(Protocol[T_co]):
-    """A slice, to be read."""
+    """The reading part of a slice."""
 
     def all(self) -> tuple[T_co, ...]:
         """Return the items."""
         ...
 
     def latest(self) -> T_co | None:
-        """Return the last item; None where there is none."""
+        """Return the last item; None if there is none."""
         ...
 
     def where(self, predicate: Callable[[T_co], bool]) -> tuple[T_co, ...]:
@@ -30,14 +30,14 @@ class SliceReader(Protocol[T_co]):
 
 
 class SliceWriter(Protocol[T]):
-    """A slice, to be changed."""
+    """The writing part of a slice."""
 
     def append(self, item: T) -> None:
         """Add an item."""
         ...
 
     def seed(self, items: Iterable[T] | T) -> None:
-        """Make `items` all that there is."""
+        """Replace all items by `items`."""
         ...
 
     def clear(self) -> None:
@@ -62,7 +62,7 @@ class SliceWriter(Protocol[T]):
 class Slice(Generic[T]):
     """The items of one type in a session.
 
-    What it returns are values: they stay as they are when the slice changes.
+    Results are values: later changes of the slice do not affect them.
     """
 
     __slots__ = ("_kind", "_publish", "_store")
@@ -75,13 +75,13 @@ class Slice(Generic[T]):
         Raises:
             TypeError: `kind` is not a frozen dataclass.
         """
-        check_kind(kind)
+        check_slice_type(kind)
         self._store = store
         self._kind = kind
         self._publish = publish
 
     def __repr__(self) -> str:
-        """Return its type and how many items there are."""
+        """Return its type and the number of items."""
         return f"Slice({self._kind.__qualname__}, {len(self.all())} items)"
 
     def all(self) -> tuple[T, ...]:
@@ -89,7 +89,7 @@ class Slice(Generic[T]):
         return self._store.read(self._kind, read_all)
 
     def latest(self) -> T | None:
-        """Return the last item; None where there is none."""
+        """Return the last item; None if there is none."""
         return self._store.read(self._kind, read_latest)
 
     def where(self, predicate: Callable[[T], bool]) -> tuple[T, ...]:
@@ -100,22 +100,22 @@ class Slice(Generic[T]):
         """Add an item; no event is published.
 
         Raises:
-            TypeError: It is of another type.
+            TypeError: The item has another type.
         """
         self._store.append(self._kind, item)
 
     def seed(self, items: Iterable[T] | T) -> None:
-        """Make `items` all that there is: several, or a single one.
+        """Replace all items by `items`: several, or a single one.
 
         Raises:
-            TypeError: One is of another type.
+            TypeError: An item has another type.
         """
         several: Any = (items,) if isinstance(items, self._kind) else items
-        self._store.put(self._kind, several)
+        self._store.replace_items(self._kind, several)
 
     def clear(self) -> None:
         """Remove all items."""
-        self._store.put(self._kind, ())
+        self._store.replace_items(self._kind, ())
 
     @overload
     def register(self, event_type: type[E], reducer: Reducer[T, E]) -> None: ...
@@ -124,13 +124,13 @@ class Slice(Generic[T]):
     def register(self, event_type: type[E], reducer: Method[T, E]) -> None: ...
 
     def register(self, event_type: type[E], reducer: Reducer[T, E] | Method[T, E]) -> None:
-        """Fold events of a type, and of its subclasses, into the slice.
+        """Fold events of a type and its subclasses into the slice.
 
         A slice has one reducer per event type: registering another replaces it. A method of
-        the slice's own class is called on the latest item, and what it returns takes its place.
+        the slice's own class is called on the latest item, and its result replaces the items.
 
         Raises:
-            TypeError: The reducer stores events, and these are of another type than the slice.
+            TypeError: The reducer stores events whose type is not that of the slice.
         """
         self._store.register(self._kind, event_type, reducer)
 

@@ -1,8 +1,7 @@
-"""Snapshots: all slices of a session at one moment, as a value and as JSON.
+"""Session snapshots: all slices at one moment, as a value and serialized as JSON.
 
-The JSON names the type of each slice. Loading it looks these names up among the
-types that the caller gives, and those of this package: nothing named in the data is
-imported or called.
+The JSON names the type of each slice. The loader looks these names up among the types that
+the caller passes and those of this package: nothing that the data names is imported or called.
 """
 
 import sys
@@ -15,9 +14,9 @@ from uuid import UUID
 from weakincentives.errors import WinkError
 from weakincentives.filesystem.types import FilesystemSnapshot
 from weakincentives.runtime.events import PromptExecuted, PromptRendered, ToolInvoked
-from weakincentives.runtime.session.items import Items, items_of
-from weakincentives.runtime.session.state import SessionState
-from weakincentives.runtime.session.store import check_kind
+from weakincentives.runtime.session.items import Items, create_items
+from weakincentives.runtime.session.state import CapturedState
+from weakincentives.runtime.session.store import check_slice_type
 from weakincentives.serde import SerdeError, convert, decode, encode
 
 FORMAT = "wink-session"
@@ -29,7 +28,7 @@ _KNOWN: list[type[Any]] = [FilesystemSnapshot, PromptExecuted, PromptRendered, T
 
 
 def register_type(kind: KindT) -> KindT:
-    """Let slices of a type be loaded unnamed: one of this package that this layer cannot see."""
+    """Let snapshots load slices of a type in a higher layer of this package."""
     _KNOWN.append(kind)
     return kind
 
@@ -39,19 +38,19 @@ class SnapshotFormatError(WinkError, ValueError):
 
 
 class UnknownTypeError(SnapshotFormatError):
-    """A slice has a type that is neither given nor found."""
+    """A slice has an unknown type."""
 
     def __init__(self, name: str) -> None:
-        """Name the type as the data does."""
+        """Name the type as in the data."""
         super().__init__(f"Slice type is not among those given: {name!r}")
         self.type_name = name
 
 
 class Slices(Mapping[type[Any], tuple[Any, ...]]):
-    """The items of each slice by type; a tuple is made when it is asked for."""
+    """The items of each slice by type, converted to tuples on access."""
 
     def __init__(self, items: Mapping[type[Any], Items[Any]]) -> None:
-        """Hold `items`."""
+        """Wrap `items`."""
         self._items = items
 
     def __getitem__(self, kind: type[Any]) -> tuple[Any, ...]:
@@ -63,17 +62,17 @@ class Slices(Mapping[type[Any], tuple[Any, ...]]):
         return iter(self._items)
 
     def __len__(self) -> int:
-        """Return how many slices there are."""
+        """Return the number of slices."""
         return len(self._items)
 
     def __repr__(self) -> str:
-        """Return the types, and how many items each has."""
+        """Return the types and their numbers of items."""
         counts = (f"{kind.__qualname__}: {len(each)}" for kind, each in self._items.items())
         return f"Slices({', '.join(counts)})"
 
     @property
-    def shared(self) -> Mapping[type[Any], Items[Any]]:
-        """The items as the session keeps them."""
+    def items_by_type(self) -> Mapping[type[Any], Items[Any]]:
+        """The items as the session stores them."""
         return self._items
 
 
@@ -94,17 +93,19 @@ class Snapshot:
         return f"{self.tag or 'snapshot'} ({self.snapshot_id})"
 
     @property
-    def captured(self) -> SessionState:
-        """What a session restores."""
+    def captured_state(self) -> CapturedState:
+        """The state that a session restores."""
         if isinstance(self.slices, Slices):
-            return SessionState(self.slices.shared, self.logs)
-        return SessionState({kind: items_of(each) for kind, each in self.slices.items()}, self.logs)
+            return CapturedState(self.slices.items_by_type, self.logs)
+        return CapturedState(
+            {kind: create_items(each) for kind, each in self.slices.items()}, self.logs
+        )
 
     def to_json(self) -> str:
-        """Return all of it as JSON.
+        """Serialize the snapshot as JSON.
 
         Raises:
-            SerdeError: An item holds what JSON cannot say.
+            SerdeError: An item contains a value that JSON cannot represent.
         """
         kinds = sorted(self.slices, key=type_name)
         document = _Document(
@@ -115,7 +116,9 @@ class Snapshot:
             created_at=self.created_at,
             tag=self.tag,
             slices=[
-                _StoredSlice(type_name(kind), kind in self.logs, _storable(self.slices[kind], kind))
+                _StoredSlice(
+                    type_name(kind), kind in self.logs, _check_storable(self.slices[kind], kind)
+                )
                 for kind in kinds
             ],
         )
@@ -129,12 +132,12 @@ class Snapshot:
 
         Args:
             text: The JSON.
-            types: The types of the slices beside those of this package; or types by the
-                names that the data has for them, where a type has moved.
+            types: The types of the slices, in addition to those of this package; or types by
+                their names in the data, if a type has moved.
 
         Raises:
-            SnapshotFormatError: It is no snapshot, of another version, or has a slice of a
-                type that is not among `types`.
+            SnapshotFormatError: It is not a snapshot, has another version, or has a slice
+                whose type is not among `types`.
         """
         return read_snapshot(text, types)
 
@@ -161,14 +164,14 @@ def read_snapshot(
     text: str | bytes,
     types: Iterable[type[Any]] | Mapping[str, type[Any]] = (),
     *,
-    find: Callable[[str], type[Any] | None] = lambda name: None,
+    find: Callable[[str], type[Any] | None] = lambda _name: None,
 ) -> Snapshot:
-    """Return the snapshot that `to_json` wrote, as `Snapshot.from_json` does.
+    """Return the snapshot that `to_json` wrote, like `Snapshot.from_json`.
 
-    `find` is asked for the types that are not among `types`.
+    `find` looks up types that are not among `types`.
     """
-    registry = _registry(types)
-    document = _document(text)
+    registry = _build_registry(types)
+    document = _parse_document(text)
     slices: dict[type[Any], Items[Any]] = {}
     logs: set[type[Any]] = set()
     for stored in document.slices:
@@ -177,7 +180,7 @@ def read_snapshot(
             raise UnknownTypeError(stored.type)
         if kind in slices:
             raise SnapshotFormatError(f"Slice type appears twice: {stored.type!r}")
-        slices[kind] = items_of(_loaded(stored, kind))
+        slices[kind] = create_items(_load_items(stored, kind))
         if stored.log:
             logs.add(kind)
     return Snapshot(
@@ -191,31 +194,31 @@ def read_snapshot(
 
 
 def find_imported_type(name: str) -> type[Any] | None:
-    """Return the frozen dataclass of this name in a module that is imported already, or None.
+    """Return the frozen dataclass with this name in a module that is already imported, or None.
 
-    Nothing is imported, and no attribute is computed: the names are those that the module and
-    its classes define.
+    Nothing is imported and no attribute is computed: only names that the module and its
+    classes define are found.
     """
-    place, _, path = name.partition(":")
-    found: object = sys.modules.get(place)
+    module, _, path = name.partition(":")
+    found: object = sys.modules.get(module)
     for segment in path.split("."):
-        # not getattr, which may run code
+        # getattr could run code
         found = getattr(found, "__dict__", {}).get(segment)
         if not isinstance(found, type):
             return None
     try:
-        check_kind(found)
+        check_slice_type(found)
     except TypeError:
         return None
     return found if isinstance(found, type) and type_name(found) == name else None
 
 
 def type_name(kind: type[Any]) -> str:
-    """Return the name that stands for a type in stored data."""
+    """Return the name of a type in stored data."""
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def _registry(types: Iterable[type[Any]] | Mapping[str, type[Any]]) -> dict[str, type[Any]]:
+def _build_registry(types: Iterable[type[Any]] | Mapping[str, type[Any]]) -> dict[str, type[Any]]:
     found = {type_name(kind): kind for kind in _KNOWN}
     if isinstance(types, Mapping):
         given = list(cast("Mapping[str, type[Any]]", types).items())
@@ -223,18 +226,18 @@ def _registry(types: Iterable[type[Any]] | Mapping[str, type[Any]]) -> dict[str,
         given = [(type_name(each), each) for each in types]
     for name, kind in given:
         if found.setdefault(name, kind) is not kind:
-            raise ValueError(f"Two types have one name: {name!r}")
+            raise ValueError(f"Two types have the same name: {name!r}")
     return found
 
 
-def _storable(items: tuple[Any, ...], kind: type[Any]) -> list[Any]:
+def _check_storable(items: tuple[Any, ...], kind: type[Any]) -> list[Any]:
     for each in items:
         if type(each) is not kind:
-            raise SerdeError(f"A slice of {kind.__qualname__} is stored without: {each!r}")
+            raise SerdeError(f"A slice of {kind.__qualname__} cannot store a subclass: {each!r}")
     return list(items)
 
 
-def _document(text: str | bytes) -> _Document:
+def _parse_document(text: str | bytes) -> _Document:
     try:
         data = decode(text, object)
         _check_version(data)
@@ -257,7 +260,7 @@ def _check_version(data: object) -> None:
             raise SnapshotFormatError(f"Not a session snapshot: no format {FORMAT!r} and version")
 
 
-def _loaded(stored: _StoredSlice, kind: type[Any]) -> tuple[Any, ...]:
+def _load_items(stored: _StoredSlice, kind: type[Any]) -> tuple[Any, ...]:
     several: Any = tuple[kind, ...]
     try:
         return convert(stored.items, several)

@@ -1,14 +1,14 @@
-"""The state of a session: what its slices are, and what is in them, as a value that never changes.
+"""The immutable state of a session, drafts of the next state, and replayable operations.
 
-An `Operation` makes one change. It is applied to a `Draft`, which becomes the next state; a
-transaction keeps its operations, so that they can be applied again to a state that others changed.
+An `Operation` makes one change to a `Draft`, which becomes the next state. A transaction records
+its operations, so that they can be replayed on a state that others have changed.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from weakincentives.runtime.session.items import Items, items_of
+from weakincentives.runtime.session.items import Items, create_items
 from weakincentives.runtime.session.reducers import Fold, ReducerError
 
 Initial: TypeAlias = Callable[[], Any]
@@ -16,14 +16,14 @@ Refresh: TypeAlias = Callable[[Any], Any]
 Query: TypeAlias = Callable[[Items[Any]], Any]
 Route: TypeAlias = tuple[type[Any], Fold]
 
-NOTHING: Items[Any] = items_of(())
-UNKNOWN = object()
-"""What was seen by a query that has not come to its end."""
+NO_ITEMS: Items[Any] = create_items(())
+NOT_READ = object()
+"""The result of a query that has not finished."""
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a slice is."""
+    """The definition of a slice: initial item, kind and reducers."""
 
     initial: Initial | None = None
     log: bool = False
@@ -32,15 +32,15 @@ class Definition:
 
     @property
     def is_shared(self) -> bool:
-        """Whether changes are seen by all at once, and stay whatever becomes of a transaction."""
+        """Whether changes are visible to all at once, and survive a rollback."""
         return self.log or self.refresh is not None
 
 
-PLAIN = Definition()
+DEFAULT_DEFINITION = Definition()
 
 
 class Definitions:
-    """All slices by type, and which of them fold which events."""
+    """The definitions of all slices, and the reducers for each type of event."""
 
     __slots__ = ("by_kind", "routes", "shared")
 
@@ -49,23 +49,26 @@ class Definitions:
         by_kind: Mapping[type[Any], Definition],
         routes: dict[type[Any], tuple[Route, ...]] | None = None,
     ) -> None:
-        """Hold `by_kind`; `routes` are those of definitions with the same reducers."""
+        """Wrap `by_kind`; pass `routes` from definitions with the same reducers."""
         self.by_kind: Mapping[type[Any], Definition] = by_kind
         self.routes: dict[type[Any], tuple[Route, ...]] = {} if routes is None else routes
         self.shared: frozenset[type[Any]] = frozenset(
             kind for kind, each in by_kind.items() if each.is_shared
         )
 
-    def changed(self, made: Mapping[type[Any], Definition]) -> "Definitions":
-        """Return these with others, or with more."""
+    def with_changes(self, made: Mapping[type[Any], Definition]) -> "Definitions":
+        """Return the definitions with some replaced or added."""
         if not made:
             return self
         known = self.by_kind
-        same = all(each.reducers == known.get(kind, PLAIN).reducers for kind, each in made.items())
+        same = all(
+            each.reducers == known.get(kind, DEFAULT_DEFINITION).reducers
+            for kind, each in made.items()
+        )
         return Definitions({**known, **made}, self.routes if same else None)
 
-    def routes_of(self, event_type: type[Any]) -> tuple[Route, ...]:
-        """Return each slice with its reducer for the nearest base of an event's type."""
+    def find_routes(self, event_type: type[Any]) -> tuple[Route, ...]:
+        """Return each slice with its reducer for the nearest base class of an event."""
         found = self.routes.get(event_type)
         if found is None:
             found = self.routes[event_type] = tuple(self._route(event_type))
@@ -82,7 +85,7 @@ class Definitions:
 
 
 class State(NamedTuple):
-    """Everything in a session at one moment."""
+    """The whole state of a session at one moment."""
 
     definitions: Definitions
     items: Mapping[type[Any], Items[Any]]
@@ -90,31 +93,31 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SessionState:
-    """All slices at one moment."""
+class CapturedState:
+    """The items of all slices at one moment, and which slices are logs."""
 
     items: Mapping[type[Any], Items[Any]]
     logs: frozenset[type[Any]]
 
 
 class Draft:
-    """A state, and what is changed in it.
+    """A base state and the changes to it.
 
     Args:
-        base: The state.
-        owner: Who may append to items in place.
-        wants: Which slices may be changed; None means all.
+        base: The base state.
+        owner: The owner that may append to items in place.
+        accepts: Which slices may be changed; None means all.
     """
 
-    __slots__ = ("_definitions", "base", "defined", "items", "owner", "tags", "wants")
+    __slots__ = ("_definitions", "accepts", "base", "defined", "items", "owner", "tags")
 
     def __init__(
-        self, base: State, owner: object, wants: Callable[[type[Any]], bool] | None = None
+        self, base: State, owner: object, accepts: Callable[[type[Any]], bool] | None = None
     ) -> None:
-        """Begin with no changes."""
+        """Start without changes."""
         self.base: State = base
         self.owner: object = owner
-        self.wants: Callable[[type[Any]], bool] = wants or _everything
+        self.accepts: Callable[[type[Any]], bool] = accepts or _accept_all
         self.items: dict[type[Any], Items[Any]] = {}
         self.defined: dict[type[Any], Definition] = {}
         self.tags: dict[str, Any] = {}
@@ -122,58 +125,58 @@ class Draft:
 
     @property
     def definitions(self) -> Definitions:
-        """What the slices are now."""
+        """The definitions of the slices, with the changes."""
         if not self.defined:
             return self.base.definitions
         if self._definitions is None:
-            self._definitions = self.base.definitions.changed(self.defined)
+            self._definitions = self.base.definitions.with_changes(self.defined)
         return self._definitions
 
     def get(self, kind: type[Any]) -> Items[Any]:
         """Return the items of a slice."""
-        mine = self.items.get(kind)
-        return self.base.items.get(kind, NOTHING) if mine is None else mine
+        changed = self.items.get(kind)
+        return self.base.items.get(kind, NO_ITEMS) if changed is None else changed
 
-    def put(self, made: Mapping[type[Any], Items[Any]]) -> None:
-        """Give slices new items, all at once; one that is not there is made."""
+    def set_items(self, made: Mapping[type[Any], Items[Any]]) -> None:
+        """Set the items of slices; slices that do not exist are defined."""
         known = self.definitions.by_kind
         for kind in made:
             if kind not in known:
-                self.define(kind, PLAIN)
+                self.define(kind, DEFAULT_DEFINITION)
         self.items.update(made)
 
     def define(self, kind: type[Any], definition: Definition) -> None:
-        """Say what a slice is."""
+        """Define or redefine a slice."""
         self.defined[kind] = definition
         self._definitions = None
 
     def rebase(self, base: State) -> None:
-        """Go on from a later state, in which nothing that matters here has changed."""
+        """Use a later base state, in which nothing that the draft depends on has changed."""
         self.base = base
         self._definitions = None
 
-    def on(self, base: State) -> State:
-        """Return `base` with these changes; it may be a later one than that of the draft."""
+    def apply_to(self, base: State) -> State:
+        """Return `base`, which may be later than the draft's own, with these changes."""
         return State(
-            base.definitions.changed(self.defined),
+            base.definitions.with_changes(self.defined),
             {**base.items, **self.items},
             {**base.tags, **self.tags} if self.tags else base.tags,
         )
 
 
-def _everything(_: type[Any]) -> bool:
+def _accept_all(_: type[Any]) -> bool:
     return True
 
 
 class Operation(Protocol):
-    """One change, or one look, that can be repeated on another state."""
+    """One change or read that can be replayed on another state."""
 
-    def kinds(self, state: Draft) -> Mapping[type[Any], object] | None:
-        """Return the slices that it is about as keys; None means all."""
+    def kinds(self, _draft: Draft, /) -> Mapping[type[Any], object] | None:
+        """Return the slices that it reads or changes, as keys; None means all."""
         ...
 
     def apply(self, draft: Draft) -> bool:
-        """Do it; return whether it came to the same as the first time."""
+        """Apply it; return whether the outcome is the same as the first time."""
         ...
 
 
@@ -184,52 +187,54 @@ class Append:
     kind: type[Any]
     item: Any
 
-    def kinds(self, state: Draft) -> Mapping[type[Any], object]:
-        """Return the one slice."""
+    def kinds(self, _draft: Draft, /) -> Mapping[type[Any], object]:
+        """Return the slice."""
         return {self.kind: None}
 
     def apply(self, draft: Draft) -> bool:
         """Add it."""
-        if draft.wants(self.kind):
-            draft.put({self.kind: draft.get(self.kind).appended(self.item, draft.owner)})
+        if draft.accepts(self.kind):
+            draft.set_items({self.kind: draft.get(self.kind).with_item(self.item, draft.owner)})
         return True
 
 
 @dataclass(slots=True)
-class Put:
-    """Make items all that a slice has."""
+class ReplaceAll:
+    """Replace all items of a slice."""
 
     kind: type[Any]
     items: Items[Any]
 
-    def kinds(self, state: Draft) -> Mapping[type[Any], object]:
-        """Return the one slice."""
+    def kinds(self, _draft: Draft, /) -> Mapping[type[Any], object]:
+        """Return the slice."""
         return {self.kind: None}
 
     def apply(self, draft: Draft) -> bool:
-        """Put them there."""
-        if draft.wants(self.kind):
-            draft.put({self.kind: self.items})
+        """Replace them."""
+        if draft.accepts(self.kind):
+            draft.set_items({self.kind: self.items})
         return True
 
 
 @dataclass(slots=True)
 class Define:
-    """Change what a slice is; if it is empty, give it its first item."""
+    """Change the definition of a slice; if it is empty, set its first item."""
 
     kind: type[Any]
     change: Callable[[Definition], Definition]
     first: Items[Any] | None = None
 
-    def kinds(self, state: Draft) -> Mapping[type[Any], object]:
-        """Return the one slice."""
+    def kinds(self, _draft: Draft, /) -> Mapping[type[Any], object]:
+        """Return the slice."""
         return {self.kind: None}
 
     def apply(self, draft: Draft) -> bool:
-        """Change it, whether or not its items are wanted: other slices do not depend on it."""
-        draft.define(self.kind, self.change(draft.definitions.by_kind.get(self.kind, PLAIN)))
-        if self.first is not None and draft.wants(self.kind) and not draft.get(self.kind):
-            draft.put({self.kind: self.first})
+        """Change the definition, even if the draft does not accept the slice's items."""
+        draft.define(
+            self.kind, self.change(draft.definitions.by_kind.get(self.kind, DEFAULT_DEFINITION))
+        )
+        if self.first is not None and draft.accepts(self.kind) and not draft.get(self.kind):
+            draft.set_items({self.kind: self.first})
         return True
 
 
@@ -244,16 +249,16 @@ class FoldEvent:
         self.failures: list[ReducerError] = []
         self.failed: dict[type[Any], bool] = {}
 
-    def kinds(self, state: Draft) -> Mapping[type[Any], object]:
+    def kinds(self, draft: Draft, /) -> Mapping[type[Any], object]:
         """Return the slices that have a reducer."""
-        return dict(state.definitions.routes_of(type(self.event)))
+        return dict(draft.definitions.find_routes(type(self.event)))
 
     def apply(self, draft: Draft) -> bool:
-        """Fold it; a reducer that fails leaves its slice as it was and stops no other."""
+        """Fold it; if a reducer fails, its slice is unchanged and the others still run."""
         before = dict(self.failed)
-        routes = draft.definitions.routes_of(type(self.event))
-        wanted = [(kind, fold) for kind, fold in routes if draft.wants(kind)]
-        # all at once, so that an interrupt in a reducer leaves every slice as it was
+        routes = draft.definitions.find_routes(type(self.event))
+        wanted = [(kind, fold) for kind, fold in routes if draft.accepts(kind)]
+        # all at once, so that an interrupt in a reducer leaves every slice unchanged
         draft.items.update(self.fold(wanted, draft.get, draft.owner))
         return all(before.get(kind, failed) == failed for kind, failed in self.failed.items())
 
@@ -263,11 +268,11 @@ class FoldEvent:
         items_of_kind: Callable[[type[Any]], Items[Any] | None],
         owner: object,
     ) -> dict[type[Any], Items[Any]]:
-        """Return the new items of slices, and take note of reducers that fail."""
+        """Return the new items of the slices, and record failed reducers."""
         made: dict[type[Any], Items[Any]] = {}
         for kind, fold in routes:
             try:
-                made[kind] = fold.fold(items_of_kind(kind) or NOTHING, self.event, owner)
+                made[kind] = fold.fold(items_of_kind(kind) or NO_ITEMS, self.event, owner)
                 self.failed[kind] = False
             except Exception as error:  # noqa: BLE001 # the other slices go on
                 failure = ReducerError(fold, kind, self.event, error)
@@ -279,121 +284,121 @@ class FoldEvent:
 
 @dataclass(slots=True)
 class Restore:
-    """Give all slices the items that they had, or their initial one.
+    """Restore the items of all slices, or their initial items.
 
     Args:
-        captured: What they had.
-        fresh: The initial items of those that were not there.
-        preserve_logs: Leave logs as they are.
-        refreshed: What has become of slices that describe something outside; those that are
-            not here stay as they are.
+        captured: The state to restore.
+        fresh: The initial items of slices that are not in it.
+        preserve_logs: Whether logs stay as they are.
+        refreshed: The up-to-date items of slices that mirror something outside the session;
+            those not listed stay as they are.
     """
 
-    captured: SessionState
+    captured: CapturedState
     fresh: Mapping[type[Any], Items[Any]]
     preserve_logs: bool
     refreshed: Mapping[type[Any], Items[Any]] = field(default_factory=dict[type[Any], Items[Any]])
 
-    def kinds(self, state: Draft) -> None:
-        """Return None: it is about all."""
+    def kinds(self, _draft: Draft, /) -> None:
+        """Return None: all slices."""
 
     def apply(self, draft: Draft) -> bool:
-        """Give them."""
+        """Restore them."""
         items, logs = self.captured.items, self.captured.logs
         for kind in items:
-            is_new = kind not in draft.definitions.by_kind and draft.wants(kind)
+            is_new = kind not in draft.definitions.by_kind and draft.accepts(kind)
             if is_new and not (self.preserve_logs and kind in logs):
                 draft.define(kind, Definition(log=kind in logs))
         made: dict[type[Any], Items[Any]] = {}
         for kind, definition in draft.definitions.by_kind.items():
-            if not draft.wants(kind) or (definition.log and self.preserve_logs):
+            if not draft.accepts(kind) or (definition.log and self.preserve_logs):
                 continue
             if definition.refresh is None:
-                made[kind] = items.get(kind) or self.fresh.get(kind) or NOTHING
+                made[kind] = items.get(kind) or self.fresh.get(kind) or NO_ITEMS
             elif kind in self.refreshed:
                 made[kind] = self.refreshed[kind]
-        draft.put(made)
+        draft.set_items(made)
         return True
 
 
 @dataclass(slots=True)
 class Tag:
-    """Keep a snapshot under a name."""
+    """Store a snapshot under a name."""
 
     name: str
     snapshot: Any
 
-    def kinds(self, state: Draft) -> Mapping[type[Any], object]:
-        """Return what stands for all tags: no slice depends on them."""
+    def kinds(self, _draft: Draft, /) -> Mapping[type[Any], object]:
+        """Return a placeholder for all tags: no slice depends on them."""
         return {Tag: None}
 
     def apply(self, draft: Draft) -> bool:
-        """Keep it."""
+        """Store it."""
         draft.tags[self.name] = self.snapshot
         return True
 
 
 @dataclass(slots=True)
 class Read:
-    """Look at a slice, and remember what was seen."""
+    """A read of one slice, with its result."""
 
     kind: type[Any]
     query: Query
-    seen: Any = UNKNOWN
+    seen: Any = NOT_READ
 
-    def kinds(self, state: Draft) -> Mapping[type[Any], object]:
-        """Return the one slice."""
+    def kinds(self, _draft: Draft, /) -> Mapping[type[Any], object]:
+        """Return the slice."""
         return {self.kind: None}
 
     def apply(self, draft: Draft) -> bool:
-        """Return whether it would see the same."""
-        if self.seen is UNKNOWN or not draft.wants(self.kind):
+        """Return whether a read would have the same result."""
+        if self.seen is NOT_READ or not draft.accepts(self.kind):
             return True
         return _is_same(self.query, draft.get(self.kind), self.seen)
 
 
 @dataclass(slots=True)
 class ReadAll:
-    """Look at every slice, and remember what was seen."""
+    """A read of every slice, with its result."""
 
     seen: Mapping[type[Any], Items[Any]]
 
-    def kinds(self, state: Draft) -> None:
-        """Return None: it is about all."""
+    def kinds(self, _draft: Draft, /) -> None:
+        """Return None: all slices."""
 
     def apply(self, draft: Draft) -> bool:
-        """Return whether it would see the same."""
+        """Return whether a read would have the same result."""
         kinds = {*self.seen, *draft.definitions.by_kind}
         return all(
-            _is_same(read_all, draft.get(kind), self.seen.get(kind, NOTHING).as_tuple())
+            _is_same(read_all, draft.get(kind), self.seen.get(kind, NO_ITEMS).as_tuple())
             for kind in kinds
-            if draft.wants(kind)
+            if draft.accepts(kind)
         )
 
 
 @dataclass(slots=True)
-class Undone:
-    """Operations that were taken back; what they saw while they lasted still counts."""
+class RolledBack:
+    """Operations of a nested transaction that was rolled back; its reads still count."""
 
     operations: Sequence[Operation]
 
-    def kinds(self, state: Draft) -> Mapping[type[Any], object]:
-        """Return no slice: none is changed."""
+    def kinds(self, _draft: Draft, /) -> Mapping[type[Any], object]:
+        """Return no slice: none was changed."""
         return {}
 
     def apply(self, draft: Draft) -> bool:
-        """Return whether they would see the same."""
-        scratch = Draft(draft.on(draft.base), draft.owner, draft.wants)
+        """Return whether all reads would have the same results."""
+        scratch = Draft(draft.apply_to(draft.base), draft.owner, draft.accepts)
         return all(operation.apply(scratch) for operation in self.operations)
 
 
 def read_all(items: Items[Any]) -> tuple[Any, ...]:
-    """Return all items: a query."""
+    """Query all items."""
     return items.as_tuple()
 
 
 def read_latest(items: Items[Any]) -> Any:
-    """Return the last item: a query."""
+    """Query the last item."""
     return items.latest()
 
 
@@ -401,5 +406,5 @@ def _is_same(query: Query, items: Items[Any], seen: Any) -> bool:
     try:
         found = query(items)
         return found is seen or bool(found == seen)
-    except Exception:  # noqa: BLE001 # what cannot be compared, or asked again, may differ
+    except Exception:  # noqa: BLE001 # what cannot be compared or queried again may differ
         return False

@@ -1,8 +1,9 @@
-"""The store behind a session: slices by type, their reducers, and a lock.
+"""The thread-safe store behind a session: slices by type, their reducers, and a lock.
 
-A slice is state, which a restore brings back; or a log of what happened, which stays; or a
-description of something outside, which follows that. Code that runs in a transaction
-changes the branch of that transaction, and nobody sees it before the transaction is over.
+A slice is one of three kinds: state, which a restore brings back; a log of what happened,
+which a restore leaves alone; or a mirror of something outside the session, which is refreshed.
+Code in a transaction changes the branch of that transaction, which is visible to others only
+after the commit.
 """
 
 from collections import deque
@@ -13,7 +14,7 @@ from threading import RLock
 from types import FunctionType
 from typing import Any, TypeVar
 
-from weakincentives.runtime.session.branch import Branch, branch_of, check_open
+from weakincentives.runtime.session.branch import Branch, check_open, find_branch
 from weakincentives.runtime.session.items import Items
 from weakincentives.runtime.session.reducers import (
     EventReducer,
@@ -26,8 +27,9 @@ from weakincentives.runtime.session.reducers import (
     check_items,
 )
 from weakincentives.runtime.session.state import (
-    NOTHING,
+    NO_ITEMS,
     Append,
+    CapturedState,
     Define,
     Definition,
     Definitions,
@@ -35,65 +37,64 @@ from weakincentives.runtime.session.state import (
     FoldEvent,
     Initial,
     Operation,
-    Put,
     Query,
     Refresh,
+    ReplaceAll,
     Restore,
-    SessionState,
     State,
     Tag,
 )
 
 T = TypeVar("T")
 
-_MAX_LOOKS = 20  # at something that is changed each time while it is looked at
+_MAX_ATTEMPTS = 20  # at something that is changed each time while it is looked at
 
 
 @dataclass(frozen=True, slots=True)
 class SessionSavepoint:
-    """A moment that the state of a session can go back to; it costs nothing to keep."""
+    """A point to which the state of a session can be rolled back; it costs nothing to keep."""
 
     owner: object
     items: Mapping[type[Any], Items[Any]]
 
 
 class Store:
-    """Typed slices that several threads may read and change."""
+    """Typed slices for any number of threads."""
 
     def __init__(self) -> None:
-        """Start with no slice."""
+        """Start without slices."""
         self.lock: RLock = RLock()
         self.owner: object = object()
         self.state: State = State(Definitions({}), {}, {})
         self.outbox: deque[object] = deque()
-        """Events of transactions that are committed, in the order of their commits."""
+        """Events of committed transactions, in the order of their commits."""
         self.is_folding: bool = False
 
     def branch(self) -> Branch:
-        """Return a branch, of the one that this context is bound to.
+        """Return a new branch, nested in the one to which this context is bound.
 
         Raises:
-            TransactionEndedError: That one was taken back.
+            TransactionEndedError: The enclosing transaction was rolled back.
         """
         with self.lock:
-            around = branch_of(self)
-            if around is not None:
+            parent = find_branch(self)
+            if parent is not None:
                 check_open(self)
-            return Branch(self, around)
+            return Branch(self, parent)
 
     def check_open(self) -> None:
-        """Return if a change in this context can come to something.
+        """Check that this context does not belong to a transaction that was rolled back.
 
         Raises:
-            TransactionEndedError: It belongs to a transaction that was taken back.
+            TransactionEndedError: It does.
         """
         check_open(self)
 
     def read(self, kind: type[Any], query: Query) -> Any:
-        """Return what `query` makes of the items of a slice; of none if nobody ever changed it."""
-        branch = branch_of(self)
+        """Return the result of `query` on the items of a slice, which may not exist yet."""
+        branch = find_branch(self)
         if branch is None or branch.status == "dropped":
-            return query(self.state.items.get(kind, NOTHING))
+            return query(self.state.items.get(kind, NO_ITEMS))
         return branch.read(kind, query)
 
     def append(self, kind: type[T], item: T) -> None:
@@ -101,22 +102,22 @@ class Store:
         check_items((item,), kind, None)
         self._change(Append(kind, item))
 
-    def put(self, kind: type[T], items: Iterable[T]) -> None:
-        """Make `items` all that a slice has."""
-        self._change(Put(kind, check_items(tuple(items), kind, self.owner)))
+    def replace_items(self, kind: type[T], items: Iterable[T]) -> None:
+        """Replace all items of a slice."""
+        self._change(ReplaceAll(kind, check_items(tuple(items), kind, self.owner)))
 
     def refresh(self, kind: type[Any], make: Refresh) -> None:
-        """Put what `make` makes of the latest item in its place, for everybody.
+        """Replace the items of a slice by the result of `make` on the latest item.
 
-        It is called again if the slice changes meanwhile, since it may have looked too early.
+        `make` is called again if the slice changes meanwhile: its result may be outdated.
         """
-        for look in range(_MAX_LOOKS):
-            before = self.state.items.get(kind, NOTHING)
+        for attempt in range(_MAX_ATTEMPTS):
+            before = self.state.items.get(kind, NO_ITEMS)
             made = check_items((make(before.latest()),), kind, self.owner)
             with self.lock:
-                now = self.state.items.get(kind, NOTHING)
-                if now is before or look == _MAX_LOOKS - 1:
-                    self._change_everywhere(Put(kind, made))
+                now = self.state.items.get(kind, NO_ITEMS)
+                if now is before or attempt == _MAX_ATTEMPTS - 1:
+                    self._change_trunk(ReplaceAll(kind, made))
                     return
 
     def register(
@@ -125,110 +126,120 @@ class Store:
         event_type: type[Any],
         reducer: Reducer[T, Any] | Method[T, Any],
     ) -> None:
-        """Fold events of a type into a slice; it replaces an earlier reducer for that type."""
-        fold = _fold(kind, event_type, reducer)
+        """Fold events of a type into a slice; replace an earlier reducer for that type."""
+        fold = _create_fold(kind, event_type, reducer)
 
-        def registered(known: Definition) -> Definition:
+        def add_reducer(known: Definition) -> Definition:
             return replace(known, reducers={**known.reducers, event_type: fold})
 
-        self._change(Define(kind, registered))
+        self._change(Define(kind, add_reducer))
 
     def install(
-        self, kind: type[T], initial: Initial | None, log: bool, refresh: Refresh | None = None
+        self,
+        kind: type[T],
+        initial: Initial | None = None,
+        refresh: Refresh | None = None,
+        *,
+        log: bool = False,
     ) -> None:
-        """Declare a slice; if it is empty, `initial` makes its first item."""
+        """Define a slice; if it is empty, `initial` creates its first item."""
         first = None if initial is None else check_items((initial(),), kind, self.owner)
 
-        def installed(known: Definition) -> Definition:
+        def set_definition(known: Definition) -> Definition:
             return Definition(initial, log, refresh, known.reducers)
 
-        operation = Define(kind, installed, first)
+        operation = Define(kind, set_definition, first)
         if log or refresh is not None:
             with self.lock:
-                self._change_everywhere(operation)
+                self._change_trunk(operation)
         else:
             self._change(operation)
 
     def fold(self, event: object) -> list[ReducerError]:
-        """Fold an event into every slice that has a reducer for it; return what failed."""
+        """Fold an event into every slice that has a reducer for it; return the errors."""
         operation = FoldEvent(event)
-        if branch_of(self) is not None:
+        if find_branch(self) is not None:
             self._change(operation)
-        elif self.state.definitions.routes_of(type(event)):
-            self._fold_everywhere(operation)
+        elif self.state.definitions.find_routes(type(event)):
+            self._fold_in_trunk(operation)
         return operation.failures
 
     def savepoint(self) -> SessionSavepoint:
-        """Return this moment of the state slices."""
+        """Return a savepoint of all slices but logs."""
         with self.lock:
-            definitions, items = self._everything()
+            definitions, items = self.read_slices()
             logs = {kind for kind, each in definitions.by_kind.items() if each.log}
         return SessionSavepoint(
             self.owner, {kind: each for kind, each in items.items() if kind not in logs}
         )
 
     def restore_savepoint(self, savepoint: SessionSavepoint) -> None:
-        """Bring the state slices back to a moment.
+        """Restore the slices of a savepoint.
 
         Raises:
-            ValueError: The moment is another session's.
+            ValueError: The savepoint belongs to another session.
         """
         if savepoint.owner is not self.owner:
             raise ValueError("Savepoint belongs to another session")
-        self.restore(SessionState(savepoint.items, frozenset()), preserve_logs=True)
+        self.restore(CapturedState(savepoint.items, frozenset()), preserve_logs=True)
 
-    def capture(self) -> SessionState:
-        """Return all slices as they are; a log that is empty is left out."""
+    def capture(self) -> CapturedState:
+        """Return the items of all slices, except empty logs."""
         with self.lock:
-            definitions, items = self._everything()
+            definitions, items = self.read_slices()
         kept = {
-            kind: items.get(kind, NOTHING)
+            kind: items.get(kind, NO_ITEMS)
             for kind, each in definitions.by_kind.items()
             if items.get(kind) or not each.log
         }
-        return SessionState(kept, frozenset(kind for kind in kept if definitions.by_kind[kind].log))
+        return CapturedState(
+            kept, frozenset(kind for kind in kept if definitions.by_kind[kind].log)
+        )
 
-    def restore(self, captured: SessionState, *, preserve_logs: bool, refresh: bool = True) -> None:
-        """Bring slices back; a state slice that was not captured gets its initial item.
+    def restore(
+        self, captured: CapturedState, *, preserve_logs: bool, refresh: bool = True
+    ) -> None:
+        """Restore slices; a state slice that was not captured gets its initial item.
 
-        Slices that describe something outside are made to agree with that, or, without
-        `refresh`, brought back like the others.
+        Mirrors of something outside are refreshed or, without `refresh`, restored like the
+        others.
         """
-        for look in range(_MAX_LOOKS):
+        for attempt in range(_MAX_ATTEMPTS):
             state = self.state
             fresh = self._initial_items(lambda kind: kind not in captured.items)
-            following = self._refreshed(captured) if refresh else {**fresh, **captured.items}
-            if self._restore(Restore(captured, fresh, preserve_logs, following), state, look):
+            following = self._refresh_slices(captured) if refresh else {**fresh, **captured.items}
+            if self._restore(Restore(captured, fresh, preserve_logs, following), state, attempt):
                 return
 
     def reset(self) -> None:
         """Give every slice its initial item, and clear those without one, logs included."""
-        nothing = SessionState({}, frozenset())
-        for look in range(_MAX_LOOKS):
+        nothing = CapturedState({}, frozenset())
+        for attempt in range(_MAX_ATTEMPTS):
             state = self.state
             fresh = self._initial_items(lambda _: True)
-            if self._restore(Restore(nothing, fresh, False, fresh), state, look):
+            operation = Restore(nothing, fresh, preserve_logs=False, refreshed=fresh)
+            if self._restore(operation, state, attempt):
                 return
 
-    def _restore(self, operation: Restore, seen: State, look: int) -> bool:
-        """Do it, unless slices that describe something outside have changed since `seen`."""
+    def _restore(self, operation: Restore, seen: State, attempt: int) -> bool:
+        """Apply a restore, unless mirrors of something outside have changed since `seen`."""
         with self.lock:
-            following = [
+            mirrors = [
                 kind
                 for kind, each in self.state.definitions.by_kind.items()
                 if each.refresh is not None
             ]
             if self._branch() is not None:
-                operation.refreshed = {}  # files of this transaction are told of when it is over
-            elif look < _MAX_LOOKS - 1 and any(
-                self.state.items.get(kind) is not seen.items.get(kind) for kind in following
+                operation.refreshed = {}  # events of this transaction's files follow its commit
+            elif attempt < _MAX_ATTEMPTS - 1 and any(
+                self.state.items.get(kind) is not seen.items.get(kind) for kind in mirrors
             ):
                 return False
             self._change(operation)
             return True
 
     def tag(self, name: str, snapshot: object) -> None:
-        """Keep a snapshot under a name."""
+        """Store a snapshot under a name."""
         self._change(Tag(name, snapshot))
 
     def tags(self) -> Mapping[str, Any]:
@@ -238,17 +249,17 @@ class Store:
             return (self.state if branch is None else branch.state).tags
 
     def copy_from(self, other: "Store") -> None:
-        """Take over the slices, reducers and tags of another store, which changes on its own."""
+        """Copy the slices, reducers and tags of another store."""
         with other.lock:
-            definitions, items = other._everything()
+            definitions, items = other.read_slices()
             state = State(definitions, items, other.tags())
         with self.lock:
             self.state = state
 
-    # --- what branches need ---
+    # --- for branches ---
 
     def run(self, operation: Operation, draft: Draft) -> bool:
-        """Apply an operation to a draft; a reducer that it calls must not change the session."""
+        """Apply an operation to a draft; reducers must not change the session meanwhile."""
         self.is_folding = True
         try:
             return operation.apply(draft)
@@ -256,53 +267,53 @@ class Store:
             self.is_folding = False
 
     def publish(self, draft: Draft) -> None:
-        """Make the changes of a draft part of the state."""
-        self.state = draft.on(self.state)
+        """Commit the changes of a draft."""
+        self.state = draft.apply_to(self.state)
 
     # --- steps ---
 
     def _branch(self) -> Branch | None:
-        found = branch_of(self)
+        found = find_branch(self)
         return None if found is None or found.status == "dropped" else found
 
     def _change(self, operation: Operation) -> None:
         with self.lock:
-            self._refuse_while_folding()
-            branch = branch_of(self)
+            self._check_not_folding()
+            branch = find_branch(self)
             if branch is None:
-                self._change_everywhere(operation)
+                self._change_trunk(operation)
             else:
                 check_open(self)
                 branch.change(operation)
 
-    def _change_everywhere(self, operation: Operation) -> None:
-        self._refuse_while_folding()
+    def _change_trunk(self, operation: Operation) -> None:
+        self._check_not_folding()
         draft = Draft(self.state, self.owner)
         self.run(operation, draft)
         self.publish(draft)
 
-    def _everything(self) -> tuple[Definitions, Mapping[type[Any], Items[Any]]]:
-        """Return what the slices are, and what is in them, as it is seen in this context."""
+    def read_slices(self) -> tuple[Definitions, Mapping[type[Any], Items[Any]]]:
+        """Return the definitions and items of all slices, as seen in this context."""
         branch = self._branch()
         if branch is None:
             return self.state.definitions, self.state.items
         items = branch.read_everything()
         return branch.state.definitions, items
 
-    def _fold_everywhere(self, operation: FoldEvent) -> None:
-        """Do what `_change_everywhere` does; it has a draft less, and there are many events."""
+    def _fold_in_trunk(self, operation: FoldEvent) -> None:
+        """Fold an event like `_change_trunk`, but without a draft: events are frequent."""
         with self.lock:
-            self._refuse_while_folding()
+            self._check_not_folding()
             definitions, items, tags = self.state
             self.is_folding = True
             try:
-                routes = definitions.routes_of(type(operation.event))
+                routes = definitions.find_routes(type(operation.event))
                 made = operation.fold(routes, items.get, self.owner)
             finally:
                 self.is_folding = False
             self.state = State(definitions, {**items, **made}, tags)
 
-    def _refuse_while_folding(self) -> None:
+    def _check_not_folding(self) -> None:
         if self.is_folding:
             raise RuntimeError("A reducer must not change its session")
 
@@ -312,20 +323,20 @@ class Store:
             return (self.state if branch is None else branch.state).definitions.by_kind
 
     def _initial_items(self, wanted: Callable[[type[Any]], bool]) -> dict[type[Any], Items[Any]]:
-        """Call what makes initial items, before anything is changed."""
+        """Create initial items, before anything is changed."""
         return {
             kind: check_items((each.initial(),), kind, self.owner)
             for kind, each in self._definitions().items()
             if each.initial is not None and wanted(kind)
         }
 
-    def _refreshed(self, captured: SessionState) -> dict[type[Any], Items[Any]]:
-        """Bring what is known of something outside up to date, from what was known then."""
+    def _refresh_slices(self, captured: CapturedState) -> dict[type[Any], Items[Any]]:
+        """Return refreshed items for mirrors of something outside, from the captured ones."""
         if self._branch() is not None:
             return {}
         return {
             kind: check_items(
-                (each.refresh(captured.items.get(kind, NOTHING).latest()),), kind, None
+                (each.refresh(captured.items.get(kind, NO_ITEMS).latest()),), kind, None
             )
             for kind, each in self._definitions().items()
             if each.refresh is not None
@@ -333,8 +344,8 @@ class Store:
 
 
 @lru_cache(maxsize=1024)
-def check_kind(kind: Any) -> None:
-    """Return if values of a type can be kept in a slice.
+def check_slice_type(kind: Any) -> None:
+    """Check that a type can be the type of a slice.
 
     Raises:
         TypeError: It is not a frozen dataclass.
@@ -344,7 +355,7 @@ def check_kind(kind: Any) -> None:
         raise TypeError(f"Slice type is not a frozen dataclass: {kind!r}")
 
 
-def _fold(kind: type[Any], event_type: type[Any], reducer: Any) -> Fold:
+def _create_fold(kind: type[Any], event_type: type[Any], reducer: Any) -> Fold:
     if isinstance(reducer, EventReducer):
         if not issubclass(event_type, kind):
             raise TypeError(

@@ -21,7 +21,7 @@ from weakincentives.runtime.session import (
     dump_session_tree,
     load_dump,
 )
-from weakincentives.runtime.session.dump_files import ARCHIVED, FAULT_POINTS, DumpFiles
+from weakincentives.runtime.session.dump_format import ARCHIVED, FAULT_POINTS, DumpFiles
 
 NAME = "x"
 
@@ -213,7 +213,7 @@ def test_what_is_no_file_is_not_replaced(target: Path):
 def test_a_file_of_somebody_else_is_not_replaced(target: Path, data: str):
     (target / f"{NAME}.jsonl").write_text(data)
     for content in ("file", None):
-        with pytest.raises(FileExistsError, match="No dump, in the place of one"):
+        with pytest.raises(FileExistsError, match="Existing file is not a dump"):
             dump(target, "new", content)
     assert (target / f"{NAME}.jsonl").read_text() == data
     assert names_in(target) == {f"{NAME}.jsonl"}
@@ -231,14 +231,14 @@ def test_a_dump_that_was_cut_off_is_replaced(target: Path, size: int):
 def test_a_waiting_text_that_is_damaged_does_no_harm(target: Path):
     dump(target, "old", "old file")
     files = DumpFiles(target / f"{NAME}.jsonl")
-    files.waiting.write_text("not a dump")
+    files.pending.write_text("not a dump")
     assert found(target) == ("old", "old file")
     files.archive.write_bytes(b"")
-    with pytest.raises(DumpError, match="Archive is not that of"):
+    with pytest.raises(DumpError, match="Archive does not belong to"):
         found(target)
     dump(target, "new", "new file")
     assert found(target) == ("new", "new file")
-    assert not files.waiting.exists()
+    assert not files.pending.exists()
 
 
 def test_dumps_of_one_name_from_several_threads_end_in_one_of_them(target: Path):
@@ -279,7 +279,7 @@ def test_a_dump_that_never_comes_to_rest_is_refused(target: Path):
     dump(target, "0", "0")
     loading = InMemoryFilesystem()
     loading.subscribe(lambda _: dump(target, "1", "1"))
-    with pytest.raises(DumpError, match="replaced again and again"):
+    with pytest.raises(DumpError, match="keeps being replaced"):
         load_dump(target / f"{NAME}.jsonl", [Note], filesystem=loading)
 
 
