@@ -1,4 +1,4 @@
-"""Checkpoints: session and files go back together, or not at all."""
+"""Checkpoints: session and files are restored together, or not at all."""
 
 import os
 import signal

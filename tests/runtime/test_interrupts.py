@@ -1,4 +1,4 @@
-"""Interrupts: a Ctrl-C that comes while something is made whole waits until it is."""
+"""Interrupts: a Ctrl-C during a commit or rollback is delivered when that is complete."""
 
 import signal
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Calls side by side on one session: each keeps or drops its own changes, as if one at a time.
+"""Concurrent calls on one session: each commits or drops its own changes atomically.
 
 `--long` checks 10,000 random rounds, and takes about a minute.
 """

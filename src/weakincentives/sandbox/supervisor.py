@@ -124,7 +124,7 @@ class Supervisor:
 def main(control: int, directory: int) -> None:
     """Run the command received on the control socket, in an open directory."""
     for each in (control, directory):
-        os.set_inheritable(each, False)
+        os.set_inheritable(each, False)  # noqa: FBT003 # positional-only in the standard library
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for each in _IGNORED:
         signal.signal(each, signal.SIG_IGN)

@@ -1,1 +1,1 @@
-"""Short names for what people import most; nothing is defined here."""
+"""Import shortcuts for the most used names; nothing is defined here."""

@@ -1,4 +1,4 @@
-"""Errors of tools."""
+"""Import shortcut for the error of invalid tool arguments."""
 
 from weakincentives.errors import ToolValidationError
 

@@ -1,5 +1,13 @@
-"""The workspace in memory, its tools and what a session knows about it."""
+"""Import shortcuts for the in-memory workspace, its tools and its session projection."""
 
+from weakincentives.contrib.tools import (
+    FILESYSTEM_TOOLS,
+    VfsFile,
+    VfsSection,
+    VfsToolsSection,
+    VirtualFileSystem,
+    filesystem_tools,
+)
 from weakincentives.contrib.tools.dialects.classic import (
     DeleteFile,
     FileReadResult,
@@ -7,9 +15,7 @@ from weakincentives.contrib.tools.dialects.classic import (
     ReadFile,
     WriteFile,
 )
-from weakincentives.contrib.tools.projection import FileEncoding, VfsFile, VirtualFileSystem
-from weakincentives.contrib.tools.sections import VfsSection, VfsToolsSection
-from weakincentives.contrib.tools.suite import FILESYSTEM_TOOLS, filesystem_tools
+from weakincentives.contrib.tools.projection import FileEncoding
 from weakincentives.filesystem import HostMount, VfsPath, WriteMode
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Dumps: a session and its files go to the disk, and come back anywhere."""
+"""Dumps: a session and its files are written to disk and loaded anywhere."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""Arguments of the wrong type: refused when the thing is made, with what was expected."""
+"""Arguments of the wrong type raise an error that names the expected type."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
