@@ -153,9 +153,9 @@ class MethodFold:
         latest = items.latest()
         if latest is None:
             raise LookupError("The slice is empty: install it with an initial item")
-        made = self._method(latest, event)
+        result = self._method(latest, event)
         return check_items(
-            (made,) if isinstance(made, self._kind) else tuple(made), self._kind, owner
+            (result,) if isinstance(result, self._kind) else tuple(result), self._kind, owner
         )
 
 

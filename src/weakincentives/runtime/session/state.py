@@ -56,16 +56,16 @@ class Definitions:
             kind for kind, each in by_kind.items() if each.is_shared
         )
 
-    def with_changes(self, made: Mapping[type[Any], Definition]) -> "Definitions":
+    def with_changes(self, changes: Mapping[type[Any], Definition]) -> "Definitions":
         """Return the definitions with some replaced or added."""
-        if not made:
+        if not changes:
             return self
         known = self.by_kind
         same = all(
             each.reducers == known.get(kind, DEFAULT_DEFINITION).reducers
-            for kind, each in made.items()
+            for kind, each in changes.items()
         )
-        return Definitions({**known, **made}, self.routes if same else None)
+        return Definitions({**known, **changes}, self.routes if same else None)
 
     def find_routes(self, event_type: type[Any]) -> tuple[Route, ...]:
         """Return each slice with its reducer for the nearest base class of an event."""
@@ -137,13 +137,13 @@ class Draft:
         changed = self.items.get(kind)
         return self.base.items.get(kind, NO_ITEMS) if changed is None else changed
 
-    def set_items(self, made: Mapping[type[Any], Items[Any]]) -> None:
+    def set_items(self, items: Mapping[type[Any], Items[Any]]) -> None:
         """Set the items of slices; slices that do not exist are defined."""
         known = self.definitions.by_kind
-        for kind in made:
+        for kind in items:
             if kind not in known:
                 self.define(kind, DEFAULT_DEFINITION)
-        self.items.update(made)
+        self.items.update(items)
 
     def define(self, kind: type[Any], definition: Definition) -> None:
         """Define or redefine a slice."""
@@ -269,17 +269,17 @@ class FoldEvent:
         owner: object,
     ) -> dict[type[Any], Items[Any]]:
         """Return the new items of the slices, and record failed reducers."""
-        made: dict[type[Any], Items[Any]] = {}
+        new_items: dict[type[Any], Items[Any]] = {}
         for kind, fold in routes:
             try:
-                made[kind] = fold.fold(items_of_kind(kind) or NO_ITEMS, self.event, owner)
+                new_items[kind] = fold.fold(items_of_kind(kind) or NO_ITEMS, self.event, owner)
                 self.failed[kind] = False
             except Exception as error:  # noqa: BLE001 # the other slices go on
                 failure = ReducerError(fold, kind, self.event, error)
                 failure.__cause__ = error
                 self.failures.append(failure)
                 self.failed[kind] = True
-        return made
+        return new_items
 
 
 @dataclass(slots=True)
@@ -309,15 +309,15 @@ class Restore:
             is_new = kind not in draft.definitions.by_kind and draft.accepts(kind)
             if is_new and not (self.preserve_logs and kind in logs):
                 draft.define(kind, Definition(log=kind in logs))
-        made: dict[type[Any], Items[Any]] = {}
+        new_items: dict[type[Any], Items[Any]] = {}
         for kind, definition in draft.definitions.by_kind.items():
             if not draft.accepts(kind) or (definition.log and self.preserve_logs):
                 continue
             if definition.refresh is None:
-                made[kind] = items.get(kind) or self.fresh.get(kind) or NO_ITEMS
+                new_items[kind] = items.get(kind) or self.fresh.get(kind) or NO_ITEMS
             elif kind in self.refreshed:
-                made[kind] = self.refreshed[kind]
-        draft.set_items(made)
+                new_items[kind] = self.refreshed[kind]
+        draft.set_items(new_items)
         return True
 
 

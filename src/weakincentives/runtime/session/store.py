@@ -113,11 +113,11 @@ class Store:
         """
         for attempt in range(_MAX_ATTEMPTS):
             before = self.state.items.get(kind, NO_ITEMS)
-            made = check_items((make(before.latest()),), kind, self.owner)
+            new_items = check_items((make(before.latest()),), kind, self.owner)
             with self.lock:
                 now = self.state.items.get(kind, NO_ITEMS)
                 if now is before or attempt == _MAX_ATTEMPTS - 1:
-                    self._change_trunk(ReplaceAll(kind, made))
+                    self._change_trunk(ReplaceAll(kind, new_items))
                     return
 
     def register(
@@ -187,13 +187,13 @@ class Store:
         """Return the items of all slices, except empty logs."""
         with self.lock:
             definitions, items = self.read_slices()
-        kept = {
+        slices = {
             kind: items.get(kind, NO_ITEMS)
             for kind, each in definitions.by_kind.items()
             if items.get(kind) or not each.log
         }
         return CapturedState(
-            kept, frozenset(kind for kind in kept if definitions.by_kind[kind].log)
+            slices, frozenset(kind for kind in slices if definitions.by_kind[kind].log)
         )
 
     def restore(
@@ -207,8 +207,8 @@ class Store:
         for attempt in range(_MAX_ATTEMPTS):
             state = self.state
             fresh = self._initial_items(lambda kind: kind not in captured.items)
-            following = self._refresh_slices(captured) if refresh else {**fresh, **captured.items}
-            if self._restore(Restore(captured, fresh, preserve_logs, following), state, attempt):
+            mirrors = self._refresh_slices(captured) if refresh else {**fresh, **captured.items}
+            if self._restore(Restore(captured, fresh, preserve_logs, mirrors), state, attempt):
                 return
 
     def reset(self) -> None:
@@ -308,10 +308,10 @@ class Store:
             self.is_folding = True
             try:
                 routes = definitions.find_routes(type(operation.event))
-                made = operation.fold(routes, items.get, self.owner)
+                new_items = operation.fold(routes, items.get, self.owner)
             finally:
                 self.is_folding = False
-            self.state = State(definitions, {**items, **made}, tags)
+            self.state = State(definitions, {**items, **new_items}, tags)
 
     def _check_not_folding(self) -> None:
         if self.is_folding:
