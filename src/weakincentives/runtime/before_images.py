@@ -24,8 +24,7 @@ from weakincentives.filesystem import (
     WriteResult,
     normalize_path,
 )
-from weakincentives.filesystem.protocol import CHANGING_METHODS
-from weakincentives.filesystem.text import is_binary
+from weakincentives.filesystem.base import CHANGING_METHODS, is_binary
 from weakincentives.posix import display_path, join, parents_of
 
 

@@ -31,9 +31,7 @@ from weakincentives.filesystem import (
     StateReplaced,
     diff_since,
 )
-from weakincentives.filesystem.protocol import open_savepoint
-from weakincentives.filesystem.savepoints import WriteLock
-from weakincentives.filesystem.text import SNIFF_LENGTH, is_binary
+from weakincentives.filesystem.base import SNIFF_LENGTH, WriteLock, is_binary, open_savepoint
 from weakincentives.runtime.before_images import (
     RecordingFilesystem,
     UndoLog,

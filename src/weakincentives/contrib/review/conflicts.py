@@ -17,8 +17,8 @@ from weakincentives.contrib.review.views import (
 )
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import Change, FileStat, ReadableFilesystem
+from weakincentives.filesystem.base import outermost
 from weakincentives.filesystem.diff import Side, StaleDiffError, same_bytes
-from weakincentives.filesystem.paths import outermost
 from weakincentives.posix import check_time, display_path, join, parents_of
 
 _MAX_SHOWN = 10  # conflicts in a message

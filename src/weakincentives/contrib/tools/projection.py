@@ -27,7 +27,7 @@ from weakincentives.filesystem import (
     StateReplaced,
     VfsPath,
 )
-from weakincentives.filesystem.text import SNIFF_LENGTH, is_binary
+from weakincentives.filesystem.base import SNIFF_LENGTH, is_binary
 from weakincentives.runtime import SYSTEM_CLOCK, Clock, Transaction, current_transaction
 from weakincentives.runtime.before_images import read_entire_file
 from weakincentives.runtime.session import (

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from weakincentives.errors import WinkError
-from weakincentives.filesystem.types import FilesystemSnapshot
+from weakincentives.filesystem import FilesystemSnapshot
 from weakincentives.runtime.events import PromptExecuted, PromptRendered, ToolInvoked
 from weakincentives.runtime.session.items import Items, create_items
 from weakincentives.runtime.session.state import CapturedState

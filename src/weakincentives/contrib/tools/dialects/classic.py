@@ -22,7 +22,7 @@ from weakincentives.contrib.tools.results import LsResult, ReadFileResult, Write
 from weakincentives.contrib.tools.spec import ToolSpec
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import LimitExceededError, VfsPath, WriteMode
-from weakincentives.filesystem.text import is_binary
+from weakincentives.filesystem.base import is_binary
 from weakincentives.prompt import ToolResult
 from weakincentives.serde import encode
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import Filesystem, Movable, Rewritable
-from weakincentives.filesystem.protocol import open_savepoint
+from weakincentives.filesystem.base import open_savepoint
 from weakincentives.posix import display_path
 from weakincentives.runtime.before_images import (
     RecordingFilesystem,

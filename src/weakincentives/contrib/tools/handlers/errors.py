@@ -26,10 +26,10 @@ from weakincentives.filesystem import (
     LimitExceededError,
     PathEscapeError,
     ReadOnlyError,
+    normalize_path,
     time_limit,
 )
-from weakincentives.filesystem.paths import check_new_path, normalize_path
-from weakincentives.filesystem.protocol import limits_of
+from weakincentives.filesystem.base import check_new_path, limits_of
 from weakincentives.posix import join, parent_of, parents_of
 
 _MOST = 3

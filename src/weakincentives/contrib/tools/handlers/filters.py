@@ -9,8 +9,13 @@ from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.handlers.render import format_path
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import Filesystem, GlobMatch, GrepMatch, IgnoreAware, Results
-from weakincentives.filesystem.glob import Predicate, compile_filter
-from weakincentives.filesystem.ignore import IGNORE_FILES, MAX_IGNORE_FILE, IgnoreRules
+from weakincentives.filesystem.base import (
+    IGNORE_FILES,
+    MAX_IGNORE_FILE,
+    IgnoreRules,
+    Predicate,
+    compile_filter,
+)
 from weakincentives.posix import join, parent_of, parents_of
 
 _SHOWN = 200

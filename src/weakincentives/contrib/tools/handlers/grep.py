@@ -50,9 +50,7 @@ from weakincentives.filesystem import (
     TruncationReason,
     time_limit,
 )
-from weakincentives.filesystem.glob import compile_filter
-from weakincentives.filesystem.grep import Searcher, compile_regex
-from weakincentives.filesystem.limits import share_of_time
+from weakincentives.filesystem.base import Searcher, compile_filter, compile_regex, share_of_time
 from weakincentives.posix import display_path, early_time_limit, is_time_up
 from weakincentives.prompt import ToolResult
 

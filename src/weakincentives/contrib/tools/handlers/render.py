@@ -16,7 +16,7 @@ from weakincentives.filesystem import (
     LineStart,
     TimeLimitError,
 )
-from weakincentives.filesystem.base import page_timeout_error
+from weakincentives.filesystem.base import LineIndex, page_timeout_error
 from weakincentives.filesystem.diff import (
     MAX_TEXT,
     changed_blocks,
@@ -25,7 +25,6 @@ from weakincentives.filesystem.diff import (
     quote_path,
     split_lines,
 )
-from weakincentives.filesystem.text import LineIndex
 from weakincentives.posix import display_path, early_time_limit, shorten_path
 
 _NAMED = 3  # paths that are named of those that were left out

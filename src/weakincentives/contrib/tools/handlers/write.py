@@ -30,8 +30,8 @@ from weakincentives.contrib.tools.requests import WriteFileParams
 from weakincentives.contrib.tools.results import WriteFileResult
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import Filesystem, LimitExceededError, WriteMode
+from weakincentives.filesystem.base import BINARY_PREFIX
 from weakincentives.filesystem.diff import MAX_TEXT
-from weakincentives.filesystem.text import BINARY_PREFIX
 from weakincentives.prompt import ToolResult
 
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
