@@ -1,16 +1,17 @@
-"""A server on this machine that speaks the Chat Completions API, and says what it is told to.
+"""A local server that speaks the Chat Completions API, with scripted answers.
 
-The values are answers: what the server does with one request. Tests hand a list of them
-to `serving`, and look at `requests` afterwards.
+An answer is what the server does with one request. Tests pass a list of them to `serving`, and
+inspect `requests` afterwards.
 """
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
-from typing import Any
+from typing import Any, TypeVar
 
 from weakincentives.adapters import CompletionRequest, ToolCall, UserMessage
 
@@ -232,3 +233,32 @@ def serving(*answers: Answer) -> Iterator[Server]:
             state.stopped.set()
             server.shutdown()
             thread.join()
+
+
+AdapterT = TypeVar("AdapterT")
+Serve = Callable[..., AbstractContextManager[tuple[AdapterT, Server]]]
+
+
+def share_server(create: Callable[..., AdapterT]) -> Serve[AdapterT]:
+    """Return a context manager that serves answers to an adapter from `create(url, **given)`.
+
+    Server and adapters are shared by all tests, because creating them takes long.
+    """
+    create = cache(create)
+
+    @cache
+    def started() -> Server:
+        state = Server()
+        start(state)
+        return state
+
+    @contextmanager
+    def serve(*answers: Answer, **given: Any) -> Iterator[tuple[AdapterT, Server]]:
+        state = started()
+        state.answers, state.requests, state.stopped = list(answers), [], Event()
+        try:
+            yield create(state.url, **given), state
+        finally:
+            state.stopped.set()
+
+    return serve

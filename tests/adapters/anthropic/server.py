@@ -1,13 +1,9 @@
-"""Answers in the words of Anthropic's Messages API, for the server that says what it is told."""
+"""Answers of Anthropic's Messages API, for the local server, and the adapter that uses it."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
-from threading import Event
 from typing import Any
 
-from tests.adapters.chat_server import Answer, Handler, Server, drops, reply, start, streams
+from tests.adapters.chat_server import Answer, Handler, drops, reply, share_server, streams
 from weakincentives.adapters import CompletionRequest, ToolCall, UserMessage
 from weakincentives.adapters.anthropic.adapter import AnthropicAdapter
 
@@ -119,24 +115,8 @@ def _deltas(kind: str, name: str, said: str) -> list[dict[str, Any]]:
     return [{"type": kind, name: said[at : at + 5]} for at in range(0, len(said), 5)]
 
 
-@cache
-def _lasting() -> Server:
-    state = Server()
-    start(state)
-    return state
-
-
-@cache
-def _adapter(url: str, **given: Any) -> AnthropicAdapter:
+def _create(url: str, **given: Any) -> AnthropicAdapter:
     return AnthropicAdapter("claude-test", api_key=KEY, base_url=url, **given)
 
 
-@contextmanager
-def asked(*answers: Answer, **given: Any) -> Iterator[tuple[AnthropicAdapter, Server]]:
-    """Serve these answers to an adapter; making one anew for each test would take long."""
-    state = _lasting()
-    state.answers, state.requests, state.stopped = list(answers), [], Event()
-    try:
-        yield _adapter(state.url, **given), state
-    finally:
-        state.stopped.set()
+asked = share_server(_create)

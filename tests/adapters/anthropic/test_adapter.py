@@ -21,7 +21,6 @@ from weakincentives.adapters import (
     AuthenticationError,
     Completion,
     CompletionRequest,
-    InvalidRequestError,
     OutputFormat,
     SystemMessage,
     ToolCall,
@@ -414,26 +413,6 @@ def test_of_the_environment_only_the_key_is_read(monkeypatch: pytest.MonkeyPatch
         AnthropicAdapter("m")
 
 
-@pytest.mark.parametrize("key", ["", " ", "sk-\u00fc", "sk-\n1"])
-def test_what_cannot_be_a_key_is_refused_without_being_shown(key: str):
-    with pytest.raises(AuthenticationError, match="ANTHROPIC_API_KEY or api_key") as caught:
-        AnthropicAdapter("m", api_key=key)
-    assert "sk-" not in str(caught.value)
-
-
-def test_arguments_that_cannot_be_are_refused():
-    for url in ("localhost:8080", "", "ftp://x", "http://"):
-        with pytest.raises(InvalidRequestError, match="base_url"):
-            AnthropicAdapter("m", api_key="sk-1", base_url=url)
+def test_max_tokens_must_be_positive():
     with pytest.raises(ValueError, match="max_tokens must be more than 0: 0"):
         AnthropicAdapter("m", api_key="sk-1", max_tokens=0)
-
-
-def test_who_stops_listening_is_let_go():
-    def interrupt(_: str) -> None:
-        raise KeyboardInterrupt
-
-    with asked(says("Hello, world"), says("again")) as (adapter, _):
-        with pytest.raises(KeyboardInterrupt):
-            adapter.complete(REQUEST, on_text=interrupt)
-        assert adapter.complete(REQUEST).text == "again"

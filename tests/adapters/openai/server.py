@@ -1,33 +1,15 @@
-"""The server of the Chat Completions API, and the adapter for OpenAI that asks it."""
+"""The server of the Chat Completions API, and the adapter for OpenAI that uses it."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
-from threading import Event
 from typing import Any
 
-from tests.adapters.chat_server import Answer, Server, start
+from tests.adapters.chat_server import share_server
 from weakincentives.adapters.openai import OpenAIAdapter
 
-
-@cache
-def _lasting() -> Server:
-    state = Server()
-    start(state)
-    return state
+KEY = "sk-secret"
 
 
-@cache
-def _adapter(url: str, **given: Any) -> OpenAIAdapter:
-    return OpenAIAdapter("gpt-test", api_key="sk-secret", base_url=url, **given)
+def _create(url: str, **given: Any) -> OpenAIAdapter:
+    return OpenAIAdapter("gpt-test", api_key=KEY, base_url=url, **given)
 
 
-@contextmanager
-def asked(*answers: Answer, **given: Any) -> Iterator[tuple[OpenAIAdapter, Server]]:
-    """Serve these answers to an adapter; making one anew for each test would take long."""
-    state = _lasting()
-    state.answers, state.requests, state.stopped = list(answers), [], Event()
-    try:
-        yield _adapter(state.url, **given), state
-    finally:
-        state.stopped.set()
+asked = share_server(_create)

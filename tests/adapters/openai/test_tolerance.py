@@ -7,11 +7,9 @@ import pytest
 from tests.adapters.chat_server import (
     REQUEST,
     completion,
-    drops,
     event,
     piece,
     reply,
-    says,
     streams,
 )
 from tests.adapters.openai.server import asked
@@ -181,21 +179,9 @@ def test_a_stream_that_was_done_needs_no_reason():
     assert streamed(piece({"content": "a"}), STOP, done=False).text == "a"
 
 
-def test_a_stream_that_just_ends_is_no_answer():
-    with pytest.raises(TransientError, match="ended before the answer"):
-        streamed(piece({"content": "I will now"}), done=False)
-
-
 def test_a_server_that_does_not_stream_is_heard_all_the_same():
     heard: list[str] = []
     body = completion({"message": {"content": "whole"}, "finish_reason": "stop"})
     with asked(reply(body)) as (adapter, _):
         assert adapter.complete(REQUEST, on_text=heard.append).text == "whole"
     assert heard == ["whole"]
-
-
-def test_after_a_dropped_connection_the_next_request_is_answered():
-    with asked(drops(piece({"content": "a"})), says("whole")) as (adapter, _):
-        with pytest.raises(TransientError):
-            adapter.complete(REQUEST, on_text=lambda _: None)
-        assert adapter.complete(REQUEST).text == "whole"
