@@ -1,4 +1,4 @@
-"""A bench for tool calls: small tools, and an executor on a workspace."""
+"""Small tools, and an executor on a workspace, for tests of tool calls."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,4 +1,4 @@
-"""One task through every adapter that there is: whoever asks the model, the tree is the same."""
+"""The same task through every adapter ends in the same tree."""
 
 import subprocess
 import sys

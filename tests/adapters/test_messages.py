@@ -1,4 +1,4 @@
-"""The seam: one method to implement, and errors that say who must act."""
+"""ProviderAdapter needs one method, and its errors say who must act."""
 
 import pytest
 

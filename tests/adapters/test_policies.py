@@ -1,4 +1,4 @@
-"""Policies: what may forbid a call, and what the model is told."""
+"""Policies: what they deny, and the reasons that the model sees."""
 
 import os
 from collections.abc import Callable

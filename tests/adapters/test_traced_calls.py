@@ -1,4 +1,4 @@
-"""Tool calls in spans: what a trace tells of them, and that it changes nothing."""
+"""Spans of tool calls: their content, and that tracing changes nothing."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Runs in spans: the prompt around its model calls and tool calls."""
+"""Spans of runs: the prompt around its model requests and tool calls."""
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider

@@ -222,9 +222,9 @@ class ChatResponse:
         self._response_id = ""
 
     @property
-    def missing(self) -> str | None:
-        """What the response lacks to be an answer, or None."""
-        return None if self._has_choice else "choices"
+    def defect(self) -> str | None:
+        """Why the response is not an answer, or None."""
+        return None if self._has_choice else "it contains no choices"
 
     def add_response(self, response: Mapping[str, Any]) -> str:
         """Add a response that is not streamed, and return its text."""
@@ -285,7 +285,7 @@ class ChatResponse:
         if legacy:
             self._find_call({"index": -1}).add({"function": legacy})
         for name in _REASONING_FIELDS:
-            self._add_reasoning(name, message.get(name))
+            self._add_extra(name, message.get(name))
         return text
 
     def _find_call(self, delta: Mapping[str, Any]) -> _Call:
@@ -312,7 +312,7 @@ class ChatResponse:
         self._calls.append(_Call())
         return self._calls[-1]
 
-    def _add_reasoning(self, name: str, value: object) -> None:
+    def _add_extra(self, name: str, value: object) -> None:
         if isinstance(value, str):
             self._reasoning_texts.setdefault(name, []).append(value)
         elif isinstance(value, list):

@@ -53,7 +53,7 @@ class RequestRetried:
     created_at: datetime = field(default_factory=SYSTEM_CLOCK.now)
 
 
-def model_responded(
+def response_event(
     completion: Completion,
     *,
     prompt_name: str,
@@ -78,7 +78,7 @@ def model_responded(
     )
 
 
-def emit_rendered(session: Session, rendered: RenderedPrompt[Any], *, adapter: str) -> None:
+def emit_start(session: Session, rendered: RenderedPrompt[Any], *, adapter: str) -> None:
     """Emit `PromptRendered`, before the prompt is sent to a model."""
     session.dispatch(
         PromptRendered(
@@ -93,7 +93,7 @@ def emit_rendered(session: Session, rendered: RenderedPrompt[Any], *, adapter: s
     )
 
 
-def emit_executed(
+def emit_end(
     session: Session,
     rendered: RenderedPrompt[Any],
     *,

@@ -223,13 +223,13 @@ def _add_hooks(client: httpx.Client) -> httpx.Client:
     """Return the client with hooks that limit the responses to our requests."""
     hooks = client.event_hooks
     client.event_hooks = {
-        "request": [*hooks["request"], _request_uncompressed],
+        "request": [*hooks["request"], _disable_compression],
         "response": [*hooks["response"], _limit_response],
     }
     return client
 
 
-def _request_uncompressed(request: httpx.Request) -> None:
+def _disable_compression(request: httpx.Request) -> None:
     # httpx decompresses a chunk as a whole, however large it becomes
     if _response_limits.get() is not None:
         request.headers["accept-encoding"] = "identity"

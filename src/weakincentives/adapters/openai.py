@@ -137,7 +137,7 @@ class OpenAIAdapter(HttpAdapter[ChatResponse]):
                 return
             yield decoder.add(self._parse_event(data))
 
-    def _embedded_error(self, chunk: Mapping[str, Any]) -> object:
+    def _find_error(self, chunk: Mapping[str, Any]) -> object:
         return chunk.get("error") or None
 
     def _decode_error(self, body: object) -> ErrorBody:

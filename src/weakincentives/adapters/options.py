@@ -75,11 +75,11 @@ class RunLimits:
         if self.tracker is not None:
             self.tracker.check(what)
 
-    def seconds_left(self) -> float | None:
+    def remaining_seconds(self) -> float | None:
         """Return the seconds until the deadline, or None without one."""
         return None if self.deadline is None else self.deadline.remaining().total_seconds()
 
-    def tokens_left(self, max_tokens: int | None) -> int | None:
+    def cap_tokens(self, max_tokens: int | None) -> int | None:
         """Return `max_tokens` of an answer, reduced to what the budget allows."""
         if max_tokens is None or self.tracker is None:
             return max_tokens
@@ -95,8 +95,8 @@ class RunLimits:
 
 def earliest_deadline(*deadlines: Deadline | None) -> Deadline | None:
     """Return the deadline that passes first; their clocks may differ."""
-    return min((each for each in deadlines if each is not None), key=_seconds_left, default=None)
+    return min((each for each in deadlines if each is not None), key=_time_until, default=None)
 
 
-def _seconds_left(deadline: Deadline) -> float:
+def _time_until(deadline: Deadline) -> float:
     return deadline.remaining().total_seconds()

@@ -1,4 +1,4 @@
-"""Claude Code itself, asked by the adapter, with a model that says what it is told to."""
+"""The real Claude Code, with a scripted model server."""
 
 import os
 from collections.abc import Iterator, Sequence

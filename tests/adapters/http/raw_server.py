@@ -1,4 +1,4 @@
-"""A server on this machine that sends bytes as they are: responses that no server should send."""
+"""A local server that sends raw bytes: responses that no server should send."""
 
 import socket
 from collections.abc import Callable, Iterable, Iterator

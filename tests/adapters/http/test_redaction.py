@@ -1,4 +1,4 @@
-"""Keys, passwords and headers: in nothing that is raised, recorded, dumped or logged."""
+"""Secrets never appear in what is raised, recorded, dumped or logged."""
 
 import logging
 import traceback

@@ -1,4 +1,4 @@
-"""What a response may take: time and memory, whatever its status, in `complete` itself."""
+"""Limits of time and memory for responses of any status."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""What ends a run from outside: deadlines, budgets, cancellation."""
+"""Deadlines, budgets and cancellation end a run."""
 
 from threading import Thread
 

@@ -1,4 +1,4 @@
-"""Whatever a model does, its calls are answered and the files are what its calls made them."""
+"""Whatever a model does, every call gets a result and the files match the calls."""
 
 import json
 import tempfile

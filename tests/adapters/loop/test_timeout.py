@@ -1,4 +1,4 @@
-"""Requests that never come back: the run ends all the same."""
+"""Request timeouts: a request that never returns does not hold the run."""
 
 import os
 import signal

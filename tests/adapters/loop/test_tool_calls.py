@@ -1,4 +1,4 @@
-"""Calls that only read run side by side; all others run in order."""
+"""Read-only calls run in parallel; all others run in order."""
 
 from collections.abc import Callable
 from contextvars import ContextVar

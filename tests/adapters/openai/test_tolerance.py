@@ -1,4 +1,4 @@
-"""What servers send that is not quite what the API says."""
+"""Responses that deviate from the API, as real servers send them."""
 
 from typing import Any
 

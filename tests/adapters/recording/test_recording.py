@@ -1,4 +1,4 @@
-"""A conversation that is recorded, and played back."""
+"""Recording a conversation and replaying it."""
 
 import errno
 import json

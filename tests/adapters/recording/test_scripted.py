@@ -1,4 +1,4 @@
-"""A model that plays a script."""
+"""ScriptedAdapter: a model that plays a script."""
 
 import pytest
 

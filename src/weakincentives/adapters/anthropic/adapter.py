@@ -157,7 +157,7 @@ class AnthropicAdapter(HttpAdapter[MessageResponse]):
             if event.get("type") == "message_stop":
                 return
 
-    def _embedded_error(self, chunk: Mapping[str, Any]) -> object:
+    def _find_error(self, chunk: Mapping[str, Any]) -> object:
         return chunk if chunk.get("type") == "error" or chunk.get("error") else None
 
     def _decode_error(self, body: object) -> ErrorBody:

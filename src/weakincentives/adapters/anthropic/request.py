@@ -77,7 +77,7 @@ def build_message_request(
         **({} if request.temperature is None else {"temperature": request.temperature}),
     }
     if cache and request.tools:  # without tools there is rarely a next step
-        _mark_cached(body)
+        _mark_for_cache(body)
     return body
 
 
@@ -221,7 +221,7 @@ def _tool_description(tool: ToolDefinition) -> str:
     return f"What `{tool.name}` does here:\n\n{tool.description}"
 
 
-def _mark_cached(body: Mapping[str, Any]) -> None:
+def _mark_for_cache(body: Mapping[str, Any]) -> None:
     """Mark the ends of what the next step sends again, for the cache."""
     turns: list[dict[str, Any]] = body["messages"]
     user_blocks = [each["content"][-1] for each in turns if each["role"] == "user"]

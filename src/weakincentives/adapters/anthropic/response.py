@@ -101,9 +101,9 @@ class MessageResponse:
         self._response_id = ""
 
     @property
-    def missing(self) -> str | None:
-        """What the response lacks to be an answer, or None."""
-        return None if self._has_content else "content"
+    def defect(self) -> str | None:
+        """Why the response is not an answer, or None."""
+        return None if self._has_content else "it contains no content"
 
     def add_response(self, response: Mapping[str, Any]) -> str:
         """Add a response that is not streamed, and return its text."""

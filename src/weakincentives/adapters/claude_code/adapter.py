@@ -255,7 +255,7 @@ class ClaudeAgentAdapter(ProviderAdapter):
         variables["API_TIMEOUT_MS"] = str(int(options.request_timeout * 1000))
         variables["MAX_MCP_OUTPUT_TOKENS"] = str(options.max_result_characters)
         variables["MAX_STRUCTURED_OUTPUT_RETRIES"] = str(options.output_retries + 1)
-        max_tokens = limits.tokens_left(options.max_tokens)
+        max_tokens = limits.cap_tokens(options.max_tokens)
         if max_tokens is not None:
             variables["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] = str(max_tokens)
         if self._api_key is not None:

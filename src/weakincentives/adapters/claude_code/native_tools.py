@@ -118,7 +118,7 @@ class NativeToolCalls:
         message = text if denial is None else denial
         success = success and denial is None
         result: ToolResult[Any] = ToolResult(message, success=success)
-        self._emit_invoked(call, started, message, success=success)
+        self._emit_event(call, started, message, success=success)
         return ToolOutcome(call, result, message)
 
     def close(self) -> None:
@@ -203,7 +203,7 @@ class NativeToolCalls:
                     return reason
         return None
 
-    def _emit_invoked(
+    def _emit_event(
         self, call: ToolCall, started: _NativeCall | None, text: str, *, success: bool
     ) -> None:
         session, prompt = self._context.session, self._context.prompt

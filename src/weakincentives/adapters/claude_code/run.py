@@ -25,7 +25,7 @@ from weakincentives.adapters.claude_code.process import (
 )
 from weakincentives.adapters.claude_code.transcript import Transcript, token_usage
 from weakincentives.adapters.errors import OutputError
-from weakincentives.adapters.events import RequestRetried, model_responded
+from weakincentives.adapters.events import RequestRetried, response_event
 from weakincentives.adapters.http import lenient
 from weakincentives.adapters.http.errors import Endpoint, timeout_error
 from weakincentives.adapters.loop.output import ExpectedOutput
@@ -139,7 +139,7 @@ class ClaudeCodeRun(PromptRun[OutputT]):
         """Handle what Claude Code sends until it ends, and return its result."""
         result: ResultMessage | None = None
         while True:
-            event = process.next_event(self._seconds_left())
+            event = process.next_event(self._wait_time())
             self._limits.check("Run")
             if event is None:
                 self._check_request_timeout()
@@ -235,7 +235,7 @@ class ClaudeCodeRun(PromptRun[OutputT]):
             duration = (self._options.clock.monotonic() - self._requested_at) * 1000
         self._requested_at, self._streamed_characters = None, 0
         self._native_calls.emit(
-            model_responded(
+            response_event(
                 completion,
                 prompt_name=self._name,
                 adapter=self._adapter.name,
@@ -275,18 +275,18 @@ class ClaudeCodeRun(PromptRun[OutputT]):
         except SerdeError as error:
             raise OutputError(output_mismatch_message(expected, error)) from error
 
-    def _seconds_left(self) -> float:
-        left = self._limits.seconds_left()
-        return min(math.inf if left is None else max(0.0, left), self._request_seconds_left())
+    def _wait_time(self) -> float:
+        left = self._limits.remaining_seconds()
+        return min(math.inf if left is None else max(0.0, left), self._request_time())
 
-    def _request_seconds_left(self) -> float:
+    def _request_time(self) -> float:
         if self._requested_at is None or self._transcript.is_waiting:
             return math.inf
         spent = self._options.clock.monotonic() - self._requested_at
         return max(0.0, self._options.request_timeout - spent)
 
     def _check_request_timeout(self) -> None:
-        if self._request_seconds_left() <= 0:
+        if self._request_time() <= 0:
             raise timeout_error(self._endpoint, self._options.request_timeout)
 
 

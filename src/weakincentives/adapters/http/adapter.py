@@ -203,7 +203,7 @@ class HttpAdapter(ProviderAdapter, Generic[DecoderT]):
         """Decode the events of a stream up to its end, and yield the new text of each."""
 
     @abstractmethod
-    def _embedded_error(self, chunk: Mapping[str, Any]) -> object:
+    def _find_error(self, chunk: Mapping[str, Any]) -> object:
         """Return the error in a chunk that came with a success status, or None."""
 
     @abstractmethod
@@ -259,7 +259,7 @@ class HttpAdapter(ProviderAdapter, Generic[DecoderT]):
 
     def _check_chunk(self, chunk: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a chunk; raise if it is an error that came with a success status."""
-        error = self._embedded_error(chunk)
+        error = self._find_error(chunk)
         if error is not None:
             raise self._response_error(error)
         return chunk

@@ -36,8 +36,8 @@ class ResponseDecoder(Protocol):
         ...
 
     @property
-    def missing(self) -> str | None:
-        """What the response lacks to be an answer, or None."""
+    def defect(self) -> str | None:
+        """Why the response is not an answer, or None."""
         ...
 
     def add(self, chunk: Mapping[str, Any]) -> str:
@@ -68,8 +68,8 @@ def collect_completion(
         for text in whole_characters(texts):
             if on_text is not None:
                 on_text(text)
-    if decoder.missing is not None:
-        raise incomplete_response(endpoint, f"it contains no {decoder.missing}")
+    if decoder.defect is not None:
+        raise incomplete_response(endpoint, decoder.defect)
     return decoder.completion()
 
 

@@ -267,7 +267,7 @@ class _Backend(httpcore2.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.NetworkStream:
-        seconds = _seconds_left(timeout, httpcore2.ConnectTimeout)
+        seconds = _cap_timeout(timeout, httpcore2.ConnectTimeout)
         stream = self._inner.connect_tcp(host, port, seconds, local_address, socket_options)
         return _Stream(stream)
 
@@ -277,7 +277,7 @@ class _Backend(httpcore2.NetworkBackend):
         timeout: float | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.NetworkStream:
-        seconds = _seconds_left(timeout, httpcore2.ConnectTimeout)
+        seconds = _cap_timeout(timeout, httpcore2.ConnectTimeout)
         return _Stream(self._inner.connect_unix_socket(path, seconds, socket_options))
 
     def sleep(self, seconds: float) -> None:
@@ -291,12 +291,12 @@ class _Stream(httpcore2.NetworkStream):
         self._inner = inner
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._inner.read(max_bytes, _seconds_left(timeout, httpcore2.ReadTimeout))
+        return self._inner.read(max_bytes, _cap_timeout(timeout, httpcore2.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         # in small parts: a server that reads slowly would let one large write outlast the time
         for start in range(0, len(buffer), _WRITE_SIZE):
-            seconds = _seconds_left(timeout, httpcore2.WriteTimeout)
+            seconds = _cap_timeout(timeout, httpcore2.WriteTimeout)
             self._inner.write(buffer[start : start + _WRITE_SIZE], seconds)
 
     def close(self) -> None:
@@ -305,14 +305,14 @@ class _Stream(httpcore2.NetworkStream):
     def start_tls(
         self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore2.NetworkStream:
-        seconds = _seconds_left(timeout, httpcore2.ConnectTimeout)
+        seconds = _cap_timeout(timeout, httpcore2.ConnectTimeout)
         return _Stream(self._inner.start_tls(ssl_context, server_hostname, seconds))
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)
 
 
-def _seconds_left(timeout: float | None, error: type[httpcore2.TimeoutException]) -> float | None:
+def _cap_timeout(timeout: float | None, error: type[httpcore2.TimeoutException]) -> float | None:
     """Return the timeout of one operation; raise `error` if the time is up."""
     ends = _ends.get()
     if ends is None:

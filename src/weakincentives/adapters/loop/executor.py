@@ -109,7 +109,7 @@ class ToolExecutor:
                 record.error = error
                 raise
             finally:
-                self._emit_invoked(record)
+                self._emit_event(record)
 
     def _span(self, call: ToolCall) -> AbstractContextManager[Span]:
         return tool_span(
@@ -134,7 +134,7 @@ class ToolExecutor:
             call_context = context.for_call(call.call_id, _workspace(context))
             checked = CheckedCall(call, tool, params, call_context)
             with self._time_limit():
-                return self._run_checked(checked, record)
+                return self._run_call(checked, record)
         except DeadlineExceededError:
             raise
         except (OSError, ValueError) as error:
@@ -147,7 +147,7 @@ class ToolExecutor:
         deadline = self._context.deadline
         return nullcontext() if deadline is None else deadline.enforce()
 
-    def _run_checked(self, call: CheckedCall, record: "_CallRecord") -> ToolResult[Any]:
+    def _run_call(self, call: CheckedCall, record: "_CallRecord") -> ToolResult[Any]:
         for policy in self._policies:
             reason = policy.allow(call)
             if reason is not None:
@@ -193,7 +193,7 @@ class ToolExecutor:
             record.snapshot_ref = step.snapshot_ref
             changed: Sequence[str] = ()
             if result.success:
-                changed = _changed_paths(step)
+                changed = _list_changes(step)
                 result = self._review(call, result, changed, before)
             if result.success:
                 record.paths = changed
@@ -235,7 +235,7 @@ class ToolExecutor:
             + f"\n[{omitted} more characters omitted; request a smaller part]"
         )
 
-    def _emit_invoked(self, record: "_CallRecord") -> None:
+    def _emit_event(self, record: "_CallRecord") -> None:
         result, session = record.result, self._context.session
         prompt = self._context.prompt
         session.dispatch(
@@ -390,7 +390,7 @@ def _call_handler(call: CheckedCall) -> ToolResult[Any]:
     return result
 
 
-def _changed_paths(step: Transaction) -> tuple[str, ...]:
+def _list_changes(step: Transaction) -> tuple[str, ...]:
     """Return the changed paths, without the parent directories created for them."""
     events = step.freeze()
     if not events:

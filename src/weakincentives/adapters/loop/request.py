@@ -6,7 +6,7 @@ from itertools import chain, count
 from typing import Protocol
 
 from weakincentives.adapters.errors import ProviderError, TransientError
-from weakincentives.adapters.events import RequestRetried, model_responded
+from weakincentives.adapters.events import RequestRetried, response_event
 from weakincentives.adapters.loop.timeout import OnText, RequestTimeoutError, TimedRequest
 from weakincentives.adapters.messages import (
     AssistantMessage,
@@ -102,7 +102,7 @@ class ModelRequester:
                 else None,
             )
         self._session.dispatch(
-            model_responded(
+            response_event(
                 completion,
                 prompt_name=self._prompt_name,
                 adapter=model.name,
@@ -115,7 +115,7 @@ class ModelRequester:
         return completion
 
     def _complete_in_time(self, request: CompletionRequest, counter: "_TextCounter") -> Completion:
-        left = self._limits.seconds_left()
+        left = self._limits.remaining_seconds()
         timeout = self._options.request_timeout
         timeout = timeout if left is None else min(left, timeout)
 
@@ -148,7 +148,7 @@ class ModelRequester:
                 )
             raise error
         self._limits.check("Request")
-        left = self._limits.seconds_left()
+        left = self._limits.remaining_seconds()
         if left is not None and delay >= left:
             error.add_note(
                 f"Not retried: the wait would be {delay:.1f} s, and {left:.1f} s are left"

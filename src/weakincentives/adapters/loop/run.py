@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from weakincentives.adapters.errors import ModelRefusedError, OutputError, StepLimitError
-from weakincentives.adapters.events import emit_executed, emit_rendered
+from weakincentives.adapters.events import emit_end, emit_start
 from weakincentives.adapters.loop.executor import ToolCallRunner
 from weakincentives.adapters.loop.output import ExpectedOutput, expected_output, repair_request
 from weakincentives.adapters.loop.request import Model, ModelRequester, with_call_ids
@@ -132,7 +132,7 @@ class PromptRun(ABC, Generic[OutputT]):
         with prompt_span(
             self._name, session_id=session.session_id, text=self._rendered.text
         ) as span:
-            emit_rendered(session, self._rendered, adapter=self._adapter.name)
+            emit_start(session, self._rendered, adapter=self._adapter.name)
             try:
                 return self._response(self._answer())
             except BaseException as raised:
@@ -142,7 +142,7 @@ class PromptRun(ABC, Generic[OutputT]):
                 raise
             finally:
                 record_response(span, usage=state.usage, model=state.last.model)
-                emit_executed(
+                emit_end(
                     session,
                     self._rendered,
                     adapter=self._adapter.name,
@@ -236,7 +236,7 @@ class AgentLoop(PromptRun[OutputT]):
             tuple(state.messages),
             self._tool_definitions,
             None if self._expected is None else self._expected.format,
-            self._limits.tokens_left(self._options.max_tokens),
+            self._limits.cap_tokens(self._options.max_tokens),
             self._options.temperature,
         )
         used = [each.call_id for each in state.messages if isinstance(each, ToolMessage)]

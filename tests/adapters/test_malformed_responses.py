@@ -1,4 +1,4 @@
-"""Whatever a provider sends, it is an answer that can be gone on with, or an error of ours."""
+"""Whatever a provider sends becomes an answer that can be continued, or an error of ours."""
 
 import json
 import re
@@ -29,7 +29,7 @@ from weakincentives.adapters import (
 )
 from weakincentives.adapters.anthropic.request import build_message_request
 from weakincentives.adapters.chat_completions import build_chat_request
-from weakincentives.adapters.http import lenient as wire
+from weakincentives.adapters.http import lenient
 from weakincentives.adapters.http.lenient import distinct, whole_characters
 from weakincentives.adapters.loop.request import with_call_ids
 from weakincentives.runtime import ToolInvoked
@@ -228,7 +228,7 @@ def test_a_whole_answer_of_the_chat_api_is_used_or_refused(data: st.DataObject):
 @given(st.data())
 def test_a_streamed_answer_of_the_chat_api_is_used_or_refused(data: st.DataObject):
     chunks = data.draw(mutated(chat_stream()))
-    events = [b"data: %s\n\n" % text_of(each).encode() for each in wire.as_items(chunks)]
+    events = [b"data: %s\n\n" % text_of(each).encode() for each in lenient.as_items(chunks)]
     check(completed(openai_server.asked, streams(*events), stream=True))
 
 
@@ -243,7 +243,7 @@ def test_a_whole_answer_of_the_messages_api_is_used_or_refused(data: st.DataObje
 @given(st.data())
 def test_a_streamed_answer_of_the_messages_api_is_used_or_refused(data: st.DataObject):
     chunks = data.draw(mutated(message_stream()))
-    events = [b"data: %s\n\n" % text_of(each).encode() for each in wire.as_items(chunks)]
+    events = [b"data: %s\n\n" % text_of(each).encode() for each in lenient.as_items(chunks)]
     check(completed(anthropic_server.asked, streams(*events, done=False), stream=True))
 
 
@@ -365,7 +365,7 @@ def test_ids_are_told_apart_and_the_first_of_each_stays(ids: list[str]):
 def test_pieces_of_text_are_whole_characters(pieces: list[str]):
     heard = list(whole_characters(pieces))
     assert all(heard)
-    assert "".join(heard) == wire.sendable("".join(pieces))
+    assert "".join(heard) == lenient.sendable("".join(pieces))
 
 
 @settings(deadline=None, max_examples=30)
