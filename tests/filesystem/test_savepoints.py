@@ -396,14 +396,14 @@ def test_what_somebody_made_in_the_last_moment_is_not_taken_for_ours(
     """Another process makes the directory after we have found that there is none."""
     savepoint = host.savepoint()
     with monkeypatch.context() as patch:
-        rename = host._journal._kept
+        rename = host._journal._save_entry
 
         def made_first(path: str, place: tuple[int, str]) -> bool:
             done = rename(path, place)
             (root / "new" / "theirs").mkdir(parents=True, exist_ok=True)
             return done
 
-        patch.setattr(host._journal, "_kept", made_first)
+        patch.setattr(host._journal, "_save_entry", made_first)
         host.write("new/ours", "")
     assert on_disk(root).keys() == {b"new", b"new/ours", b"new/theirs"}
     savepoint.rollback()

@@ -20,7 +20,7 @@ from tests.safety.history import TWO, Stage, check
 from weakincentives.errors import SnapshotError, SnapshotRestoreError, WinkError
 from weakincentives.filesystem import FilesystemSnapshot, HostFilesystem
 from weakincentives.filesystem.host import files as hostfile
-from weakincentives.filesystem.host.snapshots import store as history
+from weakincentives.filesystem.host.snapshots import commits
 from weakincentives.gitstore.pack_writer import PackTransaction
 from weakincentives.gitstore.repository import Repository
 
@@ -396,7 +396,7 @@ def test_the_order_is_that_of_taking_whatever_the_clock_says(
         def now(cls, tz: tzinfo | None = None) -> Self:
             return cls.fromtimestamp(next(times).timestamp(), tz)
 
-    monkeypatch.setattr(history, "datetime", Clock)
+    monkeypatch.setattr(commits, "datetime", Clock)
     with stage.opened() as fs:
         taken = [fs.snapshot(tag="by the clock") for _ in days]
         listed = [each for each in fs.history.list() if each.tag == "by the clock"]

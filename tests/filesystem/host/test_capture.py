@@ -292,5 +292,5 @@ def test_a_file_that_never_comes_to_rest_is_refused(workspace: Workspace) -> Non
             return opened
 
     workspace.directory = Written(workspace.root)
-    with pytest.raises(OSError, match=r"writes the file without pause.*'x'"):
+    with pytest.raises(OSError, match=r"File keeps changing.*'x'"):
         workspace.capture()

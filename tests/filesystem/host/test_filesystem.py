@@ -142,7 +142,7 @@ def test_leftovers_are_removed_by_listing_too(fs: HostFilesystem, tmp_path: Path
 
 
 def test_the_sweep_at_the_start_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weakincentives.filesystem.host.filesystem._SWEEP_ENTRIES", 5)
+    monkeypatch.setattr("weakincentives.filesystem.host.filesystem._MAX_SWEPT_ENTRIES", 5)
     for number in range(20):
         (tmp_path / str(number)).mkdir()
         (tmp_path / str(number) / f"{LEFT}3").write_text("")

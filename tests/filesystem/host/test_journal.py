@@ -85,7 +85,7 @@ def test_what_is_written_is_read(records: list[Record]) -> None:
         assert again.read()
         assert again.records == records
         for _ in records:
-            again.cut()
+            again.drop_last()
         assert again.records == []
         again.add(Record("absent", "new"))
         last = RecordFile(file._descriptor, durable=False)
@@ -288,7 +288,7 @@ def test_what_was_changed_after_the_crash_is_kept_as_a_snapshot(
     root: Path, left: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / "dir" / "other").write_text("mended by hand")
-    monkeypatch.setattr(recovery, "_LATER", -1.0)  # as if it had been long ago
+    monkeypatch.setattr(recovery, "_WRITE_DELAY", -1.0)  # as if it had been long ago
     with opened(root) as fs:
         assert is_rolled_back(root)
         [kept] = fs.history.list()
@@ -363,7 +363,7 @@ def test_one_that_others_may_write_is_not_believed(
         spoiled.chmod(mode | stat.S_IWGRP)
         with opened(root):
             assert (root / "file").read_text() == "new"
-        assert "somebody else's" in caplog.text
+        assert "another user" in caplog.text
         caplog.clear()
         spoiled.chmod(mode)
 

@@ -536,13 +536,13 @@ def test_a_store_that_names_a_tree_over_and_over_is_refused(
 def read_by(fs: HostFilesystem, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that grows with every file that a capture reads."""
     read: list[int] = []
-    original = Walk._blob
+    original = Walk._store_blob
 
     def counted(self: Walk, descriptor: int, size: int) -> str | None:
         read.append(size)
         return original(self, descriptor, size)
 
-    monkeypatch.setattr(Walk, "_blob", counted)
+    monkeypatch.setattr(Walk, "_store_blob", counted)
     return read
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.filesystem.host.test_capture import Workspace, told
-from weakincentives.filesystem.host.snapshots.tracker import changed_files, load_index, save_index
+from weakincentives.filesystem.host.snapshots.tracker import count_changes, load_index, save_index
 from weakincentives.filesystem.host.snapshots.tree import CapturedDirectory, CapturedFile
 from weakincentives.posix.atomic import remove_tree
 from weakincentives.posix.faults import fault_hook
@@ -192,8 +192,8 @@ def test_an_index_that_cannot_be_written_is_done_without(kept: Kept) -> None:
 def test_changed_files_are_counted(kept: Kept) -> None:
     kept.fill()
     found = kept.capture()
-    assert changed_files(None, found) == 2 * len(NAMES)
-    assert changed_files(found, found) == 0
+    assert count_changes(None, found) == 2 * len(NAMES)
+    assert count_changes(found, found) == 0
     kept.operate("write", "a/a/a", "", b"changed")
     kept.operate("write", "new/file", "", b"1")
-    assert changed_files(found, kept.capture(found)) == 2
+    assert count_changes(found, kept.capture(found)) == 2

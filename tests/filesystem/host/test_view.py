@@ -38,7 +38,7 @@ def stored(repository: Path, data: bytes) -> tuple[ObjectStore, str]:
 def test_any_part_is_read_in_any_order(
     repository: Path, data: bytes, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blobs, "_MARK_EVERY", 1_500_000)
+    monkeypatch.setattr(blobs, "_CHECKPOINT_INTERVAL", 1_500_000)
     objects, blob = stored(repository, data)
     if how == "loose":
         [pack] = (repository / "objects" / "pack").glob("*.pack")
@@ -85,10 +85,10 @@ def test_other_content_under_the_same_id_is_found_out_at_the_end(
     assert open_blob(other_objects, other).read(SIZE - 1, 1) == b"1"
 
 
-def test_a_tree_is_no_blob(repository: Path) -> None:
+def test_a_tree_is_not_a_blob(repository: Path) -> None:
     objects = ObjectStore(repository / "objects")
     with objects.begin_pack() as batch:
         tree = batch.add("tree", b"")
         batch.finish()
-    with pytest.raises(ObjectError, match="no blob but a tree"):
+    with pytest.raises(ObjectError, match="is a tree, not a blob"):
         open_blob(objects, tree)

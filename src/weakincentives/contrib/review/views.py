@@ -231,7 +231,7 @@ class PreservingFilesystem(HostFilesystem):
 
     def set_time(self, path: str, when: datetime) -> None:
         """Set when a file was changed last."""
-        with self._lock, self._changing(path, keep=False) as (parent, name):
+        with self._lock, self._open_for_change(path, save=False) as (parent, name):
             seconds = when.timestamp()
             os.utime(name, (seconds, seconds), dir_fd=parent, follow_symlinks=False)
 
@@ -242,7 +242,10 @@ class PreservingFilesystem(HostFilesystem):
 
     def _put_file(self, found: FileStat, source: Side) -> None:
         plain = found.permissions & _PLAIN_BITS
-        with source.open(found.path) as content, self._changing(found.path) as (parent, name):
+        with (
+            source.open(found.path) as content,
+            self._open_for_change(found.path) as (parent, name),
+        ):
             store_file(
                 parent, name, lambda target: write_sparse(target, content), permissions=plain
             )

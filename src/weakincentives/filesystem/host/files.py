@@ -1,4 +1,4 @@
-"""An open file of the host, and what is remembered about its lines."""
+"""Open files of the host: stat identity, racy timestamps, and a cache of line indexes."""
 
 import errno
 import os
@@ -13,26 +13,26 @@ from weakincentives.filesystem.text import Content, LineIndex
 from weakincentives.posix import read_range
 
 Identity: TypeAlias = tuple[int, int, int, int, int, int]
-_REMEMBERED = 64
-_SECTOR = 512  # bytes in the unit of st_blocks
-_RACY_NS = 100_000_000  # a file changed this recently may change again unnoticed
-_COARSE_NS = 2_000_000_000  # the same where times have whole seconds only
+_MAX_LINE_INDEXES = 64
+_BLOCK_SIZE = 512  # bytes in the unit of st_blocks
+_RACY_NS = 100_000_000  # a file this new may change again within one clock tick
+_COARSE_NS = 2_000_000_000  # the same where timestamps have whole seconds
 identity_of: Callable[[os.stat_result], Identity] = attrgetter(
     "st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns", "st_mode"
 )
-"""Return what changes whenever a file does."""
+"""Return the part of a stat that changes whenever the file does."""
 
 
 class LineIndexes:
-    """The line indexes of the files that were read last, for as long as they stay the same."""
+    """A bounded cache of line indexes by stat identity."""
 
     def __init__(self) -> None:
-        """Remember nothing yet."""
+        """Start empty."""
         self._indexes: OrderedDict[Identity, LineIndex] = OrderedDict()
         self._lock = Lock()
 
-    def of(self, content: "HostFile") -> LineIndex:
-        """Return where the lines of `content` are."""
+    def get(self, content: "HostFile") -> LineIndex:
+        """Return the line index of `content`; it is cached if its stat is reliable."""
         key = content.identity
         with self._lock:
             index = self._indexes.get(key)
@@ -43,30 +43,30 @@ class LineIndexes:
         if is_stable(key):
             with self._lock:
                 self._indexes[key] = index
-                while len(self._indexes) > _REMEMBERED:
+                while len(self._indexes) > _MAX_LINE_INDEXES:
                     self._indexes.popitem(last=False)
         return index
 
 
 class HostFile(Content):
-    """A regular file, open; it stays the same file whatever happens to its name."""
+    """An open regular file; renaming or replacing its name does not affect it."""
 
     __slots__ = ("_descriptor", "_indexes", "_stat")
 
     def __init__(self, descriptor: int, found: os.stat_result, indexes: LineIndexes) -> None:
-        """Own `descriptor`, which `found` describes."""
+        """Own `descriptor`; `found` is its stat."""
         self._descriptor = descriptor
         self._stat = found
         self._indexes = indexes
 
     @property
     def size(self) -> int:
-        """How many bytes there were when it was opened."""
+        """The size in bytes when it was opened."""
         return self._stat.st_size
 
     @property
     def identity(self) -> Identity:
-        """What changes whenever the file does."""
+        """The part of the stat that changes whenever the file does."""
         return identity_of(self._stat)
 
     def read(self, offset: int, size: int) -> bytes:
@@ -74,8 +74,8 @@ class HostFile(Content):
         return read_range(self._descriptor, offset, max(0, min(size, self.size - offset)))
 
     def next_data(self, offset: int) -> int:
-        """Return where the hole that `offset` is in ends, else `offset`."""
-        if self._stat.st_blocks * _SECTOR >= self.size:
+        """Return the end of the hole at `offset`, or `offset` if there is none."""
+        if self._stat.st_blocks * _BLOCK_SIZE >= self.size:
             return offset
         try:
             return min(os.lseek(self._descriptor, offset, os.SEEK_DATA), self.size)
@@ -83,8 +83,8 @@ class HostFile(Content):
             return self.size if error.errno == errno.ENXIO else offset
 
     def line_index(self) -> LineIndex:
-        """Return where the lines are, remembered from before if nothing changed."""
-        return self._indexes.of(self)
+        """Return the line index, from the cache if the file is unchanged."""
+        return self._indexes.get(self)
 
     def close(self) -> None:
         """Close the file."""
@@ -92,7 +92,7 @@ class HostFile(Content):
 
 
 def is_stable(key: Identity) -> bool:
-    """Return whether a file that looks so cannot have changed again without looking otherwise."""
+    """Return whether any later change of the file would show in its stat."""
     changed = max(key[3], key[4])
     margin = _RACY_NS if changed % 1_000_000_000 else _COARSE_NS
     return time.time_ns() - changed > margin

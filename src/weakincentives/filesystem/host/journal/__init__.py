@@ -1,1 +1,1 @@
-"""The undo journal of a host directory: what makes a savepoint survive its process."""
+"""Write-ahead undo journal of a host directory: savepoints that survive their process."""

@@ -1,7 +1,10 @@
-"""What one savepoint has kept: which paths may change without being kept again."""
+"""Write-ahead undo journal: before-images of everything that an open savepoint changes.
+
+A before-image is a hard link, a rename into the journal or, where neither is possible, a
+copy. Each path is saved once per savepoint, before its first change.
+"""
 
 import errno
-import logging
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -10,8 +13,8 @@ from itertools import count
 from threading import Lock
 
 from weakincentives.errors import SnapshotError
-from weakincentives.filesystem.host.journal.records import JournalDirectory, Place, Record
-from weakincentives.filesystem.host.journal.rollback import Rollback, copy_entry, set_mode
+from weakincentives.filesystem.host.journal.records import JournalDirectory, Location, Record
+from weakincentives.filesystem.host.journal.rollback import Rollback, copy_entry, set_entry_mode
 from weakincentives.filesystem.savepoints import SavepointError
 from weakincentives.posix import (
     RESERVED_PREFIX,
@@ -23,62 +26,66 @@ from weakincentives.posix import (
     rename,
 )
 
+# a hard link is not allowed, not supported, one too many, or would cross file systems
+_NO_LINK = frozenset({errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EMLINK, errno.EXDEV})
+_MAX_ATTEMPTS = 2  # at a rollback, because an error may be transient
+
 
 class SavepointScope:
-    """What one savepoint covers; the journal has `start` records from before it.
+    """The paths that one savepoint covers; `start` is the number of records before it.
 
-    A path is *covered* if undoing the records since brings back its whole former self,
-    whatever is done to it and below it. What was moved there from elsewhere is not: it
-    is still needed, to be moved back.
+    A path is *covered* if undoing the records since brings back all of it, whatever is
+    done to it and below it. A directory that was moved in is not covered: rollback moves
+    it back, so its content must stay.
     """
 
-    __slots__ = ("_brought", "_covered", "start")
+    __slots__ = ("_covered", "_moved_in", "start")
 
     def __init__(self, start: int) -> None:
-        """Begin with nothing covered."""
+        """Start with nothing covered."""
         self._covered: set[str] = set()
-        self._brought: set[str] = set()  # what was moved there from elsewhere; there are few
+        self._moved_in: set[str] = set()  # never many
         self.start: int = start
 
     def covers(self, path: str) -> bool:
-        """Return whether the file or link at `path` may change without being kept."""
+        """Return whether the file or link at `path` may change without being saved."""
         if RESERVED_PREFIX in path and is_hidden(path):
-            return True  # nobody sees it, and whoever made it is not done yet
+            return True  # a temporary file, not yet visible
         while path not in self._covered:
-            if path in self._brought or not path:
+            if path in self._moved_in or not path:
                 return False
             path = parent_of(path)
         return True
 
     def covers_all(self, path: str) -> bool:
-        """Return whether everything at and below `path` may go without being kept."""
-        return self.covers(path) and not any(_below(path, self._brought))
+        """Return whether everything at and below `path` may go without being saved."""
+        return self.covers(path) and not any(_below(path, self._moved_in))
 
     def cover(self, path: str) -> None:
-        """Take note that the file, link or nothing at `path` is kept."""
+        """Note that the file, link or absence at `path` is saved."""
         self._covered.add(path)
-        self._brought.discard(path)
+        self._moved_in.discard(path)
 
     def cover_all(self, path: str) -> None:
-        """Take note that everything at and below `path` is kept."""
-        self._brought.difference_update(list(_below(path, self._brought)))
+        """Note that everything at and below `path` is saved."""
+        self._moved_in.difference_update(list(_below(path, self._moved_in)))
         self.cover(path)
 
     def uncover(self, path: str) -> None:
-        """Take back that `path` is covered."""
+        """Note that `path` is not saved after all."""
         self._covered.discard(path)
 
-    def bring_in(self, path: str) -> None:
-        """Take note that something from elsewhere is at `path` now."""
-        for known in (self._covered, self._brought):
+    def add_moved(self, path: str) -> None:
+        """Note that a directory was moved to `path`."""
+        for known in (self._covered, self._moved_in):
             known.difference_update(list(_below(path, known)))
         self._covered.discard(path)
-        self._brought.add(path)
+        self._moved_in.add(path)
 
     def absorb(self, inner: "SavepointScope") -> None:
-        """Take over what a level above this one has kept."""
-        for path in sorted(inner._brought):  # from the outside in: it makes forget what is below
-            self.bring_in(path)
+        """Take over what a released inner savepoint covers."""
+        for path in sorted(inner._moved_in):  # parents first: each clears what is below it
+            self.add_moved(path)
         for path in inner._covered:
             self.cover(path)
 
@@ -88,31 +95,22 @@ def _below(path: str, known: Iterable[str]) -> Iterator[str]:
     return (each for each in known if each.startswith(prefix) and each != path)
 
 
-# why a second name is refused: not allowed, not supported, too many, another file system
-_NO_LINK = frozenset({errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EMLINK, errno.EXDEV})
-_ATTEMPTS = 2  # at undoing: what has failed once may work
-_log = logging.getLogger(__name__)
-
-
 class Journal:
-    """The journal of one directory; true while there is something to keep or to undo."""
+    """The savepoints of one directory; true while one is open or a rollback is pending."""
 
-    def __init__(
-        self, root: RootedDirectory, sight: Lock, undo: Rollback, *, durable: bool
-    ) -> None:
+    def __init__(self, root: RootedDirectory, listing_lock: Lock, rollback: Rollback) -> None:
         """Start with no savepoint open."""
         self._root = root
-        self._sight = sight
-        self._undo = undo
-        self._durable = durable
+        self._listing_lock = listing_lock
+        self._rollback = rollback
         self._scopes: list[SavepointScope] = []
-        self._directory: JournalDirectory | None = None
+        self._directory: JournalDirectory | None = None  # created at the first change
         self._numbers = count()
-        self._undoing: int | None = None  # how many records stay; the others are to be undone
+        self._undo_from: int | None = None  # index of the first record of a pending rollback
 
     def __bool__(self) -> bool:
-        """Whether a change must be told before it is made."""
-        return bool(self._scopes) or self._undoing is not None
+        """Whether changes must be recorded before they are made."""
+        return bool(self._scopes) or self._undo_from is not None
 
     # --- savepoints ---
 
@@ -136,14 +134,14 @@ class Journal:
     def release(self, depth: int) -> None:
         """End a savepoint and those inside it; the one around it takes over the records."""
         if self._directory is None and depth == len(self._scopes) - 1:
-            self._scopes.pop()  # nothing was changed: the usual case, and a cheap one
+            self._scopes.pop()  # nothing was changed: the common case, and cheap
             return
         self.finish_rollback()
         try:
             if depth == 0:
                 self._finish()
         finally:
-            if depth or self._directory is None:  # else it failed before the commit point
+            if depth or self._directory is None:  # otherwise it failed before the commit point
                 for inner in self._scopes[depth:] if depth else ():
                     self._scopes[depth - 1].absorb(inner)
                 del self._scopes[depth:]
@@ -151,127 +149,132 @@ class Journal:
     def rollback(self, depth: int) -> None:
         """End a savepoint and those inside it, and undo the changes made since."""
         if self._directory is not None:
-            self._undoing = self._scopes[depth].start
+            self._undo_from = self._scopes[depth].start
         del self._scopes[depth:]
         self.finish_rollback()
 
     def finish_rollback(self) -> None:
-        """Finish a rollback that was begun.
+        """Finish a pending rollback.
 
         Raises:
-            SavepointError: Not all could be undone; whatever comes next goes on with it.
-            BackendUnavailableError: The directory has been removed, with all that was kept.
+            SavepointError: Not everything could be undone; the next operation tries again.
+            BackendUnavailableError: The directory was removed, with everything saved in it.
         """
-        if self._undoing is None or self._directory is None:
+        if self._undo_from is None or self._directory is None:
             return
-        self._root.check()  # else nothing kept would look like everything undone
-        for attempt in range(_ATTEMPTS):
+        self._root.check()  # in a removed directory, missing entries would look undone
+        for attempt in range(_MAX_ATTEMPTS):
             try:
-                self._undo.run(self._directory, self._undoing)
+                self._rollback.run(self._directory, self._undo_from)
                 if not self._scopes:
                     self._finish()
                 break
             except (OSError, SnapshotError) as error:
-                if attempt == _ATTEMPTS - 1:
+                if attempt == _MAX_ATTEMPTS - 1:
                     raise SavepointError(
-                        f"Failed to roll back all: {error}; the next change goes on with it"
+                        f"Failed to roll back all changes: {error}; the next change tries again"
                     ) from error
-        self._undoing = None
+        self._undo_from = None
 
     def _finish(self) -> None:
-        """Forget everything; removing the records is the step that counts."""
-        place = self._directory
-        if place is None:
+        """Remove the journal; removing its records is the commit point."""
+        directory = self._directory
+        if directory is None:
             return
-        place.end()
-        self._directory = self._undoing = None
-        with self._sight:
-            pass  # who was listing a directory that goes now has seen all of it
-        place.clear()
+        directory.remove_records()
+        self._directory = self._undo_from = None
+        with self._listing_lock:
+            pass  # wait for listings that may be inside a saved directory
+        directory.remove()
 
     # --- before a change ---
 
-    def keep(self, path: str, place: Place) -> None:
-        """Keep the file, link or nothing that is at `path`, which is about to be replaced."""
-        level = self._level()
-        if level is not None and not level.covers(path) and self._kept(path, place):
-            level.cover(path)
+    def save(self, path: str, location: Location) -> None:
+        """Save the file, link or absence at `path`, which is about to be replaced."""
+        scope = self._current_scope()
+        if scope is not None and not scope.covers(path) and self._save_entry(path, location):
+            scope.cover(path)
 
-    def keep_mode(self, path: str, place: Place) -> None:
-        """Keep the permissions of what is at `path`, which are about to change."""
-        if self._level() is not None:
-            self._opened().add(Record("mode", path, stat.S_IMODE(_status(place).st_mode)))
+    def save_mode(self, path: str, location: Location) -> None:
+        """Save the permissions at `path`, which are about to change."""
+        if self._current_scope() is not None:
+            mode = stat.S_IMODE(_stat(location).st_mode)
+            self._open_directory().add(Record("mode", path, mode))
+
+    def save_state(self, commit: str) -> None:
+        """Note that the present state is `commit`, and about to be replaced as a whole."""
+        scope = self._current_scope()
+        if scope is not None:
+            self._open_directory().add(Record("state", other=commit))
+            scope.cover_all("")
 
     def retract(self, path: str) -> None:
-        """Take back that nothing was at `path`: somebody else has just put something there."""
-        kept = self._directory
-        if self._scopes and kept is not None and kept.records[-1:] == [Record("absent", path)]:
-            kept.cut()
+        """Drop the record that `path` was absent: another process has just created it."""
+        directory = self._directory
+        if (
+            self._scopes
+            and directory is not None
+            and directory.records[-1:] == [Record("absent", path)]
+        ):
+            directory.drop_last()
             self._scopes[-1].uncover(path)
 
-    def take(self, path: str, place: Place) -> bool:
-        """Move what is at `path` aside; return False if it may be deleted instead."""
-        level = self._level()
-        if level is None or level.covers_all(path):
+    def move_aside(self, path: str, location: Location) -> bool:
+        """Save the entry at `path` by moving it away; return False if it may be deleted."""
+        scope = self._current_scope()
+        if scope is None or scope.covers_all(path):
             return False
-        taken = True
+        moved = True
         try:
-            self._move_aside(path, place)
+            self._move_into_journal(path, location)
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
-            self._keep_pieces(path)
-            taken = False
-        level.cover_all(path)
+            self._copy_tree(path)
+            moved = False
+        scope.cover_all(path)
         fault_point("journal.taken")
-        return taken
+        return moved
 
-    def move(self, source: str, start: Place, destination: str, goal: Place) -> None:
-        """Move an entry; a directory that is needed is noted, to be moved back."""
-        level = self._level()
-        noted = level is not None and _is_directory(start) and not level.covers_all(source)
-        if level is None or not noted:
-            self.keep(source, start)
-            self.keep(destination, goal)
+    def move(self, source: str, start: Location, destination: str, goal: Location) -> None:
+        """Move an entry; a directory that is not covered is recorded, to be moved back."""
+        scope = self._current_scope()
+        if scope is None or not _is_directory(start) or scope.covers_all(source):
+            self.save(source, start)
+            self.save(destination, goal)
             rename(start, goal)
             return
-        self._opened().add(Record("moved", source, other=destination))
-        level.bring_in(destination)  # before: at worst something is kept twice
+        self._open_directory().add(Record("moved", source, other=destination))
+        scope.add_moved(destination)  # before the rename: at worst something is saved twice
         rename(start, goal)
-        level.cover_all(source)  # after: if it is still there it is not covered
+        scope.cover_all(source)  # after the rename: until then it is not covered
 
-    def keep_state(self, commit: str) -> None:
-        """Take note that everything is as a commit says, and about to be replaced."""
-        level = self._level()
-        if level is not None:
-            self._opened().add(Record("state", other=commit))
-            level.cover_all("")
-
-    def covers(self, path: str) -> bool:
-        """Return whether what is at `path` may go without being kept."""
-        level = self._level()
-        return level is None or level.covers_all(path)
+    def is_covered(self, path: str) -> bool:
+        """Return whether everything at and below `path` may go without being saved."""
+        scope = self._current_scope()
+        return scope is None or scope.covers_all(path)
 
     # --- steps ---
 
-    def _level(self) -> SavepointScope | None:
-        """Return the innermost savepoint, with nothing left to undo."""
+    def _current_scope(self) -> SavepointScope | None:
+        """Return the innermost savepoint, with no rollback pending."""
         self.finish_rollback()
         return self._scopes[-1] if self._scopes else None
 
-    def _opened(self) -> JournalDirectory:
+    def _open_directory(self) -> JournalDirectory:
         if self._directory is None:
-            self._directory = JournalDirectory.create(self._root.descriptor, durable=self._durable)
+            durable = self._rollback.durable
+            self._directory = JournalDirectory.create(self._root.descriptor, durable=durable)
         elif not self._directory.is_ours:
-            raise SavepointError("Savepoint was opened by the process that this one comes from")
+            raise SavepointError("Savepoint belongs to the process that this one was forked from")
         return self._directory
 
-    def _kept(self, path: str, place: Place) -> bool:
-        """Keep the file, link or nothing at `path`; return False if it is a directory."""
-        journal, number = self._opened(), next(self._numbers)
-        target = journal.place(number)
+    def _save_entry(self, path: str, location: Location) -> bool:
+        """Save the file, link or absence at `path`; return False if it is a directory."""
+        journal, number = self._open_directory(), next(self._numbers)
+        slot = journal.slot(number)
         try:
-            if not self._doubled(place, target):
+            if not self._link_or_copy(location, slot):
                 return False
         except FileNotFoundError:
             journal.add(Record("absent", path))
@@ -281,60 +284,60 @@ class Journal:
             journal.add(Record("kept", path, number))
         except BaseException:
             with suppress(OSError):
-                os.unlink(target[1], dir_fd=target[0])
+                os.unlink(slot[1], dir_fd=slot[0])
             raise
         return True
 
-    def _doubled(self, place: Place, target: Place) -> bool:
-        """Give a file a second name, or copy it; return False if it is a directory."""
+    def _link_or_copy(self, location: Location, slot: Location) -> bool:
+        """Hard-link a file or link, or copy it; return False if it is a directory."""
         try:
-            _link(place, target)
+            _hard_link(location, slot)
         except OSError as error:
             if error.errno not in _NO_LINK:
                 raise
-            if _is_directory(place):
+            if _is_directory(location):
                 return False
-            copy_entry(self._root, place, target)
+            copy_entry(self._root, location, slot)
         return True
 
-    def _move_aside(self, path: str, place: Place) -> None:
-        journal, number = self._opened(), next(self._numbers)
-        target = journal.place(number)
+    def _move_into_journal(self, path: str, location: Location) -> None:
+        journal, number = self._open_directory(), next(self._numbers)
+        slot = journal.slot(number)
         kept = Record("kept", path, number)
         journal.add(kept)
         try:
-            rename(place, target)
+            rename(location, slot)
         except PermissionError:
-            # moving a directory to another parent needs the right to write into it
-            mode = stat.S_IMODE(_status(place).st_mode)
-            if not _is_directory(place) or mode & stat.S_IWUSR:
+            # moving a directory to another parent needs write permission on the directory
+            mode = stat.S_IMODE(_stat(location).st_mode)
+            if not _is_directory(location) or mode & stat.S_IWUSR:
                 raise
             journal.add(Record("mode", path, mode), kept)
-            set_mode(place, mode | stat.S_IRWXU)
+            set_entry_mode(location, mode | stat.S_IRWXU)
             try:
-                rename(place, target)
+                rename(location, slot)
             except BaseException:
-                set_mode(place, mode)
+                set_entry_mode(location, mode)
                 raise
 
-    def _keep_pieces(self, top: str) -> None:
-        """Keep what is on another file system: a copy of each file, a note of each directory."""
+    def _copy_tree(self, top: str) -> None:
+        """Save a tree on another file system: copy its files, record its directories."""
         pending, directories = [top], list[str]()
         while pending:
             path = pending.pop()
             parent, name = self._root.open_parent(path)
             try:
-                if not self._kept(path, (parent, name)):
-                    mode = stat.S_IMODE(_status((parent, name)).st_mode)
-                    self._opened().add(Record("mode", path, mode))
+                if not self._save_entry(path, (parent, name)):
+                    mode = stat.S_IMODE(_stat((parent, name)).st_mode)
+                    self._open_directory().add(Record("mode", path, mode))
                     directories.append(path)
-                    pending += [join(path, each) for each in self._names(path)]
+                    pending += [join(path, each) for each in self._list_names(path)]
             finally:
                 os.close(parent)
-        # undone from the last to the first: a directory is there before what is in it
-        self._opened().add(*(Record("made", path) for path in reversed(directories)))
+        # undone in reverse: a directory exists before its content is put back
+        self._open_directory().add(*(Record("made", path) for path in reversed(directories)))
 
-    def _names(self, path: str) -> list[str]:
+    def _list_names(self, path: str) -> list[str]:
         opened = self._root.open_directory(path)
         try:
             with os.scandir(opened) as entries:
@@ -343,13 +346,13 @@ class Journal:
             os.close(opened)
 
 
-def _link(place: Place, target: Place) -> None:
-    os.link(place[1], target[1], src_dir_fd=place[0], dst_dir_fd=target[0], follow_symlinks=False)
+def _hard_link(source: Location, target: Location) -> None:
+    os.link(source[1], target[1], src_dir_fd=source[0], dst_dir_fd=target[0], follow_symlinks=False)
 
 
-def _status(place: Place) -> os.stat_result:
-    return os.stat(place[1], dir_fd=place[0], follow_symlinks=False)
+def _stat(location: Location) -> os.stat_result:
+    return os.stat(location[1], dir_fd=location[0], follow_symlinks=False)
 
 
-def _is_directory(place: Place) -> bool:
-    return stat.S_ISDIR(_status(place).st_mode)
+def _is_directory(location: Location) -> bool:
+    return stat.S_ISDIR(_stat(location).st_mode)

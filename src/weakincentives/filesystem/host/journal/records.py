@@ -1,7 +1,7 @@
-"""The records of a journal: how to undo each change, written down before it is made.
+"""On-disk format of the undo journal: a directory with a file of checksummed records.
 
-A record is whole or it is not there: a checksum tells. What follows a damaged one is
-not there either, for its change had not begun.
+Each record says how to undo a change and is written before the change is made. Reading
+stops at the first damaged record: its change had not begun.
 """
 
 import errno
@@ -25,73 +25,73 @@ from weakincentives.posix import (
     sync_directory,
 )
 
-Kind: TypeAlias = Literal["kept", "absent", "moved", "mode", "made", "state"]
-_NAME = b"wink-journal "
-_TITLE = _NAME + b"1\n"
-_HEAD = re.compile(rb"([0-9a-f]{8}) ([0-9a-f]{6}) ")
-_HEAD_SIZE = 16
+RecordKind: TypeAlias = Literal["kept", "absent", "moved", "mode", "made", "state"]
+_MAGIC = b"wink-journal "
+_HEADER = _MAGIC + b"1\n"
+_RECORD_HEAD = re.compile(rb"([0-9a-f]{8}) ([0-9a-f]{6}) ")
+_RECORD_HEAD_SIZE = 16
 _COMMIT = re.compile(rb"[0-9a-f]{40}")
-_KINDS: dict[bytes, Kind] = {kind.encode(): kind for kind in get_args(Kind)}
+_KINDS: dict[bytes, RecordKind] = {kind.encode(): kind for kind in get_args(RecordKind)}
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """How it was before a change.
+    """The state before a change.
 
-    kept: what was at `path` is in the journal, under `number`.
+    kept: the entry at `path` is saved in the journal under `number`.
     absent: nothing was at `path`.
-    moved: the directory that was at `path` is at `other`.
-    mode: what is at `path` had the permissions `number`.
+    moved: the directory from `path` is now at `other`.
+    mode: the entry at `path` had the permissions `number`.
     made: a directory was at `path`.
-    state: everything was as the commit `other` of a snapshot says.
+    state: everything was as in the snapshot commit `other`.
     """
 
-    kind: Kind
+    kind: RecordKind
     path: str = ""
     number: int = 0
     other: str = ""
 
     def encode(self) -> bytes:
-        """Return the record as it is on disk."""
+        """Return the record as bytes on disk."""
         paths = os.fsencode(self.path), os.fsencode(self.other)
         content = b"\0".join((self.kind.encode(), b"%d" % self.number, *paths))
         return b"%08x %06x %b\n" % (zlib.crc32(content), len(content), content)
 
 
 class RecordFile:
-    """The records of one journal, in memory and in an open file."""
+    """The records of one journal, in an open file and mirrored in memory."""
 
     def __init__(self, descriptor: int, *, durable: bool) -> None:
-        """Know nothing of what is in the file."""
+        """Use an open file; `start` or `read` it first."""
         self.records: list[Record] = []
-        self._ends = [len(_TITLE)]
+        self._ends = [len(_HEADER)]
         self._descriptor = descriptor
         self._durable = durable
 
     def start(self) -> None:
-        """Begin a file that is empty."""
-        self._write(_TITLE, 0)
+        """Write the header of an empty file."""
+        self._write(_HEADER, 0)
 
     def read(self) -> bool:
-        """Read what is there; return False if it is of a version that we do not know."""
-        title = os.pread(self._descriptor, len(_TITLE), 0)
-        if title != _TITLE:
-            return not title.startswith(_NAME)
-        for record, end in _read(self._descriptor):
+        """Read the records; return False if their version is unknown."""
+        header = os.pread(self._descriptor, len(_HEADER), 0)
+        if header != _HEADER:
+            return not header.startswith(_MAGIC)
+        for record, end in _read_records(self._descriptor):
             self.records.append(record)
             self._ends.append(end)
         return True
 
     def add(self, *records: Record) -> None:
-        """Write records in one step."""
+        """Append records with one write."""
         data = [record.encode() for record in records]
         self._write(b"".join(data), self._ends[-1])
         for record, encoded in zip(records, data, strict=True):
             self.records.append(record)
             self._ends.append(self._ends[-1] + len(encoded))
 
-    def cut(self) -> None:
-        """Remove the last record: it has been undone."""
+    def drop_last(self) -> None:
+        """Truncate the last record, which has been undone."""
         os.ftruncate(self._descriptor, self._ends[-2])
         if self._durable:
             os.fsync(self._descriptor)
@@ -99,7 +99,7 @@ class RecordFile:
         self._ends.pop()
 
     def _write(self, data: bytes, end: int) -> None:
-        """Write `data` where the records end; nothing of it stays if the disk is full."""
+        """Write `data` at `end`; after an error, such as a full disk, truncate it again."""
         try:
             done = 0
             while done < len(data):
@@ -112,23 +112,23 @@ class RecordFile:
             raise
 
 
-def _read(descriptor: int) -> Iterator[tuple[Record, int]]:
-    """Yield the records of a file, each with the place where it ends."""
-    offset = len(_TITLE)
-    while head := _HEAD.fullmatch(os.pread(descriptor, _HEAD_SIZE, offset)):
+def _read_records(descriptor: int) -> Iterator[tuple[Record, int]]:
+    """Yield the records of a file, each with its end offset."""
+    offset = len(_HEADER)
+    while head := _RECORD_HEAD.fullmatch(os.pread(descriptor, _RECORD_HEAD_SIZE, offset)):
         length = int(head[2], 16)
-        content = os.pread(descriptor, length + 1, offset + _HEAD_SIZE)
+        content = os.pread(descriptor, length + 1, offset + _RECORD_HEAD_SIZE)
         if content[length:] != b"\n" or zlib.crc32(content[:-1]) != int(head[1], 16):
             return
-        record = _decoded(content[:-1])
+        record = _decode(content[:-1])
         if record is None:
             return
-        offset += _HEAD_SIZE + length + 1
+        offset += _RECORD_HEAD_SIZE + length + 1
         yield record, offset
 
 
-def _decoded(content: bytes) -> Record | None:
-    """Return the record, or None if it is none or leads to what is not in the workspace."""
+def _decode(content: bytes) -> Record | None:
+    """Decode a record; return None if it is invalid or its path leaves the workspace."""
     kind, number, path, other = content.split(b"\0") if content.count(b"\0") == 3 else [b""] * 4
     if kind not in _KINDS or not number.isdigit():
         return None
@@ -136,60 +136,60 @@ def _decoded(content: bytes) -> Record | None:
     if record.kind == "state":
         return record if _COMMIT.fullmatch(other) else None
     wanted = (record.path, record.other) if record.kind == "moved" else (record.path,)
-    return record if all(map(_is_plain, wanted)) else None
+    return record if all(map(_is_visible_path, wanted)) else None
 
 
-def _is_plain(path: str) -> bool:
+def _is_visible_path(path: str) -> bool:
     try:
         return bool(path) and normalize_path(path) == path and not is_hidden(path)
     except PathEscapeError:
         return False
 
 
-Place: TypeAlias = tuple[int, str]
+Location: TypeAlias = tuple[int, str]
 """An open directory and a name in it."""
-_RECORDS = "records"
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_RECORDS_NAME = "records"
+_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _log = logging.getLogger(__name__)
 
 
 class JournalDirectory:
-    """The directory of one journal, and its records."""
+    """The directory of one journal: its records, and the saved entries under numbers."""
 
     def __init__(self, root: int, name: str, *, durable: bool) -> None:
-        """Open the directory `name` in the open directory `root`; it closes with this object."""
-        self.name = name
+        """Open the directory `name` below the open directory `root`; finalization closes it."""
+        self.name: str = name
         self._root = root
         self._durable = durable
         self._process = os.getpid()
-        self._opened = [os.open(name, _DIRECTORY, dir_fd=root)]
+        self._opened = [os.open(name, _DIRECTORY_FLAGS, dir_fd=root)]
         self._finalizer = weakref.finalize(self, _close_all, self._opened)
         self._file: RecordFile | None = None
 
     @classmethod
     def create(cls, root: int, *, durable: bool) -> "JournalDirectory":
-        """Start a journal at the root."""
+        """Create a journal in `root`, and lock it."""
         name = journal_name()
         os.mkdir(name, 0o700, dir_fd=root)
         try:
             fault_point("journal.made")
-            made = cls(root, name, durable=durable)
-            made._open_file(os.O_CREAT | os.O_EXCL).start()
+            created = cls(root, name, durable=durable)
+            created._open_file(os.O_CREAT | os.O_EXCL).start()
             fault_point("journal.started")
         except BaseException:
             with suppress(OSError):
                 remove(root, name)
             raise
-        made.lock()
-        _live[name] = made
+        created.lock()
+        _live[name] = created
         if durable:
-            made.sync()
-        return made
+            created.sync()
+        return created
 
     @classmethod
     def open(cls, root: int, name: str, *, durable: bool) -> "JournalDirectory":
-        """Open a journal that somebody has left; it is read once it is locked."""
+        """Open an existing journal; lock it before you read it."""
         found = cls(root, name, durable=durable)
         with suppress(FileNotFoundError):
             found._open_file(0)
@@ -197,84 +197,87 @@ class JournalDirectory:
 
     @property
     def records(self) -> Sequence[Record]:
-        """What is to be undone."""
+        """The changes to undo, oldest first."""
         return () if self._file is None else self._file.records
 
     @property
     def is_ended(self) -> bool:
-        """Whether there are no records any more: nothing is to be undone."""
+        """Whether the records are removed, so that nothing is left to undo."""
         return self._file is None or os.fstat(self._opened[1]).st_nlink == 0
 
     @property
     def is_ours(self) -> bool:
-        """Whether this process has opened it, and not one that it was forked from."""
+        """Whether this process opened it, rather than the one it was forked from."""
         return self._process == os.getpid()
 
     @property
-    def status(self) -> tuple[os.stat_result, ...]:
-        """What the directory and the file of the records are."""
+    def stats(self) -> tuple[os.stat_result, ...]:
+        """The stat of the directory and, if it exists, of the file of records."""
         return tuple(map(os.fstat, self._opened))
 
     def lock(self) -> bool:
-        """Return whether no other process uses the journal, and keep them out if so."""
+        """Lock the records against other processes; return False if one has the lock."""
         try:
             fcntl.lockf(self._opened[1], fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            return error.errno not in {errno.EAGAIN, errno.EACCES}  # else there are no locks
+            return error.errno not in {
+                errno.EAGAIN,
+                errno.EACCES,
+            }  # others: locks are not supported
         return True
 
     def read(self) -> bool:
-        """Read the records; return False if they are of a version that we do not know."""
+        """Read the records; return False if their version is unknown."""
         return self._file is None or self._file.read()
 
-    def place(self, number: int) -> Place:
-        """Return where something is kept."""
+    def slot(self, number: int) -> Location:
+        """Return where the entry with this number is saved."""
         return self._opened[0], str(number)
 
     def add(self, *records: Record) -> None:
-        """Write records in one step; what they tell of may change afterwards."""
-        self._written().add(*records)
+        """Append records; the changes they describe may be made afterwards."""
+        self._open_records().add(*records)
         if self._durable:
             os.fsync(self._opened[0])
         fault_point("journal.recorded")
 
-    def cut(self) -> None:
-        """Remove the last record: it has been undone."""
-        self._written().cut()
+    def drop_last(self) -> None:
+        """Truncate the last record, which has been undone."""
+        self._open_records().drop_last()
         fault_point("journal.cut")
 
-    def end(self) -> None:
-        """Remove the records: from now on nothing is undone."""
+    def remove_records(self) -> None:
+        """Remove the records: the commit point, after which nothing is undone."""
         with suppress(FileNotFoundError):
-            os.unlink(_RECORDS, dir_fd=self._opened[0])
+            os.unlink(_RECORDS_NAME, dir_fd=self._opened[0])
         if self._durable:
             os.fsync(self._opened[0])
         _live.pop(self.name, None)
         fault_point("journal.ended")
 
-    def clear(self) -> None:
-        """Remove everything, which is needed no more; what resists stays hidden."""
+    def remove(self) -> None:
+        """Remove the saved entries and the directory; log what cannot be removed."""
         try:
             fault_point("journal.clearing")
-            self._remove(str(each.number) for each in self.records if each.kind == "kept")
+            self._remove_entries(str(each.number) for each in self.records if each.kind == "kept")
             try:
                 os.rmdir(self.name, dir_fd=self._root)
             except OSError:
-                self._remove(self._names())
+                self._remove_entries(self._names())
                 os.rmdir(self.name, dir_fd=self._root)
         except FileNotFoundError:
-            return  # somebody else has done it
+            return  # another process has removed it
         except OSError as error:
-            _log.warning("Could not remove %r, which is needed no more: %s", self.name, error)
+            _log.warning("Could not remove the finished journal %r: %s", self.name, error)
         finally:
             self.close()
 
     def close(self) -> None:
-        """Close what is open; closing twice is harmless."""
+        """Close the descriptors; closing twice is harmless."""
         self._finalizer()
 
     def sync(self) -> None:
-        """Bring the names to the disk."""
+        """Sync the names in the journal and in the root."""
         os.fsync(self._opened[0])
         sync_directory(self._root)
 
@@ -282,17 +285,19 @@ class JournalDirectory:
         with os.scandir(self._opened[0]) as entries:
             return [entry.name for entry in entries]
 
-    def _remove(self, names: Iterable[str]) -> None:
+    def _remove_entries(self, names: Iterable[str]) -> None:
         for name in names:
             with suppress(FileNotFoundError):
                 remove(self._opened[0], name)
 
     def _open_file(self, flags: int) -> RecordFile:
-        self._opened.append(os.open(_RECORDS, _FILE | flags, 0o600, dir_fd=self._opened[0]))
+        self._opened.append(
+            os.open(_RECORDS_NAME, _FILE_FLAGS | flags, 0o600, dir_fd=self._opened[0])
+        )
         self._file = RecordFile(self._opened[1], durable=self._durable)
         return self._file
 
-    def _written(self) -> RecordFile:
+    def _open_records(self) -> RecordFile:
         if self._file is None:
             raise ValueError(f"Journal has no records: {self.name!r}")
         return self._file
@@ -302,13 +307,13 @@ _live: "weakref.WeakValueDictionary[str, JournalDirectory]" = weakref.WeakValueD
 
 
 def live_records(name: str) -> Sequence[Record]:
-    """Return the records of the journal `name`, which an instance in this process uses."""
+    """Return the records of the journal `name`, in use by this process."""
     journal = _live.get(name)
     return () if journal is None else tuple(journal.records)
 
 
 def is_live(name: str) -> bool:
-    """Return whether an instance in this process uses the journal `name`."""
+    """Return whether this process uses the journal `name`."""
     return name in _live
 
 

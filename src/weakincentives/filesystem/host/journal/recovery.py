@@ -1,10 +1,10 @@
-"""What journals need that is not in them: the commits of states to go back to."""
+"""Crash recovery of savepoints: rolls back the journals of processes that are gone."""
 
 import logging
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from threading import Lock
 
@@ -16,95 +16,63 @@ from weakincentives.filesystem.host.journal.records import (
     live_records,
 )
 from weakincentives.filesystem.host.journal.rollback import Rollback
+from weakincentives.filesystem.host.snapshots.store import SnapshotStore
 from weakincentives.filesystem.savepoints import SavepointError
 from weakincentives.posix import RootedDirectory, is_journal, is_orphan, join
 
-
-def pinned_commits(root: RootedDirectory) -> set[str]:
-    """Return the commits that a rollback in this directory, whoever's, may go back to.
-
-    Who holds the lock of the store can rely on it: no other is added meanwhile.
-    """
-    return {
-        record.other
-        for name in _journals(root)
-        for record in _records(root, name)
-        if record.kind == "state"
-    }
-
-
-def _journals(root: RootedDirectory) -> list[str]:
-    opened = root.open_directory("")
-    try:
-        with os.scandir(opened) as entries:
-            return [entry.name for entry in entries if is_journal(entry.name)]
-    finally:
-        os.close(opened)
-
-
-def _records(root: RootedDirectory, name: str) -> Sequence[Record]:
-    if is_live(name):  # to open and close its file again would give up the lock on it
-        return live_records(name)
-    try:
-        with closing(JournalDirectory.open(root.descriptor, name, durable=False)) as journal:
-            return tuple(journal.records) if journal.read() else ()
-    except OSError:
-        return ()  # somebody has just ended it, or nobody can go back with it
-
-
-_FOREIGN_AGE = 60.0  # seconds that a journal from another pid namespace has not changed for
-_PATIENCE = 30.0  # seconds that somebody else may take for the same recovery
-_LOOK = 0.01  # seconds between two looks whether he is done
-_LATER = 1.0  # seconds after its record in which a change has been made
+_FOREIGN_AGE = 60.0  # seconds after which an idle journal of another pid namespace is taken over
+_LOCK_TIMEOUT = 30.0  # seconds to wait for another process that recovers the same journal
+_POLL_INTERVAL = 0.01  # seconds between two attempts to lock it
+_WRITE_DELAY = 1.0  # seconds from a record to the end of the change that it describes
 _log = logging.getLogger(__name__)
-_one_at_a_time = Lock()
+_recovery_lock = Lock()
 
 
-class Recovery:
-    """Rolls back what was left in one directory.
+class SavepointRecovery:
+    """Rolls back abandoned savepoints of one directory."""
 
-    `keep` is called before something is taken back that has changed after the journal
-    had ended: somebody has worked on it since.
-    """
+    def __init__(self, root: RootedDirectory, rollback: Rollback, snapshots: SnapshotStore) -> None:
+        """Recover `root`.
 
-    def __init__(self, root: RootedDirectory, undo: Rollback, keep: Callable[[], object]) -> None:
-        """Look into `root`."""
+        A snapshot is taken first if something was changed after the crash and would be lost.
+        """
         self._root = root
-        self._undo = undo
-        self._keep = keep
+        self._rollback = rollback
+        self._snapshots = snapshots
 
     def run(self) -> None:
-        """Roll back every journal that nobody will end.
+        """Roll back every journal whose process is gone, the latest first.
 
         Raises:
-            SavepointError: The disk failed, and some changes are not taken back.
+            SavepointError: The disk failed, and some changes are not undone.
         """
-        names = [name for name in self._names("") if is_journal(name)]
+        names = _journal_names(self._root)
         if not names:
             return
-        with _one_at_a_time:
-            for name in sorted(names, key=self._last_change, reverse=True):
+        with _recovery_lock:
+            for name in sorted(names, key=self._modified_at, reverse=True):
                 try:
                     self._recover(name)
                 except (OSError, SnapshotError) as error:
                     raise SavepointError(
                         f"Failed to roll back a savepoint whose process is gone: {error};"
-                        " mend that, or open the directory with read_only=True"
+                        " fix that, or open the directory with read_only=True"
                     ) from error
 
     def _recover(self, name: str) -> None:
-        gone = is_orphan(name, live=is_live(name))
-        if gone is False:
+        is_gone = is_orphan(name, live=is_live(name))
+        if is_gone is False:
             return
+        durable = self._rollback.durable
         try:
-            journal = JournalDirectory.open(self._root.descriptor, name, durable=self._undo.durable)
+            journal = JournalDirectory.open(self._root.descriptor, name, durable=durable)
         except OSError as error:
-            _log.warning("Left %r alone, which looks like a journal: %s", name, error)
+            _log.warning("Ignored %r, which looks like a journal: %s", name, error)
             return
         try:
-            if not _is_safe(journal.status):
-                _log.warning("Left %r alone, a journal that is somebody else's", name)
-            elif _is_free(journal, gone) and journal.read():
+            if not _is_private(journal.stats):
+                _log.warning("Ignored %r, a journal that another user can write", name)
+            elif _lock_if_unused(journal, is_gone=is_gone) and journal.read():
                 self._roll_back(journal)
         finally:
             journal.close()
@@ -112,15 +80,15 @@ class Recovery:
     def _roll_back(self, journal: JournalDirectory) -> None:
         if not journal.is_ended and journal.records:
             _log.warning("Rolling back a savepoint whose process is gone: %r", journal.name)
-            last = max(found.st_mtime for found in journal.status)
-            if self._has_changed_after(last + _LATER, journal.records):
-                self._keep()
-            self._undo.run(journal, 0)
-        journal.end()
-        journal.clear()
+            written_at = max(found.st_mtime for found in journal.stats)
+            if self._has_changed_after(written_at + _WRITE_DELAY, journal.records):
+                self._snapshots.take("before the rollback of a savepoint whose process is gone")
+            self._rollback.run(journal, 0)
+        journal.remove_records()
+        journal.remove()
 
     def _has_changed_after(self, when: float, records: Iterable[Record]) -> bool:
-        """Return whether anything that is about to go is later than that."""
+        """Return whether anything that the rollback replaces or removes is newer than `when`."""
         pending = [each.other if each.kind == "moved" else each.path for each in records]
         pending = [path for path in pending if path]
         while pending:
@@ -130,45 +98,76 @@ class Recovery:
                 if found.st_ctime > when:
                     return True
                 if stat.S_ISDIR(found.st_mode):
-                    pending += [join(path, name) for name in self._names(path)]
+                    pending += [join(path, name) for name in _list_names(self._root, path)]
             except OSError:
                 continue  # nothing is there
         return False
 
-    def _last_change(self, name: str) -> float:
+    def _modified_at(self, name: str) -> float:
         try:
             return os.stat(name, dir_fd=self._root.descriptor, follow_symlinks=False).st_mtime
         except OSError:
             return 0.0
 
-    def _names(self, path: str) -> list[str]:
-        opened = self._root.open_directory(path)
-        try:
-            with os.scandir(opened) as entries:
-                return [entry.name for entry in entries]
-        finally:
-            os.close(opened)
+
+def pinned_commits(root: RootedDirectory) -> set[str]:
+    """Return the commits that any open or abandoned savepoint of the directory may go back to.
+
+    The result stays complete while the lock of the snapshot store is held.
+    """
+    return {
+        record.other
+        for name in _journal_names(root)
+        for record in _read_records(root, name)
+        if record.kind == "state"
+    }
 
 
-def _is_safe(found: Sequence[os.stat_result]) -> bool:
-    """Return whether nobody else can have made the directory and the file."""
+def _journal_names(root: RootedDirectory) -> list[str]:
+    return [name for name in _list_names(root, "") if is_journal(name)]
+
+
+def _list_names(root: RootedDirectory, path: str) -> list[str]:
+    opened = root.open_directory(path)
+    try:
+        with os.scandir(opened) as entries:
+            return [entry.name for entry in entries]
+    finally:
+        os.close(opened)
+
+
+def _read_records(root: RootedDirectory, name: str) -> Sequence[Record]:
+    if is_live(name):  # closing its file again would release our POSIX lock on it
+        return live_records(name)
+    try:
+        with closing(JournalDirectory.open(root.descriptor, name, durable=False)) as journal:
+            return tuple(journal.records) if journal.read() else ()
+    except OSError:
+        return ()  # it has just ended, or is unreadable
+
+
+def _is_private(stats: Sequence[os.stat_result]) -> bool:
+    """Return whether no other user can have created or written the directory and the file."""
     return all(
         each.st_uid == os.geteuid()
         and not each.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         and (stat.S_ISDIR(each.st_mode) or stat.S_ISREG(each.st_mode))
-        for each in found
+        for each in stats
     )
 
 
-def _is_free(journal: JournalDirectory, gone: bool | None) -> bool:
-    """Return whether nobody uses the journal; wait for one who is just rolling it back."""
-    if len(journal.status) == 1:
-        return gone is True
-    if gone is None and time.time() - journal.status[1].st_mtime < _FOREIGN_AGE:
+def _lock_if_unused(journal: JournalDirectory, *, is_gone: bool | None) -> bool:
+    """Lock a journal that nobody uses; wait for another process that is recovering it.
+
+    `is_gone` is None if its process belongs to another pid namespace.
+    """
+    if len(journal.stats) == 1:
+        return is_gone is True
+    if is_gone is None and time.time() - journal.stats[1].st_mtime < _FOREIGN_AGE:
         return False
-    end = time.monotonic() + (_PATIENCE if gone else 0)
+    end = time.monotonic() + (_LOCK_TIMEOUT if is_gone else 0)
     while not journal.lock():
         if time.monotonic() >= end:
             return False
-        time.sleep(_LOOK)
+        time.sleep(_POLL_INTERVAL)
     return True

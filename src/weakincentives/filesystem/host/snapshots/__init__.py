@@ -1,1 +1,1 @@
-"""Snapshots of a host directory: captured, looked into and restored."""
+"""Snapshots of a host directory: captured into git objects, viewed and restored."""

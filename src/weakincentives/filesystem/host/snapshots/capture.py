@@ -1,8 +1,8 @@
-"""A walk through a directory of the host: every entry looked at once, what is new stored.
+"""Capture of a host directory as git trees: one walk that stores new content.
 
-A file whose device, inode, size, times and mode are the same is the same file, and is not
-read again. Files are opened in the directory that was listed, so no name leads elsewhere;
-what is removed or replaced during the walk is gone, or is captured as what it has become.
+A stat cache skips unchanged files: same device, inode, size, times and mode mean the same
+content. Files are opened relative to the listed directory, so no name leads elsewhere. An
+entry that is removed or replaced during the walk is captured as what it has become.
 """
 
 import errno
@@ -20,7 +20,7 @@ from weakincentives.filesystem.host.snapshots.tree import (
     CapturedFile,
     CapturedLink,
     directory_entry,
-    git_order,
+    sort_as_git,
     tree_content,
 )
 from weakincentives.gitstore import PackTransaction
@@ -39,28 +39,28 @@ from weakincentives.posix import (
     set_permissions,
 )
 
-_LARGE = 16 * 1024 * 1024  # read in pieces
-_PIECE = 1024 * 1024
-_ENTERED = stat.S_IRUSR | stat.S_IXUSR
-_ATTEMPTS = 10  # at what somebody is writing or replacing
-_NO_DIRECTORY = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
-_REPLACED = frozenset({errno.ELOOP, errno.EPERM, errno.EINVAL})  # by something of another kind
+_LARGE_FILE = 16 * 1024 * 1024  # bytes from which a file is read in chunks
+_CHUNK_SIZE = 1024 * 1024
+_SEARCHABLE = stat.S_IRUSR | stat.S_IXUSR
+_MAX_ATTEMPTS = 10  # at a file that changes while it is read
+_NOT_A_DIRECTORY = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+_KIND_CHANGED = frozenset({errno.ELOOP, errno.EPERM, errno.EINVAL})
 
 
 class Uncaptured(Enum):
-    """What was found, if it is nothing that is captured by itself."""
+    """An entry that has no captured node of its own."""
 
     GONE = auto()
     SPECIAL = auto()
     DIRECTORY = auto()
-    """It is there, and has to be walked."""
+    """A directory that still has to be walked."""
 
 
 Found: TypeAlias = Captured | Uncaptured
 
 
 class _Frame:
-    """A directory as it was listed, to be finished after everything below it."""
+    """A listed directory, completed after everything below it."""
 
     __slots__ = ("children", "directories", "parent", "path", "permissions", "prior", "specials")
 
@@ -73,10 +73,10 @@ class _Frame:
         self.directories: list[str] = []
         self.specials: set[str] = set()
 
-    def known(self) -> dict[str, Captured]:
+    def prior_children(self) -> dict[str, Captured]:
         return {} if self.prior is None else self.prior.children
 
-    def place(self, name: str, found: Found) -> None:
+    def add(self, name: str, found: Found) -> None:
         if not isinstance(found, Uncaptured):
             self.children[name] = found
         elif found is Uncaptured.SPECIAL:
@@ -86,48 +86,50 @@ class _Frame:
 
 
 class Walk:
-    """Looks at what is below a directory and adds what is new to a batch."""
+    """Walks a directory and adds new content to a pack."""
 
     def __init__(self, directory: RootedDirectory, batch: PackTransaction) -> None:
-        """Look at what is below `directory`."""
+        """Walk below `directory`."""
         self._directory = directory
         self._batch = batch
-        self._closed: dict[str, int] = {}
+        self._opened_up: dict[str, int] = {}  # original permissions by path
 
     def close(self) -> None:
-        """Close what had to be opened up."""
-        for path in sorted(self._closed, key=lambda path: path.count("/"), reverse=True):
-            with suppress(OSError):  # it is gone
+        """Restore the permissions of directories that had to be made accessible."""
+        for path in sorted(self._opened_up, key=lambda path: path.count("/"), reverse=True):
+            with suppress(OSError):  # removed meanwhile
                 parent, name = self._directory.open_parent(path)
                 try:
-                    set_permissions(parent, name, self._closed[path])
+                    set_permissions(parent, name, self._opened_up[path])
                 finally:
                     os.close(parent)
 
-    def at(self, path: str, known: Captured | None) -> Found:
-        """Return what is at `path`, a directory with everything below it.
+    def capture_path(self, path: str, known: Captured | None) -> Found:
+        """Capture the entry at `path`, a directory with everything below it.
 
         Raises:
-            OSError: Something may not be read, or there is no directory to hold `path`.
+            OSError: Something cannot be read, or the parent is not a directory.
         """
-        for _ in range(_ATTEMPTS):
+        for _ in range(_MAX_ATTEMPTS):
             parent, name = self._directory.open_parent(path)
             try:
-                found = self._entry(parent, name, parent_of(path), known)
+                found = self._capture_entry(parent, name, parent_of(path), known)
             finally:
                 os.close(parent)
             if found is not Uncaptured.DIRECTORY:
                 return found
-            directory = self.below(path, known)
+            directory = self.capture_directory(path, known)
             if directory is not None:
                 return directory
-        raise os_error(errno.EBUSY, path, "Somebody replaces it without pause")
+        raise os_error(
+            errno.EBUSY, path, f"Path keeps changing; gave up after {_MAX_ATTEMPTS} attempts"
+        )
 
-    def below(self, path: str, prior: Captured | None) -> CapturedDirectory | None:
-        """Return the directory at `path` with all below it; None if there is none any more.
+    def capture_directory(self, path: str, prior: Captured | None) -> CapturedDirectory | None:
+        """Capture the directory at `path` with everything below; None if it is gone.
 
         Raises:
-            OSError: Something may not be read.
+            OSError: Something cannot be read.
         """
         frames: list[_Frame] = []
         pending = [_Frame(None, path, prior)]
@@ -136,84 +138,85 @@ class Walk:
             frame = pending.pop()
             if self._list(frame):
                 frames.append(frame)
-                known = frame.known()
+                prior_children = frame.prior_children()
                 pending += [
-                    _Frame(frame, join(frame.path, name), known.get(name))
+                    _Frame(frame, join(frame.path, name), prior_children.get(name))
                     for name in frame.directories
                 ]
         directory = None
-        for frame in reversed(frames):  # a directory comes after everything below it
-            directory = self._finished(frame)
+        for frame in reversed(frames):  # children before their parents
+            directory = self._complete(frame)
             if frame.parent is not None:
                 frame.parent.children[frame.path.rpartition("/")[2]] = directory
         return directory
 
-    def stored(
+    def store_directory(
         self, path: str, children: dict[str, Captured], permissions: int, specials: frozenset[str]
     ) -> CapturedDirectory:
-        """Return a directory of `children`, which are in git's order; its tree is added."""
+        """Add the tree of `children`, which are in git's order; return the directory."""
         tree = self._batch.add("tree", tree_content(children))
         entry = directory_entry(path.rpartition("/")[2], tree)
         return CapturedDirectory(entry, children, permissions, specials)
 
     def _list(self, frame: _Frame) -> bool:
-        """Look at what is in a directory; False if it is none any more."""
+        """Capture the entries of a directory; return False if it is not one any more."""
         try:
             descriptor = self._open(frame.path)
         except OSError as error:
-            if error.errno not in _NO_DIRECTORY or not frame.path:
+            if error.errno not in _NOT_A_DIRECTORY or not frame.path:
                 raise explain_error(error, frame.path) from None
-            self._replaced(frame)
+            self._capture_replacement(frame)
             return False
         try:
-            frame.permissions = self._closed.get(
+            frame.permissions = self._opened_up.get(
                 frame.path, stat.S_IMODE(os.fstat(descriptor).st_mode)
             )
-            known = frame.known()
-            for name, mode in self._changed(frame, descriptor):
-                found = self._entry(descriptor, name, frame.path, known.get(name), mode)
-                frame.place(name, found)
+            prior_children = frame.prior_children()
+            for name, mode in self._list_changes(frame, descriptor):
+                known = prior_children.get(name)
+                frame.add(name, self._capture_entry(descriptor, name, frame.path, known, mode))
         finally:
             os.close(descriptor)
         return True
 
     def _open(self, path: str) -> int:
-        """Open a directory; one that is closed is opened up if it is ours."""
+        """Open a directory; make it accessible first if we own it."""
         try:
             descriptor = self._directory.open_directory(path)
         except PermissionError as error:
             if error.errno != errno.EACCES or not path:
                 raise
-            self._open_up(path)
+            self._make_accessible(path)
             return self._directory.open_directory(path)
-        if path and os.geteuid() and os.fstat(descriptor).st_mode & _ENTERED != _ENTERED:
-            self._open_up(path)  # it could be listed, but nothing in it be looked at
+        if path and os.geteuid() and os.fstat(descriptor).st_mode & _SEARCHABLE != _SEARCHABLE:
+            self._make_accessible(path)  # it can be listed, but its entries cannot be read
         return descriptor
 
-    def _open_up(self, path: str) -> None:
+    def _make_accessible(self, path: str) -> None:
         parent, name = self._directory.open_parent(path)
         try:
             with pin(parent, name) as descriptor, suppress(PermissionError):
-                self._closed[path] = make_accessible(descriptor)
+                self._opened_up[path] = make_accessible(descriptor)
         finally:
             os.close(parent)
 
-    def _replaced(self, frame: _Frame) -> None:
-        """Put what is in the place of a directory now into the one above."""
+    def _capture_replacement(self, frame: _Frame) -> None:
+        """Add what has replaced a directory to its parent."""
         if frame.parent is None:
             return
         try:
-            frame.parent.place(frame.path.rpartition("/")[2], self.at(frame.path, frame.prior))
+            found = self.capture_path(frame.path, frame.prior)
+            frame.parent.add(frame.path.rpartition("/")[2], found)
         except OSError as error:
-            if error.errno not in _NO_DIRECTORY:  # then the one above is gone too
+            if error.errno not in _NOT_A_DIRECTORY:  # otherwise the parent is gone too
                 raise
 
-    def _changed(self, frame: _Frame, descriptor: int) -> list[tuple[str, int]]:
-        """List a directory; return what may be new, apart from directories.
+    def _list_changes(self, frame: _Frame, descriptor: int) -> list[tuple[str, int]]:
+        """List a directory; return the names that may have changed, except directories.
 
-        Each has its name and what kind it seems to be, as a mode; 0 if that is not known.
+        Each comes with its presumed kind as a mode, 0 if unknown.
         """
-        known, children, directories = frame.known(), frame.children, frame.directories
+        known, children, directories = frame.prior_children(), frame.children, frame.directories
         changed: list[tuple[str, int]] = []
         with os.scandir(descriptor) as entries:
             for entry in entries:
@@ -236,67 +239,71 @@ class Walk:
                     changed.append((name, stat.S_IFREG if is_file else 0))
         return changed
 
-    def _finished(self, frame: _Frame) -> CapturedDirectory:
+    def _complete(self, frame: _Frame) -> CapturedDirectory:
         prior = frame.prior
         if (
             prior is not None
             and frame.children == prior.children
             and frame.permissions == prior.permissions
-            and prior.here == frozenset(frame.specials)
+            and prior.special_names == frozenset(frame.specials)
         ):
             return prior
-        children = git_order(frame.children)
-        return self.stored(frame.path, children, frame.permissions, frozenset(frame.specials))
+        children = sort_as_git(frame.children)
+        return self.store_directory(
+            frame.path, children, frame.permissions, frozenset(frame.specials)
+        )
 
-    def _entry(
+    def _capture_entry(
         self, directory: int, name: str, parent: str, known: Captured | None, mode: int = 0
     ) -> Found:
-        """Return what `name` in an open directory is; a directory is not entered.
+        """Capture `name` in an open directory, without entering a directory.
 
-        With a `mode` other than 0 it is first taken for what that says.
+        A `mode` other than 0 is its presumed kind.
         """
-        attempts = _ATTEMPTS
+        attempts = _MAX_ATTEMPTS
         while True:
             attempts -= 1
             try:
                 mode = mode or os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
                 if stat.S_ISREG(mode):
-                    return self._file(directory, name, known)
+                    return self._capture_file(directory, name, known)
                 if stat.S_ISDIR(mode):
                     return Uncaptured.DIRECTORY
                 if stat.S_ISLNK(mode):
-                    return self._link(directory, name, known)
+                    return self._capture_link(directory, name, known)
                 return Uncaptured.SPECIAL
             except FileNotFoundError:
                 return Uncaptured.GONE
             except OSError as error:
-                if error.errno not in _REPLACED or not attempts:
+                if error.errno not in _KIND_CHANGED or not attempts:
                     raise explain_error(error, join(parent, name)) from None
                 mode = 0
 
-    def _file(self, directory: int, name: str, known: Captured | None) -> CapturedFile:
-        for _ in range(_ATTEMPTS):
-            descriptor, before = self._opened(directory, name)
+    def _capture_file(self, directory: int, name: str, known: Captured | None) -> CapturedFile:
+        for _ in range(_MAX_ATTEMPTS):
+            descriptor, before = self._open_file(directory, name)
             try:
-                blob = self._blob(descriptor, before.st_size)
+                blob = self._store_blob(descriptor, before.st_size)
                 after = os.fstat(descriptor)
             finally:
                 os.close(descriptor)
             identity = identity_of(after)
             if blob is None or identity_of(before) != identity:
-                continue  # somebody is writing it
+                continue  # it changed while it was read
             if (
                 isinstance(known, CapturedFile)
                 and known.id == blob
                 and known.permissions == stat.S_IMODE(after.st_mode)
             ):
-                known.see(identity)  # the same but for its times
+                known.update_identity(identity)  # only its times differ
                 return known
             return CapturedFile.of(name, blob, identity)
-        raise os_error(errno.EBUSY, name, "Somebody writes the file without pause")
+        raise os_error(
+            errno.EBUSY, name, f"File keeps changing; gave up after {_MAX_ATTEMPTS} attempts"
+        )
 
-    def _opened(self, directory: int, name: str) -> tuple[int, os.stat_result]:
-        """Open a file; one that is closed is opened up for a moment if it is ours."""
+    def _open_file(self, directory: int, name: str) -> tuple[int, os.stat_result]:
+        """Open a file; make it accessible for a moment if we own it."""
         try:
             return self._directory.open_entry(directory, name)
         except PermissionError as error:
@@ -306,27 +313,27 @@ class Walk:
                 descriptor, _ = self._directory.open_entry(directory, name)
             return descriptor, os.fstat(descriptor)
 
-    def _blob(self, descriptor: int, size: int) -> str | None:
-        """Add the content to the batch; None if it has another size by now."""
-        if size <= _LARGE:
+    def _store_blob(self, descriptor: int, size: int) -> str | None:
+        """Add the content to the batch; return None if the size has changed."""
+        if size <= _LARGE_FILE:
             data = read_range(descriptor, 0, size)
             return self._batch.add("blob", data) if len(data) == size else None
         try:
-            return self._batch.add_blob(size, _pieces(descriptor, size))
+            return self._batch.add_blob(size, _read_chunks(descriptor, size))
         except ValueError:
             return None
 
-    def _link(self, directory: int, name: str, known: Captured | None) -> CapturedLink:
+    def _capture_link(self, directory: int, name: str, known: Captured | None) -> CapturedLink:
         target = os.fsencode(os.readlink(name, dir_fd=directory))
         if isinstance(known, CapturedLink) and known.target == target:
             return known
         return CapturedLink.of(name, self._batch.add("blob", target), target)
 
 
-def _pieces(descriptor: int, size: int) -> Iterator[bytes]:
-    for offset in range(0, size, _PIECE):
+def _read_chunks(descriptor: int, size: int) -> Iterator[bytes]:
+    for offset in range(0, size, _CHUNK_SIZE):
         check_time("Snapshot")
-        yield read_range(descriptor, offset, min(_PIECE, size - offset))
+        yield read_range(descriptor, offset, min(_CHUNK_SIZE, size - offset))
 
 
 def capture(
@@ -335,45 +342,45 @@ def capture(
     prior: CapturedDirectory | None,
     touched: Collection[str] | None = None,
 ) -> CapturedDirectory:
-    """Return what is in `directory` now, with every new object added to `batch`.
+    """Capture the present state of `directory`; new objects are added to `batch`.
 
-    Where nothing has changed, the result is made of the objects of `prior`; if nothing
-    has changed at all, it is `prior`. With `touched`, nothing is looked at but these
-    paths and what is below them: it is the caller's promise that all else is as in `prior`.
+    Unchanged parts of the result are the nodes of `prior`; if nothing has changed, the
+    result is `prior`. With `touched`, only these paths and what is below them are
+    captured: the caller promises that everything else is as in `prior`.
 
     Raises:
-        OSError: Something may not be read. A capture holds everything or is not made.
+        OSError: Something cannot be read. A capture is complete or fails.
     """
     with closing(Walk(directory, batch)) as walk:
         if prior is not None and touched is not None and "" not in touched:
-            found = _Update(walk, prior).take(touched)
+            found = _PathUpdate(walk, prior).run(touched)
         else:
-            found = walk.below("", prior)
+            found = walk.capture_directory("", prior)
     if found is None:
         raise os_error(errno.ENOENT, "")
     if prior is not None:
-        found.learn(prior)
+        found.reuse_notes(prior)
     return found
 
 
-class _Update:
-    """Finds out what became of some paths, and builds the directories above them anew."""
+class _PathUpdate:
+    """Captures some paths again and rebuilds the directories above them."""
 
     def __init__(self, walk: Walk, prior: CapturedDirectory) -> None:
         self._walk = walk
         self._above = {"": prior}
         self._found: dict[str, dict[str, Found]] = {}
 
-    def take(self, touched: Collection[str]) -> CapturedDirectory:
-        done = "\0"  # below no path
+    def run(self, touched: Collection[str]) -> CapturedDirectory:
+        done = "\0"  # no path is below this one
         for path in sorted(filter(None, map(self._first_unknown, touched)), key=_in_tree_order):
             check_time("Snapshot")
             if not f"{path}/".startswith(f"{done}/"):
-                done = self._look(path)
-        return self._built()
+                done = self._capture(path)
+        return self._rebuild()
 
     def _first_unknown(self, path: str) -> str | None:
-        """Return `path`, or the first above it that was no directory; None if it is hidden."""
+        """Return `path` or its first parent that was not a directory; None if it is hidden."""
         directory, parent = self._above[""], ""
         for segment in path.split("/"):
             if is_temporary(segment):
@@ -386,35 +393,35 @@ class _Update:
             parent = here
         return path
 
-    def _look(self, path: str) -> str:
-        """Find out what is at `path`, or the first above it that is no directory any more."""
+    def _capture(self, path: str) -> str:
+        """Capture `path`, or its nearest parent that can still be reached; return that path."""
         while True:
             parent, _, name = path.rpartition("/")
             try:
-                found = self._walk.at(path, self._above[parent].children.get(name))
+                found = self._walk.capture_path(path, self._above[parent].children.get(name))
             except OSError as error:
-                if error.errno not in _NO_DIRECTORY or not parent:
+                if error.errno not in _NOT_A_DIRECTORY or not parent:
                     raise explain_error(error, path) from None
                 path = parent
             else:
                 self._found.setdefault(parent, {})[name] = found
                 return path
 
-    def _built(self) -> CapturedDirectory:
+    def _rebuild(self) -> CapturedDirectory:
         for path in sorted(self._above, key=_depth, reverse=True):
             before = self._above[path]
-            now = self._updated(path, before, self._found.get(path, {}))
+            now = self._rebuild_directory(path, before, self._found.get(path, {}))
             if not path:
                 return now
             if now is not before:
-                # unless something else has been found in its place
+                # unless something else was captured in its place
                 self._found.setdefault(parent_of(path), {}).setdefault(path.rpartition("/")[2], now)
         return self._above[""]
 
-    def _updated(
+    def _rebuild_directory(
         self, path: str, before: CapturedDirectory, found: dict[str, Found]
     ) -> CapturedDirectory:
-        children, specials = dict(before.children), set(before.here)
+        children, specials = dict(before.children), set(before.special_names)
         is_in_order = True
         for name, node in found.items():
             old = children.get(name)
@@ -426,15 +433,15 @@ class _Update:
             else:
                 children[name] = node
                 is_in_order = is_in_order and type(old) is type(node)
-        if children == before.children and before.here == frozenset(specials):
+        if children == before.children and before.special_names == frozenset(specials):
             return before
         if not is_in_order:
-            children = git_order(children)
-        return self._walk.stored(path, children, before.permissions, frozenset(specials))
+            children = sort_as_git(children)
+        return self._walk.store_directory(path, children, before.permissions, frozenset(specials))
 
 
 def _in_tree_order(path: str) -> str:
-    """Return a key that puts what is below a path right behind it."""
+    """Return a sort key that puts the paths below a directory right after it."""
     return path.replace("/", "\0")
 
 

@@ -1,4 +1,4 @@
-"""The list of the snapshots that are kept of a directory, and what becomes of it."""
+"""Snapshot history of a host directory: list, prune, verify and garbage-collect."""
 
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -12,120 +12,123 @@ from weakincentives.gitstore import Repository, SnapshotProblem, StoreSize
 
 
 class SnapshotHistory:
-    """The snapshots of one directory, whoever took them."""
+    """The snapshots of one directory, whichever process took them."""
 
     def __init__(
         self,
-        store: Callable[[], Repository | None],
+        open_repository: Callable[[], Repository | None],
         root: str,
-        needed: Callable[[], Collection[str]] = frozenset,
+        pinned_commits: Callable[[], Collection[str]] = frozenset,
     ) -> None:
-        """Look into `store`, if there is one; the snapshots are of `root`.
+        """Read the snapshots of `root`.
 
-        `needed` returns the commits that somebody may have to go back to.
+        Args:
+            open_repository: Returns the repository, None if there is none yet.
+            root: The workspace, as snapshots name it.
+            pinned_commits: Returns the commits that a rollback or a recovery needs.
         """
-        self._store = store
+        self._open_repository = open_repository
         self._root = root
-        self._needed = needed
+        self._pinned_commits = pinned_commits
 
     def list(self) -> Sequence[FilesystemSnapshot]:
-        """Return all snapshots, the oldest first."""
-        with self._opened() as store:
-            return [] if store is None else list(self._found(store))
+        """Return all snapshots, oldest first."""
+        with self._use_repository() as repository:
+            return [] if repository is None else list(self._iterate(repository))
 
     def prune(
         self, *, keep: int | None = None, before: datetime | None = None
     ) -> Sequence[FilesystemSnapshot]:
-        """Forget old snapshots, and return them; `gc` then frees the space.
+        """Forget old snapshots and return them; `gc` then frees the space.
 
-        One that a savepoint, a transaction or an interrupted restore has to go back to stays.
+        Snapshots that a savepoint, a transaction or an interrupted restore needs are kept.
 
         Args:
-            keep: Keep as many of the latest.
-            before: Forget those taken earlier than this; with `keep` too, only those of
-                them that are not among the latest.
+            keep: Keep this many of the latest.
+            before: Forget snapshots taken earlier than this. With `keep`, the latest
+                are kept even if they are earlier.
 
         Raises:
             ValueError: Neither was given, `keep` is negative, or `before` has no time zone.
         """
-        select_old((), keep=keep, before=before)  # bad arguments are refused without a store too
-        with self._opened() as store:
-            if store is None:
+        select_old((), keep=keep, before=before)  # check the arguments even without a repository
+        with self._use_repository() as repository:
+            if repository is None:
                 return []
-            with store.lock():
-                needed = self._needed()
-                old = select_old(list(self._found(store)), keep=keep, before=before)
-                gone = [each for each in old if each.commit_ref not in needed]
-                if gone:
-                    store.prune([str(each.snapshot_id) for each in gone])
-            return gone
+            with repository.lock():
+                pinned = self._pinned_commits()
+                old = select_old(list(self._iterate(repository)), keep=keep, before=before)
+                pruned = [each for each in old if each.commit_ref not in pinned]
+                if pruned:
+                    repository.prune([str(each.snapshot_id) for each in pruned])
+            return pruned
 
     def forget(self, *snapshots: FilesystemSnapshot | UUID | str) -> None:
-        """Forget these snapshots; those that are not there are none the less forgotten.
+        """Forget these snapshots; unknown ones are ignored.
 
         Args:
             snapshots: Each is a snapshot or its id, as a `SnapshotProblem` has it.
 
         Raises:
-            SnapshotError: A savepoint, a transaction or an interrupted restore has to go back
-                to one of them; nothing was forgotten.
+            SnapshotError: A savepoint, a transaction or an interrupted restore needs one of
+                them; nothing was forgotten.
         """
         ids = {snapshot_id_of(each) for each in snapshots}
-        with self._opened() as store:
-            if store is None or not ids:
+        with self._use_repository() as repository:
+            if repository is None or not ids:
                 return
-            with store.lock():
-                self._refuse_needed(store, ids)
-                store.prune(ids)
+            with repository.lock():
+                self._check_unpinned(repository, ids)
+                repository.prune(ids)
 
     def gc(self) -> None:
-        """Free the space of what was forgotten.
+        """Free the space of forgotten snapshots.
 
         Raises:
-            SnapshotError: The store is damaged; nothing has been removed. The message says
-                which snapshots to forget, and then it works.
+            SnapshotError: The store is damaged; nothing was removed. The message names the
+                snapshots to forget first.
         """
-        with self._opened() as store:
-            if store is not None:
-                store.gc()
+        with self._use_repository() as repository:
+            if repository is not None:
+                repository.gc()
 
     def verify(self) -> Sequence[SnapshotProblem]:
-        """Read everything that is kept; return what is missing or damaged."""
-        with self._opened() as store:
-            return [] if store is None else store.verify()
+        """Read everything that is stored; return what is missing or damaged."""
+        with self._use_repository() as repository:
+            return [] if repository is None else repository.verify()
 
     def size(self) -> StoreSize:
-        """Return how much is kept."""
-        with self._opened() as store:
-            return StoreSize(0, 0, 0, 0) if store is None else store.size()
+        """Return how much is stored."""
+        with self._use_repository() as repository:
+            return StoreSize(0, 0, 0, 0) if repository is None else repository.size()
 
     @contextmanager
-    def _opened(self) -> Generator[Repository | None, None, None]:
-        """Use the store; one that fails is told from a workspace that does."""
+    def _use_repository(self) -> Generator[Repository | None, None, None]:
+        """Open the repository; its errors are told apart from those of the workspace."""
         try:
-            yield self._store()
+            yield self._open_repository()
         except OSError as error:
             if isinstance(error, WinkError):
                 raise
             raise SnapshotError(f"Snapshot store cannot be used: {error}") from error
 
-    def _refuse_needed(self, store: Repository, ids: Collection[str]) -> None:
-        needed = self._needed()
-        for each in self._found(store) if needed else ():
-            if str(each.snapshot_id) in ids and each.commit_ref in needed:
+    def _check_unpinned(self, repository: Repository, ids: Collection[str]) -> None:
+        pinned = self._pinned_commits()
+        for each in self._iterate(repository) if pinned else ():
+            if str(each.snapshot_id) in ids and each.commit_ref in pinned:
                 raise SnapshotError(
                     "Snapshot is needed to roll back a savepoint, or to finish a restore:"
                     f" {str(each.snapshot_id)!r}"
                 )
 
-    def _found(self, store: Repository) -> Iterator[FilesystemSnapshot]:
-        for commit in store.commits():
-            with suppress(ValueError):  # an id that is none of ours
+    def _iterate(self, repository: Repository) -> Iterator[FilesystemSnapshot]:
+        for commit in repository.commits():
+            with suppress(ValueError):  # an id that is not ours
                 yield FilesystemSnapshot(
                     UUID(commit.snapshot_id),
                     commit.created_at,
                     commit.ref,
                     self._root,
-                    str(store.git_dir),
+                    str(repository.git_dir),
                     commit.tag,
                 )

@@ -1,4 +1,8 @@
-"""What a restore has to do: the difference between what is there and what is wanted."""
+"""Restore of a host directory: plan the difference, stage new content, apply it.
+
+Only entries that differ change. All new content is staged and synced in a hidden directory
+before the first change, so that applying is renames. `recovery` makes it crash-safe.
+"""
 
 import errno
 import os
@@ -35,16 +39,16 @@ from weakincentives.posix import (
     write_all,
 )
 
-_MAX_REPEATED = 1_000_000  # entries of directories that are there more than once
+_MAX_REPEATED = 1_000_000  # entries of trees that occur more than once
 
 
 class RestorePlan:
-    """What has to be done, in this order."""
+    """The steps of a restore, in the order in which they are applied."""
 
     __slots__ = ("directories", "modes", "removed", "stored")
 
     def __init__(self) -> None:
-        """Start with nothing to do."""
+        """Start empty."""
         self.removed: list[str] = []
         self.directories: list[tuple[str, int]] = []
         self.stored: list[tuple[str, TreeEntry, int]] = []
@@ -52,13 +56,13 @@ class RestorePlan:
 
     @property
     def entries(self) -> list[str]:
-        """Everything that appears, disappears or is replaced."""
+        """The paths that are created, removed or replaced."""
         made = [path for path, _ in self.directories]
         return [*self.removed, *made, *(path for path, _, _ in self.stored)]
 
     @property
     def paths(self) -> list[str]:
-        """Everything that changes."""
+        """All paths that change."""
         return [*self.entries, *(path for path, _ in self.modes)]
 
     def __bool__(self) -> bool:
@@ -67,10 +71,10 @@ class RestorePlan:
 
 
 def plan_restore(current: CapturedDirectory, target: SnapshotFilesystem) -> RestorePlan:
-    """Return what makes `current` the state of `target`; subtrees that agree are not looked at.
+    """Return the steps from `current` to `target`; equal subtrees are skipped.
 
     Raises:
-        SnapshotRestoreError: The snapshot is made to be endless.
+        SnapshotRestoreError: The snapshot repeats its trees without end.
     """
     plan = RestorePlan()
     pending: list[tuple[str, CapturedDirectory | None, str]] = [("", current, target.files)]
@@ -98,20 +102,20 @@ def plan_restore(current: CapturedDirectory, target: SnapshotFilesystem) -> Rest
         for name, entry in wanted.items():
             child = children.get(name)
             if child is None or child.id != entry.id or git_mode(child) != entry.mode:
-                pending += _compare(plan, target, join(path, name), child, entry)
+                pending += _plan_entry(plan, target, join(path, name), child, entry)
     _plan_specials(plan, current, target)
     _plan_modes(plan, current, target)
     plan.directories.sort()
     return plan
 
 
-def _compare(
+def _plan_entry(
     plan: RestorePlan,
     target: SnapshotFilesystem,
     path: str,
     child: Captured | None,
     entry: TreeEntry,
-) -> "Iterator[tuple[str, CapturedDirectory | None, str]]":
+) -> Iterator[tuple[str, CapturedDirectory | None, str]]:
     permissions = target.permissions(path, entry.mode)
     if entry.mode == DIRECTORY:
         here = child if isinstance(child, CapturedDirectory) else None
@@ -155,7 +159,7 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 @contextmanager
 def error_context(path: str) -> Generator[None, None, None]:
-    """Let errors name the path that they are about, and nothing that is hidden."""
+    """Make errors name `path` instead of a hidden file."""
     try:
         yield
     except OSError as error:
@@ -164,25 +168,26 @@ def error_context(path: str) -> Generator[None, None, None]:
         raise explain_error(error, path) from error
     except ObjectError as error:
         raise ObjectError(
-            f"{display_path(shorten_path(path))!r} cannot be brought back: {error}"
+            f"{display_path(shorten_path(path))!r} cannot be restored: {error}"
         ) from error
 
 
 class StagingArea:
-    """Everything that a restore puts into place, under its number; what is left goes at the end.
+    """New content, staged under numbers until it is renamed into place.
 
-    There is one hidden directory for each file system that something new is for.
+    There is one hidden directory per file system that gets new content. What is left in
+    them is removed at the end.
     """
 
     def __init__(self, directory: RootedDirectory, points: MountPoints) -> None:
-        """Stage for what is below `directory`."""
+        """Stage content for `directory`."""
         self._directory = directory
         self._points = points
-        self._closing = ExitStack()
+        self._cleanup = ExitStack()
         self._areas: dict[str, int] = {}
-        self._waiting: list[int] = []
+        self._staged: list[int] = []
         self.opened_up: set[str] = set()
-        """What had to be opened up for that; the root is not in it."""
+        """Directories that were made accessible for staging, except the root."""
 
     def __enter__(self) -> Self:
         """Use as a context manager."""
@@ -194,62 +199,62 @@ class StagingArea:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Remove what has not been put into place; after a failure close what was opened up."""
-        self._closing.__exit__(kind, error, trace)
+        """Remove what is left; after a failure restore the permissions of `opened_up`."""
+        self._cleanup.__exit__(kind, error, trace)
 
-    def add_all(self, objects: ObjectStore, plan: RestorePlan) -> None:
-        """Write all content, verified, and bring it to the disk."""
+    def stage(self, objects: ObjectStore, plan: RestorePlan) -> None:
+        """Write all new content, verified and synced."""
         with SyncQueue() as queue:
             for number, (path, entry, permissions) in enumerate(plan.stored):
                 with error_context(path):
-                    area = self._area(self._points.filesystem_root(path))
-                    _write(area, str(number), objects, entry, permissions, queue)
-                self._waiting.append(area)
-            for area in self._areas.values():  # for the links in them
+                    area = self._area_on(self._points.filesystem_root(path))
+                    _write_entry(area, str(number), objects, entry, permissions, queue)
+                self._staged.append(area)
+            for area in self._areas.values():  # syncs the links in them
                 queue.add(os.dup(area))
 
-    def put(self, number: int, place: tuple[int, str]) -> None:
-        """Put the content with this number into its place."""
-        rename((self._waiting[number], str(number)), place)
+    def publish(self, number: int, place: tuple[int, str]) -> None:
+        """Rename the content with this number into place."""
+        rename((self._staged[number], str(number)), place)
 
-    def _area(self, home: str) -> int:
+    def _area_on(self, home: str) -> int:
         area = self._areas.get(home)
         if area is None:
-            above = self._opened(home)
+            above = self._open_home(home)
             name = temporary_name()
-            self._make(home, above, name)
-            self._closing.callback(remove, above, name)
+            self._make_area(home, above, name)
+            self._cleanup.callback(remove, above, name)
             area = self._areas[home] = os.open(name, _DIRECTORY, dir_fd=above)
-            self._closing.callback(os.close, area)
+            self._cleanup.callback(os.close, area)
         return area
 
-    def _opened(self, home: str) -> int:
+    def _open_home(self, home: str) -> int:
         if not home:
             return self._directory.descriptor
         above, _ = self._directory.open_parent(join(home, "."))
-        self._closing.callback(os.close, above)
+        self._cleanup.callback(os.close, above)
         return above
 
-    def _make(self, home: str, above: int, name: str) -> None:
+    def _make_area(self, home: str, above: int, name: str) -> None:
         try:
             os.mkdir(name, 0o700, dir_fd=above)
         except PermissionError:
             before = make_accessible(above)
-            if home:  # the root's own permissions are no part of a snapshot
+            if home:  # the permissions of the root are not part of a snapshot
                 self.opened_up.add(home)
-                self._closing.push(_closing_after_failure(above, before))
+                self._cleanup.push(_reset_after_failure(above, before))
             os.mkdir(name, 0o700, dir_fd=above)
 
 
-def _closing_after_failure(descriptor: int, permissions: int) -> Callable[..., None]:
-    def close(kind: type[BaseException] | None, *_: object) -> None:
+def _reset_after_failure(descriptor: int, permissions: int) -> Callable[..., None]:
+    def reset(kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             set_mode(descriptor, permissions)
 
-    return close
+    return reset
 
 
-def _write(
+def _write_entry(
     area: int,
     name: str,
     objects: ObjectStore,
@@ -271,8 +276,8 @@ def _write(
     queue.add(descriptor)
 
 
-_OPEN = stat.S_IWUSR | stat.S_IXUSR
-_TO_SYNC = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITABLE = stat.S_IWUSR | stat.S_IXUSR
+_SYNC_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def apply_restore(
@@ -280,26 +285,26 @@ def apply_restore(
     objects: ObjectStore,
     plan: RestorePlan,
     target: SnapshotFilesystem,
-    decide: Callable[[], None],
+    write_intent: Callable[[], None],
 ) -> None:
-    """Do what `plan` says, which leads to `target`.
+    """Apply `plan`, which leads to `target`.
 
-    `decide` is called when everything is ready: it records that the restore happens.
-    An error before leaves everything as it was.
+    `write_intent` is called once all content is staged, before the first change. An error
+    up to then leaves everything unchanged.
     """
-    _part_shared_files(directory, plan, target)
+    _replace_shared_files(directory, plan, target)
     points = MountPoints(directory)
-    work = _Restore(directory, plan, target, points)
-    work.check()
+    runner = _PlanRunner(directory, plan, target, points)
+    runner.check()
     root_mode = stat.S_IMODE(os.fstat(directory.descriptor).st_mode)
     try:
-        with StagingArea(directory, points) as staged:
-            staged.add_all(objects, plan)
+        with StagingArea(directory, points) as staging:
+            staging.stage(objects, plan)
             fault_point("restore.staged")
-            decide()
+            write_intent()
             fault_point("restore.decided")
             with SyncQueue() as queue:
-                work.apply(staged, queue)
+                runner.apply(staging, queue)
                 fault_point("restore.applied")
             fault_point("restore.synced")
     finally:
@@ -307,14 +312,14 @@ def apply_restore(
             os.fchmod(directory.descriptor, root_mode)
 
 
-def _part_shared_files(
+def _replace_shared_files(
     directory: RootedDirectory, plan: RestorePlan, target: SnapshotFilesystem
 ) -> None:
-    """Replace files that have other names too instead of changing their permissions.
+    """Plan to replace files with several hard links instead of changing their permissions.
 
-    The other names may be outside.
+    The other links may be outside of the workspace.
     """
-    kept: list[tuple[str, int]] = []
+    modes: list[tuple[str, int]] = []
     for path, permissions in dict(plan.modes).items():
         entry = target.entry(path)
         with suppress(OSError):
@@ -323,12 +328,12 @@ def _part_shared_files(
             if is_shared and entry is not None and entry.mode != DIRECTORY:
                 plan.stored.append((path, entry, permissions))
                 continue
-        kept.append((path, permissions))
-    plan.modes = kept
+        modes.append((path, permissions))
+    plan.modes = modes
 
 
-class _Restore:
-    """One restore: its steps, and the directories that were opened up for them."""
+class _PlanRunner:
+    """Applies one plan, and remembers which directories it made accessible."""
 
     def __init__(
         self,
@@ -344,58 +349,62 @@ class _Restore:
         self._opened_up: set[str] = set()
 
     def check(self) -> None:
-        """Raise OSError if something would have to change that is not ours, or is mounted."""
+        """Check that no mount point and no directory of another user has to change.
+
+        Raises:
+            OSError: One has.
+        """
         for path in (*self._plan.removed, *(path for path, _, _ in self._plan.stored)):
             point = self._points.find_below(path)
             if point is not None:
                 raise os_error(errno.EBUSY, point, "Another file system is mounted here")
         new = {path for path, _ in self._plan.directories}
         for parent in sorted({parent_of(path) for path in self._plan.entries} - new):
-            # what cannot be reached is below something closed, and opened up with it
+            # one that cannot be reached is made accessible together with its parents
             try:
                 found, _ = self._directory.lstat(parent)
             except (PermissionError, FileNotFoundError):
                 continue
-            if not _may_open_up(found):
-                raise os_error(errno.EPERM, parent, "Directory belongs to somebody else")
+            if not _may_change(found):
+                raise os_error(errno.EPERM, parent, "Directory belongs to another user")
 
-    def apply(self, staged: StagingArea, queue: SyncQueue) -> None:
-        """Change everything; it is on the disk when `queue` is, and the restore has happened."""
+    def apply(self, staging: StagingArea, queue: SyncQueue) -> None:
+        """Make all changes; the restore is durable once `queue` is synced."""
         for path in self._plan.removed:
             gone = suppress(FileNotFoundError, NotADirectoryError)
-            with gone, error_context(path), self._parent(path) as (parent, name):
+            with gone, error_context(path), self._writable_parent(path) as (parent, name):
                 remove(parent, name)
             fault_point("restore.removed")
         for path, _ in self._plan.directories:
             there = suppress(FileExistsError)
-            with error_context(path), self._parent(path) as (parent, name), there:
+            with error_context(path), self._writable_parent(path) as (parent, name), there:
                 os.mkdir(name, 0o700, dir_fd=parent)
             fault_point("restore.made")
         for number, (path, _, _) in enumerate(self._plan.stored):
-            with error_context(path), self._parent(path) as (parent, name):
-                staged.put(number, (parent, name))
+            with error_context(path), self._writable_parent(path) as (parent, name):
+                staging.publish(number, (parent, name))
             fault_point("restore.stored")
-        self._opened_up |= staged.opened_up
+        self._opened_up |= staging.opened_up
         self._set_modes(queue)
 
-    def _add_directories(self, queue: SyncQueue) -> None:
-        """Let the names in every directory that was changed be brought to the disk."""
+    def _sync_directories(self, queue: SyncQueue) -> None:
+        """Queue every directory whose names have changed."""
         for path in sorted({parent_of(path) for path in self._plan.entries}):
-            gone = suppress(FileNotFoundError, NotADirectoryError)  # removed as a whole
+            gone = suppress(FileNotFoundError, NotADirectoryError)  # removed with its parent
             with (
                 gone,
                 error_context(path),
-                self._reached(f"{path}/." if path else ".") as (here, _),
+                self._open_parent(f"{path}/." if path else ".") as (here, _),
             ):
                 queue.add(_open_to_sync(here, stat.S_IMODE(os.fstat(here).st_mode)))
 
     def _set_modes(self, queue: SyncQueue) -> None:
-        """Set permissions; a directory after what is in it, because it may close it."""
+        """Set permissions, children first: a directory may become inaccessible."""
         modes = dict(self._plan.modes) | dict(self._plan.directories)
         for path in modes:
-            with error_context(path), self._parent(path):
-                pass  # open from here on, until its own turn comes
-        self._add_directories(queue)  # before they are closed
+            with error_context(path), self._writable_parent(path):
+                pass  # accessible from here on, until its own mode is set
+        self._sync_directories(queue)  # while they are accessible
         for path in self._opened_up:
             entry = self._target.entry(path)
             if path and entry is not None and entry.mode == DIRECTORY:
@@ -403,36 +412,36 @@ class _Restore:
         for path in sorted(modes, key=lambda path: path.count("/"), reverse=True):
             with (
                 error_context(path),
-                self._reached(path) as (parent, name),
+                self._open_parent(path) as (parent, name),
                 pin(parent, name) as descriptor,
             ):
                 queue.add(_open_to_sync(descriptor, modes[path]))
             fault_point("restore.mode")
 
     @contextmanager
-    def _parent(self, path: str) -> Generator[tuple[int, str], None, None]:
-        """Open the directory that holds `path`, to change what is in it."""
-        with self._reached(path) as (descriptor, name):
-            if os.fstat(descriptor).st_mode & _OPEN != _OPEN:
+    def _writable_parent(self, path: str) -> Generator[tuple[int, str], None, None]:
+        """Open the directory that holds `path`, and make it writable."""
+        with self._open_parent(path) as (descriptor, name):
+            if os.fstat(descriptor).st_mode & _WRITABLE != _WRITABLE:
                 make_accessible(descriptor)
                 self._opened_up.add(parent_of(path))
             yield descriptor, name
 
     @contextmanager
-    def _reached(self, path: str) -> Generator[tuple[int, str], None, None]:
-        """Open the directory that holds `path`, whatever is closed above it."""
+    def _open_parent(self, path: str) -> Generator[tuple[int, str], None, None]:
+        """Open the directory that holds `path`; make its parents accessible if needed."""
         try:
             descriptor, name = self._directory.open_parent(path)
         except PermissionError:
             for parent in parents_of(path):
-                self._open_up_directory(parent)
+                self._make_accessible(parent)
             descriptor, name = self._directory.open_parent(path)
         try:
             yield descriptor, name
         finally:
             os.close(descriptor)
 
-    def _open_up_directory(self, path: str) -> None:
+    def _make_accessible(self, path: str) -> None:
         above, name = self._directory.open_parent(path)
         try:
             with pin(above, name) as descriptor:
@@ -444,17 +453,19 @@ class _Restore:
 
 
 def _open_to_sync(held: int, permissions: int) -> int:
-    """Set the permissions of what is `held` on to; return it open, closed as it may be by then.
+    """Set the permissions of the pinned entry `held`; return it opened for a sync.
+
+    It is opened first, because the permissions may deny that.
 
     Raises:
-        PermissionError: It belongs to somebody else.
+        PermissionError: It belongs to another user.
     """
     place = f"/proc/self/fd/{held}"
     try:
-        opened = os.open(place, _TO_SYNC)
+        opened = os.open(place, _SYNC_FLAGS)
     except PermissionError:
         make_accessible(held)
-        opened = os.open(place, _TO_SYNC)
+        opened = os.open(place, _SYNC_FLAGS)
     try:
         if stat.S_IMODE(os.fstat(opened).st_mode) != permissions:
             set_mode(held, permissions)
@@ -464,9 +475,9 @@ def _open_to_sync(held: int, permissions: int) -> int:
     return opened
 
 
-def _may_open_up(found: os.stat_result) -> bool:
-    mine = os.geteuid()
-    if not mine or found.st_uid == mine:
+def _may_change(found: os.stat_result) -> bool:
+    user = os.geteuid()
+    if not user or found.st_uid == user:
         return True
-    shared = found.st_gid in {os.getegid(), *os.getgroups()}
-    return bool(found.st_mode & (stat.S_IWOTH | (stat.S_IWGRP if shared else 0)))
+    in_group = found.st_gid in {os.getegid(), *os.getgroups()}
+    return bool(found.st_mode & (stat.S_IWOTH | (stat.S_IWGRP if in_group else 0)))

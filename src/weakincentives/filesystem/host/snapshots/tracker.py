@@ -1,8 +1,8 @@
-"""The index: what the last capture saw, kept in the store for the next process.
+"""Change tracking between snapshots: touched paths, and a stat cache on disk.
 
-With it, a walk reads only what has changed since, although it is the first one. It is no
-more than a memory: one that is damaged, of another workspace, or older than the last
-removal of objects is not used, and one that is not there costs nothing but time.
+The index in the repository keeps the last capture for the next process, so that its first
+walk reads only changed files. It is a cache: an index that is damaged, belongs to another
+workspace or predates the last garbage collection is ignored.
 """
 
 import hashlib
@@ -16,25 +16,26 @@ import msgspec
 
 from weakincentives.filesystem.host.files import identity_of
 from weakincentives.filesystem.host.snapshots.capture import capture
-from weakincentives.filesystem.host.snapshots.partial import store_tree
 from weakincentives.filesystem.host.snapshots.tree import (
     Captured,
     CapturedDirectory,
     CapturedFile,
     CapturedLink,
+    store_commit_tree,
 )
 from weakincentives.filesystem.manifest import SnapshotManifest
 from weakincentives.gitstore import PackTransaction, Repository
 from weakincentives.posix import AtomicFile, RootedDirectory, fault_point, read_regular
 
+_INDEX_NAME = "wink-index"
 _MAGIC = b"wink-index 1\n"
-_DIGEST = 20
+_DIGEST_SIZE = 20
 _MAX_BYTES = 256 * 1024 * 1024
 _log = logging.getLogger(__name__)
 
 
 class _Row(msgspec.Struct, array_like=True, gc=False):
-    """A directory; a child is a number if it is the directory in that row."""
+    """A directory; a child directory is given as the number of its row."""
 
     entry: bytes
     permissions: int
@@ -54,34 +55,33 @@ _decoder = msgspec.msgpack.Decoder(_Index)
 
 
 def load_index(path: Path, *, root: str, epoch: str) -> CapturedDirectory | None:
-    """Return what was captured last, or None if that is not known.
+    """Return the last capture, or None if there is no usable index.
 
-    Everything may have changed since: it is the prior of a walk, and says nothing about
-    what is there now.
+    Everything may have changed since; use it only as the prior of a walk.
     """
     try:
         data = read_regular(path, _MAX_BYTES)
     except OSError:
         return None
-    start = len(_MAGIC) + _DIGEST
+    start = len(_MAGIC) + _DIGEST_SIZE
     if not data.startswith(_MAGIC) or data[len(_MAGIC) : start] != _digest(data[start:]):
         return None
     try:
         index = _decoder.decode(memoryview(data)[start:])
         if index.root != os.fsencode(root) or index.epoch != epoch:
             return None
-        return _built(index.rows)
+        return _decode_rows(index.rows)
     except (msgspec.MsgspecError, ValueError, KeyError) as error:
-        _log.warning("Index cannot be read: %r: %s", str(path), error)
+        _log.warning("Cannot read the index %r: %s", str(path), error)
         return None
 
 
 def save_index(path: Path, captured: CapturedDirectory, *, root: str, epoch: str) -> None:
-    """Keep what was captured and is stored, in place of what was kept before.
+    """Replace the index with a capture whose objects are stored.
 
-    It is not brought to the disk; if it cannot be written, the old one stays.
+    It is not synced; if it cannot be written, the old index stays.
     """
-    data = _encoder.encode(_Index(os.fsencode(root), epoch, _rows(captured)))
+    data = _encoder.encode(_Index(os.fsencode(root), epoch, _encode_rows(captured)))
     if len(data) > _MAX_BYTES:
         return
     try:
@@ -89,11 +89,11 @@ def save_index(path: Path, captured: CapturedDirectory, *, root: str, epoch: str
             fault_point("index.written")
             file.name(path)
     except OSError as error:
-        _log.warning("Index cannot be kept: %r: %s", str(path), error)
+        _log.warning("Cannot write the index %r: %s", str(path), error)
 
 
-def changed_files(before: CapturedDirectory | None, after: CapturedDirectory) -> int:
-    """Return how many files and links there are that were not there, or were others, before."""
+def count_changes(before: CapturedDirectory | None, after: CapturedDirectory) -> int:
+    """Count the files and links in `after` that are new or differ from `before`."""
     count = 0
     pending = [(before, after)]
     while pending:
@@ -110,10 +110,10 @@ def changed_files(before: CapturedDirectory | None, after: CapturedDirectory) ->
     return count
 
 
-def _rows(captured: CapturedDirectory) -> list[_Row]:
+def _encode_rows(captured: CapturedDirectory) -> list[_Row]:
     directories = [captured]
     rows: list[_Row] = []
-    for directory in directories:  # which becomes longer meanwhile
+    for directory in directories:  # grows while it is iterated
         children: list[CapturedFile | CapturedLink | int] = []
         for child in directory.children.values():
             if isinstance(child, CapturedDirectory):
@@ -121,29 +121,29 @@ def _rows(captured: CapturedDirectory) -> list[_Row]:
                 directories.append(child)
             else:
                 children.append(child)
-        names, specials = _joined(directory.children), _joined(directory.here)
+        names, specials = _join_names(directory.children), _join_names(directory.special_names)
         rows.append(_Row(directory.entry, directory.permissions, specials, names, children))
     return rows
 
 
-def _built(rows: list[_Row]) -> CapturedDirectory:
-    built: dict[int, CapturedDirectory] = {}
-    for number in reversed(range(len(rows))):  # a directory comes before those in it
+def _decode_rows(rows: list[_Row]) -> CapturedDirectory:
+    directories: dict[int, CapturedDirectory] = {}
+    for number in reversed(range(len(rows))):  # parents come before their children
         row = rows[number]
         children: dict[str, Captured] = {
-            name: built.pop(child) if isinstance(child, int) else child
-            for name, child in zip(_split(row.names), row.children, strict=True)
+            name: directories.pop(child) if isinstance(child, int) else child
+            for name, child in zip(_split_names(row.names), row.children, strict=True)
         }
-        specials = frozenset(_split(row.specials))
-        built[number] = CapturedDirectory(row.entry, children, row.permissions, specials)
-    return built[0]
+        specials = frozenset(_split_names(row.specials))
+        directories[number] = CapturedDirectory(row.entry, children, row.permissions, specials)
+    return directories[0]
 
 
-def _joined(names: Iterable[str]) -> bytes:
+def _join_names(names: Iterable[str]) -> bytes:
     return os.fsencode("/".join(names))
 
 
-def _split(names: bytes) -> list[str]:
+def _split_names(names: bytes) -> list[str]:
     return os.fsdecode(names).split("/") if names else []
 
 
@@ -151,92 +151,94 @@ def _digest(data: bytes) -> bytes:
     return hashlib.sha1(data, usedforsecurity=False).digest()
 
 
-_INDEX = "wink-index"
+@dataclass(frozen=True, slots=True)
+class CaptureResult:
+    """A capture, to be accepted once its objects are stored."""
+
+    directory: CapturedDirectory
+    tree: str
+    manifest: str
+    epoch: str
+    touched: frozenset[str]
+    invalidations: int
 
 
 class ChangeTracker:
-    """One directory; `exclusive` if nobody changes it without telling."""
+    """Knows which paths of one directory may have changed since the last capture.
+
+    With `exclusive`, nobody else changes the directory without calling `invalidate`.
+    """
 
     def __init__(self, directory: RootedDirectory, *, exclusive: bool) -> None:
-        """Know nothing yet."""
+        """Start without a capture."""
         self._directory = directory
         self._exclusive = exclusive
-        self._known: CapturedDirectory | None = None
+        self._last: CapturedDirectory | None = None
         self._tree = ""
         self._manifest = ""
         self._epoch = ""
         self._touched: set[str] = set()
         self._saved: CapturedDirectory | None = None
-        self._outside = 0  # how often somebody else may have changed something
-        self._looked = 0  # how often of these we have looked
+        self._invalidations = 0
+        self._captured_invalidations = 0  # how many of them the last capture covers
 
     @property
-    def known(self) -> CapturedDirectory:
-        """What was captured last."""
-        if self._known is None:
+    def last(self) -> CapturedDirectory:
+        """The last accepted capture."""
+        if self._last is None:
             raise RuntimeError("Nothing has been captured yet")
-        return self._known
+        return self._last
 
     def touch(self, *paths: str) -> None:
-        """Take note that what is at `paths` changes."""
+        """Note that `paths` are about to change."""
         if self._exclusive:
             self._touched.update(paths)
 
     def invalidate(self) -> None:
-        """Take note that anything may have changed."""
-        self._outside += 1
+        """Note that anything may have changed."""
+        self._invalidations += 1
 
     def forget(self) -> None:
-        """Know nothing any more."""
-        self._known = None
+        """Drop the last capture."""
+        self._last = None
 
-    def look(self, repository: Repository, batch: PackTransaction) -> "CaptureResult":
-        """Capture the directory, with every new object in `batch`."""
+    def capture(self, repository: Repository, batch: PackTransaction) -> CaptureResult:
+        """Capture the directory; new objects are added to `batch`."""
         repository.objects.refresh(closely=True)
         epoch = f"{repository.epoch()} {repository.objects.losses}"
-        # what was stored may have been removed since
-        known = self._known if epoch == self._epoch else None
-        prior = known or self._remembered(repository)
-        touched, outside = frozenset(self._touched), self._outside
-        trusted = self._exclusive and self._looked == outside and known is not None
+        # after another garbage collection or loss, stored objects may be gone
+        last = self._last if epoch == self._epoch else None
+        prior = last or self._load_index(repository)
+        touched, invalidations = frozenset(self._touched), self._invalidations
+        is_complete = self._captured_invalidations == invalidations and last is not None
+        trusted = self._exclusive and is_complete
         found = capture(self._directory, batch, prior, touched if trusted else None)
         tree = self._tree
         manifest = self._manifest
-        if known is None or found.notes != known.notes:
+        if last is None or found.notes != last.notes:
             manifest = batch.add("blob", SnapshotManifest(found.modes, found.specials).encode())
-        if found is not known:
-            tree = store_tree(batch, found.id, manifest)
-        return CaptureResult(self, found, tree, manifest, epoch, touched, outside)
+        if found is not last:
+            tree = store_commit_tree(batch, found.id, manifest)
+        return CaptureResult(found, tree, manifest, epoch, touched, invalidations)
 
-    def save(self, repository: Repository, *, least: int = 1) -> None:
-        """Keep what is known for the next process, if at least so many files are new."""
-        known = self._known
-        if known is not None and changed_files(self._saved, known) >= least:
-            path = repository.git_dir / _INDEX
-            save_index(path, known, root=repository.root, epoch=repository.epoch())
-            self._saved = known
+    def accept(self, result: CaptureResult) -> None:
+        """Make `result` the last capture; its objects must be stored."""
+        self._last, self._tree, self._epoch = result.directory, result.tree, result.epoch
+        self._manifest = result.manifest
+        self._touched -= result.touched
+        self._captured_invalidations = result.invalidations
 
-    def _remembered(self, repository: Repository) -> CapturedDirectory | None:
-        """Return what an earlier process has seen, if all of it is still stored."""
-        if self._known is not None:
-            return None
-        path = repository.git_dir / _INDEX
-        found = load_index(path, root=repository.root, epoch=repository.epoch())
-        if found is None or not all(map(repository.objects.is_packed, _ids(found))):
-            return None
-        self._saved = found
-        return found
-
-    def learn(self, look: "CaptureResult") -> None:
-        """Rely on a capture from now on: its objects are stored."""
-        self._known, self._tree, self._epoch = look.found, look.tree, look.epoch
-        self._manifest = look.manifest
-        self._touched -= look.touched
-        self._looked = look.outside
+    def save_index(self, repository: Repository, *, min_changes: int = 1) -> None:
+        """Write the index for the next process, unless too few files have changed."""
+        last = self._last
+        if last is not None and count_changes(self._saved, last) >= min_changes:
+            path = repository.git_dir / _INDEX_NAME
+            save_index(path, last, root=repository.root, epoch=repository.epoch())
+            self._saved = last
 
     def blob_id(self, path: str) -> str | None:
-        """Return git's id of a file's content, if the file is surely as it was captured."""
-        node: Captured | None = self._known
+        """Return the git blob id of a file, if its stat is still that of the last capture."""
+        node: Captured | None = self._last
         for segment in path.split("/"):
             if not isinstance(node, CapturedDirectory):
                 return None
@@ -249,9 +251,20 @@ class ChangeTracker:
             return None
         return node.id if node.identity == identity_of(found) else None
 
+    def _load_index(self, repository: Repository) -> CapturedDirectory | None:
+        """Return the capture of an earlier process, if all its objects are still stored."""
+        if self._last is not None:
+            return None
+        path = repository.git_dir / _INDEX_NAME
+        found = load_index(path, root=repository.root, epoch=repository.epoch())
+        if found is None or not all(map(repository.objects.is_packed, _object_ids(found))):
+            return None
+        self._saved = found
+        return found
 
-def _ids(captured: CapturedDirectory) -> Iterator[str]:
-    """Yield the id of every object that is part of a capture."""
+
+def _object_ids(captured: CapturedDirectory) -> Iterator[str]:
+    """Yield the id of every object of a capture."""
     pending: list[CapturedDirectory] = [captured]
     while pending:
         directory = pending.pop()
@@ -261,20 +274,3 @@ def _ids(captured: CapturedDirectory) -> Iterator[str]:
                 pending.append(child)
             else:
                 yield child.id
-
-
-@dataclass(frozen=True, slots=True)
-class CaptureResult:
-    """What a capture found; it is relied on once `remember` is called."""
-
-    watch: ChangeTracker
-    found: CapturedDirectory
-    tree: str
-    manifest: str
-    epoch: str
-    touched: frozenset[str]
-    outside: int
-
-    def remember(self) -> None:
-        """Say that everything that was found has been stored."""
-        self.watch.learn(self)

@@ -1,4 +1,7 @@
-"""A blob as content: read where it is asked for, and never held as a whole if it is large."""
+"""A read-only filesystem over the commit of a snapshot.
+
+Blobs are inflated as they are read; a large one is never loaded as a whole.
+"""
 
 import errno
 import hashlib
@@ -38,26 +41,26 @@ from weakincentives.gitstore import (
 )
 from weakincentives.posix import check_time, os_error
 
-_MARK_EVERY = 8 * 1024 * 1024  # bytes between two places from which reading can go on
+_CHECKPOINT_INTERVAL = 8 * 1024 * 1024  # bytes between two points to resume inflating from
 
 
 def read_blob(objects: ObjectStore, blob: str) -> bytes:
     """Return the content of a blob, verified.
 
     Raises:
-        ObjectError: It is missing, damaged, no blob, or too large to be held.
+        ObjectError: It is missing, damaged, not a blob, or too large to load.
     """
     kind, data = objects.read(blob)
     if kind != "blob":
-        raise ObjectError(f"Object is no blob but a {kind}: {blob!r}")
+        raise ObjectError(f"Object is a {kind}, not a blob: {blob!r}")
     return data
 
 
 def open_blob(objects: ObjectStore, blob: str) -> Content:
-    """Return a blob to be read; a small one has been verified.
+    """Open a blob for reading; a small one is verified first.
 
     Raises:
-        ObjectError: It is missing, damaged or no blob; also while it is read.
+        ObjectError: It is missing, damaged or not a blob. Reading may raise this too.
     """
     if objects.size_of(blob) <= CHUNK_SIZE:
         return BytesContent(read_blob(objects, blob))
@@ -65,28 +68,28 @@ def open_blob(objects: ObjectStore, blob: str) -> Content:
 
 
 class _LargeBlob(Content):
-    """A blob that is unpacked as it is read; going back starts from the last mark before.
+    """A blob that is inflated as it is read; seeking back resumes from a checkpoint.
 
-    What is read is verified when the end is reached: the part of it before is as it is stored.
+    The content is verified when the end is reached; until then it is read unverified.
     """
 
     __slots__ = (
         "_at",
         "_blob",
         "_buffer",
+        "_checkpoints",
+        "_chunks",
         "_digest",
         "_hashed",
         "_inflater",
-        "_marks",
         "_objects",
-        "_pieces",
         "_size",
     )
 
     def __init__(self, objects: ObjectStore, blob: str) -> None:
         self._objects = objects
         self._blob = blob
-        self._marks: list[tuple[int, Inflater]] = []
+        self._checkpoints: list[tuple[int, Inflater]] = []
         self._hashed = 0
         self._start()
         header = b"blob %d\0" % self._size
@@ -99,7 +102,7 @@ class _LargeBlob(Content):
     def read(self, offset: int, size: int) -> bytes:
         end = min(offset + size, self._size)
         if offset < self._at:
-            self._go_back(offset)
+            self._seek_back(offset)
         parts: list[bytes] = []
         while offset < end:
             skipped = offset - self._at
@@ -114,28 +117,33 @@ class _LargeBlob(Content):
     def _start(self) -> None:
         found = self._objects.stream(self._blob)
         if found.kind != "blob":
-            raise ObjectError(f"Object is no blob but a {found.kind}: {self._blob!r}")
+            raise ObjectError(f"Object is a {found.kind}, not a blob: {self._blob!r}")
         self._size = found.size
         self._at, self._buffer = 0, b""
         self._inflater = found.inflater
-        self._pieces: Iterator[bytes] = found.chunks
+        self._chunks: Iterator[bytes] = found.chunks
         if found.inflater is not None:
-            self._marks = [(0, found.inflater.copy())]
+            self._checkpoints = [(0, found.inflater.copy())]
 
     def _advance(self) -> None:
         self._at += len(self._buffer)
-        if self._inflater is not None and self._at - self._marks[-1][0] >= _MARK_EVERY:
-            self._marks.append((self._at, self._inflater.copy()))
-        self._buffer = self._next()
+        if (
+            self._inflater is not None
+            and self._at - self._checkpoints[-1][0] >= _CHECKPOINT_INTERVAL
+        ):
+            self._checkpoints.append((self._at, self._inflater.copy()))
+        self._buffer = self._next_chunk()
         if self._at == self._hashed:
             self._digest.update(self._buffer)
             self._hashed += len(self._buffer)
             if self._hashed == self._size and self._digest.hexdigest() != self._blob:
-                raise ObjectError(f"Object is damaged: {self._blob!r}: its content has another id")
+                raise ObjectError(
+                    f"Object is damaged: {self._blob!r}: its content does not match the id"
+                )
 
-    def _next(self) -> bytes:
+    def _next_chunk(self) -> bytes:
         if self._inflater is None:
-            piece = next(self._pieces, b"")
+            piece = next(self._chunks, b"")
         else:
             try:
                 piece = self._inflater.read_chunk()
@@ -145,35 +153,35 @@ class _LargeBlob(Content):
             raise ObjectError(f"Object is damaged: {self._blob!r}: it ends too early")
         return piece
 
-    def _go_back(self, offset: int) -> None:
-        if not self._marks:
+    def _seek_back(self, offset: int) -> None:
+        if not self._checkpoints:
             self._start()
             return
-        mark = bisect_right(self._marks, offset, key=itemgetter(0)) - 1
-        self._at, inflater = self._marks[mark]
+        index = bisect_right(self._checkpoints, offset, key=itemgetter(0)) - 1
+        self._at, inflater = self._checkpoints[index]
         self._inflater = inflater.copy()
         self._buffer = b""
 
 
-_REMEMBERED = 64  # blobs whose lines have been counted
+_MAX_LINE_INDEXES = 64  # blobs whose line index is cached
 
 
 class SnapshotFilesystem(ReadableFilesystem):
-    """The state that one commit of a store holds."""
+    """The state of one commit, read-only."""
 
     def __init__(
         self, objects: ObjectStore, tree: str, root: str, *, limits: Limits = DEFAULT_LIMITS
     ) -> None:
-        """Read the commit's `tree`, which is of the workspace at `root`.
+        """Read the commit's `tree`, taken of the workspace at `root`.
 
         Raises:
-            SnapshotRestoreError: The tree is none of ours, or damaged.
+            SnapshotRestoreError: The tree does not have our layout, or is damaged.
         """
         super().__init__(limits=limits)
         self._objects = objects
         self._root = root
         self._trees: dict[str, dict[str, TreeEntry]] = {}
-        self._lines = _Lines()
+        self._line_indexes = _LineIndexes()
         try:
             top = self.tree(tree)
             self.files: str = top[FILES].id
@@ -197,12 +205,12 @@ class SnapshotFilesystem(ReadableFilesystem):
         if found is None:
             kind, data = self._objects.read(tree)
             if kind != "tree":
-                raise ObjectError(f"Object is no tree but a {kind}: {tree!r}")
+                raise ObjectError(f"Object is a {kind}, not a tree: {tree!r}")
             found = self._trees[tree] = {entry.name: entry for entry in decode_tree(data)}
         return found
 
     def entry_count(self) -> int:
-        """Return how many files, links and directories there are, each tree counted where it is.
+        """Count files, links and directories; a tree that occurs twice counts twice.
 
         Raises:
             ObjectError: A tree is missing or damaged.
@@ -223,14 +231,14 @@ class SnapshotFilesystem(ReadableFilesystem):
         return counts[self.files]
 
     def permissions(self, path: str, mode: int) -> int:
-        """Return the permissions of what is at `path` and has git's `mode`."""
+        """Return the permissions of the entry at `path`, whose git mode is `mode`."""
         default = DIRECTORY_PERMISSIONS
         if mode != DIRECTORY:
             default = default_file_permissions(executable=mode == EXECUTABLE)
         return self.manifest.modes.get(path, default)
 
     def entry(self, path: str) -> TreeEntry | None:
-        """Return the tree entry at `path`; the root has none of its own."""
+        """Return the tree entry at `path`; the root gets a synthetic one."""
         entry = TreeEntry("", DIRECTORY, self.files)
         for segment in path.split("/") if path else ():
             if entry.mode != DIRECTORY:
@@ -285,7 +293,7 @@ class SnapshotFilesystem(ReadableFilesystem):
         entry = self.entry(path)
         if entry is None or entry.mode in {DIRECTORY, LINK}:
             raise os_error(errno.ENOENT, path)
-        return _Indexed(open_blob(self._objects, entry.id), entry.id, self._lines)
+        return _IndexedContent(open_blob(self._objects, entry.id), entry.id, self._line_indexes)
 
     def _blob_id(self, path: str) -> str | None:
         entry = self.entry(path)
@@ -295,30 +303,30 @@ class SnapshotFilesystem(ReadableFilesystem):
         return content_hash(open_blob(self._objects, blob))
 
 
-class _Lines:
-    """Where the lines of the blobs are that were read last."""
+class _LineIndexes:
+    """A bounded cache of line indexes by blob."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, LineIndex] = OrderedDict()
+        self._indexes: OrderedDict[str, LineIndex] = OrderedDict()
         self._lock = Lock()
 
-    def of(self, blob: str) -> LineIndex:
+    def get(self, blob: str) -> LineIndex:
         with self._lock:
-            index = self._known.setdefault(blob, LineIndex())
-            while len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)
+            index = self._indexes.setdefault(blob, LineIndex())
+            while len(self._indexes) > _MAX_LINE_INDEXES:
+                self._indexes.popitem(last=False)
         return index
 
 
-class _Indexed(Content):
-    """A blob, whose lines are counted once."""
+class _IndexedContent(Content):
+    """A blob whose line index is cached."""
 
-    __slots__ = ("_blob", "_content", "_lines")
+    __slots__ = ("_blob", "_content", "_indexes")
 
-    def __init__(self, content: Content, blob: str, lines: _Lines) -> None:
+    def __init__(self, content: Content, blob: str, indexes: _LineIndexes) -> None:
         self._content = content
         self._blob = blob
-        self._lines = lines
+        self._indexes = indexes
 
     @property
     def size(self) -> int:
@@ -331,4 +339,4 @@ class _Indexed(Content):
         return self._content.next_data(offset)
 
     def line_index(self) -> LineIndex:
-        return self._lines.of(self._blob)
+        return self._indexes.get(self._blob)

@@ -1,0 +1,226 @@
+"""Snapshot commits of one workspace: captured, imported, merged and read back.
+
+A full disk must not prevent a restore: `UnstoredObjects` then holds the present state in
+memory, just enough of it to plan the restore.
+"""
+
+import errno
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import uuid4
+
+from weakincentives.errors import SnapshotError, SnapshotRestoreError
+from weakincentives.filesystem.base import ReadableFilesystem
+from weakincentives.filesystem.host.snapshots.partial import merge_tree
+from weakincentives.filesystem.host.snapshots.tracker import ChangeTracker
+from weakincentives.filesystem.host.snapshots.tree import CapturedDirectory, import_tree
+from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem
+from weakincentives.filesystem.state import State
+from weakincentives.filesystem.types import FilesystemSnapshot
+from weakincentives.gitstore import (
+    ObjectStore,
+    PackedObject,
+    PackTransaction,
+    Repository,
+    hash_object,
+)
+from weakincentives.posix import RootedDirectory
+
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+_MIN_INDEX_CHANGES = 100  # new files that make it worthwhile to write the index
+_SMALL_BLOB = 4096  # bytes; the target of a link is never longer
+
+
+class UnstoredObjects(PackTransaction):
+    """A pack transaction that writes nothing; it holds trees and small blobs in memory."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        """Hold objects that are not in `objects`."""
+        super().__init__(Path(), objects.is_packed, durable=False)
+        self.content: dict[str, tuple[str, bytes]] = {}
+        self.sizes: dict[str, int] = {}
+
+    def add(self, kind: str, data: bytes) -> str:
+        """Add an object; return its id."""
+        object_id = hash_object(kind, data)
+        if object_id not in self:
+            self._added.add(object_id)
+            self.sizes[object_id] = len(data)
+            if kind != "blob" or len(data) <= _SMALL_BLOB:
+                self.content[object_id] = kind, data
+        return object_id
+
+    def add_blob(self, size: int, chunks: Iterable[bytes]) -> str:
+        """Add a blob of `size` bytes; return its id.
+
+        Raises:
+            ValueError: The chunks have another total size.
+        """
+        digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+        length = 0
+        for chunk in chunks:
+            digest.update(chunk)
+            length += len(chunk)
+        if length != size:
+            raise ValueError(f"Content has {length} bytes instead of {size}")
+        object_id = digest.hexdigest()
+        self._added.add(object_id)
+        self.sizes[object_id] = size
+        return object_id
+
+    def add_raw(self, object_id: str, packed: PackedObject) -> None:
+        """Add an object that is already packed."""
+        self.add(packed.kind, packed.content)
+
+    def finish(self, also_sync: Sequence[int] = ()) -> str | None:
+        """Do nothing: there is no pack to publish."""
+        return None
+
+
+class OverlaidObjects(ObjectStore):
+    """The objects of a repository, overlaid with unstored ones."""
+
+    def __init__(self, directory: Path, unstored: UnstoredObjects) -> None:
+        """Read from `unstored` first, then from the `objects` directory of a repository."""
+        super().__init__(directory)
+        self._unstored = unstored
+
+    def read(self, object_id: str) -> tuple[str, bytes]:
+        """Return kind and content of an object.
+
+        Raises:
+            ObjectError: It is missing or damaged.
+        """
+        return self._unstored.content.get(object_id) or super().read(object_id)
+
+    def size_of(self, object_id: str) -> int:
+        """Return the size of an object.
+
+        Raises:
+            ObjectError: It is missing.
+        """
+        size = self._unstored.sizes.get(object_id)
+        return super().size_of(object_id) if size is None else size
+
+
+@dataclass(frozen=True, slots=True)
+class PresentState:
+    """The captured present state; `commit` is None if the store had no room for it."""
+
+    directory: CapturedDirectory
+    tree: str
+    commit: str | None
+    unstored: UnstoredObjects | None = None
+    failure: OSError | None = None
+
+
+class WorkspaceCommits:
+    """Commits states of one directory to its repository, and reads them back."""
+
+    def __init__(
+        self, repository: Repository, directory: RootedDirectory, tracker: ChangeTracker, root: str
+    ) -> None:
+        """Commit the states of `directory`; snapshots name it `root`."""
+        self.repository: Repository = repository
+        self.directory: RootedDirectory = directory
+        self.tracker: ChangeTracker = tracker
+        self.root: str = root
+
+    def take(self, tag: str | None) -> FilesystemSnapshot:
+        """Capture and commit the present state."""
+        self.directory.check()
+        objects = self.repository.objects
+        with objects.begin_pack() as batch:
+            result = self.tracker.capture(self.repository, batch)
+            snapshot = self._commit(result.tree, tag, batch)
+        objects.refresh()  # so that the new pack is missed if it disappears
+        self.tracker.accept(result)  # not before its objects are stored
+        self.tracker.save_index(self.repository, min_changes=_MIN_INDEX_CHANGES)
+        return snapshot
+
+    def take_present(self, tag: str) -> PresentState:
+        """Capture the present state, and commit it unless the store has no room."""
+        try:
+            taken = self.take(tag)
+        except OSError as error:
+            if error.errno not in _NO_SPACE:
+                raise
+            failure = error
+        else:
+            tree = self.repository.read_commit(taken.commit_ref).tree
+            return PresentState(self.tracker.last, tree, taken.commit_ref)
+        unstored = UnstoredObjects(self.repository.objects)
+        result = self.tracker.capture(self.repository, unstored)
+        commit = self.repository.find_commit(result.tree)  # an earlier snapshot of the same state
+        return PresentState(result.directory, result.tree, commit, unstored, failure)
+
+    def capture_unstored(self) -> CapturedDirectory:
+        """Capture the present state without storing anything."""
+        unstored = UnstoredObjects(self.repository.objects)
+        return self.tracker.capture(self.repository, unstored).directory
+
+    def import_state(self, state: ReadableFilesystem, tag: str) -> str:
+        """Commit `state`; return the commit."""
+        with self.repository.objects.begin_pack() as batch:
+            tree = import_tree(State(state), self.repository.objects, batch)
+            return self._commit(tree, tag, batch).commit_ref
+
+    def merge(
+        self, here: SnapshotFilesystem, then: SnapshotFilesystem, paths: Sequence[str], tag: str
+    ) -> str:
+        """Commit the state `here` with `paths` as they are in `then`; return the commit."""
+        with self.repository.objects.begin_pack() as batch:
+            tree = merge_tree(here, then, paths, batch)
+            return self._commit(tree, tag, batch).commit_ref
+
+    def merge_present(
+        self, present: PresentState, then: SnapshotFilesystem, paths: Sequence[str], tag: str
+    ) -> tuple[str | None, SnapshotFilesystem]:
+        """Merge `paths` of `then` into the present state; return the commit and its state.
+
+        The commit is None if the store had no room for it.
+        """
+        if present.commit is not None:
+            try:
+                commit = self.merge(self.view(present.commit), then, paths, tag)
+                return commit, self.view(commit)
+            except OSError as error:
+                if error.errno not in _NO_SPACE:
+                    raise
+        unstored = present.unstored or UnstoredObjects(self.repository.objects)
+        objects = OverlaidObjects(self.repository.git_dir / "objects", unstored)
+        here = SnapshotFilesystem(objects, present.tree, self.root)
+        tree = merge_tree(here, then, paths, unstored)
+        return None, SnapshotFilesystem(objects, tree, self.root)
+
+    def view(self, commit: str) -> SnapshotFilesystem:
+        """Return the state of a commit.
+
+        Raises:
+            SnapshotRestoreError: The commit is missing or damaged.
+        """
+        return view_commit(self.repository, commit, self.root)
+
+    def _commit(self, tree: str, tag: str | None, batch: PackTransaction) -> FilesystemSnapshot:
+        snapshot_id, now = uuid4(), datetime.now(UTC)
+        ref = self.repository.commit(
+            tree, snapshot_id=str(snapshot_id), created_at=now, tag=tag, batch=batch
+        )
+        git_dir = str(self.repository.git_dir)
+        return FilesystemSnapshot(snapshot_id, now, ref, self.root, git_dir, tag)
+
+
+def view_commit(repository: Repository, commit: str, root: str) -> SnapshotFilesystem:
+    """Return the state of a commit in any repository, taken of the workspace at `root`.
+
+    Raises:
+        SnapshotRestoreError: The commit is missing or damaged.
+    """
+    try:
+        tree = repository.read_commit(commit).tree
+    except SnapshotError as error:
+        raise SnapshotRestoreError(str(error)) from error
+    return SnapshotFilesystem(repository.objects, tree, root)
