@@ -216,7 +216,7 @@ def test_an_id_is_used_again_after_a_restart(fs: BaseFilesystem, tmp_path: Path)
     second = SnapshotManager(fs, tmp_path / "snaps")
     assert second.snapshot("same").archive_path == path
     fs.write("a.txt", "three")
-    with pytest.raises(ArchiveError, match="not as the snapshot left it"):
+    with pytest.raises(ArchiveError, match="has changed since the snapshot"):
         first.rollback("same")
     assert fs.read("a.txt").content == "three"
     second.rollback("same")
@@ -244,7 +244,7 @@ def test_what_is_no_archive_is_not_replaced(
     }[kind]()
     before = path.lstat()
     manager = SnapshotManager(memory, tmp_path)
-    with pytest.raises(FileExistsError, match=r"Not an archive.*same\.fs\.zip"):
+    with pytest.raises(FileExistsError, match=r"not an archive.*same\.fs\.zip"):
         manager.snapshot("same")
     assert os.path.samestat(path.lstat(), before)
     assert path.lstat().st_size == before.st_size
@@ -283,7 +283,7 @@ def test_archives_are_private(memory: InMemoryFilesystem, temporary: Path) -> No
 def test_an_open_default_directory_is_refused(memory: InMemoryFilesystem, temporary: Path) -> None:
     temporary.mkdir()
     temporary.chmod(0o755)
-    with pytest.raises(SnapshotError, match="give snapshot_dir"):
+    with pytest.raises(SnapshotError, match="pass snapshot_dir"):
         SnapshotManager(memory).snapshot("a")
     assert list(temporary.iterdir()) == []
 
@@ -293,7 +293,7 @@ def test_a_link_as_default_directory_is_refused(
 ) -> None:
     (tmp_path / "elsewhere").mkdir(0o700)
     temporary.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(SnapshotError, match="give snapshot_dir"):
+    with pytest.raises(SnapshotError, match="pass snapshot_dir"):
         SnapshotManager(memory).snapshot("a")
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
@@ -304,7 +304,7 @@ def test_a_default_directory_of_another_user_is_refused(
 ) -> None:
     temporary.mkdir(0o700)
     os.chown(temporary, 12345, 12345)
-    with pytest.raises(SnapshotError, match="give snapshot_dir"):
+    with pytest.raises(SnapshotError, match="pass snapshot_dir"):
         SnapshotManager(memory).snapshot("a")
 
 
@@ -339,7 +339,7 @@ def test_an_archive_that_took_the_place_of_another_is_neither_used_nor_removed(
     memory.write("a.txt", "two")
     path = second.snapshot("same").archive_path
     memory.write("a.txt", "three")
-    with pytest.raises(ArchiveError, match="not as the snapshot left it"):
+    with pytest.raises(ArchiveError, match="has changed since the snapshot"):
         first.rollback("same")
     assert first.delete("same")
     assert path.is_file()

@@ -1,4 +1,4 @@
-"""A whole filesystem: what can be done with files beyond the protocol."""
+"""The base class of backends: savepoints, archives and import on top of the primitives."""
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -37,7 +37,7 @@ _LEAVE_OUT = "leave it out with exclude_glob or max_file_bytes, or work in a Hos
 
 
 class BaseFilesystem(WritableFilesystem):
-    """The class to derive a backend from; a backend is its primitives and nothing else."""
+    """The class to derive a backend from; a backend supplies only primitives."""
 
     def export_archive(
         self,
@@ -46,13 +46,13 @@ class BaseFilesystem(WritableFilesystem):
         created_at: datetime | None = None,
         previous: str | os.PathLike[str] | None = None,
     ) -> int:
-        """Write the whole state to a ZIP file; return how many files are in it.
+        """Write the whole state to a ZIP file; return the number of files.
 
-        The same state and `created_at` give the same bytes. What has not changed since
-        the archive `previous`, which may be at `path`, is taken over from there.
+        The same state and `created_at` give the same bytes. Unchanged files are copied from
+        the archive `previous`, which may be the one at `path`.
 
         Raises:
-            OSError: Something cannot be read or written; what was at `path` is still there.
+            OSError: Something cannot be read or written; the file at `path` is unchanged.
         """
         earlier = None if previous is None else Path(previous)
         return export_archive(self, Path(path), created_at=created_at, previous=earlier)
@@ -63,12 +63,12 @@ class BaseFilesystem(WritableFilesystem):
         *,
         archive_limits: ArchiveLimits = DEFAULT_ARCHIVE_LIMITS,
     ) -> int:
-        """Make everything as it is in a ZIP file; return how many files are in it.
+        """Replace everything with the content of a ZIP file; return the number of files.
 
-        The archive is checked down to the last byte before anything changes.
+        Every byte of the archive is verified before anything changes.
 
         Raises:
-            ArchiveError: It is no archive, damaged, or not to be trusted.
+            ArchiveError: It is not an archive, damaged, or unsafe.
             LimitExceededError: It exceeds the quota.
             OSError: It cannot be read, or its content cannot be written.
         """
@@ -125,10 +125,10 @@ class BaseFilesystem(WritableFilesystem):
         return tuple(copy.report() for copy in copies)
 
     def savepoint(self) -> Savepoint:
-        """Return a point to which everything changed from now on can be taken back.
+        """Open a savepoint, which can undo all later changes through this object.
 
-        Until it ends, other threads wait before they change anything. What is
-        changed past the filesystem is not covered: that takes a snapshot.
+        Until it ends, other threads wait before they change anything. Changes that bypass
+        the filesystem are not covered; take a snapshot for those.
 
         Raises:
             NotImplementedError: The backend has no savepoints.
@@ -137,10 +137,10 @@ class BaseFilesystem(WritableFilesystem):
         return Savepoint(self._lock, self._savepoint_storage(), self._emit_rollback)
 
     def hold(self) -> Callable[[], None]:
-        """Let other threads wait before they change anything; return what ends that.
+        """Acquire the write lock; return the function that releases it.
 
-        For changes past the filesystem, which go back by a snapshot: what others did meanwhile
-        would go back with them. It is ended by the thread that has begun it.
+        For changes that bypass the filesystem and are undone by restoring a snapshot: that
+        would undo concurrent changes too. Release it in the same thread.
 
         Raises:
             TimeLimitError: Another thread did not end its savepoint in time.
@@ -148,15 +148,16 @@ class BaseFilesystem(WritableFilesystem):
         return self._lock.hold()
 
     def pin(self, snapshot: FilesystemSnapshot) -> Callable[[], None]:
-        """Keep a snapshot until the returned function is called, whatever is forgotten.
+        """Keep a snapshot from being forgotten until the returned function is called.
 
-        A backend that can forget snapshots overrides it: transactions pin what they go back to.
+        Transactions pin the snapshot they may restore. A backend that can forget snapshots
+        overrides this.
         """
-        del snapshot  # this one forgets none
+        del snapshot  # never forgotten here
         return lambda: None
 
     def close(self) -> None:
-        """Let go of what the filesystem holds open; open savepoints are rolled back."""
+        """Release resources; open savepoints are rolled back."""
         self._lock.abandon_savepoints()
 
     def __enter__(self) -> Self:
@@ -168,28 +169,28 @@ class BaseFilesystem(WritableFilesystem):
         self.close()
 
     def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
-        """Refuse `copy` and `pickle`: two instances would change what they share.
+        """Prevent `copy` and `pickle`: two instances would share mutable state.
 
         Raises:
             TypeError: Always.
         """
         raise TypeError(
             f"{type(self).__name__} cannot be copied or pickled:"
-            " export_archive and import_archive carry the files to another"
+            " use export_archive and import_archive to copy the files"
         )
 
-    # --- shared steps that a backend may do better ---
+    # --- steps that a backend may override ---
 
     def _savepoint_storage(self) -> SavepointStorage:
         """Return the stack of savepoints that this backend keeps."""
         raise NotImplementedError(f"{type(self).__name__} has no savepoints, take a snapshot")
 
     def _replace_all(self, state: ReadableFilesystem, name: str) -> Iterable[str] | None:
-        """Make everything as it is in `state`, which is called `name`.
+        """Replace everything with `state`, imported from `name`.
 
-        All of it is copied out of sight first. If moving it into place fails, everything
-        is moved back; a backend that can swap in one step does so. Return the files that have
-        other bytes than before; None where that is not known.
+        The new state is copied into a hidden directory first. If moving it into place
+        fails, everything is moved back; a backend that can swap atomically overrides this.
+        Return the files whose bytes changed, or None if that is not known.
         """
         target = State(state)
         self._check_quota_for(target)

@@ -1,4 +1,4 @@
-"""Retention: which snapshots a prune forgets, and how a snapshot is named."""
+"""Snapshot retention: pins, and which snapshots `prune` forgets."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -12,15 +12,15 @@ from weakincentives.posix import shorten_path
 
 
 class Pins:
-    """The snapshots that open transactions go back to, counted because several may need one."""
+    """Reference counts of snapshots that open transactions need; thread-safe."""
 
     def __init__(self) -> None:
-        """Start with none."""
+        """Start empty."""
         self._lock = Lock()
         self._counts: Counter[str] = Counter()
 
     def add(self, name: str) -> Callable[[], None]:
-        """Pin a snapshot by its id or commit; return what ends that, once or more often."""
+        """Pin a snapshot by its id or commit; return an idempotent function to unpin it."""
         with self._lock:
             self._counts[name] += 1
         pinned = [name]
@@ -29,17 +29,17 @@ class Pins:
             with self._lock:
                 if pinned:
                     self._counts.subtract(pinned)
-                    self._counts += Counter()  # without those that nobody needs any more
+                    self._counts += Counter()  # drops zero counts
                     pinned.clear()
 
         return unpin
 
     def __contains__(self, name: object) -> bool:
-        """Whether somebody may have to go back to it."""
+        """Whether a snapshot is pinned."""
         return name in self._counts
 
     def names(self) -> set[str]:
-        """Return all that are pinned."""
+        """Return everything that is pinned."""
         with self._lock:
             return set(self._counts)
 
@@ -47,7 +47,7 @@ class Pins:
 def select_old(
     snapshots: Sequence[FilesystemSnapshot], *, keep: int | None, before: datetime | None
 ) -> Sequence[FilesystemSnapshot]:
-    """Return the snapshots that `prune` forgets; they are ordered, the oldest first.
+    """Return the snapshots that `prune` forgets, of `snapshots` ordered oldest first.
 
     Raises:
         ValueError: Neither was given, `keep` is negative, or `before` has no time zone.
@@ -63,16 +63,16 @@ def select_old(
 
 
 def snapshot_id_of(snapshot: FilesystemSnapshot | UUID | str) -> str:
-    """Return the id of a snapshot, which may be given as such, as text."""
+    """Return the id of a snapshot as text; `snapshot` may be the id itself."""
     return str(snapshot.snapshot_id if isinstance(snapshot, FilesystemSnapshot) else snapshot)
 
 
 def check_snapshot(snapshot: object) -> None:
-    """Return if this is a snapshot, and not its name or number.
+    """Check that `snapshot` is a snapshot value, and not an id or a tag.
 
     Raises:
-        SnapshotRestoreError: It is something else.
+        SnapshotRestoreError: It is not.
     """
     if not isinstance(snapshot, FilesystemSnapshot):
         given = shorten_path(repr(snapshot))
-        raise SnapshotRestoreError(f"Not a snapshot, give what snapshot() has returned: {given}")
+        raise SnapshotRestoreError(f"Not a snapshot; pass what snapshot() returned: {given}")

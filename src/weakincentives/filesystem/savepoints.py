@@ -247,6 +247,6 @@ class Savepoint:
         # not by the length of the list: once the lock is released, another thread may append
         while ended is not self:
             ended = self._lock.savepoints.pop()
-            ended._is_open = False
+            ended._is_open = False  # noqa: SLF001  another one of the same class
             if is_owner:  # only the owner can release an RLock
                 self._lock.release()

@@ -286,5 +286,5 @@ def test_what_is_no_snapshot_is_refused_in_a_sentence(
     fs: HostFilesystem, memory: bool, method: str, wrong: object
 ) -> None:
     filesystem = InMemoryFilesystem() if memory else fs
-    with pytest.raises(SnapshotRestoreError, match=r"Not a snapshot, give what snapshot\(\)"):
+    with pytest.raises(SnapshotRestoreError, match=r"Not a snapshot; pass what snapshot\(\)"):
         getattr(filesystem, method)(wrong)

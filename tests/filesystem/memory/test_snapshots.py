@@ -205,7 +205,7 @@ def test_a_link_in_the_way_is_not_followed_by_a_partial_restore(fs: InMemoryFile
     kept = fs.snapshot()
     fs.delete("src", recursive=True)
     fs._make_link("src", "empty")
-    with pytest.raises(SnapshotRestoreError, match="'src' is no directory any more"):
+    with pytest.raises(SnapshotRestoreError, match="'src' is not a directory any more"):
         fs.restore(kept, paths=["src/app.py"])
     assert fs.list("empty/inside") == ()
     assert fs.stat("src").link_target == "empty"

@@ -165,7 +165,7 @@ class HostFilesystem(BaseFilesystem):
         """
         key = normalize_path(path)
         try:
-            return self._open_listing(key)
+            return self._open_visible(key)
         except OSError:
             self._ensure_directory(key)
             raise
@@ -282,7 +282,7 @@ class HostFilesystem(BaseFilesystem):
 
     def _children(self, path: str) -> Children:
         with self._listing_lock:
-            descriptor = self._open_listing(path)
+            descriptor = self._open_visible(path)
             try:
                 with os.scandir(descriptor) as entries:
                     children, hidden = _group_by_kind(entries)
@@ -295,7 +295,7 @@ class HostFilesystem(BaseFilesystem):
     def _entries(self, path: str, limit: int) -> Results[FileEntry]:
         prefix = path + "/" if path else ""
         with self._listing_lock:
-            descriptor = self._open_listing(path)
+            descriptor = self._open_visible(path)
             try:
                 with os.scandir(descriptor) as entries:
                     found = sorted([(entry.name, entry) for entry in entries], key=itemgetter(0))
@@ -439,22 +439,24 @@ class HostFilesystem(BaseFilesystem):
 
     def _make_directories(self, paths: Sequence[str]) -> None:
         if paths:
-            self._build_hidden(paths, paths[-1], lambda hidden: None)
+            self._build_tree(paths, paths[-1], lambda _: None)
 
     def _store_below(
         self, missing: Sequence[str], path: str, data: bytes, *, exclusive: bool
     ) -> None:
-        if not self._build_hidden(missing, path, lambda hidden: self._store(hidden, data)):
+        if not self._build_tree(missing, path, lambda hidden: self._store(hidden, data)):
             self._store(path, data, exclusive=exclusive)
 
     def _copy_below(self, missing: Sequence[str], source: str, goal: str) -> None:
-        def fill(hidden: str) -> None:
-            BaseFilesystem._copy(self, source, hidden)
+        copy = super()._copy
 
-        if not self._build_hidden(missing, goal, fill):
+        def fill(hidden: str) -> None:
+            copy(source, hidden)
+
+        if not self._build_tree(missing, goal, fill):
             self._copy(source, goal)
 
-    def _build_hidden(self, missing: Sequence[str], goal: str, fill: Callable[[str], None]) -> bool:
+    def _build_tree(self, missing: Sequence[str], goal: str, fill: Callable[[str], None]) -> bool:
         """Create the `missing` directories under a hidden name, then rename them into place.
 
         `fill` gets the hidden path of `goal`. Return False, with nothing done, if the
@@ -499,7 +501,7 @@ class HostFilesystem(BaseFilesystem):
 
     # --- steps ---
 
-    def _open_listing(self, path: str) -> int:
+    def _open_visible(self, path: str) -> int:
         """Open a visible directory; hold `_listing_lock` so that it is not emptied."""
         if is_hidden(path):
             raise os_error(errno.ENOENT, path)
@@ -608,9 +610,16 @@ def _file_entry(entry: "os.DirEntry[str]", name: str, path: str) -> FileEntry | 
             size = entry.stat(follow_symlinks=False).st_size
         except FileNotFoundError:
             return None
-        return FileEntry(name, path, True, False, size)
+        return FileEntry(name, path, is_file=True, is_directory=False, size_bytes=size)
     is_directory = entry.is_dir(follow_symlinks=False)
-    return FileEntry(name, path, False, is_directory, None, entry.is_symlink())
+    return FileEntry(
+        name,
+        path,
+        is_file=False,
+        is_directory=is_directory,
+        size_bytes=None,
+        is_symlink=entry.is_symlink(),
+    )
 
 
 def _birth_time(found: os.stat_result) -> datetime | None:

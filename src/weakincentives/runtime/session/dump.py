@@ -359,7 +359,7 @@ def _stage(
     directory = files.text.parent
     with ExitStack() as stack:
         try:
-            path = stack.enter_context(ArchiveDirectory(directory, root).staged(files.text.stem))
+            path = stack.enter_context(ArchiveDirectory(directory, root).stage(files.text.stem))
         except SnapshotError:
             raise ValueError(
                 "Target is inside the workspace that is dumped (choose another one):"

@@ -26,7 +26,7 @@ from uuid import UUID
 
 from weakincentives.errors import WinkError
 from weakincentives.filesystem.archive import ArchiveError, open_archive
-from weakincentives.filesystem.snapshot_manager import SUFFIX, FileIdentity, mark_at
+from weakincentives.filesystem.snapshot_manager import ARCHIVE_SUFFIX, FileIdentity, read_identity
 from weakincentives.posix import check_time, fault_point, open_regular, os_error, sync_directory
 from weakincentives.runtime.session import snapshots
 from weakincentives.runtime.session.snapshots import (
@@ -253,7 +253,7 @@ class DumpFiles:
     @property
     def archive(self) -> Path:
         """The archive beside the text."""
-        return self.text.with_suffix(SUFFIX)
+        return self.text.with_suffix(ARCHIVE_SUFFIX)
 
     @property
     def pending(self) -> Path:
@@ -263,7 +263,7 @@ class DumpFiles:
     @property
     def identities(self) -> tuple[FileIdentity | None, FileIdentity | None]:
         """The identities of both files now, to detect replacement."""
-        return mark_at(self.text), mark_at(self.archive)
+        return read_identity(self.text), read_identity(self.archive)
 
     def publish(self, text: Path, archive: Path | None) -> None:
         """Replace the old files by new ones, which are already synced to disk.
@@ -296,7 +296,7 @@ class DumpFiles:
             return self.pending, pending
         if header is None:
             raise os_error(errno.ENOENT, str(self.text), "No such dump")
-        if mark_at(self.archive) is None:
+        if read_identity(self.archive) is None:
             raise dump_error(
                 self.archive, "The dump's archive is missing", "put it there, or dump again"
             )
@@ -400,7 +400,7 @@ def describe_archive(path: Path) -> DumpedArchive:
 def _describe_if_same_size(path: Path, expected: DumpedArchive) -> DumpedArchive | None:
     """Return the hash and size of an archive; None if its size differs from `expected`."""
     try:
-        found = mark_at(path)
+        found = read_identity(path)
         return None if found is None or found.size != expected.size else describe_archive(path)
     except FileNotFoundError:
         return None

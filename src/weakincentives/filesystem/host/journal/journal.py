@@ -39,54 +39,54 @@ class SavepointScope:
     it back, so its content must stay.
     """
 
-    __slots__ = ("_covered", "_moved_in", "start")
+    __slots__ = ("covered", "moved_in", "start")
 
     def __init__(self, start: int) -> None:
         """Start with nothing covered."""
-        self._covered: set[str] = set()
-        self._moved_in: set[str] = set()  # never many
+        self.covered: set[str] = set()
+        self.moved_in: set[str] = set()  # never many
         self.start: int = start
 
     def covers(self, path: str) -> bool:
         """Return whether the file or link at `path` may change without being saved."""
         if RESERVED_PREFIX in path and is_hidden(path):
             return True  # a temporary file, not yet visible
-        while path not in self._covered:
-            if path in self._moved_in or not path:
+        while path not in self.covered:
+            if path in self.moved_in or not path:
                 return False
             path = parent_of(path)
         return True
 
     def covers_all(self, path: str) -> bool:
         """Return whether everything at and below `path` may go without being saved."""
-        return self.covers(path) and not any(_below(path, self._moved_in))
+        return self.covers(path) and not any(_below(path, self.moved_in))
 
     def cover(self, path: str) -> None:
         """Note that the file, link or absence at `path` is saved."""
-        self._covered.add(path)
-        self._moved_in.discard(path)
+        self.covered.add(path)
+        self.moved_in.discard(path)
 
     def cover_all(self, path: str) -> None:
         """Note that everything at and below `path` is saved."""
-        self._moved_in.difference_update(list(_below(path, self._moved_in)))
+        self.moved_in.difference_update(list(_below(path, self.moved_in)))
         self.cover(path)
 
     def uncover(self, path: str) -> None:
         """Note that `path` is not saved after all."""
-        self._covered.discard(path)
+        self.covered.discard(path)
 
-    def add_moved(self, path: str) -> None:
+    def add_move(self, path: str) -> None:
         """Note that a directory was moved to `path`."""
-        for known in (self._covered, self._moved_in):
+        for known in (self.covered, self.moved_in):
             known.difference_update(list(_below(path, known)))
-        self._covered.discard(path)
-        self._moved_in.add(path)
+        self.covered.discard(path)
+        self.moved_in.add(path)
 
     def absorb(self, inner: "SavepointScope") -> None:
         """Take over what a released inner savepoint covers."""
-        for path in sorted(inner._moved_in):  # parents first: each clears what is below it
-            self.add_moved(path)
-        for path in inner._covered:
+        for path in sorted(inner.moved_in):  # parents first: each clears what is below it
+            self.add_move(path)
+        for path in inner.covered:
             self.cover(path)
 
 
@@ -245,7 +245,7 @@ class Journal:
             rename(start, goal)
             return
         self._open_directory().add(Record("moved", source, other=destination))
-        scope.add_moved(destination)  # before the rename: at worst something is saved twice
+        scope.add_move(destination)  # before the rename: at worst something is saved twice
         rename(start, goal)
         scope.cover_all(source)  # after the rename: until then it is not covered
 

@@ -73,10 +73,12 @@ class UnstoredObjects(PackTransaction):
 
     def add_raw(self, object_id: str, packed: PackedObject) -> None:
         """Add an object that is already packed."""
+        del object_id  # computed again
         self.add(packed.kind, packed.content)
 
     def finish(self, also_sync: Sequence[int] = ()) -> str | None:
         """Do nothing: there is no pack to publish."""
+        del also_sync  # nothing was written
         return None
 
 
@@ -157,7 +159,7 @@ class WorkspaceCommits:
         commit = self.repository.find_commit(result.tree)  # an earlier snapshot of the same state
         return PresentState(result.directory, result.tree, commit, unstored, failure)
 
-    def capture_unstored(self) -> CapturedDirectory:
+    def capture_only(self) -> CapturedDirectory:
         """Capture the present state without storing anything."""
         unstored = UnstoredObjects(self.repository.objects)
         return self.tracker.capture(self.repository, unstored).directory

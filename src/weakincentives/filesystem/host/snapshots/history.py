@@ -78,7 +78,7 @@ class SnapshotHistory:
             if repository is None or not ids:
                 return
             with repository.lock():
-                self._check_unpinned(repository, ids)
+                self._check_pins(repository, ids)
                 repository.prune(ids)
 
     def gc(self) -> None:
@@ -112,7 +112,7 @@ class SnapshotHistory:
                 raise
             raise SnapshotError(f"Snapshot store cannot be used: {error}") from error
 
-    def _check_unpinned(self, repository: Repository, ids: Collection[str]) -> None:
+    def _check_pins(self, repository: Repository, ids: Collection[str]) -> None:
         pinned = self._pinned_commits()
         for each in self._iterate(repository) if pinned else ():
             if str(each.snapshot_id) in ids and each.commit_ref in pinned:

@@ -215,7 +215,7 @@ class RestoreRunner:
         """Finish a restore that failed half-way: the state before is not stored."""
         try:
             self.commits.tracker.invalidate()
-            return self.apply(intent, target, self.commits.capture_unstored())
+            return self.apply(intent, target, self.commits.capture_only())
         except (OSError, ObjectError, SnapshotError) as error:
             self.is_unfinished = True
             raise SnapshotRestoreError(

@@ -220,7 +220,7 @@ def _digest_notes(directory: CapturedDirectory) -> bytes:
     return hashlib.sha1(os.fsencode(text), usedforsecurity=False).digest()
 
 
-def _walk_noted(top: CapturedDirectory) -> Iterator[tuple[str, CapturedDirectory]]:
+def _walk_notes(top: CapturedDirectory) -> Iterator[tuple[str, CapturedDirectory]]:
     """Yield every noted directory with the prefix of its paths."""
     pending = [("", top)]
     while pending:
@@ -232,7 +232,7 @@ def _walk_noted(top: CapturedDirectory) -> Iterator[tuple[str, CapturedDirectory
 
 
 def _iterate_modes(top: CapturedDirectory) -> Iterator[tuple[str, int]]:
-    for prefix, directory in _walk_noted(top):
+    for prefix, directory in _walk_notes(top):
         for name, child in directory.noted:
             if isinstance(child, CapturedFile) or (
                 isinstance(child, CapturedDirectory) and child.permissions != DIRECTORY_PERMISSIONS
@@ -241,7 +241,7 @@ def _iterate_modes(top: CapturedDirectory) -> Iterator[tuple[str, int]]:
 
 
 def _iterate_specials(top: CapturedDirectory) -> Iterator[str]:
-    for prefix, directory in _walk_noted(top):
+    for prefix, directory in _walk_notes(top):
         for name in directory.special_names:
             yield prefix + name
 

@@ -252,13 +252,17 @@ class SnapshotFilesystem(ReadableFilesystem):
     def _lookup(self, path: str) -> FileStat | None:
         entry = self.entry(path)
         if entry is None:
-            is_special = path in self._specials
-            return FileStat(path, False, False, permissions=0o644) if is_special else None
+            if path not in self._specials:
+                return None
+            return FileStat(path, is_file=False, is_directory=False, permissions=0o644)
         if entry.mode == DIRECTORY:
-            return FileStat(path, False, True, permissions=self.permissions(path, DIRECTORY))
+            permissions = self.permissions(path, DIRECTORY)
+            return FileStat(path, is_file=False, is_directory=True, permissions=permissions)
         if entry.mode == LINK:
             target = os.fsdecode(read_blob(self._objects, entry.id))
-            return FileStat(path, False, False, permissions=0o777, link_target=target)
+            return FileStat(
+                path, is_file=False, is_directory=False, permissions=0o777, link_target=target
+            )
         return FileStat(
             path,
             is_file=True,
