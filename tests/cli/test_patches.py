@@ -49,7 +49,7 @@ def test_a_patch_that_can_say_nothing_is_not_saved(
 ):
     done = run(wink, project, script(write("git~1"), "Done."), tmp_path / "fix.patch")
     assert done.code == 1
-    assert "A patch can say nothing of what was changed: git~1: added" in done.err
+    assert "A patch cannot express any of the changes: git~1: added" in done.err
     assert not (tmp_path / "fix.patch").exists()
     assert len(copies()) == 1
 

@@ -218,7 +218,7 @@ def test_what_was_saved_after_an_interrupted_apply_stays_and_is_named(
     assert done.code == (0 if option == "--recover" else 4)
     assert (project / "calc.py").read_text() == "saved since\n"
     assert (project / "calc.py.wink-kept").read_text() == CALC
-    assert "calc.py was saved meanwhile and stays as it is" in done.err
+    assert "calc.py was saved in the meantime and was left alone" in done.err
     assert "calc.py.wink-kept" in done.err
     assert place.exists()
 

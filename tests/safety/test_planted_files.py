@@ -73,7 +73,7 @@ def test_a_record_of_a_copy_is_a_regular_file_of_bounded_size(
     copy = working_copy(tmp_path / "project")
     (copy.place / "review.json").unlink()
     plant(copy.place / "review.json")
-    with pytest.raises(CopyError, match="No working copy is at"):
+    with pytest.raises(CopyError, match="Not a working copy:"):
         open_copy(copy.place)
     assert wink("review").code == 0
     done = wink("review", copy.place)

@@ -13,7 +13,7 @@ from weakincentives.contrib.review import (
     WorkingCopy,
     open_copy,
 )
-from weakincentives.contrib.review.recovery import original_of
+from weakincentives.contrib.review.recovery import open_original
 
 
 def both_modified(copy: Path, original: Path) -> None:
@@ -199,8 +199,8 @@ def test_a_patch_of_some_paths(original: Path, copy: WorkingCopy, tmp_path: Path
 
 def test_two_cannot_apply_at_the_same_time(original: Path, copy: WorkingCopy) -> None:
     (copy.root / "new").write_text("new")
-    with Review(copy) as review, original_of(original):
-        refused = pytest.raises(CopyError, match="Somebody else is applying")
+    with Review(copy) as review, open_original(original):
+        refused = pytest.raises(CopyError, match="Another process is applying")
         with refused:
             review.apply()
         with refused:

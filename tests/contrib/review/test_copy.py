@@ -96,7 +96,7 @@ def test_a_copy_that_fails_leaves_nothing(original: Path, tmp_path: Path) -> Non
 
 def test_a_copy_inside_of_the_original_is_refused(original: Path) -> None:
     before = state_of(original)
-    with pytest.raises(CopyError, match="must not be in the original"):
+    with pytest.raises(CopyError, match="must not be inside the original"):
         working_copy(original, place=original / "inner")
     assert state_of(original) == before
 

@@ -360,7 +360,7 @@ def test_who_changes_a_path_at_the_last_moment_is_not_overwritten(stage: Stage) 
         if point == "apply.staged":
             (stage.root / "changed").write_bytes(b"by a person")
 
-    with fault_hook(meddle), pytest.raises(ConflictError, match="changed at this moment"):
+    with fault_hook(meddle), pytest.raises(ConflictError, match="changed just now"):
         stage.review.apply()
     assert (stage.root / "changed").read_bytes() == b"by a person"
     (stage.root / "changed").write_bytes(stage.one[b"changed"][1])

@@ -28,7 +28,7 @@ from tests.filesystem.trees_on_disk import (
 from tests.safety.places import temporary
 from tests.sizes import size
 from weakincentives.contrib.review import ConflictError, Review, working_copy
-from weakincentives.contrib.review.merge import merged_content
+from weakincentives.contrib.review.merge import merge_content
 
 RUNS = 60
 
@@ -127,7 +127,7 @@ def test_a_copy_keeps_every_kind_of_tree_and_repository() -> None:
             copy = working_copy(original, place=directory / f"place-{seed}")
             expected = state_of(original)
             for each in copy.skipped:
-                assert each.reason == "git would change the original by it"
+                assert each.reason == "git would change the original through it"
                 del expected[os.fsencode(each.path)]
             found = state_of(copy.root)
             assert found == expected, difference(found, expected)
@@ -176,7 +176,7 @@ def test_changes_that_keep_apart_are_merged_to_what_both_did(data: st.DataObject
         return b"".join(lines)
 
     theirs = set(range(4)) - ours
-    merged = merged_content(text(set()), text(ours), text(theirs))
+    merged = merge_content(text(set()), text(ours), text(theirs))
     assert merged is None or merged == text({0, 1, 2, 3})
 
 
@@ -197,5 +197,5 @@ def test_changes_that_keep_apart_are_merged_to_what_both_did(data: st.DataObject
 def test_a_merge_is_clean_or_none(
     base: bytes, ours: bytes, theirs: bytes, merged: bytes | None
 ) -> None:
-    assert merged_content(base, ours, theirs) == merged
-    assert merged_content(base, theirs, ours) == merged
+    assert merge_content(base, ours, theirs) == merged
+    assert merge_content(base, theirs, ours) == merged

@@ -162,7 +162,7 @@ def test_discard_removes_the_copy_and_all_that_belongs_to_it(
     Review(copy).discard()
     assert not copy.place.exists()
     assert state_of(original) == before
-    with pytest.raises(CopyError, match="No working copy"):
+    with pytest.raises(CopyError, match="Not a working copy"):
         open_copy(copy.place)
 
 
@@ -284,7 +284,7 @@ def test_a_directory_that_stays_cannot_become_a_file(original: Path, tmp_path: P
     copy = working_copy(original, place=tmp_path / "place", exclude=["cache"])
     shutil.rmtree(copy.root / "old")
     (copy.root / "old").write_text("a file now\n")
-    with Review(copy) as review, pytest.raises(ConflictError, match="old/cache is there"):
+    with Review(copy) as review, pytest.raises(ConflictError, match="old/cache added in the original"):
         review.apply()
 
 

@@ -173,7 +173,7 @@ def test_a_save_between_the_last_look_and_the_exchange_is_put_back(
         real(first, second)
 
     monkeypatch.setattr(entries, "exchange", late)
-    with pytest.raises(ConflictError, match="f1: modified in the copy, changed at this moment"):
+    with pytest.raises(ConflictError, match="f1: modified in the copy, changed just now"):
         project.review.apply()
     assert project.texts() == [OLD, MINE, OLD]
     assert project.others() == []
@@ -280,7 +280,7 @@ def test_a_save_survives_the_rollback_and_is_named(
     assert project.texts()[:2] == [MINE, OLD]
     assert (project.root / "f0.wink-kept").read_text() == OLD
     told = "\n".join([str(raised.value), *getattr(raised.value, "__notes__", ())])
-    assert "f0 was saved meanwhile and stays as it is" in told
+    assert "f0 was saved in the meantime and was left alone" in told
     assert "f0.wink-kept" in told
     assert project.review.interrupted is None
 
@@ -333,7 +333,7 @@ def test_a_new_file_that_was_saved_stays(tmp_path: Path) -> None:
         project.review.apply()
     assert (project.root / "added").read_text() == MINE
     assert project.texts() == [OLD] * 3
-    assert raised.value.__notes__ == ["added was saved meanwhile and stays as it is"]
+    assert raised.value.__notes__ == ["added was saved in the meantime and was left alone"]
 
 
 def test_what_was_put_into_a_new_directory_stays(tmp_path: Path) -> None:
@@ -435,7 +435,7 @@ def test_who_goes_on_is_told_what_recovery_left_and_nothing_more_is_done(
 ) -> None:
     assert is_killed_at("apply.changed", project.review.apply)
     (project.root / "f1").write_text(MINE)
-    with pytest.raises(ConflictError, match=r"f1 was saved meanwhile.*f1\.wink-kept"):
+    with pytest.raises(ConflictError, match=r"f1 was saved in the meantime.*f1\.wink-kept"):
         work(project.review)
     assert project.texts() == [OLD, MINE, OLD]
     assert project.copy.place.exists()
@@ -516,7 +516,7 @@ def test_a_record_that_is_damaged_is_refused_and_nothing_changes(project: Projec
     (record,) = project.root.glob(f"{RESERVED_PREFIX}apply-*.changing")
     record.write_text("{")
     before = sorted(project.root.iterdir())
-    with pytest.raises(CopyError, match="cannot be used"):
+    with pytest.raises(CopyError, match="journal of an interrupted apply is damaged"):
         project.review.recover()
     assert sorted(project.root.iterdir()) == before
 

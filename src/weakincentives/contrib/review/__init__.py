@@ -1,4 +1,4 @@
-"""Work on a copy of a directory, and bring back what was changed: all of it or nothing."""
+"""Working copies: review changes made in a copy, then apply all of them or none."""
 
 from weakincentives.contrib.review.conflicts import Conflict, ConflictError, Kept
 from weakincentives.contrib.review.copy import working_copy

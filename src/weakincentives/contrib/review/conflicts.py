@@ -1,7 +1,8 @@
-"""What was changed in a copy, held against what the original is now.
+"""The conflict check of an apply: changes of a copy against the current state of the original.
 
-States are compared by content and never by time. A change can be made if the original
-still has there what the copy began with, and need not be if it has the new already.
+Files are compared by content, never by time. A change applies cleanly if the original still
+has what the copy started with; it is skipped if the original already has the new state;
+anything else is a conflict.
 """
 
 from bisect import bisect_left
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
-from weakincentives.contrib.review.merge import Merge, merge_of
+from weakincentives.contrib.review.merge import Merge, try_merge
 from weakincentives.contrib.review.views import (
     OriginalSide,
     PreservingFilesystem,
@@ -21,20 +22,20 @@ from weakincentives.filesystem.base import outermost
 from weakincentives.filesystem.diff import Side, StaleDiffError, same_bytes
 from weakincentives.posix import check_time, display_path, join, parents_of
 
-_MAX_SHOWN = 10  # conflicts in a message
+_MAX_CONFLICTS = 10  # in a message
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A path that was changed in the copy, and in the original since the copy was made."""
+    """A path that changed in the copy, and since then in the original too."""
 
     path: str
     in_copy: str
     """What happened to it in the copy."""
     in_original: str
-    """What happened to it, or to what is above or below it, in the original."""
+    """What happened in the original to it, or to something above or below it."""
     can_merge: bool = False
-    """Whether the two changes are in different places of a text, and go together."""
+    """Whether a three-way merge resolves the conflict."""
 
     def __str__(self) -> str:
         """Return the path and both sides."""
@@ -45,47 +46,43 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A path that was left as somebody made it, while changes were rolled back."""
+    """A path with a concurrent change that a rollback left alone."""
 
     path: str
     fact: str
     """What happened to it."""
     other: str = ""
-    """Where the other state of it is kept: what was there before, or was saved before."""
+    """Where the other version is kept, if there is one."""
 
     def __str__(self) -> str:
         """Return a sentence."""
-        tail = (
-            f", and the other state of it is kept as {display_path(self.other)}"
-            if self.other
-            else ""
-        )
+        tail = f"; the other version is kept as {display_path(self.other)}" if self.other else ""
         return f"{display_path(self.path)} {self.fact}{tail}"
 
 
 class ConflictError(WinkError, RuntimeError):
-    """Paths were changed on both sides; nothing was applied."""
+    """Paths changed on both sides; nothing was applied."""
 
     def __init__(self, conflicts: Sequence[Conflict], *, kept: Sequence[Kept] = ()) -> None:
-        """Hold the conflicts, and what was kept of what somebody saved meanwhile."""
+        """Store the conflicts, and the concurrent changes that were left alone."""
         self.conflicts: tuple[Conflict, ...] = tuple(conflicts)
         self.kept: tuple[Kept, ...] = tuple(kept)
         super().__init__(self.conflicts, self.kept)
 
     def __str__(self) -> str:
-        """Return all that is to be known, of many conflicts the first."""
-        lines = [str(each) for each in self.conflicts[:_MAX_SHOWN]]
+        """Return the first conflicts and everything that was left alone."""
+        lines = [str(each) for each in self.conflicts[:_MAX_CONFLICTS]]
         more = len(self.conflicts) - len(lines)
         tail = f"; and {more} more" if more else ""
-        fact = f"changed on both sides: {'; '.join(lines)}{tail}"
+        fact = f"paths changed on both sides: {'; '.join(lines)}{tail}"
         if not lines:
-            fact = "what an interrupted apply had done was rolled back, but not all of it"
-        return "; ".join((f"Nothing was applied, {fact}", *map(str, self.kept)))
+            fact = "an interrupted apply was rolled back, but not completely"
+        return "; ".join((f"Nothing was applied: {fact}", *map(str, self.kept)))
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One path of the original that becomes something else, or goes."""
+    """The change of one path of the original."""
 
     path: str
     now: FileStat | None
@@ -94,7 +91,7 @@ class Step:
 
 
 class Plan:
-    """What has to be done in the original, and what stands against it."""
+    """The steps that bring changes into the original, and the conflicts that prevent them."""
 
     def __init__(
         self,
@@ -103,9 +100,9 @@ class Plan:
         sides: tuple[Side, Side],
         is_reviewed: Callable[[str], bool],
     ) -> None:
-        """Look at the `original` for `changes`, which lead from one of the `sides` to the other.
+        """Check `changes`, which lead from the first of the `sides` to the second.
 
-        What is not reviewed stays in the original, and with it the directories above it.
+        Paths that are not reviewed stay in the original, and so do the directories above them.
         """
         self._original = original
         self._before, self._after = sides
@@ -115,58 +112,58 @@ class Plan:
         self.steps: list[Step] = []
         self.conflicts: list[Conflict] = []
         self.kept_directories: list[str] = []
-        for change in reversed(changes):  # what is in a directory comes before it
+        for change in reversed(changes):  # children come before their directory
             check_time("Review")
             try:
-                self._look_at(change, self._original.lookup(change.path))
+                self._check_change(change, self._original.lookup(change.path))
             except PermissionError as error:
-                self.conflicts.append(conflict_of(change, f"not readable ({error.strerror})"))
+                self.conflicts.append(create_conflict(change, f"not readable ({error.strerror})"))
         for found in (self.steps, self.conflicts, self.kept_directories):
             found.reverse()
 
-    def _look_at(self, change: Change, now: FileStat | None) -> None:
+    def _check_change(self, change: Change, now: FileStat | None) -> None:
         if self._is_done(change, now):
             return
         step = Step(change.path, now, change.after, change)
-        found = self._above(change) or self._at(change, now)
+        found = self._conflict_above(change) or self._conflict_at(change, now)
         if found is not None:
             self.conflicts.append(found)
         elif is_directory(now) and not is_directory(change.after):
-            self._leave(step)
+            self._remove_directory(step)
         else:
             self.steps.append(step)
 
     def _is_done(self, change: Change, now: FileStat | None) -> bool:
-        """Return whether the original has the new state already."""
+        """Return whether the original already has the new state."""
         if is_directory(change.after) and is_directory(now) and not is_directory(change.before):
-            return True  # made on both sides; whose permissions it has does not matter
-        return same_state(self._original, now, self._after, change.after)
+            return True  # created on both sides; differing permissions do not matter
+        return is_same_entry(self._original, now, self._after, change.after)
 
-    def _at(self, change: Change, now: FileStat | None) -> Conflict | None:
-        if same_state(self._original, now, self._before, change.before):
+    def _conflict_at(self, change: Change, now: FileStat | None) -> Conflict | None:
+        if is_same_entry(self._original, now, self._before, change.before):
             return None
-        return conflict_of(change, _happened(change.before, now))
+        return create_conflict(change, _describe_change(change.before, now))
 
-    def _above(self, change: Change) -> Conflict | None:
+    def _conflict_above(self, change: Change) -> Conflict | None:
         for parent in parents_of(change.path) if change.after is not None else ():
             found = self._original.lookup(parent)
             if parent not in self._made and not is_directory(found):
-                became = "was removed" if found is None else f"became a {found.kind}"
-                return conflict_of(change, f"{display_path(parent)} {became}")
+                became = "removed" if found is None else f"replaced by a {found.kind}"
+                return create_conflict(change, f"{display_path(parent)} {became}")
         return None
 
-    def _leave(self, step: Step) -> None:
-        """Let a directory go, unless something is in it that the copy never had."""
+    def _remove_directory(self, step: Step) -> None:
+        """Remove a directory, unless it contains something that the copy never had."""
         left = [join(step.path, name) for name in self._original.children(step.path)]
         left = sorted(
             path for path in left if path not in self._gone or path in self.kept_directories
         )
-        ours = [
+        reviewed = [
             path for path in left if path not in self.kept_directories and self._is_reviewed(path)
         ]
-        if ours or (left and step.wanted is not None):
-            fact = f"{display_path((ours or left)[0])} is there, which the copy never had,"
-            self.conflicts.append(conflict_of(step.change, fact))
+        if reviewed or (left and step.wanted is not None):
+            fact = f"{display_path((reviewed or left)[0])} added"
+            self.conflicts.append(create_conflict(step.change, fact))
         elif left:
             self.kept_directories.append(step.path)
         else:
@@ -174,10 +171,10 @@ class Plan:
 
 
 class Renames:
-    """Files that have moved, each from an old name to a new one: a rename is one change."""
+    """Renamed files, from old to new names; a rename is one change."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Hold old and new names; those that share a name belong together."""
+        """Store pairs of old and new names; pairs that share a name form a group."""
         self._targets: dict[str, str] = {}
         self._sources: dict[str, str] = {}
         self._groups: dict[str, set[str]] = {}
@@ -188,18 +185,18 @@ class Renames:
             self._groups |= dict.fromkeys(group, group)
 
     def names(self, path: str) -> set[str]:
-        """Return the names that go with `path`, itself too; none if it has not moved."""
+        """Return the group of names of `path`, including itself; empty if it was not renamed."""
         return self._groups.get(path, set())
 
     def source(self, path: str) -> str:
-        """Return the old name of what is at `path` now; nothing if it has not moved."""
+        """Return the old name of `path`; empty if it was not renamed."""
         return self._sources.get(path, "")
 
     def below(self, path: str) -> list[str]:
         """Return the new names below a directory, sorted."""
         return sorted(each for each in self._sources if each.startswith(f"{path}/"))
 
-    def fact(self, path: str) -> str:
+    def describe(self, path: str) -> str:
         """Return what happened to one of the names."""
         if path in self._targets:
             return f"renamed to {display_path(self._targets[path])}"
@@ -211,9 +208,9 @@ def select_changes(
     paths: Sequence[str] | None,
     renames: Callable[[], Renames] = lambda: Renames(()),
 ) -> list[Change]:
-    """Return the changes at and below `paths`, and the directories that these need.
+    """Return the changes at and below `paths`, and the new directories that they need.
 
-    Who chooses one name of a rename chooses all that go with it.
+    Selecting one name of a rename selects all names of its group.
 
     Raises:
         ValueError: Nothing was changed at one of the paths.
@@ -226,7 +223,7 @@ def select_changes(
     pending = list(outermost(paths))
     while pending:
         place = pending.pop()
-        found = {path: by_path[path] for path in _within(ordered, place)}
+        found = {path: by_path[path] for path in _select_below(ordered, place)}
         if not found:
             raise ValueError(f"Nothing was changed at {display_path(place) or '.'!r}")
         new = found.keys() - chosen.keys()
@@ -241,21 +238,21 @@ def select_changes(
     ]
 
 
-def with_other_names(conflicts: Sequence[Conflict], renames: Renames) -> Iterator[Conflict]:
-    """Yield conflicts, and with each that stands against a rename one for each of its names."""
+def add_rename_conflicts(conflicts: Sequence[Conflict], renames: Renames) -> Iterator[Conflict]:
+    """Yield the conflicts, and for a conflict with a rename one for each of its names."""
     known = {each.path for each in conflicts}
     for each in conflicts:
         names = renames.names(each.path)
-        yield replace(each, in_copy=renames.fact(each.path)) if names else each
+        yield replace(each, in_copy=renames.describe(each.path)) if names else each
         moved = {name for path in renames.below(each.path) for name in renames.names(path)}
         for other in sorted((names | moved) - known):
             known.add(other)
             fact = f"{display_path(each.path)} {each.in_original}"
-            yield Conflict(other, renames.fact(other), fact)
+            yield Conflict(other, renames.describe(other), fact)
 
 
-def same_state(first: Side, left: FileStat | None, second: Side, right: FileStat | None) -> bool:
-    """Return whether two states have the same at a path; a file is read if need be."""
+def is_same_entry(first: Side, left: FileStat | None, second: Side, right: FileStat | None) -> bool:
+    """Return whether two entries are equal; files are read if need be."""
     if left is None or right is None:
         return left is right
     if left.kind != right.kind or left.link_target != right.link_target:
@@ -268,13 +265,13 @@ def same_state(first: Side, left: FileStat | None, second: Side, right: FileStat
 
 
 def is_directory(found: FileStat | None) -> TypeGuard[FileStat]:
-    """Return whether it is there, and a directory."""
+    """Return whether an entry exists and is a directory."""
     return found is not None and found.is_directory
 
 
-def conflict_of(change: Change, in_original: str) -> Conflict:
-    """Return the conflict between a change in the copy and what happened in the original."""
-    return Conflict(change.path, _happened(change.before, change.after), in_original)
+def create_conflict(change: Change, in_original: str) -> Conflict:
+    """Return the conflict of a change in the copy with what happened in the original."""
+    return Conflict(change.path, _describe_change(change.before, change.after), in_original)
 
 
 def _same_content(first: Side, left: FileStat, second: Side, right: FileStat) -> bool:
@@ -282,14 +279,14 @@ def _same_content(first: Side, left: FileStat, second: Side, right: FileStat) ->
         with first.open(left.path) as one, second.open(right.path) as other:
             return same_bytes(one, other)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return False  # gone or replaced: not what it was
+        return False  # removed or replaced meanwhile
     except PermissionError:
-        # who only looks opens nothing: then all else that is known decides
-        return isinstance(first, OriginalSide) and first.is_looking
+        # read-only: the file is not made readable, so its metadata decides
+        return isinstance(first, OriginalSide) and first.is_read_only
 
 
-def _within(ordered: Sequence[str], place: str) -> Iterator[str]:
-    """Yield those of the sorted paths that are at or below `place`."""
+def _select_below(ordered: Sequence[str], place: str) -> Iterator[str]:
+    """Yield the sorted paths that are at or below `place`."""
     if not place:
         yield from ordered
         return
@@ -300,7 +297,7 @@ def _within(ordered: Sequence[str], place: str) -> Iterator[str]:
     yield from ordered[first:last]
 
 
-def _happened(before: FileStat | None, after: FileStat | None) -> str:
+def _describe_change(before: FileStat | None, after: FileStat | None) -> str:
     if before is None:
         return "added"
     if after is None:
@@ -312,45 +309,45 @@ def _happened(before: FileStat | None, after: FileStat | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSet:
-    """Changes that lead from one state to another."""
+    """Changes that lead from one state to another, to be checked against the original."""
 
     changes: Sequence[Change]
     before: ReadableFilesystem
     after: ReadableFilesystem
     is_reviewed: Callable[[str], bool]
     renames: Callable[[], Renames] = lambda: Renames(())
-    """Gives the names of files that have moved."""
+    """Returns the renames among the changes."""
 
-    def plan(self, original: PreservingFilesystem, *, looking: bool = False) -> Plan:
-        """Hold the changes against the original; `looking` opens nothing that is closed."""
+    def plan(self, original: PreservingFilesystem, *, read_only: bool = False) -> Plan:
+        """Check the changes; `read_only` does not make inaccessible paths accessible."""
         sides = Side(self.before), Side(self.after)
-        with OriginalSide(original, looking=looking) as now:
+        with OriginalSide(original, read_only=read_only) as now:
             return Plan(self.changes, now, sides, self.is_reviewed)
 
     def conflicts(
-        self, original: PreservingFilesystem, plan: Plan, *, looking: bool = False
+        self, original: PreservingFilesystem, plan: Plan, *, read_only: bool = False
     ) -> tuple[Conflict, ...]:
-        """Return what stands against a plan, and whether both changes go together.
+        """Return the conflicts of a plan, and whether a merge resolves each.
 
-        A rename is one change: what stands against one of its names stands against both.
+        A rename is one change: a conflict with one of its names is a conflict with both.
         """
-        merged = {each.path for each in self.merges(original, plan, looking=looking)}
+        merged = {each.path for each in self.merges(original, plan, read_only=read_only)}
         found = [replace(each, can_merge=each.path in merged) for each in plan.conflicts]
-        return tuple(with_other_names(found, self.renames() if found else Renames(())))
+        return tuple(add_rename_conflicts(found, self.renames() if found else Renames(())))
 
     def merges(
-        self, original: PreservingFilesystem, plan: Plan, *, looking: bool = False
+        self, original: PreservingFilesystem, plan: Plan, *, read_only: bool = False
     ) -> list[Merge]:
-        """Return the conflicts of a plan in which both changes go together."""
+        """Return the conflicts of a plan that a three-way merge resolves."""
         paths = {each.path for each in plan.conflicts}
         changes = [each for each in self.changes if each.path in paths]
-        with OriginalSide(original, looking=looking) as now:
+        with OriginalSide(original, read_only=read_only) as now:
             sides = Side(self.before), Side(self.after), now
-            found = [_merge_of(each, sides) for each in changes]
+            found = [_try_merge(each, sides) for each in changes]
         return [each for each in found if each is not None]
 
-    def merged(self, merges: Sequence[Merge]) -> "ChangeSet":
-        """Return the way on which these files begin as they are in the original, and get both."""
+    def with_merges(self, merges: Sequence[Merge]) -> "ChangeSet":
+        """Return the change set with these files merged, starting from the original."""
         before = {each.path: each.original for each in merges}
         after = {each.path: each.merged for each in merges}
         changes = [
@@ -370,14 +367,14 @@ class ChangeSet:
             after=ReplacedFilesystem(self.after, after),
         )
 
-    def back(self) -> "ChangeSet":
-        """Return the same way back."""
+    def inverse(self) -> "ChangeSet":
+        """Return the change set in the other direction."""
         changes = [replace(each, before=each.after, after=each.before) for each in self.changes]
         return replace(self, changes=changes, before=self.after, after=self.before)
 
 
-def _merge_of(change: Change, sides: tuple[Side, Side, OriginalSide]) -> Merge | None:
+def _try_merge(change: Change, sides: tuple[Side, Side, OriginalSide]) -> Merge | None:
     try:
-        return merge_of(change, sides[2].lookup(change.path), sides)
+        return try_merge(change, sides[2].lookup(change.path), sides)
     except (PermissionError, IsADirectoryError, NotADirectoryError, StaleDiffError):
-        return None  # nobody can read what would be merged, or it is being saved just now
+        return None  # unreadable, or being saved at this moment

@@ -1,4 +1,4 @@
-"""Making a working copy: every file, link, directory and permission as it is."""
+"""Create a working copy: files, links, directories and permissions, and its base snapshot."""
 
 import os
 import re
@@ -10,13 +10,13 @@ from weakincentives.contrib.review.records import (
     CopyError,
     CopyRecord,
     WorkingCopy,
-    exclusion,
-    history_in,
+    exclusion_filter,
+    history_path,
     open_copy,
-    workspace_in,
+    workspace_path,
     write_record,
 )
-from weakincentives.contrib.review.recovery import original_of, refuse_interrupted
+from weakincentives.contrib.review.recovery import ensure_not_interrupted, open_original
 from weakincentives.contrib.review.views import GIT, PreservingFilesystem
 from weakincentives.filesystem import (
     FileStat,
@@ -30,16 +30,16 @@ from weakincentives.filesystem.diff import Side
 from weakincentives.filesystem.mounts import ProgressMeter
 from weakincentives.posix import parent_of, remove
 
-_MAX_STEPS = 1_000
+_MAX_PATH_STEPS = 1_000
 
 MAX_FILES = 200_000
 MAX_BYTES = 4 * 1024**3
-_COMMON = "commondir"
+_COMMON_DIR = "commondir"
 _GIT_FILE = re.compile(rb"gitdir:\s*(.*?)\s*\Z", re.DOTALL)
 _CONFIGS = ("config", "config.worktree")
 _WORKTREE = re.compile(rb"^[^#;\n]*\bworktree\s*=\s*\"?/", re.MULTILINE | re.IGNORECASE)
-_MAX_GIT_FILE = 1024 * 1024
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_MAX_GIT_FILE_BYTES = 1024 * 1024
+_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def working_copy(
@@ -51,46 +51,48 @@ def working_copy(
     max_bytes: int = MAX_BYTES,
     progress: Callable[[MountProgress], object] | None = None,
 ) -> WorkingCopy:
-    """Copy a directory to work on the copy, and remember its state.
+    """Copy a directory, and record its state for a later review.
 
-    What a savepoint left half-done in the original is taken back first. What cannot be
-    read, pipes and the like, and the file `.git` of a worktree, with which git would
-    change the original, are skipped and reported.
+    A savepoint that was interrupted in the original is rolled back first. Unreadable files,
+    pipes and other special files are skipped and reported, and so is the `.git` file of a
+    worktree, through which git would change the original.
 
     Args:
         original: The directory.
-        place: A directory for the copy, new or empty; by default one in the temporary
+        place: A new or empty directory for the copy; by default one in the temporary
             directory.
-        exclude: Globs of what is left out; one without `/` by its name at any depth.
-        max_files: How many files, links and directories there may be.
-        max_bytes: How large the files may be together.
-        progress: Called with how far it has come; what it raises ends it.
+        exclude: Globs of paths to leave out; one without `/` matches names at any depth.
+        max_files: Limit of files, links and directories.
+        max_bytes: Limit of the total size of the files.
+        progress: Called with the progress; an exception from it cancels the copy.
 
     Raises:
-        NotADirectoryError: The original is no directory.
-        CopyError: The place is in the original, or not empty.
-        ApplyInterruptedError: Changes to the original were interrupted half-way.
+        NotADirectoryError: The original is not a directory.
+        CopyError: The place is inside the original, or not empty.
+        ApplyInterruptedError: An apply to the original was interrupted.
         LimitExceededError: The original is too large.
     """
     source = Path(os.path.realpath(original))
     if isinstance(exclude, str):
         raise TypeError(f"exclude must be a sequence of globs, not one: {exclude!r}")
     globs = tuple(exclude)
-    with original_of(source, looking=True) as looked_at:
-        refuse_interrupted(looked_at, source)
+    with open_original(source, read_only=True) as opened:
+        ensure_not_interrupted(opened, source)
     with HostFilesystem(source) as files:
         scan = _Scan(Side(files), globs, max_files, max_bytes, source)
-        target = _made(place, source)
+        target = _create_place(place, source)
         try:
-            return _copied(scan, target, ProgressMeter(progress, scan.file_count, scan.total_bytes))
+            return _create_copy(
+                scan, target, ProgressMeter(progress, scan.file_count, scan.total_bytes)
+            )
         except BaseException:
             remove_place(target)
             raise
 
 
 def remove_place(place: Path) -> None:
-    """Remove everything that is at `place`, whatever its permissions are."""
-    directory = os.open(place.parent, _DIRECTORY)
+    """Remove a working copy, whatever its permissions are."""
+    directory = os.open(place.parent, _DIRECTORY_FLAGS)
     try:
         remove(directory, place.name)
     finally:
@@ -98,7 +100,7 @@ def remove_place(place: Path) -> None:
 
 
 class _Scan:
-    """What there is to copy, found without reading it."""
+    """The entries to copy, found without reading file contents."""
 
     def __init__(
         self, source: Side, exclude: tuple[str, ...], max_files: int, max_bytes: int, root: Path
@@ -111,10 +113,10 @@ class _Scan:
         self.total_bytes = 0
         self.git_dirs: set[str] = set()
         self._limits = max_files, max_bytes
-        self._filter = exclusion(exclude)
+        self._filter = exclusion_filter(exclude)
         pending = [""]
         while pending:
-            pending += self._directory(pending.pop())
+            pending += self._scan_directory(pending.pop())
 
     @property
     def file_count(self) -> int:
@@ -123,8 +125,8 @@ class _Scan:
     def skip(self, path: str, reason: str) -> None:
         self.skipped.append(SkippedEntry(path, reason))
 
-    def _directory(self, path: str) -> Iterator[str]:
-        """Take what is in a directory; yield the directories in it."""
+    def _scan_directory(self, path: str) -> Iterator[str]:
+        """Add the entries of a directory; yield its subdirectories."""
         try:
             children = self.source.children(path)
         except OSError as error:
@@ -139,29 +141,29 @@ class _Scan:
             if found.kind == "special":
                 self.skip(found.path, "not a regular file")
             elif self._leads_to_another_repository(found, is_git=is_git):
-                self.skip(found.path, "git would change the original by it")
+                self.skip(found.path, "git would change the original through it")
             else:
-                self._take(found)
+                self._add(found)
                 if found.is_directory:
                     yield found.path
 
-    def _take(self, found: FileStat) -> None:
+    def _add(self, found: FileStat) -> None:
         self.entries.append(found)
         self.total_bytes += found.size_bytes
         max_files, max_bytes = self._limits
         if len(self.entries) > max_files:
-            raise self._too_large(f"more than {max_files} files", "max_files")
+            raise self._limit_error(f"more than {max_files} files", "max_files")
         if self.total_bytes > max_bytes:
-            raise self._too_large(f"more than {max_bytes} bytes", "max_bytes")
+            raise self._limit_error(f"more than {max_bytes} bytes", "max_bytes")
 
-    def _too_large(self, fact: str, name: str) -> LimitExceededError:
+    def _limit_error(self, fact: str, name: str) -> LimitExceededError:
         return LimitExceededError(
             f"Directory is too large to copy, {fact}: {str(self.root)!r};"
-            f" leave something out with exclude=, or raise {name}"
+            f" exclude something with exclude=, or raise {name}"
         )
 
     def _note_git(self, directory: str, children: Mapping[str, FileStat]) -> bool:
-        """Take note of where repositories have their data; return whether it is here."""
+        """Record git directories; return whether this is one."""
         for name, found in children.items():
             target = None
             if name.casefold() == GIT and found.link_target is not None:
@@ -169,21 +171,21 @@ class _Scan:
             elif name.casefold() == GIT and found.is_file:
                 pointer = _GIT_FILE.match(self._content(found.path))
                 target = None if pointer is None else os.fsdecode(pointer[1])
-            elif name == _COMMON and found.is_file and "HEAD" in children:
+            elif name == _COMMON_DIR and found.is_file and "HEAD" in children:
                 target = os.fsdecode(self._content(found.path)).strip()
             if target:
-                self.git_dirs |= places_on_the_way(self.root, directory, target)
+                self.git_dirs |= resolve_git_pointer(self.root, directory, target)
         is_git = bool(directory) and is_git_directory(children)
         if is_git:
             self.git_dirs.add(directory)
         return is_git
 
     def _leads_to_another_repository(self, found: FileStat, *, is_git: bool) -> bool:
-        """Return whether git would find the repository or the files of the original by it."""
+        """Return whether git would find the original's repository or files through it."""
         *above, name = found.path.split("/")
         if found.link_target is not None:
             return name == GIT and _leads_out(found.path, found.link_target)
-        if not found.is_file or found.size_bytes > _MAX_GIT_FILE:
+        if not found.is_file or found.size_bytes > _MAX_GIT_FILE_BYTES:
             return False
         if name == GIT:
             beginning = _GIT_FILE.match(self._content(found.path))
@@ -194,24 +196,24 @@ class _Scan:
     def _content(self, path: str) -> bytes:
         try:
             with self.source.open(path) as content:
-                return content.read(0, _MAX_GIT_FILE)
+                return content.read(0, _MAX_GIT_FILE_BYTES)
         except OSError:
-            return b""  # whoever copies it says why
+            return b""  # copying it reports the error
 
 
 def _leads_out(path: str, target: str) -> bool:
-    """Return whether what is at `path` leads out of the directory when it says `target`."""
+    """Return whether a link or pointer at `path` with this `target` leads out of the root."""
     if target.startswith("/"):
         return True
     reached = os.path.normpath(f"{parent_of(path)}/{target}".lstrip("/"))
     return reached == ".." or reached.startswith("../")
 
 
-def _copied(scan: _Scan, place: Path, meter: ProgressMeter) -> WorkingCopy:
-    workspace_in(place).mkdir()
-    with PreservingFilesystem(workspace_in(place), git_dir=history_in(place)) as target:
+def _create_copy(scan: _Scan, place: Path, meter: ProgressMeter) -> WorkingCopy:
+    workspace_path(place).mkdir()
+    with PreservingFilesystem(workspace_path(place), git_dir=history_path(place)) as target:
         _fill(target, scan, meter)
-        base = target.snapshot(tag="as it was copied")
+        base = target.snapshot(tag="copied state")
     links = [(each.path, each.link_target) for each in scan.entries]
     record = CopyRecord(
         original=str(scan.root),
@@ -228,7 +230,7 @@ def _copied(scan: _Scan, place: Path, meter: ProgressMeter) -> WorkingCopy:
 
 
 def _fill(target: PreservingFilesystem, scan: _Scan, meter: ProgressMeter) -> None:
-    for found in scan.entries:  # a directory comes before what is in it
+    for found in scan.entries:  # a directory comes before its children
         try:
             target.put(found, scan.source)
             if found.is_file and found.modified_at is not None:
@@ -243,43 +245,44 @@ def _fill(target: PreservingFilesystem, scan: _Scan, meter: ProgressMeter) -> No
             target.set_permissions(found.path, found.permissions)
 
 
-def _made(place: str | os.PathLike[str] | None, source: Path) -> Path:
-    """Return an empty directory for the copy, which is not in the original."""
+def _create_place(place: str | os.PathLike[str] | None, source: Path) -> Path:
+    """Create an empty directory for the copy, outside the original."""
     wanted = Path(tempfile.gettempdir() if place is None else place).absolute()
     if Path(os.path.realpath(wanted)).is_relative_to(source):
         raise CopyError(
-            f"Working copy must not be in the original: {str(wanted)!r}; give it another place"
+            f"The working copy must not be inside the original: {str(wanted)!r};"
+            " choose another place"
         )
     if place is None:
         return Path(tempfile.mkdtemp(prefix="wink-run-", dir=wanted))
     wanted.mkdir(0o700, parents=True, exist_ok=True)
     if any(wanted.iterdir()):
-        raise CopyError(f"Place for the working copy is not empty: {str(wanted)!r}")
+        raise CopyError(f"The place for the working copy is not empty: {str(wanted)!r}")
     return wanted
 
 
 def is_git_directory(names: Collection[str]) -> bool:
-    """Return whether a directory with these names is what git takes for a repository's data."""
+    """Return whether git would take a directory with these names for a repository."""
     return "HEAD" in names and ({"objects", "refs"} <= set(names) or "commondir" in names)
 
 
-def places_on_the_way(root: Path, directory: str, target: str) -> set[str]:
-    """Return where a pointer in a `directory` of `root` leads, and the links on the way.
+def resolve_git_pointer(root: Path, directory: str, target: str) -> set[str]:
+    """Return the target of a pointer in a `directory` of `root`, and the links on the way.
 
-    Only what is below the root counts, in its terms; a pointer may be absolute.
+    Only paths below the root are returned, relative to it; a pointer may be absolute.
     """
     here, found = Path(os.sep), set[Path]()
     pending = list(reversed((root / directory / target).parts[1:]))
-    for _ in range(_MAX_STEPS):
+    for _ in range(_MAX_PATH_STEPS):
         if not pending:
             found.add(here)
             break
         name = pending.pop()
         here = here.parent if name == ".." else here / name
-        if os.path.islink(here):  # noqa: PTH114 # a name that is too long is none
+        if os.path.islink(here):  # noqa: PTH114 # Path.is_symlink raises for a name that is too long
             found.add(here)
-            leads = here.readlink()
-            pending += [each for each in reversed(leads.parts) if each != os.sep]
-            here = Path(os.sep) if leads.is_absolute() else here.parent
+            link = here.readlink()
+            pending += [each for each in reversed(link.parts) if each != os.sep]
+            here = Path(os.sep) if link.is_absolute() else here.parent
     inside = (each.relative_to(root) for each in found if each.is_relative_to(root))
     return {each.as_posix() for each in inside if each.parts}

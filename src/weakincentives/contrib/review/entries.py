@@ -1,4 +1,4 @@
-"""Files, links and directories below a root: what they are, and whether they are in use."""
+"""Entries below a root: file operations by path, expected states, and writer detection."""
 
 import errno
 import fcntl
@@ -30,48 +30,48 @@ Place: TypeAlias = tuple[int, str]
 
 MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
-_PIECE = 1024 * 1024
-_BLOCK = 4096  # what a hole in a sparse file is a multiple of
+_CHUNK = 1024 * 1024
+_BLOCK = 4096  # holes in a sparse file are multiples of this
 _ZEROS = bytes(_BLOCK)
-_READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_PINNING = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
-# it would give a changed program the rights of the old one; a write in place removes it too
-_NOT_COPIED = frozenset({"security.capability", "security.ima", "security.evm"})
+_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_PIN_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
+# they would give a changed program the privileges of the old one; writing in place drops them
+_PRIVILEGED_ATTRIBUTES = frozenset({"security.capability", "security.ima", "security.evm"})
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What is expected at a path: its kind, permissions and content; nothing by default."""
+class EntryState:
+    """The expected state of a path: kind, permissions and content; by default absent."""
 
     kind: str = "absent"
     mode: int = 0
     size: int = 0
     blob: str = ""
-    """Git's id of the content of a file."""
+    """The git blob id of a file."""
     target: str = ""
-    """Where a link points."""
+    """The target of a link."""
     owner: tuple[int, int] = (-1, -1)
-    """User and group of a directory."""
+    """User and group id of a directory."""
 
 
 class Tree:
     """The entries below a directory; no path leads out of it.
 
-    The directories that were used last stay open, until `look_again`.
+    Parent directories stay open until `refresh`.
     """
 
     def __init__(self, root: RootedDirectory) -> None:
         """Work below `root`."""
-        self.root = root
+        self.root: RootedDirectory = root
         self._parents: dict[str, int] = {}
         weakref.finalize(self, _close_all, self._parents)
 
-    def look_again(self) -> None:
-        """Find directories anew by their paths: somebody may have renamed them."""
+    def refresh(self) -> None:
+        """Close the cached parents, since another process may have renamed them."""
         _close_all(self._parents)
 
-    def place(self, path: str) -> Place:
-        """Return the directory that holds `path`, open, and the name in it."""
+    def open_parent(self, path: str) -> Place:
+        """Return the open parent directory of `path`, and the name in it."""
         directory, _, name = path.rpartition("/")
         parent = self._parents.get(directory)
         if parent is None:
@@ -79,9 +79,9 @@ class Tree:
         return parent, name
 
     def stat(self, path: str) -> os.stat_result | None:
-        """Return the metadata of what is at `path`, or None if nothing is there."""
+        """Return the metadata of `path`, or None if it does not exist."""
         try:
-            parent, name = self.place(path)
+            parent, name = self.open_parent(path)
             return os.stat(name, dir_fd=parent, follow_symlinks=False)
         except OSError as error:
             if error.errno in MISSING:
@@ -89,48 +89,48 @@ class Tree:
             raise
 
     def is_directory(self, path: str) -> bool:
-        """Return whether a directory is there."""
+        """Return whether `path` is a directory."""
         return self.root.is_directory(path)
 
     def set_mode(self, path: str, mode: int) -> None:
-        """Set the permissions of a directory; the root keeps its own."""
-        with pin(*self.place(path)) as descriptor:
+        """Set the permissions of a directory; a link is left alone."""
+        with pin(*self.open_parent(path)) as descriptor:
             if not stat.S_ISLNK(os.fstat(descriptor).st_mode):
                 set_mode_of(descriptor, mode)
 
     def rename(self, source: str, target: str, *, exclusive: bool = False) -> None:
-        """Rename; `exclusive` raises FileExistsError where something is."""
-        rename(self.place(source), self.place(target), exclusive=exclusive)
+        """Rename; with `exclusive`, raise FileExistsError if the target exists."""
+        rename(self.open_parent(source), self.open_parent(target), exclusive=exclusive)
 
     def exchange(self, first: str, second: str) -> None:
-        """Exchange what is at two paths in one step."""
-        exchange(self.place(first), self.place(second))
+        """Exchange two paths atomically."""
+        exchange(self.open_parent(first), self.open_parent(second))
 
     def unlink(self, path: str) -> None:
         """Remove a file or link."""
-        parent, name = self.place(path)
+        parent, name = self.open_parent(path)
         os.unlink(name, dir_fd=parent)
 
     def rmdir(self, path: str) -> None:
         """Remove an empty directory."""
-        parent, name = self.place(path)
+        parent, name = self.open_parent(path)
         os.rmdir(name, dir_fd=parent)
 
     def mkdir(self, path: str, mode: int) -> None:
-        """Make a directory."""
-        parent, name = self.place(path)
+        """Create a directory."""
+        parent, name = self.open_parent(path)
         os.mkdir(name, mode, dir_fd=parent)
 
     def sync(self, path: str) -> None:
-        """Bring the names in a directory to the disk."""
+        """Flush the entries of a directory to disk."""
         opened = self.root.open_directory(path)
         try:
             os.fsync(opened)
         finally:
             os.close(opened)
 
-    def sweep(self, path: str) -> None:
-        """Remove from a directory the temporary files of processes that are gone."""
+    def remove_leftovers(self, path: str) -> None:
+        """Remove the temporary files of dead processes from a directory."""
         opened = self.root.open_directory(path)
         try:
             remove_leftovers(opened, [name for name, _ in self.names(path)])
@@ -138,7 +138,7 @@ class Tree:
             os.close(opened)
 
     def names(self, path: str) -> Iterator[tuple[str, bool]]:
-        """Yield the names in a directory, hidden ones too, and whether each is a directory."""
+        """Yield all names in a directory, and whether each is a directory."""
         opened = self.root.open_directory(path)
         try:
             with os.scandir(opened) as entries:
@@ -148,19 +148,19 @@ class Tree:
         yield from found
 
 
-def facts_of(found: FileStat | None, state: Side) -> Facts:
-    """Return what `found` is in `state`; a file is read only if git's id of it is not known."""
+def describe_entry(found: FileStat | None, state: Side) -> EntryState:
+    """Return the state of `found`; a file is read only if its blob id is unknown."""
     if found is None:
-        return Facts()
+        return EntryState()
     if found.link_target is not None:
-        return Facts("symlink", target=found.link_target)
+        return EntryState("symlink", target=found.link_target)
     if not found.is_file:
-        return Facts(found.kind, found.permissions)
-    return Facts("file", found.permissions, found.size_bytes, state.blob_id(found))
+        return EntryState(found.kind, found.permissions)
+    return EntryState("file", found.permissions, found.size_bytes, state.blob_id(found))
 
 
-def resembles(found: os.stat_result, facts: Facts) -> bool:
-    """Return whether it can be what is expected, as far as metadata tell."""
+def resembles(found: os.stat_result, facts: EntryState) -> bool:
+    """Return whether the metadata of an entry matches an expected state."""
     if _kind(found.st_mode) != facts.kind:
         return False
     if facts.kind == "symlink":
@@ -170,48 +170,48 @@ def resembles(found: os.stat_result, facts: Facts) -> bool:
     return facts.kind != "file" or found.st_size == facts.size
 
 
-def matches(tree: Tree, path: str, facts: Facts) -> bool:
-    """Return whether what is at `path` is exactly what is expected; a file is read.
+def matches(tree: Tree, path: str, facts: EntryState) -> bool:
+    """Return whether the entry at `path` is exactly as expected; a file is read.
 
-    A file that its owner may not read is opened to him for that moment.
+    A file that is unreadable to its owner is made readable for that moment.
     """
     found = tree.stat(path)
     if found is None or not resembles(found, facts):
         return found is None and facts.kind == "absent"
-    place = tree.place(path)
+    place = tree.open_parent(path)
     if facts.kind == "symlink":
-        return _target(place) == facts.target
+        return _read_target(place) == facts.target
     return facts.kind != "file" or _blob_id(place) == facts.blob
 
 
 def has_writer(tree: Tree, path: str) -> bool | None:
-    """Return whether some process has a file open for writing; None if that cannot be told.
+    """Return whether a process has a file open for writing; None if that is unknown.
 
-    The kernel gives a lease for reading only while nobody writes, and only to the owner.
+    The kernel grants a read lease only to the owner, and only while there is no writer.
     """
     try:
-        with _opened(tree.place(path)) as descriptor:
-            # whoever opens it for writing meanwhile must not kill us: SIGIO would
+        with _open_file(tree.open_parent(path)) as descriptor:
+            # a process that opens it for writing sends a signal, and SIGIO would kill us
             fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
             fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
             fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except OSError as error:
         return True if error.errno == errno.EAGAIN else None
     except AttributeError:
-        return None  # not on this system
+        return None  # not supported by this system
     return False
 
 
-def attributes_of(tree: Tree, path: str) -> dict[str, bytes]:
-    """Return the extended attributes of a file that a new version of it keeps."""
+def read_attributes(tree: Tree, path: str) -> dict[str, bytes]:
+    """Return the extended attributes of a file that a new version keeps."""
     found: dict[str, bytes] = {}
     with suppress(OSError, AttributeError):
-        parent, name = tree.place(path)
-        pinned = os.open(name, _PINNING, dir_fd=parent)
+        parent, name = tree.open_parent(path)
+        pinned = os.open(name, _PIN_FLAGS, dir_fd=parent)
         try:
             link = f"/proc/self/fd/{pinned}"
             for each in os.listxattr(link):
-                if each not in _NOT_COPIED:
+                if each not in _PRIVILEGED_ATTRIBUTES:
                     with suppress(OSError):
                         found[each] = os.getxattr(link, each)
         finally:
@@ -220,7 +220,7 @@ def attributes_of(tree: Tree, path: str) -> dict[str, bytes]:
 
 
 def set_attributes(descriptor: int, attributes: Mapping[str, bytes]) -> None:
-    """Give an open file extended attributes; those of the system only where that is allowed."""
+    """Set extended attributes of an open file; system attributes only where permitted."""
     for name, value in attributes.items():
         try:
             os.setxattr(descriptor, name, value)
@@ -230,9 +230,9 @@ def set_attributes(descriptor: int, attributes: Mapping[str, bytes]) -> None:
 
 
 def write_sparse(descriptor: int, content: Content) -> None:
-    """Write all of `content` to an empty file; blocks of zeros become holes."""
-    for offset in range(0, content.size, _PIECE):
-        piece = content.read(offset, _PIECE)
+    """Write `content` to an empty file; blocks of zeros become holes."""
+    for offset in range(0, content.size, _CHUNK):
+        piece = content.read(offset, _CHUNK)
         if _ZEROS not in piece:
             write_all(descriptor, piece)
             continue
@@ -258,7 +258,7 @@ def _kind(mode: int) -> str:
     return "symlink" if stat.S_ISLNK(mode) else "special"
 
 
-def _target(place: Place) -> str | None:
+def _read_target(place: Place) -> str | None:
     try:
         return os.readlink(place[1], dir_fd=place[0])
     except OSError:
@@ -266,33 +266,33 @@ def _target(place: Place) -> str | None:
 
 
 def _blob_id(place: Place) -> str | None:
-    """Return git's id of a file; None if it is no file any more."""
-    with _opened(place) as descriptor:
+    """Return the git blob id of a file; None if it is no longer a file."""
+    with _open_file(place) as descriptor:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             return None
         digest = hashlib.sha1(b"blob %d\0" % found.st_size, usedforsecurity=False)
-        while piece := os.read(descriptor, _PIECE):
+        while piece := os.read(descriptor, _CHUNK):
             digest.update(piece)
     return digest.hexdigest()
 
 
 @contextmanager
-def _opened(place: Place) -> Generator[int, None, None]:
-    """Open a file for reading, closed as it may be to its owner."""
+def _open_file(place: Place) -> Generator[int, None, None]:
+    """Open a file for reading, even if it is unreadable to its owner."""
     parent, name = place
     try:
-        descriptor = os.open(name, _READING, dir_fd=parent)
+        descriptor = os.open(name, _READ_FLAGS, dir_fd=parent)
     except PermissionError:
-        descriptor = _open_closed(parent, name)
+        descriptor = _open_unreadable(parent, name)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _open_closed(parent: int, name: str) -> int:
-    pinned = os.open(name, _PINNING, dir_fd=parent)
+def _open_unreadable(parent: int, name: str) -> int:
+    pinned = os.open(name, _PIN_FLAGS, dir_fd=parent)
     try:
         link = Path(f"/proc/self/fd/{pinned}")
         mode = stat.S_IMODE(os.fstat(pinned).st_mode)

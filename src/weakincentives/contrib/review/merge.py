@@ -1,4 +1,4 @@
-"""Files that were changed on both sides in different places: both changes, if that is clean."""
+"""Three-way merge of text files that changed on both sides in different places."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,34 +9,34 @@ from weakincentives.filesystem.diff import Block, Side, changed_blocks, hunks, s
 from weakincentives.posix import display_path
 
 _MAX_BYTES = 16 * 1024 * 1024
-_CONTEXT = 3
+_CONTEXT_LINES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A file that was changed on both sides, in different places."""
+    """A clean three-way merge of one file."""
 
     path: str
     original: Version
-    """What the original has."""
+    """The file in the original."""
     merged: Version
-    """The same with what was changed in the copy."""
+    """The same file with the changes of the copy."""
 
     def patch(self) -> str:
-        """Return what a merge changes in the original, as hunks to look at."""
+        """Return the change of the original as unified diff hunks, for display."""
         old, new = split_lines(self.original.content), split_lines(self.merged.content)
-        found = b"".join(hunks(old, new, changed_blocks(old, new), _CONTEXT))
+        found = b"".join(hunks(old, new, changed_blocks(old, new), _CONTEXT_LINES))
         return found.decode(errors="replace")
 
     def __str__(self) -> str:
-        """Return the path."""
+        """Return the path and the kind of conflict."""
         return f"{display_path(self.path)}: changed on both sides, in different places"
 
 
-def merge_of(change: Change, now: FileStat | None, sides: tuple[Side, Side, Side]) -> Merge | None:
-    """Return how a change and that in the original go together, or None if they do not.
+def try_merge(change: Change, now: FileStat | None, sides: tuple[Side, Side, Side]) -> Merge | None:
+    """Return the merge of a change with that of the original, or None if it is not clean.
 
-    The `sides` are the state that both began with, the copy and the original.
+    The `sides` are the common base, the copy and the original.
     """
     found = (change.before, change.after, now)
     if not all(each is not None and each.is_file for each in found):
@@ -48,18 +48,18 @@ def merge_of(change: Change, now: FileStat | None, sides: tuple[Side, Side, Side
         for side, each in zip(sides, found, strict=True)
         if each is not None
     )
-    content = merged_content(base.content, ours.content, theirs.content)
-    permissions = _one_of(base.permissions, ours.permissions, theirs.permissions)
+    content = merge_content(base.content, ours.content, theirs.content)
+    permissions = _merge_permissions(base.permissions, ours.permissions, theirs.permissions)
     if content is None or permissions is None:
         return None
     return Merge(change.path, theirs, Version(content, permissions))
 
 
-def merged_content(base: bytes, ours: bytes, theirs: bytes) -> bytes | None:
-    """Return the content with what both sides changed, or None unless that is clean.
+def merge_content(base: bytes, ours: bytes, theirs: bytes) -> bytes | None:
+    """Return the content with both changes, or None if the merge is not clean.
 
-    Changes that touch each other are not clean unless they are the same, and neither are
-    two of a binary file.
+    Adjacent or overlapping changes are not clean unless they are equal. Binary files that
+    changed on both sides are never merged.
     """
     if base in {ours, theirs} or ours == theirs:
         return theirs if base == ours else ours
@@ -68,7 +68,7 @@ def merged_content(base: bytes, ours: bytes, theirs: bytes) -> bytes | None:
     old, left, right = map(split_lines, (base, ours, theirs))
     edits = _edits(changed_blocks(old, left), left) | _edits(changed_blocks(old, right), right)
     merged: list[bytes] = []
-    at = -1  # nothing ends there, so a change at the very beginning touches nothing
+    at = -1  # no edit ends here, so that one at the very beginning is not adjacent
     for start, stop, lines in sorted(edits):
         if start <= at:
             return None
@@ -83,8 +83,8 @@ def _edits(
     return {(each.start, each.stop, tuple(new[each.new_start : each.new_stop])) for each in blocks}
 
 
-def _one_of(base: int, ours: int, theirs: int) -> int | None:
-    """Return what the side has that changed it; None if both have, and not in the same way."""
+def _merge_permissions(base: int, ours: int, theirs: int) -> int | None:
+    """Return the permissions of the side that changed them; None if both did, differently."""
     if ours in {base, theirs}:
         return theirs
     return ours if theirs == base else None

@@ -1,4 +1,14 @@
-"""A working copy and the record of it on the disk, so that another process can go on."""
+"""On-disk records: the record of a working copy, and the write-ahead journal of an apply.
+
+The record of a copy lets another process continue with it. The journal says what each path of
+the original was and becomes. It lies in the root of the original under a hidden name, from
+before the first change until the transaction has ended, so that every process sees an
+interrupted apply, even if the working copy is gone. Its name holds the phase:
+
+- `staging`: new files are created under hidden names; the original is unchanged.
+- `changing`: paths are exchanged; if it ends here, everything is rolled back.
+- `done`: the original has the new state; the replaced files still exist under hidden names.
+"""
 
 import errno
 import os
@@ -9,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from weakincentives.contrib.review.entries import Facts, Tree
+from weakincentives.contrib.review.entries import EntryState, Tree
 from weakincentives.contrib.review.merge import Merge
 from weakincentives.contrib.review.views import PreservingFilesystem
 from weakincentives.errors import WinkError
@@ -31,27 +41,27 @@ from weakincentives.serde import SerdeError, decode, encode
 _RECORD = "review.json"
 _VERSION = 1
 _MAX_RECORD = 256 * 1024 * 1024
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class CopyError(WinkError, ValueError):
-    """What is there is no working copy, or none can be made."""
+    """The directory is not a working copy, or none can be created."""
 
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """What was applied once: the state of the copy then, and the paths of the original."""
+    """One apply: the state of the copy at that time, and the changed paths of the original."""
 
     after: FilesystemSnapshot
     paths: tuple[str, ...]
     merges: tuple[Merge, ...] = ()
     attributes: dict[str, dict[str, bytes]] = field(default_factory=dict[str, dict[str, bytes]])
-    """The extended attributes of files that were removed."""
+    """The extended attributes of removed files."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyRecord:
-    """What has to be known about a copy besides its files."""
+    """The metadata of a working copy."""
 
     original: str
     base: FilesystemSnapshot
@@ -65,48 +75,48 @@ class CopyRecord:
 
 @dataclass(frozen=True, slots=True)
 class WorkingCopy:
-    """A copy of a directory to work on; nothing that is done in it reaches the original."""
+    """A copy of a directory to work in; changes in it do not reach the original."""
 
     original: Path
     """The directory that was copied."""
     place: Path
-    """Holds the copy, its history and the record; `open_copy` takes it."""
+    """The directory of the copy, its history and its record; pass it to `open_copy`."""
     base: FilesystemSnapshot
-    """The state of the copy when it was made."""
+    """The state of the copy when it was created."""
     exclude: tuple[str, ...] = ()
-    """The globs of what was left out."""
+    """The globs of excluded paths."""
     skipped: tuple[SkippedEntry, ...] = ()
-    """What could not be copied, and why; sorted."""
+    """The paths that could not be copied, and why; sorted."""
     external_links: tuple[str, ...] = ()
-    """The links in the copy that lead out of it, to the original for instance; sorted."""
+    """The links in the copy that lead out of it, for example to the original; sorted."""
     git_dirs: tuple[str, ...] = ()
-    """Where repositories have their data, if not in `.git`, and links that lead there; sorted."""
+    """Git directories outside `.git`, and the links that lead to them; sorted."""
 
     @property
     def root(self) -> Path:
         """The directory to work in."""
-        return workspace_in(self.place)
+        return workspace_path(self.place)
 
     @property
     def git_dir(self) -> Path:
-        """Where the snapshots of the copy are; a filesystem that uses it need not begin anew."""
-        return history_in(self.place)
+        """The snapshot store of the copy, for a filesystem that works in it."""
+        return history_path(self.place)
 
     def __str__(self) -> str:
-        """Return where it is, and of what."""
+        """Return its path and its original."""
         return f"{self.root} (a copy of {self.original})"
 
 
 def open_copy(place: str | os.PathLike[str]) -> WorkingCopy:
-    """Return the working copy that was made at `place`, by whichever process.
+    """Return the working copy at `place`, whichever process created it.
 
     Raises:
-        CopyError: None is there, or its record is damaged.
+        CopyError: There is none, or its record is damaged.
     """
     found = Path(place).absolute()
     record = read_record(found)
-    if not workspace_in(found).is_dir():
-        raise CopyError(f"Working copy has no files any more: {str(found)!r}")
+    if not workspace_path(found).is_dir():
+        raise CopyError(f"The files of the working copy are gone: {str(found)!r}")
     return WorkingCopy(
         original=Path(record.original),
         place=found,
@@ -118,13 +128,13 @@ def open_copy(place: str | os.PathLike[str]) -> WorkingCopy:
     )
 
 
-def workspace_in(place: Path) -> Path:
-    """Return where the files of a copy are."""
+def workspace_path(place: Path) -> Path:
+    """Return the directory of the files of a copy."""
     return place / "workspace"
 
 
-def history_in(place: Path) -> Path:
-    """Return where the snapshots of a copy are."""
+def history_path(place: Path) -> Path:
+    """Return the snapshot store of a copy."""
     return place / "history"
 
 
@@ -133,13 +143,13 @@ def open_files(copy: WorkingCopy) -> PreservingFilesystem:
     return PreservingFilesystem(copy.root, git_dir=copy.git_dir)
 
 
-def exclusion(globs: tuple[str, ...]) -> MountFilter:
-    """Return the filter that leaves out what one of `globs` matches."""
+def exclusion_filter(globs: tuple[str, ...]) -> MountFilter:
+    """Return a filter that excludes what one of `globs` matches."""
     return MountFilter(HostMount(".", exclude_glob=globs))
 
 
 def has_record(place: Path) -> bool:
-    """Return whether a working copy is at `place`, be its record damaged or not."""
+    """Return whether a working copy is at `place`, even if its record is damaged."""
     return (place / _RECORD).is_file()
 
 
@@ -150,26 +160,28 @@ def read_record(place: Path) -> CopyRecord:
         CopyError: There is none, or it is damaged.
     """
     try:
-        # a link would be somebody else's: we write a file
+        # a link is not ours: we write regular files
         record = decode(read_regular(place / _RECORD, _MAX_RECORD), CopyRecord)
     except (FileNotFoundError, NotADirectoryError):
-        raise CopyError(f"No working copy is at {str(place)!r}") from None
+        raise CopyError(f"Not a working copy: {str(place)!r}") from None
     except OSError as error:
         fact = f"{error.strerror}: {_RECORD!r}"
-        raise CopyError(f"No working copy is at {str(place)!r} ({fact})") from None
+        raise CopyError(f"Not a working copy: {str(place)!r} ({fact})") from None
     except SerdeError as error:
-        raise CopyError(f"Record of the working copy is damaged: {error}") from error
+        raise CopyError(f"The record of the working copy is damaged: {error}") from error
     if record.version != _VERSION:
-        raise CopyError(f"Record of the working copy has version {record.version}, not {_VERSION}")
+        raise CopyError(
+            f"The record of the working copy has version {record.version}, not {_VERSION}"
+        )
     return record
 
 
 def write_record(place: Path, record: CopyRecord) -> None:
-    """Make `record` the record of the copy at `place`, in one step."""
+    """Replace the record of the copy at `place` atomically."""
     data = encode(record)
     if len(data) > _MAX_RECORD:
-        raise CopyError(f"Record of the working copy would be larger than {_MAX_RECORD:,} bytes")
-    directory = os.open(place, _DIRECTORY)
+        raise CopyError(f"The record of the working copy would exceed {_MAX_RECORD:,} bytes")
+    directory = os.open(place, _DIRECTORY_FLAGS)
     try:
         store_file(
             directory,
@@ -184,8 +196,9 @@ def write_record(place: Path, record: CopyRecord) -> None:
 
 
 Action: TypeAlias = Literal["replace", "create", "remove", "make directory", "remove directory"]
-Kind: TypeAlias = Literal["apply", "undo"]
+TransactionKind: TypeAlias = Literal["apply", "undo"]
 Phase: TypeAlias = Literal["staging", "changing", "done"]
+Ending: TypeAlias = Literal["committed", "rolled back"]
 
 _PREFIX = f"{RESERVED_PREFIX}apply-"
 _PHASES: tuple[Phase, ...] = ("staging", "changing", "done")
@@ -196,18 +209,18 @@ _MAX_JOURNAL = 512 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One path that changes, and the hidden path at which the other state of it is."""
+    """The change of one path, and the hidden path of its other version."""
 
     action: Action
     path: str
     hidden: str
-    before: Facts
-    after: Facts
+    before: EntryState
+    after: EntryState
 
 
 @dataclass(frozen=True, slots=True)
-class Mode:
-    """The permissions of a directory before and after; -1 if there is none."""
+class ModeChange:
+    """The permissions of a directory before and after; -1 if it does not exist."""
 
     path: str
     before: int
@@ -215,59 +228,59 @@ class Mode:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """What is being done to the original, for which copy."""
+class JournalRecord:
+    """The content of a journal: all changes of one transaction."""
 
-    kind: Kind
+    kind: TransactionKind
     place: str
-    """Where the copy is."""
+    """The working copy it belongs to."""
     number: int
-    """Which of the copy's applications this is."""
+    """The index of this apply in the record of the copy."""
     operations: tuple[Operation, ...]
-    """In the order in which they are done."""
-    modes: tuple[Mode, ...]
+    """In order of execution."""
+    modes: tuple[ModeChange, ...]
     directories: dict[str, tuple[int, int]]
-    """Device and inode of each directory with hidden names, to find it if it is renamed."""
+    """Device and inode of each directory with hidden files, to find it after a rename."""
     version: int = _JOURNAL_VERSION
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
-    """A record that is there: whose it is, and how far it has come."""
+class JournalFile:
+    """The name of a journal: the process that owns it, and its phase."""
 
-    maker: str
+    owner: str
     phase: Phase
 
     @property
     def name(self) -> str:
-        """The name of the record in the root."""
-        return f"{_PREFIX}{self.maker}.{self.phase}"
+        """The file name in the root."""
+        return f"{_PREFIX}{self.owner}.{self.phase}"
 
     @property
     def is_alive(self) -> bool:
-        """Whether its process can still be there."""
-        return is_owner_gone(self.maker) is not True
+        """Whether its process may still run."""
+        return is_owner_gone(self.owner) is not True
 
 
-class Ledger:
-    """The record of one transaction on the disk."""
+class ApplyJournal:
+    """The write-ahead journal of one transaction."""
 
-    def __init__(self, tree: Tree, pending: Pending, record: Record) -> None:
-        """Hold the `record`, which is at `pending`."""
+    def __init__(self, tree: Tree, file: JournalFile, record: JournalRecord) -> None:
+        """Represent the `record` stored in `file`."""
         self._tree = tree
-        self._pending = pending
-        self.record = record
+        self._file = file
+        self.record: JournalRecord = record
 
     @classmethod
-    def create(cls, tree: Tree, maker: str, record: Record) -> "Ledger":
-        """Bring a new record to the disk."""
-        pending = Pending(maker, "staging")
+    def create(cls, tree: Tree, owner: str, record: JournalRecord) -> "ApplyJournal":
+        """Write a new journal to disk."""
+        file = JournalFile(owner, "staging")
         data = encode(record)
 
         def fill(descriptor: int) -> None:
             write_all(descriptor, data)
 
-        root, name = tree.place(pending.name)
+        root, name = tree.open_parent(file.name)
         try:
             store_file(root, name, fill, permissions=0o600, exclusive=True, durable=True)
             sync_directory(root)
@@ -276,84 +289,85 @@ class Ledger:
             with suppress(OSError):
                 tree.unlink(name)
             raise
-        return cls(tree, pending, record)
+        return cls(tree, file, record)
 
     @classmethod
-    def open(cls, tree: Tree, pending: Pending) -> "Ledger":
-        """Read a record that somebody has left.
+    def open(cls, tree: Tree, file: JournalFile) -> "ApplyJournal":
+        """Read the journal of an interrupted transaction.
 
         Raises:
-            CopyError: It is damaged, or not ours.
+            CopyError: It is damaged, or belongs to another user.
         """
         try:
-            record = decode(_read(tree, pending.name), Record)
+            record = decode(_read_journal(tree, file.name), JournalRecord)
         except (SerdeError, OSError) as error:
-            raise CopyError(_damaged(tree, pending, str(error))) from error
+            raise _damaged_error(file, str(error)) from error
         if record.version != _JOURNAL_VERSION:
-            raise CopyError(
-                _damaged(tree, pending, f"version {record.version}, not {_JOURNAL_VERSION}")
-            )
-        prefix = f"{_PREFIX}{pending.maker}."
+            fact = f"version {record.version}, not {_JOURNAL_VERSION}"
+            raise _damaged_error(file, fact)
+        prefix = f"{_PREFIX}{file.owner}."
         for each in record.operations:
             if not each.hidden.rpartition("/")[2].startswith(prefix):
-                raise CopyError(_damaged(tree, pending, "a hidden name of somebody else"))
-        return cls(tree, pending, record)
+                raise _damaged_error(file, "a hidden name of another transaction")
+        return cls(tree, file, record)
 
     @property
     def phase(self) -> Phase:
-        """How far the transaction has come."""
-        return self._pending.phase
+        """The current phase."""
+        return self._file.phase
 
     @property
     def name(self) -> str:
-        """The name of the record in the root: a file that nobody writes to."""
-        return self._pending.name
+        """The file name in the root; no process writes to this file."""
+        return self._file.name
 
     def enter(self, phase: Phase) -> None:
-        """Go on to a phase, or back to one; needs no space on the disk."""
-        following = Pending(self._pending.maker, phase)
-        self._tree.rename(self._pending.name, following.name)
-        self._pending = following
+        """Change the phase by a rename, which needs no disk space."""
+        target = JournalFile(self._file.owner, phase)
+        self._tree.rename(self._file.name, target.name)
+        self._file = target
         fault_point(f"apply.{phase}")
         self._sync()
 
-    def look_again(self) -> None:
-        """Find out the phase on the disk: whoever was interrupted may not know it."""
+    def refresh(self) -> None:
+        """Read the phase from disk; after an interrupt the phase in memory may be stale."""
         for phase in reversed(_PHASES):
-            pending = Pending(self._pending.maker, phase)
-            if self._tree.stat(pending.name) is not None:
-                self._pending = pending
+            file = JournalFile(self._file.owner, phase)
+            if self._tree.stat(file.name) is not None:
+                self._file = file
                 return
 
     def remove(self) -> None:
-        """Forget the transaction: everything is settled."""
+        """Remove the journal: the transaction has ended."""
         self._tree.unlink(self.name)
         fault_point("apply.settled")
         self._sync()
 
     def _sync(self) -> None:
-        sync_directory(self._tree.place(self.name)[0])
+        sync_directory(self._tree.open_parent(self.name)[0])
 
 
-def new_maker() -> str:
-    """Return what names a new transaction of this process."""
+def new_owner() -> str:
+    """Return a unique name for a new transaction of this process."""
     return owner_name()
 
 
-def hidden_path(directory: str, maker: str, number: int) -> str:
-    """Return the path at which a transaction keeps something out of sight."""
-    return join(directory, f"{_PREFIX}{maker}.{number}")
+def hidden_path(directory: str, owner: str, number: int) -> str:
+    """Return a hidden path of a transaction."""
+    return join(directory, f"{_PREFIX}{owner}.{number}")
 
 
-def pending_in(tree: Tree) -> list[Pending]:
-    """Return the records that are in the root, of whoever; nothing is changed."""
+def find_journals(tree: Tree) -> list[JournalFile]:
+    """Return the journals in the root, of any process; read-only."""
     found = (_NAME.fullmatch(name) for name, is_directory in tree.names("") if not is_directory)
     made = [each for each in found if each is not None]
-    records = [Pending(each[1], phase) for each in made for phase in _PHASES if each[2] == phase]
-    return sorted(records, key=lambda each: each.maker)
+    records = [
+        JournalFile(each[1], phase) for each in made for phase in _PHASES if each[2] == phase
+    ]
+    return sorted(records, key=lambda each: each.owner)
 
 
-def _read(tree: Tree, name: str) -> bytes:
+def _read_journal(tree: Tree, name: str) -> bytes:
     descriptor, found = tree.root.open_file(name)
     with os.fdopen(descriptor, "rb") as file:
         if found.st_size > _MAX_JOURNAL or not stat.S_ISREG(found.st_mode):
@@ -363,8 +377,8 @@ def _read(tree: Tree, name: str) -> bytes:
         return file.read(_MAX_JOURNAL)
 
 
-def _damaged(tree: Tree, pending: Pending, fact: str) -> str:
-    return (
-        f"Record of an interrupted apply cannot be used: {pending.name!r} ({fact});"
-        " the hidden files beside it hold what was there before"
+def _damaged_error(file: JournalFile, fact: str) -> CopyError:
+    return CopyError(
+        f"The journal of an interrupted apply is damaged: {file.name!r} ({fact});"
+        " the hidden files beside it hold the previous versions"
     )

@@ -1,4 +1,7 @@
-"""Changes to an original that were interrupted: seen by whoever looks, settled when asked to."""
+"""Crash recovery of an apply: find interrupted transactions, roll them back or finish them.
+
+Also opens and locks the original, which every apply and every recovery does first.
+"""
 
 import fcntl
 import logging
@@ -7,161 +10,160 @@ import shlex
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeAlias
 
 from weakincentives.contrib.review.conflicts import Kept
 from weakincentives.contrib.review.entries import Tree
 from weakincentives.contrib.review.records import (
+    ApplyJournal,
     CopyError,
-    Kind,
-    Ledger,
-    Record,
+    Ending,
+    JournalRecord,
+    TransactionKind,
+    find_journals,
     has_record,
-    pending_in,
 )
 from weakincentives.contrib.review.rollback import Rollback
 from weakincentives.contrib.review.views import OriginalFilesystem
 from weakincentives.filesystem.host import Identity
 
 _log = logging.getLogger(__name__)
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-Settle = Callable[[Record, bool], None]
+OnEnd: TypeAlias = Callable[[JournalRecord, Ending], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """Changes to an original that were interrupted half-way."""
+    """An apply or undo that was interrupted in an original."""
 
     original: Path
     place: Path
-    """The copy that they come from."""
-    kind: Kind
-    """Whether they were being applied, or undone."""
+    """The working copy it belongs to."""
+    kind: TransactionKind
+    """Whether it was an apply or an undo."""
     paths: tuple[str, ...]
-    """What was to change, whether it was reached or not; sorted."""
+    """All paths it was going to change, sorted."""
 
     def __str__(self) -> str:
         """Return what happened, and what to do."""
-        fact = f"Half of {self._title} was done in {str(self.original)!r} when it was interrupted"
+        fact = f"{self._title} was interrupted half-way in {str(self.original)!r}"
         if not has_record(self.place):
             return f"{fact}; to roll it back: {_command(self.original)} --recover"
         command = _command(self.place)
-        return (
-            f"{fact}; to roll it back: {command} --recover, to do it again: {command} --{self.kind}"
-        )
+        return f"{fact}; to roll it back: {command} --recover, to retry it: {command} --{self.kind}"
 
     @property
     def _title(self) -> str:
-        return "an apply" if self.kind == "apply" else "an undo"
+        return "An apply" if self.kind == "apply" else "An undo"
 
 
 class ApplyInterruptedError(CopyError):
-    """The original is half-way between two states: `recover`, `apply` or `undo` settle that."""
+    """The original is between two states; `recover`, `apply` or `undo` fixes that."""
 
     def __init__(self, interrupted: Interrupted) -> None:
-        """Hold what was interrupted."""
-        self.interrupted = interrupted
+        """Store the interrupted transaction."""
+        self.interrupted: Interrupted = interrupted
         super().__init__(str(interrupted))
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What was done about interrupted changes."""
+    """The recovery of one interrupted transaction."""
 
-    kind: Kind
+    kind: TransactionKind
     is_done: bool
-    """Whether they had been made completely, and stay; else they were rolled back."""
+    """Whether it had committed and stays; otherwise it was rolled back."""
     paths: tuple[str, ...]
-    """The paths that have changed, or were changed back."""
+    """The paths that were changed or changed back."""
     kept: tuple[Kept, ...]
-    """What was left as somebody made it, and where the other states are."""
+    """Concurrent changes that were left alone, and where the other versions are."""
 
 
-def interrupted_in(original: OriginalFilesystem, path: Path) -> Interrupted | None:
-    """Return what was interrupted in an original; nothing is changed by looking."""
+def find_interrupted(original: OriginalFilesystem, path: Path) -> Interrupted | None:
+    """Return the interrupted transaction of an original, if there is one; read-only."""
     return next(
-        (_interrupted(each, path) for each in _ledgers(original) if not is_done(each)), None
+        (_describe(each, path) for each in _open_journals(original) if not _is_complete(each)), None
     )
 
 
-def refuse_interrupted(original: OriginalFilesystem, path: Path) -> None:
-    """Raise ApplyInterruptedError if changes to the original were interrupted."""
-    found = interrupted_in(original, path)
+def ensure_not_interrupted(original: OriginalFilesystem, path: Path) -> None:
+    """Raise ApplyInterruptedError if an apply or undo was interrupted."""
+    found = find_interrupted(original, path)
     if found is not None:
         raise ApplyInterruptedError(found)
 
 
 def has_pending(original: OriginalFilesystem, place: Path) -> bool:
-    """Return whether something is to be settled in the original for the copy at `place`."""
-    return any(_same(Path(each.record.place), place) for each in _ledgers(original))
+    """Return whether the original has a journal of the copy at `place`."""
+    return any(_is_same_path(Path(each.record.place), place) for each in _open_journals(original))
 
 
-def is_done(ledger: Ledger) -> bool:
-    """Return whether all changes were made, and only hidden files have to go."""
-    return ledger.phase == "done"
+def _is_complete(journal: ApplyJournal) -> bool:
+    """Return whether it committed, so that only hidden files are left to remove."""
+    return journal.phase == "done"
 
 
-def settle_all(
-    original: OriginalFilesystem, path: Path, place: Path | None, settle: Settle
+def recover_all(
+    original: OriginalFilesystem, path: Path, place: Path | None, on_end: OnEnd
 ) -> list[Recovery]:
-    """Settle what was interrupted for the copy at `place`, or if None for copies that are gone.
+    """Recover the transactions of the copy at `place`; with None, those whose copy is gone.
 
-    A path goes back only if it has exactly what was put there; everything else stays.
+    A path is rolled back only if it still has exactly what the transaction put there.
 
     Raises:
-        ApplyInterruptedError: It is the matter of another copy.
-        OSError: Something could not be rolled back; it is tried again the next time.
+        ApplyInterruptedError: The transaction belongs to another copy.
+        OSError: Something could not be rolled back; the next recovery tries again.
     """
-    Tree(original.directory).sweep("")
+    Tree(original.directory).remove_leftovers("")
     found: list[Recovery] = []
-    for ledger in _ledgers(original):
-        other = Path(ledger.record.place)
-        is_ours = not has_record(other) if place is None else _same(other, place)
+    for journal in _open_journals(original):
+        other = Path(journal.record.place)
+        is_ours = not has_record(other) if place is None else _is_same_path(other, place)
         if is_ours:
-            found.append(_settled(original, ledger, settle))
-        elif not is_done(ledger):
-            raise ApplyInterruptedError(_interrupted(ledger, path))
+            found.append(_recover_one(original, journal, on_end))
+        elif not _is_complete(journal):
+            raise ApplyInterruptedError(_describe(journal, path))
     return found
 
 
 def recover(original: str | os.PathLike[str]) -> tuple[Recovery, ...]:
-    """Roll back what was interrupted in a directory, of copies that are gone.
+    """Roll back the interrupted transactions of a directory whose working copies are gone.
 
     Raises:
-        ApplyInterruptedError: The copy is still there: `Review(copy).recover()` does it.
+        ApplyInterruptedError: The copy still exists; use `Review(copy).recover()`.
     """
     path = Path(os.path.realpath(original))
-    with original_of(path) as opened:
-        return tuple(settle_all(opened, path, None, _ignore))
+    with open_original(path) as opened:
+        return tuple(recover_all(opened, path, None, _ignore))
 
 
-def _settled(original: OriginalFilesystem, ledger: Ledger, settle: Settle) -> Recovery:
-    tree, record, was_done = Tree(original.directory), ledger.record, is_done(ledger)
+def _recover_one(original: OriginalFilesystem, journal: ApplyJournal, on_end: OnEnd) -> Recovery:
+    tree, record, was_done = Tree(original.directory), journal.record, _is_complete(journal)
 
-    def end(done: bool) -> None:
-        settle(record, done)
-
-    outcome = (finish if was_done else roll_back)(tree, ledger, end)
-    if outcome.failures and not was_done:
-        error = outcome.failures[0]
-        for each in outcome.kept:
+    end = partial(on_end, record)
+    rollback = (finish_apply if was_done else roll_back_apply)(tree, journal, end)
+    if rollback.failures and not was_done:
+        error = rollback.failures[0]
+        for each in rollback.kept:
             error.add_note(str(each))
         raise error
-    paths = [each.path for each in record.operations] if was_done else outcome.undone
-    return Recovery(record.kind, was_done, tuple(sorted(set(paths))), tuple(outcome.kept))
+    paths = [each.path for each in record.operations] if was_done else rollback.undone
+    return Recovery(record.kind, was_done, tuple(sorted(set(paths))), tuple(rollback.kept))
 
 
-def _ledgers(original: OriginalFilesystem) -> Iterator[Ledger]:
+def _open_journals(original: OriginalFilesystem) -> Iterator[ApplyJournal]:
     tree = Tree(original.directory)
-    for pending in pending_in(tree):
-        yield Ledger.open(tree, pending)
+    for pending in find_journals(tree):
+        yield ApplyJournal.open(tree, pending)
 
 
-def _interrupted(ledger: Ledger, path: Path) -> Interrupted:
-    record = ledger.record
+def _describe(journal: ApplyJournal, path: Path) -> Interrupted:
+    record = journal.record
     paths = {each.path for each in (*record.operations, *record.modes)}
     return Interrupted(path, Path(record.place), record.kind, tuple(sorted(paths)))
 
@@ -170,86 +172,90 @@ def _command(place: Path) -> str:
     return f"wink review {shlex.quote(str(place))}"
 
 
-def _same(one: Path, other: Path) -> bool:
+def _is_same_path(one: Path, other: Path) -> bool:
     return os.path.realpath(one) == os.path.realpath(other)
 
 
-def _ignore(_: Record, __: bool) -> None:
-    """Settle nothing: the copy is gone."""
+def _ignore(_record: JournalRecord, _ending: Ending) -> None:
+    """Do nothing: there is no copy whose record could be updated."""
 
 
 @contextmanager
-def original_of(path: Path, *, looking: bool = False) -> Generator[OriginalFilesystem, None, None]:
-    """Open the original to look at it, or to change it; opening changes nothing.
+def open_original(
+    path: Path, *, read_only: bool = False
+) -> Generator[OriginalFilesystem, None, None]:
+    """Open and lock the original; several processes may have it open `read_only`.
 
-    Several may be `looking` at the same time.
+    Opening changes nothing.
 
     Raises:
-        CopyError: Somebody else is changing it in the same way.
+        CopyError: Another process is applying changes to it.
     """
-    descriptor = os.open(path, _DIRECTORY)
+    descriptor = os.open(path, _DIRECTORY_FLAGS)
     try:
-        is_locked = _lock(descriptor, path, looking)
+        is_locked = _lock(descriptor, path, read_only=read_only)
         with OriginalFilesystem(path) as original:
             if not is_locked:
-                _refuse_while_alive(original, path)
+                _ensure_not_running(original, path)
             yield original
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, path: Path, looking: bool) -> bool:
-    """Lock the original; return False where the file system has no locks."""
+def _lock(descriptor: int, path: Path, *, read_only: bool) -> bool:
+    """Lock the original; return False if the file system does not support locks."""
     try:
-        fcntl.flock(descriptor, (fcntl.LOCK_SH if looking else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if read_only else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise _busy(path) from None
+        raise _busy_error(path) from None
     except OSError as error:
         _log.info("No locks on the file system of %r: %s", str(path), error)
         return False
     return True
 
 
-def _refuse_while_alive(original: OriginalFilesystem, path: Path) -> None:
-    if any(each.is_alive for each in pending_in(Tree(original.directory))):
-        raise _busy(path)
+def _ensure_not_running(original: OriginalFilesystem, path: Path) -> None:
+    if any(each.is_alive for each in find_journals(Tree(original.directory))):
+        raise _busy_error(path)
 
 
-def _busy(path: Path) -> CopyError:
+def _busy_error(path: Path) -> CopyError:
     return CopyError(
-        f"Somebody else is applying changes to {str(path)!r}; try again when that has ended"
+        f"Another process is applying changes to {str(path)!r}; try again when it has finished"
     )
 
 
-def roll_back(tree: Tree, ledger: Ledger, settle: Callable[[bool], None]) -> Rollback:
-    """Take back what a record says; the record goes if nothing is left to do."""
-    rollback = Rollback(tree, ledger.record, ledger.name)
-    rollback.run(ledger.phase)
+def roll_back_apply(
+    tree: Tree, journal: ApplyJournal, on_end: Callable[[Ending], None]
+) -> Rollback:
+    """Roll back a transaction; its journal is removed unless something failed."""
+    rollback = Rollback(tree, journal.record, journal.name)
+    rollback.run(journal.phase)
     if not rollback.failures:
         try:
             with suppress(OSError) if not rollback.kept else nullcontext():
-                settle(False)  # `undo` passes over what was never applied
-            ledger.remove()
+                on_end("rolled back")  # may fail: `undo` skips what was never applied
+            journal.remove()
         except OSError as error:
             rollback.failures.append(error)
     return rollback
 
 
-def finish(
+def finish_apply(
     tree: Tree,
-    ledger: Ledger,
-    settle: Callable[[bool], None],
+    journal: ApplyJournal,
+    on_end: Callable[[Ending], None],
     compared: Mapping[str, Identity] = MappingProxyType({}),
 ) -> Rollback:
-    """Remove what was replaced, and the record; what cannot be done now is done later."""
-    rollback = Rollback(tree, ledger.record, ledger.name)
+    """Remove the replaced files and the journal; a later recovery retries what fails."""
+    rollback = Rollback(tree, journal.record, journal.name)
     rollback.run("done", compared)
     try:
-        settle(True)
+        on_end("committed")
         if not rollback.failures:
-            ledger.remove()
+            journal.remove()
     except OSError as error:
         rollback.failures.append(error)
     for failure in rollback.failures:
-        _log.warning("Could not remove all that was replaced: %s", failure)
+        _log.warning("Could not remove all replaced files: %s", failure)
     return rollback

@@ -1,4 +1,4 @@
-"""The review of what was done in a working copy: shown, then applied, saved or discarded."""
+"""Review of a working copy: diff, conflicts, apply, undo, save as a patch, discard."""
 
 import os
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from typing import Self
 from weakincentives.contrib.review.apply import (
     Attributes,
     Transaction,
-    lost_attributes,
+    collect_attributes,
 )
 from weakincentives.contrib.review.conflicts import (
     ChangeSet,
@@ -28,10 +28,11 @@ from weakincentives.contrib.review.copy import remove_place
 from weakincentives.contrib.review.merge import Merge
 from weakincentives.contrib.review.records import (
     Application,
-    Kind,
-    Record,
+    Ending,
+    JournalRecord,
+    TransactionKind,
     WorkingCopy,
-    exclusion,
+    exclusion_filter,
     open_files,
     read_record,
     write_record,
@@ -39,17 +40,17 @@ from weakincentives.contrib.review.records import (
 from weakincentives.contrib.review.recovery import (
     Interrupted,
     Recovery,
+    ensure_not_interrupted,
+    find_interrupted,
     has_pending,
-    interrupted_in,
-    original_of,
-    refuse_interrupted,
-    settle_all,
+    open_original,
+    recover_all,
 )
 from weakincentives.contrib.review.views import (
-    Boundary,
     FilteredFilesystem,
     OriginalFilesystem,
     PreservingFilesystem,
+    ReviewFilter,
 )
 from weakincentives.filesystem import (
     Change,
@@ -62,37 +63,37 @@ from weakincentives.filesystem import (
 from weakincentives.filesystem.diff import Side, find_moves
 from weakincentives.posix import store_file, write_all
 
-_MAX_SHOWN = 5
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_MAX_OMISSIONS = 5
+_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What was brought into the original, or taken back."""
+    """The result of an apply, an undo or a recovery."""
 
     paths: tuple[str, ...]
-    """What has changed in the original, sorted."""
+    """The paths that changed in the original, sorted."""
     merged: tuple[str, ...] = ()
-    """The files that have got what both sides changed."""
+    """The files in which both changes were merged."""
     kept_directories: tuple[str, ...] = ()
-    """Directories that should have gone, and hold something that was not reviewed."""
+    """Directories that were not removed because they hold something outside the review."""
     kept: tuple[Kept, ...] = ()
-    """What was left as somebody made it meanwhile, and where the other states of it are."""
+    """Concurrent changes that were left alone, and where the other versions are."""
 
     def __str__(self) -> str:
-        """Return how many there are."""
+        """Return the number of changed paths."""
         number = len(self.paths)
         return f"{number} path{'' if number == 1 else 's'} changed"
 
 
 class Review:
-    """What was changed in a working copy, as it was when it was first looked at.
+    """The changes in a working copy, as of the first look at them.
 
-    Nothing is done to the original but by `apply` and `undo`. What was changed inside of
-    `.git`, or where else a repository has its data, or where nothing was copied from, pipes
-    and the like, and rights to run as somebody else are withheld: they are no part of the
-    difference, and are applied only if asked for. A rename is one change: who chooses one of
-    its names chooses both, and a conflict at one is a conflict at both.
+    Only `apply`, `undo` and `recover` change the original. Some changes are withheld: they are
+    not part of the diff, and are applied only on request. These are changes to git's data (in
+    `.git` or wherever a repository keeps it), to excluded paths, pipes and other special files,
+    and setuid and setgid bits. A rename is one change: selecting one of its names selects both,
+    and a conflict at one is a conflict at both.
     """
 
     def __init__(
@@ -102,14 +103,14 @@ class Review:
 
         Args:
             copy: The working copy.
-            with_git: Let changes of git's own data be applied too.
-            with_rights: Let set-user-id and set-group-id bits, and sticky ones of files, be
-                applied too, where they were set in the copy.
+            with_git: Offer changes to git's data too.
+            with_rights: Offer setuid, setgid and (for files) sticky bits too that were set in
+                the copy.
         """
         self.copy = copy
-        self._boundary = Boundary(
+        self._filter = ReviewFilter(
             lambda: self._base,
-            exclusion(copy.exclude),
+            exclusion_filter(copy.exclude),
             copy.git_dirs,
             with_git=with_git,
             with_rights=with_rights,
@@ -119,140 +120,142 @@ class Review:
 
     @cached_property
     def diff(self) -> Diff:
-        """What was changed and is not withheld; `refresh` looks again."""
-        return self._compared()
+        """The offered changes; `refresh` recomputes them."""
+        return self._compute_diff()
 
     @cached_property
     def withheld(self) -> tuple[Change, ...]:
-        """What was changed and is not applied, sorted by path."""
-        return tuple(self._boundary.withheld(self._found))
+        """The changes that are not offered, sorted by path."""
+        return tuple(self._filter.withhold(self._all_changes))
 
     def refresh(self) -> None:
-        """Look at the copy again: somebody has worked in it."""
-        for name in ("diff", "withheld", "_after", "_found", "_changes", "_renames"):
+        """Read the copy again after more work in it."""
+        for name in ("diff", "withheld", "_after", "_all_changes", "_offered_changes", "_renames"):
             self.__dict__.pop(name, None)
 
     def conflicts(self, paths: Sequence[str] | None = None) -> tuple[Conflict, ...]:
-        """Return what was changed on both sides, at and below `paths`; the original is read.
+        """Return the paths at and below `paths` that changed on both sides.
 
         Raises:
             ApplyInterruptedError: An apply was interrupted; see `recover`.
         """
-        way = self._way(paths)
-        with original_of(self.copy.original, looking=True) as original:
-            refuse_interrupted(original, self.copy.original)
-            return way.conflicts(original, way.plan(original, looking=True), looking=True)
+        change_set = self._change_set(paths)
+        with open_original(self.copy.original, read_only=True) as original:
+            ensure_not_interrupted(original, self.copy.original)
+            return change_set.conflicts(
+                original, change_set.plan(original, read_only=True), read_only=True
+            )
 
     def merges(self, paths: Sequence[str] | None = None) -> tuple[Merge, ...]:
-        """Return the files in which both changes go together, as `merge` would make them."""
-        way = self._way(paths)
-        with original_of(self.copy.original, looking=True) as original:
-            refuse_interrupted(original, self.copy.original)
-            plan = way.plan(original, looking=True)
-            return tuple(way.merges(original, plan, looking=True))
+        """Return the conflicts that a three-way merge resolves, with the merged content."""
+        change_set = self._change_set(paths)
+        with open_original(self.copy.original, read_only=True) as original:
+            ensure_not_interrupted(original, self.copy.original)
+            plan = change_set.plan(original, read_only=True)
+            return tuple(change_set.merges(original, plan, read_only=True))
 
     @property
     def interrupted(self) -> Interrupted | None:
-        """What was interrupted in the original half-way, by whoever; looking changes nothing."""
-        with original_of(self.copy.original, looking=True) as original:
-            return interrupted_in(original, self.copy.original)
+        """The apply or undo that was interrupted in the original, by any copy; read-only."""
+        with open_original(self.copy.original, read_only=True) as original:
+            return find_interrupted(original, self.copy.original)
 
     def recover(self) -> Applied:
-        """Roll back an `apply` or `undo` of this copy that was interrupted; `apply` does it too.
+        """Roll back an interrupted `apply` or `undo` of this copy; `apply` does it too.
 
-        A path goes back only if it has exactly what was put there. What somebody has saved
-        since stays, and is in `kept`. Changes that had been made completely stay.
+        A path is rolled back only if it still has exactly what the transaction put there.
+        Later saves are left alone and reported in `kept`. A transaction that had committed
+        stays.
 
         Raises:
-            ApplyInterruptedError: It was interrupted for another copy.
+            ApplyInterruptedError: The interrupted transaction belongs to another copy.
         """
-        with original_of(self.copy.original) as original:
-            found = settle_all(original, self.copy.original, self.copy.place, self._settle)
-        return _recovered([each for each in found if not each.is_done])
+        with open_original(self.copy.original) as original:
+            found = recover_all(original, self.copy.original, self.copy.place, self._on_end)
+        return _summarize_recoveries([each for each in found if not each.is_done])
 
     def apply(self, paths: Sequence[str] | None = None, *, merge: bool = False) -> Applied:
-        """Bring the changes into the original, or those at and below `paths`: all or none.
+        """Apply the changes, or those at and below `paths`, to the original: all or nothing.
 
-        Only what was changed in the copy is touched. What the original has already is
-        left as it is. With `merge`, a text file that was changed on both sides in
-        different places gets both changes.
+        Only changed paths are touched, and not those that already have the new state. With
+        `merge`, a text file that changed on both sides in different places gets both changes.
 
         Raises:
-            ConflictError: Something was changed on both sides, before or at this moment; the
-                original is as it was, but for what somebody has saved meanwhile.
+            ConflictError: A path changed on both sides, before or during the apply; the
+                original is unchanged except for concurrent saves.
             ValueError: Nothing was changed at one of the paths.
         """
-        way = self._way(paths)
-        with original_of(self.copy.original) as original:
+        change_set = self._change_set(paths)
+        with open_original(self.copy.original) as original:
             self._recover(original)
-            plan = way.plan(original)
-            merges = way.merges(original, plan) if merge else []
+            plan = change_set.plan(original)
+            merges = change_set.merges(original, plan) if merge else []
             if merges:
-                way = way.merged(merges)
-                plan = way.plan(original)
+                change_set = change_set.with_merges(merges)
+                plan = change_set.plan(original)
             if plan.conflicts:
-                raise ConflictError(way.conflicts(original, plan))
+                raise ConflictError(change_set.conflicts(original, plan))
             if not plan.steps:
-                return _applied(plan, merges)
+                return _summarize(plan, merges)
             number = len(read_record(self.copy.place).applied)
-            lost = lost_attributes(original, plan.steps)
+            lost = collect_attributes(original, plan.steps)
             moved = self._moved_attributes(plan.steps, lost)
-            work = self._transaction(original, way, plan, "apply", number, moved)
-            self._remember(plan.steps, merges, lost)
-            kept = work.run(partial(self._settle, work.record))
-        return replace(_applied(plan, merges), kept=kept)
+            work = self._transaction(original, change_set, plan, "apply", number, moved)
+            self._record_application(plan.steps, merges, lost)
+            kept = work.run(partial(self._on_end, work.record))
+        return replace(_summarize(plan, merges), kept=kept)
 
     def undo(self) -> Applied:
-        """Take back what was applied last; what was changed before and since stays.
+        """Undo the last apply; earlier and later changes to other paths stay.
 
         Raises:
-            ConflictError: What was applied has been changed since; nothing was taken back.
+            ConflictError: An applied path was changed since; nothing was undone.
             ValueError: Nothing was applied.
         """
-        with original_of(self.copy.original) as original:
+        with open_original(self.copy.original) as original:
             recovered = self._recover(original)
-            # what was interrupted was the latest apply, or this undo
+            # the interrupted transaction was the latest apply, or this undo
             ended = [each for each in recovered if each.is_done == (each.kind == "undo")]
             if any(each.paths for each in ended):
-                return _recovered(ended)
+                return _summarize_recoveries(ended)
             while applied := read_record(self.copy.place).applied:
-                way = self._way_of(applied[-1]).back()
-                plan = way.plan(original)
+                change_set = self._applied_change_set(applied[-1]).inverse()
+                plan = change_set.plan(original)
                 if plan.conflicts:
                     raise ConflictError(plan.conflicts)
                 number = len(applied) - 1
-                if not plan.steps:  # a process was killed before it had applied anything
-                    self._forget(number)
+                if not plan.steps:  # a process was killed before it applied anything
+                    self._drop_application(number)
                     continue
                 attributes = applied[-1].attributes
-                work = self._transaction(original, way, plan, "undo", number, attributes)
-                kept = work.run(partial(self._settle, work.record))
-                return replace(_applied(plan, ()), kept=kept)
+                work = self._transaction(original, change_set, plan, "undo", number, attributes)
+                kept = work.run(partial(self._on_end, work.record))
+                return replace(_summarize(plan, ()), kept=kept)
         raise ValueError(f"Nothing was applied to {str(self.copy.original)!r}")
 
     def save_patch(
         self, path: str | os.PathLike[str], *, paths: Sequence[str] | None = None
     ) -> Path:
-        """Write the difference, or what is at and below `paths`, as a patch for `git apply`.
+        """Write the diff, or the part at and below `paths`, as a patch for `git apply`.
 
-        What the patch cannot say is in `omissions`.
+        `omissions` lists what the patch cannot express.
 
         Raises:
-            ValueError: Nothing was changed, or nothing that git can be told.
+            ValueError: Nothing was changed, or nothing that a patch can express.
         """
-        shown = self._selected(paths)
-        if not shown:
+        changes = self._select_diff(paths)
+        if not changes:
             raise ValueError("Nothing was changed, so there is no patch to save")
-        if not any(chunk.startswith(b"diff --git ") for chunk in shown.patch_chunks()):
-            facts = "; ".join(map(str, shown.omissions[:_MAX_SHOWN]))
-            raise ValueError(f"A patch can say nothing of what was changed: {facts}")
+        if not any(chunk.startswith(b"diff --git ") for chunk in changes.patch_chunks()):
+            facts = "; ".join(map(str, changes.omissions[:_MAX_OMISSIONS]))
+            raise ValueError(f"A patch cannot express any of the changes: {facts}")
         target = Path(path).absolute()
 
         def fill(descriptor: int) -> None:
-            for chunk in shown.patch_chunks():
+            for chunk in changes.patch_chunks():
                 write_all(descriptor, chunk)
 
-        directory = os.open(target.parent, _DIRECTORY)
+        directory = os.open(target.parent, _DIRECTORY_FLAGS)
         try:
             store_file(directory, target.name, fill, durable=True)
         finally:
@@ -260,35 +263,35 @@ class Review:
         return target
 
     def omissions(self, paths: Sequence[str] | None = None) -> tuple[Omission, ...]:
-        """Return what a patch does not say: what git cannot be told, and what is withheld."""
+        """Return what a patch leaves out: what git cannot express, and withheld changes."""
         withheld = [Omission(each.path, f"{each.kind}, not offered") for each in self.withheld]
-        found = {each.path: each for each in (*withheld, *self._selected(paths).omissions)}
+        found = {each.path: each for each in (*withheld, *self._select_diff(paths).omissions)}
         return tuple(found[path] for path in sorted(found))
 
     def discard(self) -> None:
-        """Remove the copy with its history: nothing can be applied or undone any more.
+        """Remove the copy and its history; after that nothing can be applied or undone.
 
         Raises:
-            ConflictError: An apply was interrupted, and was rolled back but for what somebody
-                has saved since; the copy is still there.
+            ConflictError: An interrupted apply was rolled back except for later saves; the
+                copy still exists.
         """
         with suppress(FileNotFoundError, NotADirectoryError):  # the original is gone
-            with original_of(self.copy.original, looking=True) as original:
+            with open_original(self.copy.original, read_only=True) as original:
                 is_interrupted = has_pending(original, self.copy.place)
             if is_interrupted:
-                with original_of(self.copy.original) as original:
+                with open_original(self.copy.original) as original:
                     self._recover(original)
         self.close()
         remove_place(self.copy.place)
 
     def close(self) -> None:
-        """Let go of the copy, which stays."""
+        """Close the files of the copy; the copy stays."""
         if self._files is not None:
             self._files.close()
             self._files = None
 
     def __enter__(self) -> Self:
-        """Use as a context manager."""
+        """Enter the context."""
         return self
 
     def __exit__(
@@ -297,24 +300,24 @@ class Review:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close."""
+        """Close the review."""
         self.close()
 
     # --- steps ---
 
     @cached_property
     def _after(self) -> FilesystemSnapshot:
-        return self._opened.snapshot(tag="as it was reviewed")
+        return self._open_files.snapshot(tag="reviewed state")
 
     @cached_property
-    def _found(self) -> Sequence[Change]:
-        """Everything that was changed."""
+    def _all_changes(self) -> Sequence[Change]:
+        """All changes, withheld ones too."""
         return diff(self._view(self.copy.base), self._view(self._after), renames=False).entries
 
     @cached_property
-    def _changes(self) -> Sequence[Change]:
-        """Everything that was changed and is not withheld."""
-        return self._boundary.offered(self._found)
+    def _offered_changes(self) -> Sequence[Change]:
+        """The changes that are not withheld."""
+        return self._filter.offer(self._all_changes)
 
     @cached_property
     def _base(self) -> Side:
@@ -322,66 +325,69 @@ class Review:
 
     @cached_property
     def _renames(self) -> Renames:
-        """The names of what has moved, also to where something else was."""
-        offered = {each.path for each in self._changes}
-        changes = [each for each in self._found if each.path in offered]
+        """The renames, including those onto a path that existed before."""
+        offered = {each.path for each in self._offered_changes}
+        changes = [each for each in self._all_changes if each.path in offered]
         sides = Side(self._view(self.copy.base)), Side(self._view(self._after))
         pairs = [(each.source, each.path) for each in self.diff.entries if each.source]
         return Renames([*pairs, *find_moves(changes, *sides).items()])
 
-    def _selected(self, paths: Sequence[str] | None) -> Diff:
+    def _select_diff(self, paths: Sequence[str] | None) -> Diff:
         if paths is None:
             return self.diff
-        wanted = {each.path for each in select_changes(self._changes, paths, lambda: self._renames)}
+        wanted = {
+            each.path
+            for each in select_changes(self._offered_changes, paths, lambda: self._renames)
+        }
         return self.diff.only(lambda each: each.path in wanted)
 
-    def _compared(self) -> Diff:
+    def _compute_diff(self) -> Diff:
         sides = self._view(self.copy.base), self._view(self._after)
         if self.withheld:
-            boundary = self._boundary
-            before = FilteredFilesystem(sides[0], boundary.hides)
-            after = FilteredFilesystem(sides[1], boundary.hides, boundary.without_rights)
+            review_filter = self._filter
+            before = FilteredFilesystem(sides[0], review_filter.hides)
+            after = FilteredFilesystem(sides[1], review_filter.hides, review_filter.strip_rights)
             return diff(before, after).on(sides[0])
         return diff(*sides)
 
     @property
-    def _opened(self) -> PreservingFilesystem:
+    def _open_files(self) -> PreservingFilesystem:
         if self._files is None:
             raise ValueError(f"Review is closed: {str(self.copy.place)!r}")
         return self._files
 
     def _view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem:
-        return self._opened.view(snapshot)
+        return self._open_files.view(snapshot)
 
     def _is_reviewed(self, path: str) -> bool:
-        return not self._boundary.hides(path) and path not in self._skipped
+        return not self._filter.hides(path) and path not in self._skipped
 
-    def _way(self, paths: Sequence[str] | None) -> ChangeSet:
-        changes = select_changes(self._changes, paths, lambda: self._renames)
+    def _change_set(self, paths: Sequence[str] | None) -> ChangeSet:
+        changes = select_changes(self._offered_changes, paths, lambda: self._renames)
         sides = self._view(self.copy.base), self._view(self._after)
         return ChangeSet(changes, *sides, self._is_reviewed, lambda: self._renames)
 
-    def _way_of(self, applied: Application) -> ChangeSet:
+    def _applied_change_set(self, applied: Application) -> ChangeSet:
         sides = self._view(self.copy.base), self._view(applied.after)
         wanted = set(applied.paths)
         found = diff(*sides, renames=False).entries
-        changes = self._boundary.offered([each for each in found if each.path in wanted])
-        return ChangeSet(changes, *sides, self._is_reviewed).merged(applied.merges)
+        changes = self._filter.offer([each for each in found if each.path in wanted])
+        return ChangeSet(changes, *sides, self._is_reviewed).with_merges(applied.merges)
 
     def _transaction(
         self,
         original: OriginalFilesystem,
-        way: ChangeSet,
+        change_set: ChangeSet,
         plan: Plan,
-        kind: Kind,
+        kind: TransactionKind,
         number: int,
         attributes: Attributes = MappingProxyType({}),
     ) -> Transaction:
-        """Prepare the changes of a plan; nothing has changed yet."""
+        """Create the transaction of a plan; nothing changes yet."""
         return Transaction(
             original,
             plan.steps,
-            (Side(way.before), Side(way.after)),
+            (Side(change_set.before), Side(change_set.after)),
             kind=kind,
             place=self.copy.place,
             number=number,
@@ -389,42 +395,42 @@ class Review:
         )
 
     def _moved_attributes(self, steps: Sequence[Step], lost: Attributes) -> Attributes:
-        """Return the extended attributes of files that come back under another name."""
+        """Return the extended attributes of renamed files by their new names."""
         if not lost:
             return lost
         sources = {step.path: self._renames.source(step.path) for step in steps}
         return {path: lost[source] for path, source in sources.items() if source in lost}
 
     def _recover(self, original: OriginalFilesystem) -> list[Recovery]:
-        """Settle what was interrupted, and say so if something could not be rolled back."""
-        found = settle_all(original, self.copy.original, self.copy.place, self._settle)
+        """Recover interrupted transactions; raise if something could not be rolled back."""
+        found = recover_all(original, self.copy.original, self.copy.place, self._on_end)
         kept = [each for recovery in found for each in recovery.kept]
         if kept:
             raise ConflictError((), kept=kept)
         return found
 
-    def _remember(
+    def _record_application(
         self, steps: Sequence[Step], merges: Sequence[Merge], attributes: Attributes
     ) -> None:
-        """Take note of what is about to be applied."""
+        """Record an apply before it starts."""
         record = read_record(self.copy.place)
         paths = tuple(step.path for step in steps)
         kept = {path: dict(each) for path, each in attributes.items()}
         application = Application(self._after, paths, tuple(merges), kept)
         write_record(self.copy.place, replace(record, applied=(*record.applied, application)))
 
-    def _settle(self, changes: Record, done: bool) -> None:
-        """Forget what was applied if it was undone, or was not applied after all."""
-        if done == (changes.kind == "undo"):
-            self._forget(changes.number)
+    def _on_end(self, record: JournalRecord, ending: Ending) -> None:
+        """Drop the record of an apply that was undone or rolled back."""
+        if (ending == "committed") == (record.kind == "undo"):
+            self._drop_application(record.number)
 
-    def _forget(self, number: int) -> None:
+    def _drop_application(self, number: int) -> None:
         record = read_record(self.copy.place)
         if len(record.applied) > number:
             write_record(self.copy.place, replace(record, applied=record.applied[:number]))
 
 
-def _applied(plan: Plan, merges: Sequence[Merge]) -> Applied:
+def _summarize(plan: Plan, merges: Sequence[Merge]) -> Applied:
     return Applied(
         paths=tuple(step.path for step in plan.steps),
         merged=tuple(each.path for each in merges),
@@ -432,7 +438,7 @@ def _applied(plan: Plan, merges: Sequence[Merge]) -> Applied:
     )
 
 
-def _recovered(recoveries: Sequence[Recovery]) -> Applied:
+def _summarize_recoveries(recoveries: Sequence[Recovery]) -> Applied:
     return Applied(
         paths=tuple(sorted({path for each in recoveries for path in each.paths})),
         kept=tuple(kept for each in recoveries for kept in each.kept),

@@ -1,10 +1,10 @@
-"""The rollback of changes in a directory in which a person works.
+"""Rollback of an apply in a directory that a person may be editing. Idempotent.
 
-What to do is found out by looking: which of the two states is at the path, and which at the
-hidden path. So it does not matter how far the changes came, or an earlier rollback that was
-killed. A path goes back only if it has exactly what was put there. What somebody has saved
-since stays; and nothing is deleted but what is exactly one of the two states, while
-nobody writes to it. Everything else gets a name that can be seen.
+What to do follows from the disk alone: which of the two versions is at the path, and which at
+the hidden path. So it does not matter how far the apply got, or an earlier rollback that was
+killed. A path is rolled back only if it has exactly what the apply put there; later saves are
+left alone. A file is deleted only if it is exactly one of the two versions and has no writer;
+everything else is kept under a visible name.
 """
 
 import errno
@@ -20,100 +20,107 @@ from typing import TypeVar
 from weakincentives.contrib.review.conflicts import Kept
 from weakincentives.contrib.review.entries import (
     MISSING,
-    Facts,
+    EntryState,
     Tree,
     has_writer,
     matches,
     resembles,
 )
-from weakincentives.contrib.review.records import Mode, Operation, Phase, Record
+from weakincentives.contrib.review.records import JournalRecord, ModeChange, Operation, Phase
 from weakincentives.filesystem.host import Identity, identity_of
 from weakincentives.posix import fault_point, join, parent_of, parents_of
 
 T = TypeVar("T")
 
-_OPEN = 0o700
-_ATTEMPTS = 5
-_MAX_NAME = 200  # bytes of a name that leave room for an addition
-_SAVED = "was saved meanwhile and stays as it is"
-_REMOVED = "was removed meanwhile and stays so"
+_OWNER_ACCESS = 0o700
+_MAX_ATTEMPTS = 5
+_MAX_NAME_BYTES = 200  # bytes of a name that leave room for an addition
+_SAVED = "was saved in the meantime and was left alone"
+_REMOVED = "was removed in the meantime and was not restored"
 
 
 class Rollback:
-    """Takes back, or finishes, what a record says."""
+    """Rolls back or finishes the transaction of a journal."""
 
-    def __init__(self, tree: Tree, record: Record, lease: str) -> None:
-        """Work on the `record`; `lease` is a file that nobody writes to, to try leases on."""
+    def __init__(self, tree: Tree, record: JournalRecord, lease: str) -> None:
+        """Work on `record`; `lease` is a file without writers, to test whether leases work."""
         self._tree = tree
         self._record = record
         self._compared: Mapping[str, Identity] = MappingProxyType({})
         self._has_leases = has_writer(tree, lease) is False
         self.undone: list[str] = []
-        """The paths that went back."""
+        """The paths that were rolled back."""
         self.kept: list[Kept] = []
-        """What was left, and where the other states are."""
+        """What was left alone, and where the other versions are."""
         self.failures: list[OSError] = []
-        """What could not be settled: the record must stay."""
+        """Errors; with any of them the journal must stay."""
 
     def run(self, phase: Phase, compared: Mapping[str, Identity] = MappingProxyType({})) -> None:
-        """Settle everything, whatever phase it was left in.
+        """Roll back, or in phase "done" finish, all operations.
 
-        What looks as `compared` says need not be read again.
+        A hidden file whose identity is in `compared` is not read again.
         """
         self._compared = compared
-        self._each(self._open, self._record.modes)  # nothing is found in a closed directory
-        moves = self._look()
-        for _ in range(_ATTEMPTS):  # somebody may rename or remove what is just looked at
+        self._for_each(
+            self._make_accessible, self._record.modes
+        )  # nothing is found in an inaccessible directory
+        moves = self._find_renamed()
+        for _ in range(_MAX_ATTEMPTS):  # another process may rename directories meanwhile
             self.failures.clear()
             before = moves
             try:
-                self._settle(phase, before)
-                moves = self._look()
+                self._process(phase, before)
+                moves = self._find_renamed()
             finally:
-                self._close_all(phase, before)
+                self._restore_modes(phase, before)
             if moves.moved == before.moved and not self.failures:
                 break
         else:
             if not self.failures:
-                self.failures.append(OSError(errno.EBUSY, "Directories are renamed all the time"))
+                self.failures.append(
+                    OSError(
+                        errno.EBUSY,
+                        f"Directories keep being renamed; gave up after {_MAX_ATTEMPTS} attempts",
+                    )
+                )
         self.kept = list({each.path: each for each in reversed(self.kept)}.values())[::-1]
 
-    def _look(self) -> "_Moves":
-        self._tree.look_again()
-        return _Moves(self._tree, self._record.directories)
+    def _find_renamed(self) -> "_RenamedDirectories":
+        self._tree.refresh()
+        return _RenamedDirectories(self._tree, self._record.directories)
 
-    def _settle(self, phase: Phase, moves: "_Moves") -> None:
+    def _process(self, phase: Phase, moves: "_RenamedDirectories") -> None:
         operations = [moves.operation(each) for each in self._record.operations]
         modes = [moves.mode(each) for each in self._record.modes]
-        self._each(self._open, modes)
+        self._for_each(self._make_accessible, modes)
         if phase == "done":
-            self._each(self._finish, operations)
+            self._for_each(self._finish, operations)
             return
         settle = self._unstage if phase == "staging" else self._undo
-        self._each(settle, reversed(operations))
-        self._each(self._sync, sorted(_directories(operations)))
+        self._for_each(settle, reversed(operations))
+        self._for_each(self._sync, sorted(_directories(operations)))
 
-    def _close_all(self, phase: Phase, moves: "_Moves") -> None:
-        close = self._close_again if phase == "done" else self._close
+    def _restore_modes(self, phase: Phase, moves: "_RenamedDirectories") -> None:
+        close = self._set_final_mode if phase == "done" else self._restore_mode
         modes = [moves.mode(each) for each in self._record.modes]
-        self._each(close, sorted(modes, key=_path, reverse=True))
+        self._for_each(close, sorted(modes, key=_path, reverse=True))
 
     def is_written(self, path: str) -> bool:
-        """Return whether a process has the file at `path` open for writing, if that can be told."""
+        """Return whether a process is known to have `path` open for writing."""
         return self._has_leases and has_writer(self._tree, path) is True
 
-    def _each(self, work: Callable[[T], None], items: Iterable[T]) -> None:
+    def _for_each(self, work: Callable[[T], None], items: Iterable[T]) -> None:
         for item in items:
-            self._tree.look_again()
+            self._tree.refresh()
             try:
                 work(item)
             except OSError as error:
                 self.failures.append(error)
 
-    # --- one operation ---
+    # --- operations ---
 
     def _unstage(self, operation: Operation) -> None:
-        """Remove what was made out of sight; nobody else has seen it."""
+        """Remove a staged entry, which no other process has seen."""
         with suppress(FileNotFoundError):
             if operation.action == "make directory":
                 self._tree.rmdir(operation.hidden)
@@ -140,7 +147,7 @@ class Rollback:
         there = tree.stat(path)
         if tree.stat(hidden) is None:
             if there is not None and not matches(tree, path, operation.before):
-                # settled, by a rollback that could not say so any more
+                # handled by an earlier rollback that could not report it
                 self.kept.append(Kept(path, _SAVED, self._find_kept(path)))
             return
         if matches(tree, hidden, operation.after):
@@ -157,7 +164,7 @@ class Rollback:
             self._keep(operation, _SAVED)
 
     def _exchange_back(self, operation: Operation) -> None:
-        """Put the old state back if what comes out is what was put there."""
+        """Restore the old version if what comes out is what the apply put there."""
         tree, path, hidden = self._tree, operation.path, operation.hidden
         tree.exchange(hidden, path)
         fault_point("rollback.exchanged")
@@ -173,7 +180,7 @@ class Rollback:
             self._keep(operation, _REMOVED)
 
     def _is_half_kept(self, operation: Operation) -> bool:
-        """Return whether a killed rollback has taken a save away, and not returned it."""
+        """Return whether a killed rollback has moved a save away without returning it."""
         tree = self._tree
         return not matches(tree, operation.hidden, operation.before) and matches(
             tree, operation.path, operation.before
@@ -181,11 +188,11 @@ class Rollback:
 
     def _undo_create(self, operation: Operation) -> None:
         tree, path, hidden = self._tree, operation.path, operation.hidden
-        self._part(operation)
+        self._drop_second_name(operation)
         if tree.stat(hidden) is not None:
             if matches(tree, hidden, operation.after):
                 self._discard(operation)
-            elif self._return(operation):
+            elif self._put_back(operation):
                 self.kept.append(Kept(path, _SAVED))
             return
         there = tree.stat(path)
@@ -198,13 +205,13 @@ class Rollback:
                 self._remove(hidden)
                 self.undone.append(path)
                 return
-            if not self._return(operation):
+            if not self._put_back(operation):
                 return
         self.kept.append(Kept(path, _SAVED))
 
     def _undo_remove(self, operation: Operation) -> None:
-        self._part(operation)
-        if self._tree.stat(operation.hidden) is not None and self._return(operation):
+        self._drop_second_name(operation)
+        if self._tree.stat(operation.hidden) is not None and self._put_back(operation):
             self.undone.append(operation.path)
 
     def _undo_make_directory(self, operation: Operation) -> None:
@@ -217,33 +224,35 @@ class Rollback:
             except OSError as error:
                 if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
                     raise
-                self.kept.append(Kept(operation.path, "is in use meanwhile and stays"))
+                self.kept.append(Kept(operation.path, "is in use and was not removed"))
 
     def _undo_remove_directory(self, operation: Operation) -> None:
         if self._tree.is_directory(operation.path):
             return
         try:
-            self._tree.mkdir(operation.path, _OPEN)
-            parent, name = self._tree.place(operation.path)
+            self._tree.mkdir(operation.path, _OWNER_ACCESS)
+            parent, name = self._tree.open_parent(operation.path)
             with suppress(PermissionError):
                 os.chown(name, *operation.before.owner, dir_fd=parent, follow_symlinks=False)
-            self._tree.set_mode(operation.path, operation.before.mode | _OPEN)
+            self._tree.set_mode(operation.path, operation.before.mode | _OWNER_ACCESS)
             self.undone.append(operation.path)
         except OSError as error:
             if error.errno not in MISSING | {errno.EEXIST}:
                 raise
-            self.kept.append(Kept(operation.path, "was replaced meanwhile and stays so"))
+            self.kept.append(
+                Kept(operation.path, "was replaced in the meantime and was left alone")
+            )
 
     def _finish(self, operation: Operation) -> None:
-        """Remove what was replaced, unless somebody has gone on writing to it."""
+        """Remove a replaced file, unless a process has written to it since."""
         if operation.action in {"make directory", "remove directory"}:
             return
-        self._part(operation)
+        self._drop_second_name(operation)
         found = self._tree.stat(operation.hidden)
         if found is None:
             return
         is_compared = self._compared.get(operation.hidden) == identity_of(found)
-        # somebody may have been about to open it for writing when it was replaced
+        # a process may have opened it for writing just when it was replaced
         is_free = is_compared and not self.is_written(operation.hidden)
         if is_free or self._is_ours(operation, operation.before):
             self._remove(operation.hidden)
@@ -252,15 +261,15 @@ class Rollback:
 
     # --- steps ---
 
-    def _is_ours(self, operation: Operation, facts: Facts | None = None) -> bool:
-        """Return whether the hidden entry is exactly as expected, and nobody writes to it."""
+    def _is_ours(self, operation: Operation, facts: EntryState | None = None) -> bool:
+        """Return whether the hidden entry is exactly as expected and has no writer."""
         expected = operation.after if facts is None else facts
         if expected.kind == "file" and self.is_written(operation.hidden):
             return False
         return matches(self._tree, operation.hidden, expected)
 
     def _discard(self, operation: Operation) -> None:
-        """Remove a new state that is out of sight, unless somebody is writing to it."""
+        """Remove a hidden new version, unless it has a writer."""
         if operation.after.kind == "file" and self.is_written(operation.hidden):
             self._keep(operation, "is being written to by another program")
         else:
@@ -270,21 +279,24 @@ class Rollback:
         fault_point("rollback.removing")
         self._tree.unlink(path)
 
-    def _return(self, operation: Operation) -> bool:
-        """Put what is hidden back at its path; keep it elsewhere if something is there."""
+    def _put_back(self, operation: Operation) -> bool:
+        """Move a hidden entry back to its path; if the path is taken, keep it elsewhere."""
         try:
             self._tree.rename(operation.hidden, operation.path, exclusive=True)
         except OSError as error:
             if error.errno not in MISSING | {errno.EEXIST}:
                 raise
             is_there = error.errno == errno.EEXIST
-            self._keep(operation, "was made anew meanwhile and stays" if is_there else _REMOVED)
+            self._keep(
+                operation,
+                "was created again in the meantime and was left alone" if is_there else _REMOVED,
+            )
             return False
         fault_point("rollback.returned")
         return True
 
     def _keep(self, operation: Operation, fact: str) -> None:
-        """Give what is hidden a name that can be seen."""
+        """Keep a hidden entry under a visible name."""
         directory, _, name = operation.path.rpartition("/")
         if not self._tree.is_directory(directory):
             directory = parent_of(operation.hidden)
@@ -296,7 +308,7 @@ class Rollback:
                 return
 
     def _find_kept(self, path: str) -> str:
-        """Return where the other state of a path was kept last; nothing if it was not."""
+        """Return where the other version of a path was kept last; empty if it was not."""
         found = ""
         for each in _kept_names(parent_of(path), path.rpartition("/")[2]):
             if self._tree.stat(each) is None:
@@ -304,57 +316,59 @@ class Rollback:
             found = each
         return found
 
-    def _part(self, operation: Operation) -> None:
-        """Undo half a rename where it takes two steps: the entry has both names."""
+    def _drop_second_name(self, operation: Operation) -> None:
+        """Complete a two-step rename (link, unlink) that left an entry with both names."""
         here, there = self._tree.stat(operation.hidden), self._tree.stat(operation.path)
         if here and there and (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino):
             self._remove(operation.hidden)
 
-    def _open(self, mode: Mode) -> None:
+    def _make_accessible(self, mode: ModeChange) -> None:
         found = self._tree.stat(mode.path)
         if found is not None and stat.S_ISDIR(found.st_mode):
             bits = stat.S_IMODE(found.st_mode)
-            if bits & _OPEN != _OPEN and bits in {mode.before, mode.after}:
-                self._tree.set_mode(mode.path, bits | _OPEN)
+            if bits & _OWNER_ACCESS != _OWNER_ACCESS and bits in {mode.before, mode.after}:
+                self._tree.set_mode(mode.path, bits | _OWNER_ACCESS)
 
-    def _close_again(self, mode: Mode) -> None:
-        """Give a directory the permissions that it is to have, if it was opened."""
+    def _set_final_mode(self, mode: ModeChange) -> None:
+        """Give a directory its final permissions if the apply made it accessible."""
         found = self._tree.stat(mode.path)
         if mode.after != -1 and found is not None and stat.S_ISDIR(found.st_mode):
             bits = stat.S_IMODE(found.st_mode)
-            if bits != mode.after and bits == mode.after | _OPEN:
+            if bits != mode.after and bits == mode.after | _OWNER_ACCESS:
                 self._tree.set_mode(mode.path, mode.after)
 
-    def _close(self, mode: Mode) -> None:
-        """Give a directory the permissions that it had, unless somebody has set others."""
+    def _restore_mode(self, mode: ModeChange) -> None:
+        """Give a directory its old permissions, unless another process has set others."""
         found = self._tree.stat(mode.path)
         if found is None or not stat.S_ISDIR(found.st_mode):
             return
         bits = stat.S_IMODE(found.st_mode)
-        ours = {mode.before | _OPEN, mode.after, mode.after | _OPEN}
-        if mode.before == -1:  # made by us, and in use by somebody
-            self._close_again(mode)
+        ours = {mode.before | _OWNER_ACCESS, mode.after, mode.after | _OWNER_ACCESS}
+        if mode.before == -1:  # created by the apply, and in use
+            self._set_final_mode(mode)
         elif bits in ours:
             self._tree.set_mode(mode.path, mode.before)
         elif bits != mode.before:
-            self.kept.append(Kept(mode.path, "got other permissions meanwhile and keeps them"))
+            self.kept.append(
+                Kept(mode.path, "got other permissions in the meantime and keeps them")
+            )
 
     def _sync(self, path: str) -> None:
-        """Bring a directory to the disk, without the leftovers of processes that are gone."""
+        """Remove leftovers of dead processes from a directory and flush it to disk."""
         if self._tree.is_directory(path):
-            self._tree.sweep(path)
+            self._tree.remove_leftovers(path)
             self._tree.sync(path)
 
 
 def _kept_names(directory: str, name: str) -> Iterator[str]:
-    """Yield the names under which a state of `name` can be kept."""
-    short = os.fsdecode(os.fsencode(name)[:_MAX_NAME])
+    """Yield the names under which a version of `name` can be kept."""
+    short = os.fsdecode(os.fsencode(name)[:_MAX_NAME_BYTES])
     yield join(directory, f"{short}.wink-kept")
     for number in count(2):
         yield join(directory, f"{short}.wink-kept-{number}")
 
 
-def _path(mode: Mode) -> str:
+def _path(mode: ModeChange) -> str:
     return mode.path
 
 
@@ -362,17 +376,17 @@ def _directories(operations: Iterable[Operation]) -> set[str]:
     return {parent_of(path) for each in operations for path in (each.path, each.hidden)}
 
 
-class _Moves:
-    """Where directories are now that somebody has renamed."""
+class _RenamedDirectories:
+    """The current paths of directories that another process has renamed."""
 
     def __init__(self, tree: Tree, directories: Mapping[str, tuple[int, int]]) -> None:
-        """Look for the `directories`, of which device and inode are known."""
+        """Find the `directories` by device and inode."""
         self._tree = tree
         lost = {key: path for path, key in directories.items() if self._identity(path) != key}
         self.moved = self._find(lost) if lost else {}
 
     def operation(self, operation: Operation) -> Operation:
-        """Return the operation with the paths that it has now."""
+        """Return the operation with its current paths."""
         now = self.moved.get(parent_of(operation.hidden))
         if now is None or self._tree.stat(operation.hidden) is not None:
             return operation
@@ -380,8 +394,8 @@ class _Moves:
         path, hidden = (join(now, each[start:]) for each in (operation.path, operation.hidden))
         return replace(operation, path=path, hidden=hidden)
 
-    def mode(self, mode: Mode) -> Mode:
-        """Return the permissions with the path that the directory has now."""
+    def mode(self, mode: ModeChange) -> ModeChange:
+        """Return the mode change with the current path of its directory."""
         for place in (mode.path, *reversed(list(parents_of(mode.path)))):
             if place in self.moved:
                 return replace(mode, path=self.moved[place] + mode.path[len(place) :])
@@ -405,5 +419,5 @@ class _Moves:
         try:
             found = self._tree.stat(path) if path else None
         except PermissionError:
-            found = None  # somebody has closed what is above it
+            found = None  # a parent directory is inaccessible
         return (-1, -1) if found is None else (found.st_dev, found.st_ino)

@@ -1,4 +1,9 @@
-"""A state as a review sees it: some of it is hidden, and some files are others."""
+"""Filesystem views of a review: the filter of withheld changes, and the original.
+
+A copy may contain what must not reach the original unseen: hooks and configuration that git
+runs, and setuid and setgid bits. Special files such as pipes cannot be copied. The filter
+withholds all of these. `OriginalSide` reads the original even where its owner has no access.
+"""
 
 import os
 import stat
@@ -40,8 +45,8 @@ _FILE_RIGHTS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 _DIRECTORY_RIGHTS = stat.S_ISUID | stat.S_ISGID
 
 
-class Boundary:
-    """What of a copy may reach the original."""
+class ReviewFilter:
+    """Decides which changes of a copy are offered, and which are withheld."""
 
     def __init__(
         self,
@@ -52,7 +57,7 @@ class Boundary:
         with_git: bool,
         with_rights: bool,
     ) -> None:
-        """Compare with the state `before`; hide what is not `wanted`, and git's data."""
+        """Withhold git's data, paths that are not `wanted`, and bits not set in `before`."""
         self._before = before
         self._wanted = wanted
         self._git_dirs = tuple(each.casefold() for each in git_dirs)
@@ -60,23 +65,23 @@ class Boundary:
         self._with_rights = with_rights
 
     def hides(self, path: str) -> bool:
-        """Return whether nothing at `path` is offered."""
+        """Return whether everything at `path` is withheld."""
         if not self._with_git and self._is_git(path.casefold()):
             return True
         return bool(self._wanted) and not all(map(self._wanted.wants, (*parents_of(path), path)))
 
-    def offered(self, changes: Sequence[Change]) -> list[Change]:
-        """Return what is offered of `changes`."""
-        found = (self._part(each) for each in changes if not self.hides(each.path))
+    def offer(self, changes: Sequence[Change]) -> list[Change]:
+        """Return the offered part of `changes`."""
+        found = (self._offered_part(each) for each in changes if not self.hides(each.path))
         return [each for each in found if each is not None]
 
-    def withheld(self, changes: Sequence[Change]) -> list[Change]:
-        """Return what is not offered of `changes`."""
-        found = (self._rest(each) for each in changes)
+    def withhold(self, changes: Sequence[Change]) -> list[Change]:
+        """Return the withheld part of `changes`."""
+        found = (self._withheld_part(each) for each in changes)
         return [each for each in found if each is not None]
 
-    def without_rights(self, found: FileStat) -> FileStat:
-        """Return what is there without rights that it did not have before."""
+    def strip_rights(self, found: FileStat) -> FileStat:
+        """Return the entry without setuid, setgid and sticky bits that it did not have before."""
         if self._with_rights or not found.permissions & _FILE_RIGHTS or found.is_symlink:
             return found
         rights = _DIRECTORY_RIGHTS if found.is_directory else _FILE_RIGHTS
@@ -92,21 +97,21 @@ class Boundary:
         before = self._before().lookup(found.path)
         if before is not None and before.kind == found.kind:
             return before.permissions
-        return self._handed_down(found.path) if found.is_directory else 0
+        return self._inherited_rights(found.path) if found.is_directory else 0
 
-    def _handed_down(self, path: str) -> int:
-        """Return the set-group-id bit if the kernel gives it to a new directory there."""
+    def _inherited_rights(self, path: str) -> int:
+        """Return the setgid bit if a new directory there inherits it from its parent."""
         for parent in reversed(list(parents_of(path))):
             above = self._before().lookup(parent)
             if above is not None:
                 return above.permissions & stat.S_ISGID if above.is_directory else 0
         return 0
 
-    def _part(self, change: Change) -> Change | None:
-        """Return the change without special files and rights, if anything is left of it."""
-        before = _unless_special(change.before)
-        after = _unless_special(change.after)
-        after = None if after is None else self.without_rights(after)
+    def _offered_part(self, change: Change) -> Change | None:
+        """Return a change without special files and withheld bits; None if nothing is left."""
+        before = _drop_special(change.before)
+        after = _drop_special(change.after)
+        after = None if after is None else self.strip_rights(after)
         if (before, after) == (change.before, change.after):
             return change
         if before is None or after is None:
@@ -117,23 +122,23 @@ class Boundary:
             return None
         return replace(change, before=before, after=after)
 
-    def _rest(self, change: Change) -> Change | None:
+    def _withheld_part(self, change: Change) -> Change | None:
         if self.hides(change.path) or any(side.kind == "special" for side in change.sides):
             return change
         after = change.after
-        plain = None if after is None else self.without_rights(after)
+        plain = None if after is None else self.strip_rights(after)
         if after == plain:
             return None
         return Change(change.path, "mode-changed", plain, after)
 
 
-def _unless_special(found: FileStat | None) -> FileStat | None:
+def _drop_special(found: FileStat | None) -> FileStat | None:
     return None if found is not None and found.kind == "special" else found
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A file as it is on one side."""
+    """The content and permissions of a file on one side."""
 
     content: bytes
     permissions: int
@@ -141,58 +146,57 @@ class Version:
     def stat(self, path: str) -> FileStat:
         """Return its metadata."""
         size = len(self.content)
-        return FileStat(path, True, False, size_bytes=size, permissions=self.permissions)
+        return FileStat(
+            path, is_file=True, is_directory=False, size_bytes=size, permissions=self.permissions
+        )
 
 
 class FilteredFilesystem(ReadableFilesystem):
-    """A state without what is hidden, and without pipes, sockets and devices."""
+    """A filesystem without hidden paths, pipes, sockets and devices."""
 
     def __init__(
         self,
-        whole: ReadableFilesystem,
+        base: ReadableFilesystem,
         hides: Callable[[str], bool],
-        shows: Callable[[FileStat], FileStat] = lambda found: found,
+        transform: Callable[[FileStat], FileStat] = lambda found: found,
     ) -> None:
-        """Show of `whole` what is not at or below a path that `hides` is true of.
-
-        Metadata is what `shows` makes of it.
-        """
-        super().__init__(limits=whole.limits)
-        self._root = whole.root
-        self._whole = Side(whole)
+        """Show `base` without the paths that `hides`; `transform` adapts the metadata."""
+        super().__init__(limits=base.limits)
+        self._root = base.root
+        self._base = Side(base)
         self._hides = hides
-        self._shows = shows
+        self._transform = transform
 
     @property
     def root(self) -> str:
-        """Where the whole is."""
+        """The root of the underlying filesystem."""
         return self._root
 
     def _lookup(self, path: str) -> FileStat | None:
-        found = None if self._hides(path) else self._whole.lookup(path)
-        return None if found is None or found.kind == "special" else self._shows(found)
+        found = None if self._hides(path) else self._base.lookup(path)
+        return None if found is None or found.kind == "special" else self._transform(found)
 
     def _children(self, path: str) -> Children:
         kinds: dict[str, list[str]] = {"file": [], "directory": [], "symlink": [], "special": []}
-        for name, found in self._whole.children(path).items():
+        for name, found in self._base.children(path).items():
             if not self._hides(join(path, name)):
                 kinds[found.kind].append(name)
         return Children(kinds["file"], kinds["directory"], kinds["symlink"])
 
     def _open(self, path: str) -> Content:
-        return self._whole.open(path)
+        return self._base.open(path)
 
     def _blob_id(self, path: str) -> str | None:
         found = self._lookup(path)
-        return None if found is None else self._whole.known_id(found)
+        return None if found is None else self._base.known_id(found)
 
 
 class ReplacedFilesystem(FilteredFilesystem):
-    """A state in which some files are others."""
+    """A filesystem with some files replaced."""
 
-    def __init__(self, whole: ReadableFilesystem, replaced: Mapping[str, Version]) -> None:
-        """Show `replaced` where `whole` has other files."""
-        super().__init__(whole, lambda path: False)
+    def __init__(self, base: ReadableFilesystem, replaced: Mapping[str, Version]) -> None:
+        """Show `base` with the files in `replaced`."""
+        super().__init__(base, lambda _: False)
         self._replaced = replaced
 
     def _lookup(self, path: str) -> FileStat | None:
@@ -207,30 +211,30 @@ class ReplacedFilesystem(FilteredFilesystem):
         return None if path in self._replaced else super()._blob_id(path)
 
 
-_PLAIN_BITS = 0o777
-_OPEN = 0o700
+_PERMISSION_BITS = 0o777
+_OWNER_ACCESS = 0o700
 
 
 class PreservingFilesystem(HostFilesystem):
-    """A host directory; names, sizes and permissions of what is put into it are not bound."""
+    """A host directory to which entries can be copied unchanged, without limits."""
 
     def put(self, found: FileStat, source: Side) -> None:
-        """Make a file, link or directory what `found` is in `source`; its parent is there.
+        """Copy the entry `found` from `source`; its parent must exist.
 
-        A directory is open to its owner until `set_permissions` closes it. Blocks of zeros
+        A directory stays accessible to its owner until `set_permissions`. Blocks of zeros
         in a file become holes.
         """
         with self._lock:
             if found.is_directory:
                 self._make_directory(found.path)
-                self._set_permissions(found.path, found.permissions | _OPEN)
+                self._set_permissions(found.path, found.permissions | _OWNER_ACCESS)
             elif found.link_target is not None:
                 self._make_link(found.path, found.link_target)
             else:
                 self._put_file(found, source)
 
     def set_time(self, path: str, when: datetime) -> None:
-        """Set when a file was changed last."""
+        """Set the modification time of a file."""
         with self._lock, self._open_for_change(path, save=False) as (parent, name):
             seconds = when.timestamp()
             os.utime(name, (seconds, seconds), dir_fd=parent, follow_symlinks=False)
@@ -241,7 +245,7 @@ class PreservingFilesystem(HostFilesystem):
             self._set_permissions(path, permissions)
 
     def _put_file(self, found: FileStat, source: Side) -> None:
-        plain = found.permissions & _PLAIN_BITS
+        plain = found.permissions & _PERMISSION_BITS
         with (
             source.open(found.path) as content,
             self._open_for_change(found.path) as (parent, name),
@@ -254,21 +258,21 @@ class PreservingFilesystem(HostFilesystem):
 
 
 class OriginalFilesystem(PreservingFilesystem):
-    """The original, to look at: nothing is changed by it, and nothing recovered.
+    """The original, read-only and without crash recovery.
 
-    It remembers what each file looked like when it was opened last, so that a file that
-    has been compared need not be read again.
+    It records the identity of each opened file, so that a compared file need not be read
+    again.
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         """Open the directory for reading."""
         super().__init__(root, read_only=True)
         self.seen: dict[str, Identity] = {}
-        """How a file looked that had been the same for long enough when it was opened."""
+        """The identities of opened files whose timestamps are old enough to be reliable."""
 
     @property
     def directory(self) -> RootedDirectory:
-        """The directory itself."""
+        """The open directory."""
         return self._directory
 
     def _open(self, path: str) -> HostFile:
@@ -286,21 +290,21 @@ T = TypeVar("T")
 class OriginalSide(Side):
     """The original as one side of a comparison.
 
-    An agent can have taken every permission away from what was applied. Who is about to change
-    the original opens it up while it is compared; who only looks changes nothing, and cannot
-    see what is closed.
+    Applied changes may have removed all permissions of a path. Before an apply or undo, such
+    paths are made accessible during the comparison; with `read_only` they are not, and cannot
+    be compared.
     """
 
-    def __init__(self, original: PreservingFilesystem, *, looking: bool) -> None:
-        """Compare with `original`; `looking` leaves closed what is closed."""
+    def __init__(self, original: PreservingFilesystem, *, read_only: bool) -> None:
+        """Compare with `original`; `read_only` changes no permissions."""
         super().__init__(original)
-        self.is_looking = looking
+        self.is_read_only: bool = read_only
         self._root = Path(original.root)
         self._rooted: RootedDirectory | None = None
-        self._closed: dict[str, int] = {}
+        self._modes_before: dict[str, int] = {}
 
     def __enter__(self) -> Self:
-        """Use as a context manager."""
+        """Enter the context."""
         return self
 
     def __exit__(
@@ -309,58 +313,63 @@ class OriginalSide(Side):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close again what was opened up."""
-        for path in sorted(self._closed, reverse=True):
+        """Restore the permissions."""
+        for path in sorted(self._modes_before, reverse=True):
             with suppress(FileNotFoundError, NotADirectoryError):
-                self._at(path, lambda place, mode=self._closed[path]: set_permissions(*place, mode))
+                self._with_parent(
+                    path, lambda place, mode=self._modes_before[path]: set_permissions(*place, mode)
+                )
         if self._rooted is not None:
             self._rooted.close()
 
     def lookup(self, path: str) -> FileStat | None:
-        """Return what is at `path`, with the permissions that it has when nobody compares."""
-        found = self._seen(path, lambda: super(OriginalSide, self).lookup(path))
-        if found is not None and path in self._closed:
-            return replace(found, permissions=self._closed[path])
+        """Return the entry at `path` with its real permissions."""
+        found = self._retry_accessible(path, lambda: super(OriginalSide, self).lookup(path))
+        if found is not None and path in self._modes_before:
+            return replace(found, permissions=self._modes_before[path])
         return found
 
     def children(self, path: str) -> dict[str, FileStat]:
-        """Return what is in a directory, by name."""
-        return self._seen(path, lambda: super(OriginalSide, self).children(path))
+        """Return the entries of a directory by name."""
+        return self._retry_accessible(path, lambda: super(OriginalSide, self).children(path))
 
     def open(self, path: str) -> Content:
-        """Open a file; OSError if it is none."""
+        """Open a file; raise OSError if it is not one."""
         try:
-            return self._seen(path, lambda: super(OriginalSide, self).open(path))
+            return self._retry_accessible(path, lambda: super(OriginalSide, self).open(path))
         except PermissionError:
-            found = None if self.is_looking else self.lookup(path)
+            found = None if self.is_read_only else self.lookup(path)
             if found is None or not found.is_file:
                 raise
-            return self._at(path, lambda place: self._open_closed(place, path))
+            return self._with_parent(path, lambda place: self._open_unreadable(place, path))
 
-    def _open_closed(self, place: tuple[int, str], path: str) -> Content:
+    def _open_unreadable(self, place: tuple[int, str], path: str) -> Content:
         with grant_owner_access(*place):
             return super().open(path)
 
-    def _seen(self, path: str, look: Callable[[], T]) -> T:
+    def _retry_accessible(self, path: str, look: Callable[[], T]) -> T:
         try:
             return look()
         except PermissionError:
-            if self.is_looking or not self._open_above(path):
+            if self.is_read_only or not self._make_parents_accessible(path):
                 raise
             return look()
 
-    def _open_above(self, path: str) -> bool:
-        """Open up directories of ours on the way to `path`; return whether any was closed."""
-        before = len(self._closed)
+    def _make_parents_accessible(self, path: str) -> bool:
+        """Make the directories above `path` accessible; return whether any was not."""
+        before = len(self._modes_before)
         for place in (*parents_of(path), path):
             found = super().lookup(place)
             if found is None or not found.is_directory:
                 break
-            if place not in self._closed and found.permissions & _OPEN != _OPEN:
-                self._closed[place] = self._at(place, _open_pinned)
-        return len(self._closed) > before
+            if (
+                place not in self._modes_before
+                and found.permissions & _OWNER_ACCESS != _OWNER_ACCESS
+            ):
+                self._modes_before[place] = self._with_parent(place, _make_pinned_accessible)
+        return len(self._modes_before) > before
 
-    def _at(self, path: str, do: Callable[[tuple[int, str]], T]) -> T:
+    def _with_parent(self, path: str, do: Callable[[tuple[int, str]], T]) -> T:
         if self._rooted is None:
             self._rooted = RootedDirectory(self._root)
         parent, name = self._rooted.open_parent(path)
@@ -370,6 +379,6 @@ class OriginalSide(Side):
             os.close(parent)
 
 
-def _open_pinned(place: tuple[int, str]) -> int:
+def _make_pinned_accessible(place: tuple[int, str]) -> int:
     with pin(*place) as descriptor:
         return make_accessible(descriptor)
