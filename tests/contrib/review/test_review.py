@@ -284,7 +284,10 @@ def test_a_directory_that_stays_cannot_become_a_file(original: Path, tmp_path: P
     copy = working_copy(original, place=tmp_path / "place", exclude=["cache"])
     shutil.rmtree(copy.root / "old")
     (copy.root / "old").write_text("a file now\n")
-    with Review(copy) as review, pytest.raises(ConflictError, match="old/cache added in the original"):
+    with (
+        Review(copy) as review,
+        pytest.raises(ConflictError, match="old/cache added in the original"),
+    ):
         review.apply()
 
 
