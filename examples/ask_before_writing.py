@@ -1,7 +1,7 @@
-"""An agent may read everything, change little, and only after you have seen the change.
+"""Policies: an agent may read everything, but each change needs an allowed path and approval.
 
-Run it anywhere: `python examples/ask_before_writing.py`. Policies say no with a reason, which
-the model is told; what they forbid has never happened.
+Run it anywhere: `python examples/ask_before_writing.py`. A policy rejects a call before it
+runs, and the model gets the reason as the result.
 """
 
 from weakincentives.adapters import (
@@ -28,7 +28,7 @@ SCRIPT = [
 
 
 def ask(request: ApprovalRequest) -> bool | str:
-    """Decide on a change; here a rule does what a person would do."""
+    """Approve or reject a change; here a rule replaces the person."""
     patch = request.diff.patch()
     print(patch)
     return "Ports below 1024 need root: choose a higher one" if "+PORT = 80\n" in patch else True
@@ -50,7 +50,7 @@ def main() -> None:
         prompt, session=session, options=RunOptions(policies=policies)
     )
     for outcome in answer.tool_results:
-        verdict = "done" if outcome.result.success else "refused"
+        verdict = "done" if outcome.result.success else "rejected"
         print(f"{outcome.call.name}: {verdict}: {outcome.text.splitlines()[0]}")
     print(workspace.filesystem.read("src/app.py").content)
 

@@ -1,8 +1,8 @@
-"""A LangChain agent works in a workspace, and you look at what it did.
+"""A LangChain agent works in a workspace, and you see the diff.
 
 Run it anywhere: `python examples/langchain_agent.py`, with `weakincentives[langchain]` and
-`langchain` installed. A list of messages stands in for the model; put `ChatOpenAI(...)` or
-`ChatAnthropic(...)` in its place and nothing else changes.
+`langchain` installed. A list of messages replaces the model; use `ChatOpenAI(...)` or
+`ChatAnthropic(...)` instead, and nothing else changes.
 """
 
 from typing import Any
@@ -24,16 +24,16 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
 
 
 class Scripted(FakeMessagesListChatModel):
-    """The fake model of LangChain, which has not learned to be given tools."""
+    """LangChain's fake model, with the missing `bind_tools`."""
 
     def bind_tools(self, tools: Any, **_: Any) -> "Scripted":
-        """Ignore the tools: the answers are scripted."""
+        """Ignore the tools: the responses are scripted."""
         del tools
         return self
 
 
 def script() -> list[Any]:
-    """Return what the model says: a call at a time, then the answer."""
+    """Return the responses of the model: one call at a time, then the answer."""
     calls = [
         AIMessage("", tool_calls=[{"name": name, "args": args, "id": f"call-{number}"}])
         for number, (name, args) in enumerate(CALLS, 1)
@@ -42,7 +42,7 @@ def script() -> list[Any]:
 
 
 def main() -> None:
-    """Run the agent and show its work."""
+    """Run the agent and print its changes."""
     files = InMemoryFilesystem()
     files.write("app.py", "PORT = 8080\n")
     before = files.snapshot()
@@ -51,7 +51,7 @@ def main() -> None:
     agent = create_agent(Scripted(responses=script()), langchain_tools(toolbox))
     done = agent.invoke(
         {"messages": [HumanMessage("Serve on port 8000.")]},
-        {"max_concurrency": 1},  # the calls of one message in their order, not side by side
+        {"max_concurrency": 1},  # run the calls of one message in order, not in parallel
     )
 
     for message in done["messages"]:

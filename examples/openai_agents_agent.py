@@ -1,7 +1,7 @@
-"""An agent of the OpenAI Agents SDK works in a workspace, and you look at what it did.
+"""An agent of the OpenAI Agents SDK works in a workspace, and you see the diff.
 
 Run it anywhere: `python examples/openai_agents_agent.py`, with `weakincentives[openai-agents]`
-installed. A script stands in for the model; leave out `model=` and nothing else changes.
+installed. A script replaces the model; leave out `model=`, and nothing else changes.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
 
 
 def script() -> ScriptedModel:
-    """Return a model that makes a call at a time, and then answers."""
+    """Return a model that makes one call at a time, then answers."""
     calls = [
         [function_call(name, args, call_id=f"call-{number}")]
         for number, (name, args) in enumerate(CALLS, 1)
@@ -32,7 +32,7 @@ def script() -> ScriptedModel:
 
 
 def main() -> None:
-    """Run the agent and show its work."""
+    """Run the agent and print its changes."""
     files = InMemoryFilesystem()
     files.write("app.py", "PORT = 8080\n")
     before = files.snapshot()

@@ -1,8 +1,8 @@
-"""An agent of Pydantic AI works in a workspace, and you look at what it did.
+"""A Pydantic AI agent works in a workspace, and you see the diff.
 
 Run it anywhere: `python examples/pydantic_ai_agent.py`, with `weakincentives[pydantic-ai]`
-installed. A function stands in for the model; put `"openai:gpt-5"` or any other in its place
-and nothing else changes.
+installed. A function replaces the model; use `"openai:gpt-5"` or another model instead, and
+nothing else changes.
 """
 
 from typing import Any
@@ -24,16 +24,16 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
 
 
 def answer(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
-    """Say what the model says: a call at a time, then the answer."""
-    said = sum(isinstance(each, ModelResponse) for each in messages)
-    if said == len(CALLS):
+    """Return the responses of the model: one call at a time, then the answer."""
+    count = sum(isinstance(each, ModelResponse) for each in messages)
+    if count == len(CALLS):
         return ModelResponse([TextPart("The port is 8000 now.")])
-    name, args = CALLS[said]
+    name, args = CALLS[count]
     return ModelResponse([ToolCallPart(name, args)])
 
 
 def main() -> None:
-    """Run the agent and show its work."""
+    """Run the agent and print its changes."""
     files = InMemoryFilesystem()
     files.write("app.py", "PORT = 8080\n")
     before = files.snapshot()

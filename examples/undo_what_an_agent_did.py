@@ -1,7 +1,7 @@
-"""An agent works in a directory of yours, and you take back what you do not like.
+"""Checkpoints: an agent works in your directory, and you roll its changes back.
 
-Run it anywhere: `python examples/undo_what_an_agent_did.py`. Each call is all or nothing; a
-checkpoint takes files and session back together, whoever changed the files.
+Run it anywhere: `python examples/undo_what_an_agent_did.py`. Each tool call is atomic; a
+rollback to a checkpoint restores files and session together, whoever changed the files.
 """
 
 import tempfile
@@ -16,7 +16,7 @@ from weakincentives.runtime.checkpoints import checkpoint, rollback_to
 from weakincentives.runtime.session import Session
 
 SCRIPT = [
-    # the second edit has no place, so neither is made
+    # the second edit does not match, so neither is applied
     ToolCall(
         "edit_file",
         {
@@ -33,7 +33,7 @@ SCRIPT = [
 
 
 def main() -> None:
-    """Let the agent work, look at the damage, and take it back."""
+    """Run the agent, print the damage, and roll it back."""
     with tempfile.TemporaryDirectory() as directory:
         project = Path(directory)
         (project / "data").mkdir()
@@ -54,14 +54,14 @@ def main() -> None:
             before = checkpoint(session, files, "before the agent")
             print(ScriptedAdapter(SCRIPT).evaluate(prompt, session=session).text, "\n")
             for event in session[ToolInvoked].all():
-                print(f"{event.tool}: {'done' if event.success else 'refused, nothing changed'}")
+                print(f"{event.tool}: {'done' if event.success else 'rejected, nothing changed'}")
 
             snapshot = files.history.list()[-1]
             for change in diff(files.view(snapshot), files).entries:
                 print(f"{change.kind}: {change.path}")
 
             rollback_to(session, before, files)
-            print(f"\nBack again: {(project / 'data' / 'customers.csv').read_text()!r}")
+            print(f"\nRestored: {(project / 'data' / 'customers.csv').read_text()!r}")
             files.cleanup()
 
 

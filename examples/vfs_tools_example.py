@@ -1,7 +1,7 @@
-"""An agent edits copies of your documents in memory, and you look at what it did.
+"""An agent edits copies of your documents in memory, and you see the diff.
 
-Run it anywhere: `python examples/vfs_tools_example.py`. A script stands in for the model;
-put `OpenAIAdapter(...)` or `AnthropicAdapter(...)` in its place and nothing else changes.
+Run it anywhere: `python examples/vfs_tools_example.py`. A script replaces the model; use
+`OpenAIAdapter(...)` or `AnthropicAdapter(...)` instead, and nothing else changes.
 """
 
 import tempfile
@@ -21,13 +21,13 @@ SCRIPT = [
         "edit_file",
         {"file_path": "docs/guide.md", "old_string": "recieve", "new_string": "receive"},
     ),
-    ToolCall("write_file", {"file_path": "docs/changes.md", "content": "- mended a misspelling\n"}),
-    "I mended one misspelling, and wrote it down in docs/changes.md.",
+    ToolCall("write_file", {"file_path": "docs/changes.md", "content": "- fixed a typo\n"}),
+    "I fixed one typo and listed it in docs/changes.md.",
 ]
 
 
 def main() -> None:
-    """Run the agent and show its work."""
+    """Run the agent and print its changes."""
     with tempfile.TemporaryDirectory() as directory:
         project = Path(directory)
         (project / "docs").mkdir()
@@ -52,7 +52,7 @@ def main() -> None:
             ns="examples/documents",
             key="proofread",
             sections=[
-                MarkdownSection(title="Task", template="Mend the misspellings in the documents."),
+                MarkdownSection(title="Task", template="Fix the typos in the documents."),
                 workspace,
             ],
         )
@@ -69,7 +69,7 @@ def main() -> None:
             print(f"{file.path}: version {file.version}, {file.size_bytes} bytes")
 
         files.restore(before)
-        print(f"\nTaken back: {files.read('docs/guide.md').content.splitlines()[-1]}")
+        print(f"\nRestored: {files.read('docs/guide.md').content.splitlines()[-1]}")
         print(f"On the host nothing changed: {(project / 'docs' / 'guide.md').read_text()!r}")
 
 

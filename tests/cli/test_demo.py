@@ -180,7 +180,7 @@ def test_a_run_that_fails_ends_the_story_with_its_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(demo_command, "SCRIPT", SCRIPT[:1])
-    with pytest.raises(ScriptError, match="The script has 1 step"):
+    with pytest.raises(ScriptError, match="The script has only 1 step"):
         play(tmp_path)
 
 

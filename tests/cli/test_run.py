@@ -124,7 +124,7 @@ def test_a_run_that_fails_keeps_what_was_done_and_applies_nothing(
 ):
     done = run(wink, project, script(edit()), "--apply")
     assert done.code == 1
-    assert "wink: The script has 1 steps" in done.err
+    assert "wink: The script has only 1 steps" in done.err
     assert (project / "calc.py").read_text() == CALC
     assert (copies()[0] / "workspace" / "calc.py").read_text() == FIXED
 

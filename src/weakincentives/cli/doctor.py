@@ -205,12 +205,12 @@ def _check_packages() -> Iterator[Check]:
         by_extra.setdefault(dependency.extra, []).append(dependency)
     for extra, group in by_extra.items():
         if extra is None:
-            yield from map(_check_required, group)
+            yield from map(_check_core_package, group)
         else:
             yield _check_extra(extra, group)
 
 
-def _check_required(dependency: Dependency) -> Check:
+def _check_core_package(dependency: Dependency) -> Check:
     if dependency.is_satisfied:
         return Check("core", dependency.name, "ok", str(dependency.installed))
     fix = f"pip install --upgrade {PROJECT}"

@@ -12,7 +12,7 @@ from weakincentives.cli.run.decision import (
     Action,
     Decision,
     action_options,
-    describe_kept,
+    describe_kept_paths,
     parse_action,
 )
 from weakincentives.cli.run.workspace import exclusive_lock, name_copy_on_error
@@ -105,17 +105,19 @@ def _revert(review: Review, revert: Callable[[], Applied], *, as_json: bool) -> 
     except ConflictError as error:
         if as_json:
             conflicts = [str(each) for each in error.conflicts]
-            _print_json(review, "conflict", conflicts=conflicts, kept=describe_kept(error.kept))
+            _print_json(
+                review, "conflict", conflicts=conflicts, kept=describe_kept_paths(error.kept)
+            )
         else:
             echo(f"wink: {error}")
         return EXIT_CONFLICT
     except (ValueError, OSError) as error:
         raise _failure(error) from error
     if as_json:
-        kept = describe_kept(reverted.kept)
+        kept = describe_kept_paths(reverted.kept)
         _print_json(review, "undone", paths=list(reverted.paths), kept=kept)
     else:
-        _print_reverted(reverted.paths, review.copy.original, reverted.kept)
+        _print_rollback(reverted.paths, review.copy.original, reverted.kept)
     return 0
 
 
@@ -129,12 +131,12 @@ def _recover_without_copy(original: Path, *, as_json: bool) -> None:
     kept = [item for each in recoveries for item in each.kept]
     if as_json:
         data = {"result": "undone", "original": str(original), "paths": paths}
-        click.echo(json.dumps({**data, "kept": describe_kept(kept)}))
+        click.echo(json.dumps({**data, "kept": describe_kept_paths(kept)}))
     else:
-        _print_reverted(paths, original, kept)
+        _print_rollback(paths, original, kept)
 
 
-def _print_reverted(paths: Sequence[str], original: Path, kept: Sequence[Kept]) -> None:
+def _print_rollback(paths: Sequence[str], original: Path, kept: Sequence[Kept]) -> None:
     echo(f"Rolled back {format_count(len(paths), 'path')} in {display_path(str(original))}.")
     for each in kept:
         echo(f"kept: {each}")

@@ -94,7 +94,7 @@ def show(steps: Iterable[Step], *, keep: Path | None, svg: Path | None) -> None:
     for number, step in enumerate(steps, start=1):
         _print_step(console, number, step)
     console.print()
-    _print_ending(console, time.perf_counter() - started, keep)
+    _print_footer(console, time.perf_counter() - started, keep)
     if svg:
         svg.write_text(_render_svg(console), encoding="utf-8")
 
@@ -143,7 +143,7 @@ def _print_text(console: Console, text: Text, lead: str = "") -> None:
         lead = " " * len(lead)
 
 
-def _print_ending(console: Console, seconds: float, keep: Path | None) -> None:
+def _print_footer(console: Console, seconds: float, keep: Path | None) -> None:
     note = "the temporary project and session were removed"
     if keep is not None:
         note = f"the fixed project is in {str(keep)!r}, its session in {str(keep / SESSION)!r}"

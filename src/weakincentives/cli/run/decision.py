@@ -150,7 +150,7 @@ def describe_changes(review: Review, conflicts: Sequence[Conflict]) -> dict[str,
     }
 
 
-def describe_kept(kept: Sequence[Kept]) -> list[dict[str, str]]:
+def describe_kept_paths(kept: Sequence[Kept]) -> list[dict[str, str]]:
     """Return as data the paths that a rollback left alone."""
     return [{"path": each.path, "fact": each.fact, "other": each.other} for each in kept]
 
@@ -217,7 +217,7 @@ class Decision:
         if not recovered.kept:
             self._facts = {}
             return None
-        self._print_kept(recovered.kept)
+        self._print_kept_paths(recovered.kept)
         return "conflict"
 
     def _find_conflicts(self) -> Sequence[Conflict]:
@@ -231,7 +231,7 @@ class Decision:
     def _resolve_empty(self, action: Action) -> Resolution:
         """End a review without offered changes; withheld changes are not discarded unasked."""
         facts = describe_changes(self._review, ())
-        self._print_withheld()
+        self._print_withheld_changes()
         is_empty = all(_is_git_index(each.path) for each in self._review.withheld)
         self._print("Nothing was changed." if is_empty else "Nothing else was changed.")
         if action.kind == "discard" or (self._is_end and is_empty):
@@ -247,7 +247,7 @@ class Decision:
         if with_diff:
             show_diff(self._review.diff)
         self._print(str(self._review.diff))
-        self._print_withheld()
+        self._print_withheld_changes()
         self._print_conflicts(conflicts)
 
     def _ask(self) -> Outcome:
@@ -298,7 +298,7 @@ class Decision:
         except ConflictError as error:
             self._print_conflicts([each for each in error.conflicts if each not in self._reported])
             self._facts["conflicts"] = _describe_conflicts(error.conflicts)
-            self._print_kept(error.kept)
+            self._print_kept_paths(error.kept)
             self._print("Nothing was applied.")
             return "conflict"
         except (WinkError, OSError, ValueError) as error:
@@ -310,7 +310,7 @@ class Decision:
 
     def _apply(self, leave_out: Sequence[Conflict]) -> Outcome:
         if not leave_out:
-            self._print_applied(self._review.apply())
+            self._print_apply_result(self._review.apply())
             return "applied"
         paths = _exclude_paths(
             [each.path for each in self._review.diff.entries]
@@ -320,18 +320,18 @@ class Decision:
         if not paths:
             self._print("All changes are in conflict; nothing was applied.")
             return "conflict"
-        self._print_applied(self._review.apply(paths))
+        self._print_apply_result(self._review.apply(paths))
         self._keep(note="; files in conflict were not changed")
         return "applied-partly"
 
-    def _print_applied(self, applied: Applied) -> None:
+    def _print_apply_result(self, applied: Applied) -> None:
         original = display_path(str(self._review.copy.original))
         if applied.paths:
             count = format_count(len(applied.paths), "path")
             self._print(f"Applied to {original}: {count} changed.")
         else:
             self._print(f"Nothing to apply: {original} already has all the changes.")
-        self._print_kept(applied.kept)
+        self._print_kept_paths(applied.kept)
         self._print(f"To undo: {self._command('--undo')}  (--discard removes the copy)")
 
     def _save_patch(self, patch: Path | None) -> Outcome:
@@ -371,7 +371,7 @@ class Decision:
     def _command(self, option: str) -> str:
         return f"wink review {shlex.quote(str(self._review.copy.place))} {option}"
 
-    def _print_withheld(self) -> None:
+    def _print_withheld_changes(self) -> None:
         changes = [each for each in self._review.withheld if not _is_git_index(each.path)]
         inside = [each for each in changes if _GIT in each.path.split("/")]
         others = [each for each in changes if each not in inside]
@@ -387,9 +387,9 @@ class Decision:
         for each in conflicts:
             self._print(f"conflict: {each}")
 
-    def _print_kept(self, kept: Sequence[Kept]) -> None:
+    def _print_kept_paths(self, kept: Sequence[Kept]) -> None:
         if kept:
-            self._facts["kept"] = describe_kept(kept)
+            self._facts["kept"] = describe_kept_paths(kept)
         for each in kept:
             self._print(f"kept: {each}")
 

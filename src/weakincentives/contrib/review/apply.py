@@ -243,12 +243,12 @@ class Transaction:
                 self._check_before(operation)
                 tree.exchange(hidden, path)
                 fault_point("apply.exchanged")
-                self._check_replaced(operation)
+                self._check_replaced_entry(operation)
             case "remove":
                 self._check_before(operation)
                 tree.rename(path, hidden)
                 fault_point("apply.removed")
-                self._check_replaced(operation)
+                self._check_replaced_entry(operation)
             case "create" | "make directory":
                 tree.rename(hidden, path, exclusive=True)
                 fault_point("apply.created")
@@ -287,7 +287,7 @@ class Transaction:
         if seen is not None and identity_of(found) != seen:
             del self._seen[operation.path]  # forces a comparison of the content
 
-    def _check_replaced(self, operation: Operation) -> None:
+    def _check_replaced_entry(self, operation: Operation) -> None:
         """Raise ConflictError unless the replaced entry is exactly the expected one."""
         found = self._tree.stat(operation.hidden)
         if found is None or not self._is_expected(operation, found):

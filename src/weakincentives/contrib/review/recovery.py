@@ -84,7 +84,7 @@ class Recovery:
     """Concurrent changes that were left alone, and where the other versions are."""
 
 
-def find_interrupted(original: OriginalFilesystem, path: Path) -> Interrupted | None:
+def find_interrupted_apply(original: OriginalFilesystem, path: Path) -> Interrupted | None:
     """Return the interrupted transaction of an original, if there is one; read-only."""
     return next(
         (_describe(each, path) for each in _open_journals(original) if not _is_complete(each)), None
@@ -93,7 +93,7 @@ def find_interrupted(original: OriginalFilesystem, path: Path) -> Interrupted | 
 
 def ensure_not_interrupted(original: OriginalFilesystem, path: Path) -> None:
     """Raise ApplyInterruptedError if an apply or undo was interrupted."""
-    found = find_interrupted(original, path)
+    found = find_interrupted_apply(original, path)
     if found is not None:
         raise ApplyInterruptedError(found)
 

@@ -41,7 +41,7 @@ from weakincentives.contrib.review.recovery import (
     Interrupted,
     Recovery,
     ensure_not_interrupted,
-    find_interrupted,
+    find_interrupted_apply,
     has_pending,
     open_original,
     recover_all,
@@ -158,7 +158,7 @@ class Review:
     def interrupted(self) -> Interrupted | None:
         """The apply or undo that was interrupted in the original, by any copy; read-only."""
         with open_original(self.copy.original, read_only=True) as original:
-            return find_interrupted(original, self.copy.original)
+            return find_interrupted_apply(original, self.copy.original)
 
     def recover(self) -> Applied:
         """Roll back an interrupted `apply` or `undo` of this copy; `apply` does it too.

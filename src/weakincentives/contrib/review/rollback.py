@@ -64,13 +64,13 @@ class Rollback:
         self._for_each(
             self._make_accessible, self._record.modes
         )  # nothing is found in an inaccessible directory
-        moves = self._find_renamed()
+        moves = self._find_moved_directories()
         for _ in range(_MAX_ATTEMPTS):  # another process may rename directories meanwhile
             self.failures.clear()
             before = moves
             try:
                 self._process(phase, before)
-                moves = self._find_renamed()
+                moves = self._find_moved_directories()
             finally:
                 self._restore_modes(phase, before)
             if moves.moved == before.moved and not self.failures:
@@ -85,7 +85,7 @@ class Rollback:
                 )
         self.kept = list({each.path: each for each in reversed(self.kept)}.values())[::-1]
 
-    def _find_renamed(self) -> "_RenamedDirectories":
+    def _find_moved_directories(self) -> "_RenamedDirectories":
         self._tree.refresh()
         return _RenamedDirectories(self._tree, self._record.directories)
 
@@ -148,7 +148,7 @@ class Rollback:
         if tree.stat(hidden) is None:
             if there is not None and not matches(tree, path, operation.before):
                 # handled by an earlier rollback that could not report it
-                self.kept.append(Kept(path, _SAVED, self._find_kept(path)))
+                self.kept.append(Kept(path, _SAVED, self._find_kept_version(path)))
             return
         if matches(tree, hidden, operation.after):
             self._discard(operation)
@@ -307,7 +307,7 @@ class Rollback:
                 self.kept.append(Kept(operation.path, fact, other))
                 return
 
-    def _find_kept(self, path: str) -> str:
+    def _find_kept_version(self, path: str) -> str:
         """Return where the other version of a path was kept last; empty if it was not."""
         found = ""
         for each in _kept_names(parent_of(path), path.rpartition("/")[2]):
