@@ -211,7 +211,7 @@ def test_json_tells_how_a_run_failed(wink: Wink, project: Path, script: Script):
         "discarded",
         None,
     )
-    assert "The script has 1 steps" in done.last["error"]
+    assert "The script has only 1 steps" in done.last["error"]
 
 
 def test_lines_tell_each_call_with_its_path_and_why_one_failed(
