@@ -149,4 +149,4 @@ def test_the_bytes_of_a_long_line_are_not_offered():
     replay = Replay("classic", InMemoryFilesystem())
     replay.files.write("a.txt", "x" * 9_000)
     told = replay.call("read_file", {"path": "a.txt"}).text
-    assert "line 1 is too long to show]" in told
+    assert "line 1 is too long to show in full]" in told

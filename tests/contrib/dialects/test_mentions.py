@@ -214,7 +214,7 @@ def test_a_line_about_a_tool_that_is_not_there_is_left_out():
     "text",
     [
         "Use read_text_file for it",
-        "continue with Read with file_path='a'",
+        "to continue: Read with file_path='a'",
         "see the rest: read_file with start_line=3",
         "use Grep to find it",
         "or set output_mode='count'",

@@ -27,13 +27,13 @@ def test_the_beginning_of_a_binary_file_is_dumped_with_a_guess_what_it_is(fs: Fi
     fs.write_bytes("a.out", b"\x7fELF\x02\x01" + bytes(994))
     result = ask(fs, ReadFileParams("a.out"))
     head, first, *rest = result.message.split("\n")
-    assert head == "a.out: binary file, ELF program or library, bytes 0 to 255 of 1,000 bytes"
+    assert head == "a.out: binary file, ELF executable or library, bytes 0 to 255 of 1,000 bytes"
     assert first == (
         "00000000  7f 45 4c 46 02 01 00 00  00 00 00 00 00 00 00 00  |.ELF............|"
     )
     assert len(rest) == 16
     assert rest[-1] == (
-        "[truncated, 744 bytes more; continue with read_file with file_path='a.out',"
+        "[truncated: 744 bytes more; to continue: read_file with file_path='a.out',"
         " offset=256, view='hex']"
     )
     assert result.value.encoding == "binary"
@@ -47,7 +47,7 @@ def test_the_beginning_of_a_binary_file_is_dumped_with_a_guess_what_it_is(fs: Fi
         (b"PK\x03\x04\0", "ZIP archive"),
         (b"\x1f\x8b\x08\0", "gzip data"),
         (b"SQLite format 3\0", "SQLite database"),
-        (b"\0\xff\0\xff", "of a type that is not known"),
+        (b"\0\xff\0\xff", "unknown type"),
     ],
 )
 def test_types_are_known_by_their_first_bytes(fs: Filesystem, head: bytes, kind: str):
@@ -77,12 +77,12 @@ def test_a_hex_page_begins_where_it_was_asked_to(fs: Filesystem):
 def test_bytes_past_the_end_are_refused(fs: Filesystem):
     fs.write("a.txt", "0123")
     said = refusal(fs, ReadFileParams("a.txt", offset=4, view="hex"), ToolValidationError)
-    assert said.startswith("There is no byte 4: 'a.txt' has 4 bytes; use read_file")
+    assert said.startswith("No byte 4: 'a.txt' has only 4 bytes; use read_file")
 
 
 def test_what_is_not_text_can_be_asked_for_as_text(fs: Filesystem):
     fs.write_bytes("a", b"one\0\xff\ntwo\n")
-    assert "     1\tone\0\ufffd\n     2\ttwo\n[not UTF-8" in message(fs, "a", view="text")
+    assert "     1\tone\0\ufffd\n     2\ttwo\n[not valid UTF-8" in message(fs, "a", view="text")
 
 
 @given(
@@ -162,7 +162,7 @@ def test_a_picture_that_is_too_large_is_described_only(fs: Filesystem):
     fs.write_bytes("a.png", png(640, 480))
     result = ask(fs, ReadFileParams("a.png"), max_media_bytes=10)
     assert result.value.media is None
-    assert "[too large to be looked at: the limit is 10 bytes]" in result.message
+    assert "[too large to show: the limit is 10 bytes]" in result.message
 
 
 def test_a_picture_that_is_cut_off_is_said_to_be_damaged(fs: Filesystem):
@@ -210,7 +210,7 @@ def test_a_notebook_is_shown_as_cells_without_its_pictures(fs: Filesystem):
         "--- cell 1 (markdown) ---\n# Title\n\n"
         "--- cell 2 (code, run 7) ---\nimport x\nx.plot()\n"
         "--- output ---\nhello\nworld\n--- output ---\n<Figure>\n[image/png, 8 bytes, not shown]\n"
-        "[cells are JSON in the file; before you change one:"
+        "[the file stores cells as JSON; before you edit one, read it with:"
         " read_file with file_path='a.ipynb', view='text']"
     )
     assert (result.value.shown, result.value.total) == (2, 2)
@@ -220,8 +220,10 @@ def test_a_notebook_is_read_cell_by_cell(fs: Filesystem):
     fs.write("a.ipynb", notebook(*[{**TEXT, "source": f"# {number}"} for number in range(1, 30)]))
     text = message(fs, "a.ipynb", offset=10, limit=2)
     assert "--- cell 11 (markdown) ---\n# 11\n\n--- cell 12 (markdown) ---\n# 12\n" in text
-    assert text.endswith("[truncated; continue with read_file with file_path='a.ipynb', offset=12]")
-    assert "has 29 cells" in refusal(fs, ReadFileParams("a.ipynb", offset=29), ToolValidationError)
+    assert text.endswith("[truncated; to continue: read_file with file_path='a.ipynb', offset=12]")
+    assert "has only 29 cells" in refusal(
+        fs, ReadFileParams("a.ipynb", offset=29), ToolValidationError
+    )
 
 
 def test_outputs_of_a_notebook_are_shortened(fs: Filesystem):
@@ -242,7 +244,10 @@ def test_outputs_of_a_notebook_are_shortened(fs: Filesystem):
 def test_a_large_cell_stays_within_the_budget(fs: Filesystem):
     fs.write("a.ipynb", notebook({**TEXT, "source": "word " * 2_000}, TEXT))
     result = ask(fs, ReadFileParams("a.ipynb"), max_characters=1_000)
-    assert "more characters; see read_file with file_path='a.ipynb', view='text']" in result.message
+    assert (
+        "more characters; to see all of it: read_file with file_path='a.ipynb', view='text']"
+        in result.message
+    )
     assert result.value.next_offset == 1
 
 

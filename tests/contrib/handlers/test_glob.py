@@ -174,7 +174,7 @@ def test_a_head_limit_is_kept(files: Filesystem):
     assert len(ask(files, GlobParams("**/*.py", head_limit=0)).value.matches) == 3
     assert len(ask(files, GlobParams("**/*.py", head_limit=99), max_entries=1).value.matches) == 1
     said = refusal(files, GlobParams("*", head_limit=-1), ToolValidationError)
-    assert said == "How many results to return must not be negative: -1"
+    assert said == "How many results to return offset must be at least 0: -1"
 
 
 def test_the_budget_is_kept(fs: Filesystem):

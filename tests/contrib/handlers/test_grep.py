@@ -100,7 +100,7 @@ def test_groups_that_touch_are_one(files: Filesystem):
 
 
 def test_negative_context_is_refused(files: Filesystem):
-    assert "must not be negative: -1" in refusal(
+    assert "offset must be at least 0: -1" in refusal(
         files, GrepParams("foo", before=-1), ToolValidationError
     )
 

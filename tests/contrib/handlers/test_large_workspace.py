@@ -60,7 +60,7 @@ def call(fs: InMemoryFilesystem, tool: str, **arguments: object) -> ToolOutcome:
             "read_file",
             {"file_path": "long.txt"},
             "long.txt: lines 1 to ",
-            "[truncated; continue with read_file with file_path='long.txt', offset=",
+            "more lines; to continue: read_file with file_path='long.txt', offset=",
         ),
         ("grep", {"pattern": "value = 4242$"}, "3 matches in 1 file", "src/d42/module_4242.py\n1:"),
     ],

@@ -81,7 +81,7 @@ def test_a_large_directory_is_cut_with_what_to_do(fs: Filesystem):
     assert head == ".: 30 files"
     assert last == "f09 (0 bytes)"
     assert foot == (
-        "[truncated: 10 of 30 entries are shown; continue with ls with offset=10; find others by"
+        "[truncated: 10 of 30 entries are shown; to continue: ls with offset=10; find others by"
         " name, for example glob with pattern='a*']"
     )
 

@@ -47,7 +47,7 @@ def test_a_page_says_how_to_go_on(fs: Filesystem):
     text = message(fs, "a.txt", offset=4, limit=3)
     assert text.startswith("a.txt: lines 5 to 7 of 10\n     5\tline 5\n")
     assert text.endswith(
-        "\n[truncated; continue with read_file with file_path='a.txt', offset=7, limit=3]"
+        "\n[truncated: 3 more lines; to continue: read_file with file_path='a.txt', offset=7, limit=3]"
     )
     assert message(fs, "a.txt", offset=7).endswith("    10\tline 10")
 
@@ -55,7 +55,7 @@ def test_a_page_says_how_to_go_on(fs: Filesystem):
 def test_a_page_without_a_tool_to_go_on_only_says_that_there_is_more(fs: Filesystem):
     fs.write("a.txt", "1\n2\n")
     text = ask(fs, ReadFileParams("a.txt", limit=1), dialect=Dialect()).message
-    assert text.endswith("     1\t1\n[truncated]")
+    assert text.endswith("     1\t1\n[truncated: 1 more line]")
 
 
 def test_a_page_has_2000_lines(fs: Filesystem):
@@ -78,11 +78,14 @@ def test_start_line_counts_from_one(fs: Filesystem):
 @pytest.mark.parametrize(
     ("part", "said"),
     [
-        ({"offset": -1}, "must not be negative: -1"),
+        ({"offset": -1}, "offset must be at least 0: -1"),
         ({"limit": 0}, "must be at least 1: 0"),
         ({"limit": -2}, "must be at least 1: -2"),
-        ({"start_line": 0}, "Lines count from 1: 0"),
-        ({"start_line": 3, "offset": 1}, "two places, say it once: after 1 line, and at line 3"),
+        ({"start_line": 0}, "Line numbers start at 1: 0"),
+        (
+            {"start_line": 3, "offset": 1},
+            "Two different starts: skip 1 line, and start at line 3; send only one of them",
+        ),
     ],
 )
 def test_a_part_that_cannot_be_is_refused(fs: Filesystem, part: dict[str, Any], said: str):
@@ -93,7 +96,7 @@ def test_a_part_that_cannot_be_is_refused(fs: Filesystem, part: dict[str, Any], 
 def test_a_page_past_the_end_is_told_how_long_the_file_is(fs: Filesystem):
     fs.write("a.txt", "1\n2\n3\n")
     assert refusal(fs, ReadFileParams("a.txt", offset=3), ToolValidationError) == (
-        "There is no line 4: 'a.txt' has 3 lines; use read_file with file_path='a.txt'"
+        "No line 4: 'a.txt' has only 3 lines; use read_file with file_path='a.txt'"
     )
 
 
@@ -165,8 +168,8 @@ def test_a_long_line_is_cut_and_says_how_to_see_the_rest(fs: Filesystem):
     assert "é" * 2_000 + " [... 2,000 more bytes]\n     2\tshort\n" in text
     assert "é" * 2_001 not in text
     assert text.endswith(
-        "[line 1 is too long to show; the bytes that follow: read_file with file_path='a.js',"
-        " offset=4000, view='base64'; grep shows what is around a match]"
+        "[line 1 is too long to show in full; to read on: read_file with file_path='a.js',"
+        " offset=4000, view='base64'; grep shows the text around a match]"
     )
     rest = ask(fs, ReadFileParams("a.js", offset=4_000, limit=2_000, view="base64")).value
     assert base64.b64decode(rest.content).decode() == "é" * 1_000
@@ -228,12 +231,12 @@ def test_crlf_is_not_shown_but_said(fs: Filesystem):
 
 def test_a_byte_order_mark_is_not_shown_but_said(fs: Filesystem):
     fs.write_bytes("a.txt", b"\xef\xbb\xbfone\n")
-    assert message(fs, "a.txt").endswith("\n     1\tone\n[begins with a UTF-8 byte order mark]")
+    assert message(fs, "a.txt").endswith("\n     1\tone\n[starts with a UTF-8 byte order mark]")
 
 
 def test_a_missing_newline_at_the_end_is_said(fs: Filesystem):
     fs.write("a.txt", "one\ntwo")
-    assert message(fs, "a.txt").endswith("     2\ttwo\n[no newline at the end]")
+    assert message(fs, "a.txt").endswith("     2\ttwo\n[no newline at end of file]")
     assert "newline" not in message(fs, "a.txt", limit=1)
 
 
@@ -250,13 +253,13 @@ def test_wide_encodings_are_decoded(fs: Filesystem, encoding: str):
 def test_other_encodings_are_shown_as_far_as_they_can_be(fs: Filesystem):
     fs.write_bytes("a.txt", "une crème brûlée\net puis\n".encode("latin-1"))
     text = message(fs, "a.txt")
-    assert "     1\tune cr\ufffdme br\ufffdl\ufffde\n     2\tet puis\n[not UTF-8" in text
+    assert "     1\tune cr\ufffdme br\ufffdl\ufffde\n     2\tet puis\n[not valid UTF-8" in text
 
 
 def test_bytes_that_are_no_text_far_down_are_said_on_their_page_only(fs: Filesystem):
     fs.write_bytes("a.txt", b"fine\n" * 3_000 + b"bad \xff\n")
     assert "not UTF-8" not in message(fs, "a.txt", limit=10)
-    assert "[not UTF-8" in message(fs, "a.txt", offset=3_000)
+    assert "[not valid UTF-8" in message(fs, "a.txt", offset=3_000)
 
 
 def test_a_form_feed_or_a_line_separator_ends_no_line(fs: Filesystem):
@@ -283,7 +286,7 @@ def test_several_files_are_read_at_once_and_those_that_cannot_be_say_why(fs: Fil
     assert [each.path for each in result.value.files] == ["a.txt", "b.txt"]
     assert len(result.value.errors) == 1
     assert result.message.startswith(
-        "2 files read, 1 not\n\na.txt: lines 1 to 1 of 1\n     1\tone\n\ngone.zip: No such file"
+        "2 files read, 1 failed\n\na.txt: lines 1 to 1 of 1\n     1\tone\n\ngone.zip: No such file"
     )
 
 
@@ -296,7 +299,7 @@ def test_several_files_share_the_budget(fs: Filesystem):
 
 def test_reading_nothing_of_several_is_a_failure(fs: Filesystem):
     assert not ask(fs, ReadManyParams(("x", "y"))).success
-    assert "1 to 50 files: 0" in refusal(fs, ReadManyParams(()), ToolValidationError)
+    assert "1 to 50 items: 0" in refusal(fs, ReadManyParams(()), ToolValidationError)
 
 
 # --- whatever the file ---

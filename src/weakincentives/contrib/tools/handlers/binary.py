@@ -1,4 +1,4 @@
-"""What binary files are, by their first bytes; pictures with their measures."""
+"""Binary files: type detection, hex and base64 pages, and pictures for models that can see."""
 
 import base64
 import struct
@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 
 from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.handlers.render import fit, hint, size_text
-from weakincentives.contrib.tools.handlers.source import FileSource, Part, past_the_end
+from weakincentives.contrib.tools.handlers.source import FileSource, PageRange, past_end_error
 from weakincentives.contrib.tools.requests import ReadFileParams
 from weakincentives.contrib.tools.results import ReadFileResult
 from weakincentives.prompt import Media, ToolResult
 
-_KINDS: tuple[tuple[int, bytes, str], ...] = (
+_SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"%PDF-", "PDF document"),
-    (0, b"\x7fELF", "ELF program or library"),
-    (0, b"MZ", "Windows program"),
-    (0, b"\xcf\xfa\xed\xfe", "macOS program"),
-    (0, b"\xca\xfe\xba\xbe", "Java class or macOS program"),
+    (0, b"\x7fELF", "ELF executable or library"),
+    (0, b"MZ", "Windows executable"),
+    (0, b"\xcf\xfa\xed\xfe", "macOS executable"),
+    (0, b"\xca\xfe\xba\xbe", "Java class or macOS executable"),
     (0, b"\0asm", "WebAssembly module"),
     (0, b"PK\x03\x04", "ZIP archive (also docx, xlsx, jar, wheel)"),
     (0, b"PK\x05\x06", "ZIP archive, empty"),
@@ -31,12 +31,12 @@ _KINDS: tuple[tuple[int, bytes, str], ...] = (
     (0, b"PAR1", "Parquet data"),
     (0, b"\x93NUMPY", "NumPy array"),
     (0, b"\x80\x04\x95", "pickled Python object"),
-    (0, b"ID3", "MP3 sound"),
-    (0, b"OggS", "Ogg sound or film"),
-    (0, b"fLaC", "FLAC sound"),
-    (8, b"WAVE", "WAV sound"),
+    (0, b"ID3", "MP3 audio"),
+    (0, b"OggS", "Ogg audio or video"),
+    (0, b"fLaC", "FLAC audio"),
+    (8, b"WAVE", "WAV audio"),
     (4, b"ftyp", "MP4 or HEIF media"),
-    (0, b"\x1a\x45\xdf\xa3", "Matroska or WebM film"),
+    (0, b"\x1a\x45\xdf\xa3", "Matroska or WebM video"),
     (0, b"wOFF", "WOFF font"),
     (0, b"wOF2", "WOFF2 font"),
     (0, b"OTTO", "OpenType font"),
@@ -46,13 +46,13 @@ _KINDS: tuple[tuple[int, bytes, str], ...] = (
     (0, b"MM\0*", "TIFF image"),
     (0, b"\0\0\x01\0", "Windows icon"),
 )
-_FIRST = frozenset({b"\x89", b"G", b"\xff", b"R"})  # how pictures begin
+_PICTURE_BYTES = frozenset({b"\x89", b"G", b"\xff", b"R"})  # first bytes of pictures
 _START_OF_FRAME = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What an image file says about itself; the measures are None if they cannot be found."""
+    """Format and dimensions of an image; the dimensions are None if they were not found."""
 
     format: str
     media_type: str
@@ -60,26 +60,26 @@ class Picture:
     height: int | None = None
 
     def __str__(self) -> str:
-        """Return format and measures."""
+        """Return the format and the dimensions."""
         size = "" if self.width is None else f", {self.width} x {self.height} pixels"
         return f"{self.format} image{size}"
 
 
-def kind_of_bytes(head: bytes) -> str:
-    """Return what a binary file seems to be."""
-    known = (name for at, magic, name in _KINDS if head.startswith(magic, at))
-    return next(known, "of a type that is not known")
+def detect_type(head: bytes) -> str:
+    """Return the file type by its signature (magic number)."""
+    names = (name for at, magic, name in _SIGNATURES if head.startswith(magic, at))
+    return next(names, "unknown type")
 
 
-def picture_of(head: bytes) -> Picture | None:
-    """Return what the image is that begins so; None if it is none that models can see."""
-    if head[:1] not in _FIRST:
+def parse_picture(head: bytes) -> Picture | None:
+    """Return the image that begins with `head`; None if models cannot see such a file."""
+    if head[:1] not in _PICTURE_BYTES:
         return None
     try:
         if head.startswith(b"\x89PNG\r\n\x1a\n"):
-            return Picture("PNG", "image/png", *_unpacked(">II", head, 16))
+            return Picture("PNG", "image/png", *_unpack_pair(">II", head, 16))
         if head.startswith((b"GIF87a", b"GIF89a")):
-            return Picture("GIF", "image/gif", *_unpacked("<HH", head, 6))
+            return Picture("GIF", "image/gif", *_unpack_pair("<HH", head, 6))
         if head.startswith(b"\xff\xd8\xff"):
             return Picture("JPEG", "image/jpeg", *_jpeg_size(head))
         if head.startswith(b"RIFF") and head.startswith(b"WEBP", 8):
@@ -89,19 +89,19 @@ def picture_of(head: bytes) -> Picture | None:
     return None
 
 
-def show_picture(
+def render_picture(
     file: FileSource, picture: Picture, context: HandlerContext
 ) -> ToolResult[ReadFileResult]:
-    """Return an image as something to look at, and a sentence about it."""
-    most = context.settings.max_media_bytes
-    fits = file.size <= most and picture.width is not None
+    """Return an image as media for the model, with a line of text about it."""
+    max_size = context.settings.max_media_bytes
+    fits = file.size <= max_size and picture.width is not None
     media = Media(picture.media_type, file.content(context).read(0, file.size)) if fits else None
     parts = [f"{file.name}: {picture}, {size_text(file.size)}"]
-    if file.size > most:
-        parts.append(f"[too large to be looked at: the limit is {size_text(most)}]")
+    if file.size > max_size:
+        parts.append(f"[too large to show: the limit is {size_text(max_size)}]")
     call = context.dialect.format_call(ReadFileParams(file.path, view="base64"))
     if call is not None:
-        parts.append("[" + hint("its bytes:", call) + "]")
+        parts.append("[" + hint("to read its bytes:", call) + "]")
     value = ReadFileResult(
         path=file.path,
         content="",
@@ -117,18 +117,18 @@ def show_picture(
     return ToolResult(text, value, True, True, () if media is None else (media,))
 
 
-def _unpacked(form: str, head: bytes, at: int) -> tuple[int, int]:
+def _unpack_pair(form: str, head: bytes, at: int) -> tuple[int, int]:
     width, height = struct.unpack_from(form, head, at)
     return width, height
 
 
 def _jpeg_size(head: bytes) -> tuple[int | None, int | None]:
-    """Return width and height from the segment that begins the picture itself."""
+    """Return width and height from the start-of-frame segment."""
     at = 2
     while at + 9 <= len(head) and head[at] == 0xFF:
         marker = head[at + 1]
         if marker in _START_OF_FRAME:
-            height, width = _unpacked(">HH", head, at + 5)
+            height, width = _unpack_pair(">HH", head, at + 5)
             return width, height
         if marker == 0xFF:
             at += 1
@@ -146,65 +146,75 @@ def _webp_size(head: bytes) -> tuple[int | None, int | None]:
         bits: int = struct.unpack_from("<I", head, 21)[0]
         return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
     if form == b"VP8 ":
-        width, height = _unpacked("<HH", head, 26)
+        width, height = _unpack_pair("<HH", head, 26)
         return width & 0x3FFF, height & 0x3FFF
     return None, None
 
 
 _ROW = 16  # bytes in a line of a hex dump
 _ROW_CHARACTERS = 80
-_HEAD = 256  # bytes shown of what is not text
+_BINARY_PAGE = 256  # bytes shown of a binary file by default
 _HEX_PAGE = 4_096
-_MARGIN = 500  # characters for what is said around the bytes
+_MARGIN = 500  # characters for the lines around the dump
 
 
-def show_head(file: FileSource, part: Part, context: HandlerContext) -> ToolResult[ReadFileResult]:
-    """Return the beginning of a binary file, and what it seems to be."""
-    kind = kind_of_bytes(file.head)
-    return _show_hex(file, part, context, page=_HEAD, what=f"binary file, {kind}")
-
-
-def show_hex(file: FileSource, part: Part, context: HandlerContext) -> ToolResult[ReadFileResult]:
-    """Return a page of bytes as a hex dump."""
-    return _show_hex(file, part, context, page=_HEX_PAGE, what="hex dump")
-
-
-def show_base64(
-    file: FileSource, part: Part, context: HandlerContext
+def render_binary(
+    file: FileSource, page: PageRange, context: HandlerContext
 ) -> ToolResult[ReadFileResult]:
-    """Return a page of bytes as base64; pages can be put together."""
+    """Return the beginning of a binary file as a hex dump, and its type."""
+    kind = detect_type(file.head)
+    return _render_hex_page(
+        file, page, context, page_size=_BINARY_PAGE, what=f"binary file, {kind}"
+    )
+
+
+def render_hex(
+    file: FileSource, page: PageRange, context: HandlerContext
+) -> ToolResult[ReadFileResult]:
+    """Return a page of bytes as a hex dump."""
+    return _render_hex_page(file, page, context, page_size=_HEX_PAGE, what="hex dump")
+
+
+def render_base64(
+    file: FileSource, page: PageRange, context: HandlerContext
+) -> ToolResult[ReadFileResult]:
+    """Return a page of bytes as base64; pages can be concatenated."""
     room = max(context.settings.budget - _margin(file, context), 4)
-    data = _bytes(file, part, context, most=room // 4 * 3)
-    after = part.first + len(data)
-    if after < file.size and 2 < len(data) != part.count:  # whole groups: pages can be joined
+    data = _read_range(file, page, context, limit=room // 4 * 3)
+    after = page.first + len(data)
+    if (
+        after < file.size and 2 < len(data) != page.count
+    ):  # full groups, so that pages can be concatenated
         data = data[: len(data) // 3 * 3]
-    return _Dump(file, part, context, data).result(
+    return _BytePage(file, page, context, data).render(
         base64.b64encode(data).decode(), "base64", ReadFileParams(file.path, view="base64")
     )
 
 
-def _show_hex(
-    file: FileSource, part: Part, context: HandlerContext, *, page: int, what: str
+def _render_hex_page(
+    file: FileSource, page: PageRange, context: HandlerContext, *, page_size: int, what: str
 ) -> ToolResult[ReadFileResult]:
     room = max((context.settings.budget - _margin(file, context)) // _ROW_CHARACTERS, 1) * _ROW
-    data = _bytes(file, part, context, most=min(room, part.capped(max(page, part.count or 0))))
-    dump = "\n".join(_hex_rows(data, part.first))
-    return _Dump(file, part, context, data).result(
+    data = _read_range(
+        file, page, context, limit=min(room, page.clamp(max(page_size, page.count or 0)))
+    )
+    dump = "\n".join(_hex_rows(data, page.first))
+    return _BytePage(file, page, context, data).render(
         dump, what, ReadFileParams(file.path, view="hex")
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Dump:
-    """A page of bytes in the making."""
+class _BytePage:
+    """A page of bytes, to be rendered."""
 
     file: FileSource
-    part: Part
+    page: PageRange
     context: HandlerContext
     data: bytes
 
-    def result(self, dump: str, what: str, request: ReadFileParams) -> ToolResult[ReadFileResult]:
-        file, first = self.file, self.part.first
+    def render(self, dump: str, what: str, request: ReadFileParams) -> ToolResult[ReadFileResult]:
+        file, first = self.file, self.page.first
         after = first + len(self.data)
         size = f"{file.size:,} bytes"
         head = f"{file.name}: {what}, bytes {first:,} to {after - 1:,} of {size}"
@@ -218,33 +228,33 @@ class _Dump:
             size_bytes=file.size,
             encoding="binary",
         )
-        foot = self._foot(after, request)
+        foot = self._render_foot(after, request)
         return ToolResult(fit([head, dump], foot, self.context.settings.budget), value, True, True)
 
-    def _foot(self, after: int, request: ReadFileParams) -> str:
+    def _render_foot(self, after: int, request: ReadFileParams) -> str:
         if after >= self.file.size:
             return ""
-        following = ReadFileParams(request.file_path, offset=after, view=request.view)
+        next_page = ReadFileParams(request.file_path, offset=after, view=request.view)
         rest = size_text(self.file.size - after)
         dialect = self.context.dialect
-        # a dialect without views shows what is not text so anyway
-        call = dialect.format_call(following) or dialect.format_call(
-            replace(following, view="auto")
+        # a dialect without views shows binary files like this anyway
+        call = dialect.format_call(next_page) or dialect.format_call(
+            replace(next_page, view="auto")
         )
-        return f"[truncated, {rest} more" + hint("; continue with", call) + "]"
+        return f"[truncated: {rest} more" + hint("; to continue:", call) + "]"
 
 
-def _bytes(file: FileSource, part: Part, context: HandlerContext, *, most: int) -> bytes:
+def _read_range(file: FileSource, page: PageRange, context: HandlerContext, *, limit: int) -> bytes:
     """Return the bytes of a page.
 
     Raises:
-        ToolValidationError: It begins after the end.
+        ToolValidationError: The page starts after the end of the file.
     """
-    if part.first >= file.size > 0:
-        last = ReadFileParams(file.path, offset=max(file.size - _HEAD, 0), view="hex")
-        raise past_the_end(file, context, part, file.size, "byte", last)
-    count = part.capped(most)
-    return file.content(context).read(part.first, count)
+    if page.first >= file.size > 0:
+        last = ReadFileParams(file.path, offset=max(file.size - _BINARY_PAGE, 0), view="hex")
+        raise past_end_error(file, context, page, file.size, "byte", last)
+    count = page.clamp(limit)
+    return file.content(context).read(page.first, count)
 
 
 def _margin(file: FileSource, context: HandlerContext) -> int:

@@ -329,7 +329,7 @@ def _lines_between(path: str, first: int, last: int, context: HandlerContext) ->
 
 
 def _start(file: FileSource, line: int, context: HandlerContext) -> int:
-    if file.whole:
+    if file.complete:
         return _after_lines(file.head, line)
     return line_start(context.filesystem, file.path, line, file.size).offset
 
@@ -675,8 +675,8 @@ class _Content:
         value = found.value(files, lines, truncated=reason)
         value = replace(value, counts=_counts(value))
         head = _head(value, found.pattern, more=value.truncated)
-        capped = [display_path(each.path) for each in files if each.more]
-        notes = [f"[more matches in {', '.join(capped[:5])}]"] if capped else []
+        clamp = [display_path(each.path) for each in files if each.more]
+        notes = [f"[more matches in {', '.join(clamp[:5])}]"] if clamp else []
         texts = [line.text for line in lines]
         advice = None if reason is None else _narrower(found.request, context)
         return found.result(context, head, [*texts, *notes], value, advice)

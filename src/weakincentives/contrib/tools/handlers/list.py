@@ -195,7 +195,7 @@ def _nothing(
 def _foot(context: HandlerContext, rest: LsParams, count: int, total: int) -> str:
     text = f"[truncated: {count:,} of {total:,} entries are shown"
     text += hint(
-        "; continue with", context.dialect.format_call(rest) if rest.offset < total else None
+        "; to continue:", context.dialect.format_call(rest) if rest.offset < total else None
     )
     call = context.dialect.format_call(GlobParams("a*", rest.path))
     return text + hint("; find others by name, for example", call) + "]"
@@ -280,7 +280,7 @@ def _check_page(request: TreeParams) -> None:
 
 def _page_foot(context: HandlerContext, rest: TreeParams | None, count: int) -> str:
     text = f"[truncated: {count_text(count, 'entry is', 'entries are')} shown, and there are more"
-    return text + hint("; continue with", rest and context.dialect.format_call(rest)) + "]"
+    return text + hint("; to continue:", rest and context.dialect.format_call(rest)) + "]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What the bytes of a file are: text in some encoding, or not text."""
+"""Open files: first bytes, size, encoding detection and the requested page."""
 
 import codecs
 import re
@@ -16,31 +16,30 @@ from weakincentives.contrib.tools.handlers.render import (
 from weakincentives.contrib.tools.requests import LsParams, ReadFileParams
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import READ_ENTIRE_FILE, BytesContent, Content
+from weakincentives.filesystem.text import BINARY_PREFIX
 
-SNIFF_LENGTH = 8 * 1024
-"""How many bytes are looked at."""
-_MARKS = (
+_BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_FIRST = frozenset(mark[:1] for mark, _ in _MARKS)
+_MARK_BYTES = frozenset(mark[:1] for mark, _ in _BYTE_ORDER_MARKS)
 _CONTROLS = bytes(code for code in range(32) if code not in b"\t\n\r\f\b\x1b") + b"\x7f"
-_FOREIGN = re.compile(rb"[\x80-\xff]")
-_MOST_CONTROLS = 0.02
-_MOST_FOREIGN = 0.3
+_NON_ASCII = re.compile(rb"[\x80-\xff]")
+_MAX_CONTROLS = 0.02  # share of control characters in Latin-1 text
+_MAX_NON_ASCII = 0.3  # share of bytes that are not plain ASCII
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How text is stored.
+    """The encoding of a file.
 
     Args:
-        name: The codec; None if it is not text.
-        wide: A line end is more than one byte.
-        exact: Every byte can be shown.
+        name: The codec; None for a binary file.
+        wide: A newline takes more than one byte.
+        exact: Every byte decodes to text.
     """
 
     name: str | None
@@ -50,137 +49,137 @@ class Encoding:
 
 BINARY = Encoding(None)
 UTF8 = Encoding("utf-8")
-UNKNOWN = Encoding("utf-8", exact=False)
+NOT_UTF8 = Encoding("utf-8", exact=False)
 
 
-def encoding_of(head: bytes, *, whole: bool) -> Encoding:
-    """Return how a file that begins with `head` stores text.
+def detect_encoding(head: bytes, *, complete: bool) -> Encoding:
+    """Return the encoding of a file that begins with `head`.
 
     Args:
-        head: The beginning.
-        whole: There is no more; otherwise a character may be cut off at the end.
+        head: The first bytes.
+        complete: These are all bytes; otherwise the last character may be cut.
     """
-    if head[:1] in _FIRST:
-        for mark, name in _MARKS:
+    if head[:1] in _MARK_BYTES:
+        for mark, name in _BYTE_ORDER_MARKS:
             if head.startswith(mark):
                 return Encoding(name, wide=name != "utf-8-sig")
-    sniffed = head[:SNIFF_LENGTH]
-    if b"\0" in sniffed:
+    prefix = head[:BINARY_PREFIX]
+    if b"\0" in prefix:
         return BINARY
-    whole = whole and len(head) <= SNIFF_LENGTH
-    if sniffed.isascii() or _is_utf8(sniffed, whole=whole):
-        return UTF8 if _share(sniffed, _CONTROLS) <= _MOST_FOREIGN else BINARY
-    return UNKNOWN if _looks_like_text(sniffed) else BINARY
+    complete = complete and len(head) <= BINARY_PREFIX
+    if prefix.isascii() or _is_utf8(prefix, complete=complete):
+        return UTF8 if _ratio(prefix, _CONTROLS) <= _MAX_NON_ASCII else BINARY
+    return NOT_UTF8 if _looks_like_text(prefix) else BINARY
 
 
-def _is_utf8(data: bytes, *, whole: bool) -> bool:
+def _is_utf8(data: bytes, *, complete: bool) -> bool:
     try:
-        codecs.getincrementaldecoder("utf-8")().decode(data, final=whole)
+        codecs.getincrementaldecoder("utf-8")().decode(data, final=complete)
     except UnicodeDecodeError:
         return False
     return True
 
 
 def _looks_like_text(data: bytes) -> bool:
-    """Whether this may be text in an encoding of one byte for a character, such as Latin-1."""
-    foreign = len(_FOREIGN.findall(data)) / len(data)
-    return foreign <= _MOST_FOREIGN and _share(data, _CONTROLS) <= _MOST_CONTROLS
+    """Return whether this may be text in a single-byte encoding such as Latin-1."""
+    non_ascii = len(_NON_ASCII.findall(data)) / len(data)
+    return non_ascii <= _MAX_NON_ASCII and _ratio(data, _CONTROLS) <= _MAX_CONTROLS
 
 
-def _share(data: bytes, wanted: bytes) -> float:
-    """Return which part of `data` is among `wanted`."""
-    return (len(data) - len(data.translate(None, wanted))) / max(len(data), 1)
+def _ratio(data: bytes, counted: bytes) -> float:
+    """Return the share of bytes in `data` that are among `counted`."""
+    return (len(data) - len(data.translate(None, counted))) / max(len(data), 1)
 
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """A file: its path, its first bytes, and how large it is."""
+    """A file that was opened: its path, first bytes and size."""
 
     path: str
     head: bytes
     size: int
 
     @property
-    def whole(self) -> bool:
-        """Whether the head is all of it."""
+    def complete(self) -> bool:
+        """Whether the head is the complete file."""
         return len(self.head) >= self.size
 
     @property
     def name(self) -> str:
-        """Its path as it is shown."""
+        """The path for messages."""
         return format_path(self.path)
 
     def content(self, context: HandlerContext) -> Content:
-        """Return its bytes; those of a large file are read as they are asked for."""
-        if self.whole:
+        """Return the content; a large file is read on demand."""
+        if self.complete:
             return BytesContent(self.head)
         return WorkspaceContent(context.filesystem, self.path, self.size)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Which part is wanted: how many lines (bytes, cells) to skip, and how many to show."""
+class PageRange:
+    """The requested page: the lines (bytes, cells) to skip, and how many to show."""
 
     first: int
     count: int | None
 
-    def capped(self, most: int) -> int:
-        """Return how many to show where `most` are a page."""
-        return most if self.count is None else min(self.count, most)
+    def clamp(self, maximum: int) -> int:
+        """Return the requested count, at most `maximum`."""
+        return maximum if self.count is None else min(self.count, maximum)
 
 
 def open_file(context: HandlerContext, path: str) -> FileSource:
     """Open a file.
 
     Raises:
-        OSError: It cannot be read; the text says what to do instead.
+        OSError: The file cannot be read; the message says what to do instead.
     """
     try:
         page = context.filesystem.read_bytes(path or ".", limit=CHUNK)
     except OSError as error:
-        raise _explained(context, path, error) from None
+        raise _read_error(context, path, error) from None
     return FileSource(path, page.content, page.size_bytes)
 
 
-def part_of(request: ReadFileParams) -> Part:
-    """Return the part that a request asks for.
+def parse_range(request: ReadFileParams) -> PageRange:
+    """Return the page that a request asks for.
 
     Raises:
-        ToolValidationError: It asks for something that cannot be.
+        ToolValidationError: Its numbers are invalid or contradict each other.
     """
     offset, start, limit = request.offset, request.start_line, request.limit
     if offset < 0:
-        raise ToolValidationError(f"How much to skip must not be negative: {offset}")
+        raise ToolValidationError(f"offset must be at least 0: {offset}")
     if limit is not None and limit < 1 and limit != READ_ENTIRE_FILE:
-        raise ToolValidationError(f"How much to return must be at least 1: {limit}")
+        raise ToolValidationError(f"limit must be at least 1: {limit}")
     if start is not None:
         if start < 1:
-            raise ToolValidationError(f"Lines count from 1: {start}")
+            raise ToolValidationError(f"Line numbers start at 1: {start}")
         if offset not in {0, start - 1}:
             raise ToolValidationError(
-                "The page is to begin in two places, say it once:"
-                f" after {count_text(offset, 'line')}, and at line {start}"
+                f"Two different starts: skip {count_text(offset, 'line')}, and start at line"
+                f" {start}; send only one of them"
             )
         offset = start - 1
-    return Part(offset, None if limit == READ_ENTIRE_FILE else limit)
+    return PageRange(offset, None if limit == READ_ENTIRE_FILE else limit)
 
 
-def past_the_end(
+def past_end_error(
     file: FileSource,
     context: HandlerContext,
-    part: Part,
+    page: PageRange,
     total: int,
     noun: str,
     request: ReadFileParams,
 ) -> ToolValidationError:
-    """Return the error for a page that begins after the last line."""
-    wanted = part.first if noun == "byte" else part.first + 1  # as they are shown
-    text = f"There is no {noun} {wanted:,}: {file.name!r} has {count_text(total, noun)}"
+    """Return the error for a page that starts after the end of the file."""
+    number = page.first if noun == "byte" else page.first + 1  # as displayed
+    text = f"No {noun} {number:,}: {file.name!r} has only {count_text(total, noun)}"
     return ToolValidationError(text + hint("; use", context.dialect.format_call(request)))
 
 
-def _explained(context: HandlerContext, path: str, error: OSError) -> OSError:
-    """Return why a file cannot be read, in words that say what to do."""
+def _read_error(context: HandlerContext, path: str, error: OSError) -> OSError:
+    """Return an error that says why a file cannot be read, and what to do."""
     found = present(context, path, what="file")
     target = getattr(found, "link_target", None)
     if target is not None:
