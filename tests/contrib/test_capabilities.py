@@ -160,7 +160,7 @@ def test_tools_use_what_a_foreign_filesystem_offers():
     assert "replace_content" in fs.calls
     assert fs.backend.read("a").content == "one 2 three four"
     write = run.execute(ToolCall("write_file", {"file_path": "b", "content": "x" * 11}))
-    assert "exceeds the 10 characters" in write.result.message
+    assert "at most 10" in write.result.message
 
 
 def test_a_foreign_move_is_not_a_copy():

@@ -126,7 +126,7 @@ def test_nothing_is_lost_between_threads():
 )
 def test_a_negative_limit_is_refused(name: str):
     limits: dict[str, Any] = {name: -1}
-    with pytest.raises(ValueError, match=f"{name} offset must be at least 0: -1"):
+    with pytest.raises(ValueError, match=f"{name} must not be negative: -1"):
         Budget(**limits)
 
 

@@ -79,7 +79,7 @@ def test_one_edit_is_made_under_the_other_name_too():
                 "old_string": "x",
                 "new_string": "y",
             },
-            "one or the other",
+            "send only one of them",
         ),
     ],
 )

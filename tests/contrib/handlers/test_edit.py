@@ -71,7 +71,7 @@ def test_what_had_to_be_overlooked_is_told(workspace: Workspace):
     workspace.fs.write("a.go", "func f() {\n\tif ok {\n\t\tgo()\n\t}\n}\n")
     edit = EditFileParams("a.go", "    if ok {\n        go()\n    }\n", "    go()\n")
     outcome = workspace.call(edit)
-    assert "\nThe text matched although the indentation differs\n" in outcome.text
+    assert "\nThe match is not exact: the indentation differs\n" in outcome.text
     assert outcome.result.value is not None
     assert outcome.result.value.match_level is MatchLevel.INDENTATION
     assert workspace.fs.read("a.go").content == "func f() {\n\tgo()\n}\n"
@@ -92,7 +92,7 @@ def test_a_dry_run_shows_and_changes_nothing(workspace: Workspace):
     before = tree_of(workspace.fs)
     outcome = workspace.call(EditFileParams("a", "one", "two", dry_run=True))
     assert outcome.text == (
-        "Dry run, nothing was changed: a would be edited: 1 replacement, 1 line added, 1 removed\n"
+        "Dry run, nothing was changed. a would be edited: 1 replacement, 1 line added, 1 removed\n"
         "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-one\n+two"
     )
     assert outcome.result.value is not None
@@ -157,7 +157,7 @@ def test_a_missing_file_is_refused_with_names_that_may_be_meant(workspace: Works
 def test_a_directory_is_refused_with_how_to_list_it(workspace: Workspace):
     workspace.fs.mkdir("src")
     assert workspace.refused(EditFileParams("src", "a", "b")) == (
-        "Is a directory, not a file: 'src'; see what is in it: ls with path='src'"
+        "'src' is a directory, not a file; to list it: ls with path='src'"
     )
 
 
@@ -175,8 +175,8 @@ def test_a_link_is_refused_with_its_target(tmp_path: Path):
 def test_a_binary_file_is_refused(workspace: Workspace, data: bytes, what: str):
     workspace.fs.write_bytes("a", data)
     assert workspace.refused(EditFileParams("a", "one", "two")) == (
-        f"File is {what} ({len(data)} bytes) and cannot be changed in part: 'a';"
-        " write all of it: write_file with mode='overwrite', encoding='base64'"
+        f"'a' is {what} ({len(data)} bytes) and cannot be edited; to replace the whole file:"
+        f" write_file with mode='overwrite', encoding='base64'"
     )
 
 
@@ -199,7 +199,7 @@ def test_one_call_brings_no_more_than_the_write_limit(workspace: Workspace):
     workspace.fs.write("a", "one\ntwo\n")
     half = "x" * (MAX_WRITE_LENGTH // 2 + 1)
     edits = (TextEdit("one", half), TextEdit("two", half))
-    assert "48000 characters" in workspace.refused(EditFileParams("a", edits=edits))
+    assert "at most 48000" in workspace.refused(EditFileParams("a", edits=edits))
 
 
 def test_a_file_that_is_too_large_is_refused_before_it_is_read():
@@ -207,7 +207,7 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_read():
     fs.backend.write("huge", "x")
     found = fs.backend.stat("huge")
     fs.respond("stat", type(found)("huge", True, False, size_bytes=10**9))
-    with pytest.raises(ValueError, match="only files of up to"):
+    with pytest.raises(ValueError, match="only files up to"):
         edit_file(EditFileParams("huge", "x", "y"), make_context(fs))
     assert fs.calls_of("read_bytes") == ()
 
@@ -217,7 +217,7 @@ def test_the_quota_binds_edits(tmp_path: Path):
         fs.write("a", "123456789")
         text = Workspace(fs).refused(EditFileParams("a", "1", "11111"))
     assert "quota exceeded" in text
-    assert "Make room with rm" in text
+    assert "Free space with rm" in text
 
 
 def test_permissions_survive_an_edit(tmp_path: Path):
@@ -247,7 +247,7 @@ def test_text_put_into_a_file_of_another_encoding_is_told(workspace: Workspace):
     workspace.fs.write_bytes("a", "Größe: one\n".encode("latin-1"))
     assert "UTF-8" not in workspace.done(EditFileParams("a", "one", "two"))
     outcome = workspace.call(EditFileParams("a", "two", "zwölf"))
-    assert "\nThe file is not UTF-8; what was put in is UTF-8" in outcome.text
+    assert "\nThe file is not UTF-8: the new text was written as UTF-8" in outcome.text
     assert workspace.fs.read_bytes("a").content == b"Gr\xf6\xdfe: zw\xc3\xb6lf\n"
 
 
@@ -272,20 +272,20 @@ def test_messages_are_within_the_budget_and_say_how_to_see_more():
     edit = EditFileParams("a", "one", "two", replace_all=True)
     text = Workspace(fs, settings=ToolSettings(max_characters=1_000)).done(edit)
     assert len(text) <= 1_000
-    assert text.endswith("to see how a is now: read_file with file_path='a']")
+    assert text.endswith("to see a now: read_file with file_path='a']")
 
 
 def test_a_cut_dry_run_says_how_to_see_the_rest(workspace: Workspace):
     workspace.fs.write("a", "one\n" * 8_000)
     text = workspace.done(EditFileParams("a", "one", "two", replace_all=True, dry_run=True))
-    assert text.endswith("are not shown; to see all of it, ask for less at once]")
+    assert text.endswith("more lines of the diff; to see all of it, make fewer changes at once]")
 
 
 def test_a_difference_of_many_short_lines_is_cut_too(workspace: Workspace):
     workspace.fs.write("a", "1\n" * 1_000)
     text = workspace.done(EditFileParams("a", "1", "2", replace_all=True))
     assert text.count("\n") == 201
-    assert "[1803 more lines of the difference are not shown; " in text
+    assert "[truncated: 1803 more lines of the diff; " in text
 
 
 def test_long_lines_of_a_difference_are_cut(workspace: Workspace):

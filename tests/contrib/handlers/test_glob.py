@@ -67,8 +67,8 @@ def test_a_pattern_from_the_root_does_not_lead_out_of_the_place_to_look_in(fs: F
     fs.write("src/app.py", "")
     fs.write("srcs/app.py", "")
     assert refusal(fs, GlobParams("/srcs/*.py", "src"), ToolValidationError) == (
-        "Pattern begins at the top of the workspace and leads out of 'src': '/srcs/*.py';"
-        " look in '.', or begin it at the directory"
+        "Pattern '/srcs/*.py' starts at the workspace root and lies outside 'src'; search in"
+        " '.', or make the pattern relative to the directory"
     )
 
 
@@ -96,7 +96,7 @@ def test_what_is_ignored_is_left_out_unless_it_is_asked_for(files: Filesystem):
 def test_only_ignored_matches_are_told_with_how_to_see_them(files: Filesystem):
     files.write(".gitignore", "web/\n")
     assert ask(files, GlobParams("**/*.html")).message == (
-        "No files match '**/*.html'; 1 file is left out by ignore files;"
+        "No files match '**/*.html'; 1 matching file is excluded by .gitignore or .ignore;"
         " to see them: glob with pattern='**/*.html', include_ignored=true"
     )
 
@@ -144,14 +144,14 @@ def test_without_a_tool_to_name_the_pattern_is_said(files: Filesystem):
 
 def test_a_directory_is_said_to_be_one(files: Filesystem):
     assert ask(files, GlobParams("src")).message == (
-        "No files match 'src'; 'src' is a directory;"
-        " for the files in it: glob with pattern='src/**'"
+        "No files match 'src'; 'src' is a directory; to find the files in it: glob with"
+        " pattern='src/**'"
     )
 
 
 def test_a_name_in_another_case_is_said(files: Filesystem):
     said = ask(files, GlobParams("SRC/App.*")).message
-    assert said == "No files match 'SRC/App.*'; case matters: there is 'src/app.py'"
+    assert said == "No files match 'SRC/App.*'; patterns are case-sensitive: 'src/app.py' exists"
 
 
 # --- too many ---
@@ -163,8 +163,7 @@ def test_many_paths_are_cut_with_where_the_others_are(fs: Filesystem):
     result = ask(fs, GlobParams("**/*.py"), max_entries=25)
     assert result.message.startswith("40 files match '**/*.py'\na/f00.py\n")
     assert result.message.endswith(
-        "[truncated: 25 of 40 are shown; take a narrower pattern or path;"
-        " the others are in b/ (15)]"
+        "[truncated: 25 of 40 shown; use a narrower pattern or path; the rest is in b/ (15)]"
     )
     assert (len(result.value.matches), result.value.total, result.value.truncated) == (25, 40, True)
 
@@ -174,7 +173,7 @@ def test_a_head_limit_is_kept(files: Filesystem):
     assert len(ask(files, GlobParams("**/*.py", head_limit=0)).value.matches) == 3
     assert len(ask(files, GlobParams("**/*.py", head_limit=99), max_entries=1).value.matches) == 1
     said = refusal(files, GlobParams("*", head_limit=-1), ToolValidationError)
-    assert said == "How many results to return offset must be at least 0: -1"
+    assert said == "The number of results must be at least 0: -1"
 
 
 def test_the_budget_is_kept(fs: Filesystem):
@@ -205,7 +204,7 @@ def test_a_pattern_that_cannot_be_is_refused(files: Filesystem):
 def test_time_that_is_up_is_said_with_what_to_do(files: Filesystem):
     with time_limit(0):
         assert refusal(files, GlobParams("**"), TimeLimitError).endswith(
-            "look in a smaller directory"
+            "search a smaller directory"
         )
 
 
@@ -216,5 +215,5 @@ def test_a_search_leaves_out_what_it_is_told_to(files: Filesystem):
     assert ask(files, GlobParams("**/*.py", exclude=("src/web/**",))).value.total == 2
     assert ask(files, GlobParams("**/*.py", "src", exclude=("web", "x"))).value.total == 1
     assert ask(files, GlobParams("src/*.py", exclude=("app.*",))).message.endswith(
-        "; what matches is left out: 'src/app.py', for example"
+        "; exclude leaves out all matches, for example 'src/app.py'"
     )

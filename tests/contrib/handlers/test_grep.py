@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.contrib.handlers.requests import ask, make_context, make_link, refusal
-from weakincentives.contrib.tools.handlers.filters import FILE_TYPES
+from weakincentives.contrib.tools.handlers.search import FILE_TYPES
 from weakincentives.contrib.tools.requests import GrepMode, GrepParams
 from weakincentives.contrib.tools.results import GrepCount
 from weakincentives.contrib.tools.spec import Dialect
@@ -100,7 +100,7 @@ def test_groups_that_touch_are_one(files: Filesystem):
 
 
 def test_negative_context_is_refused(files: Filesystem):
-    assert "offset must be at least 0: -1" in refusal(
+    assert "must be at least 0: -1" in refusal(
         files, GrepParams("foo", before=-1), ToolValidationError
     )
 
@@ -181,9 +181,7 @@ def test_there_are_types_for_more_than_40_languages():
 
 def test_a_type_that_is_not_known_is_refused_with_the_nearest(files: Filesystem):
     said = refusal(files, GrepParams("foo", type="pyton"), ToolValidationError)
-    assert said.startswith(
-        "Type of files is not known: 'pyton'; did you mean 'python'?; known are asm, "
-    )
+    assert said.startswith("Unknown file type: 'pyton'; did you mean 'python'?; known types: asm, ")
 
 
 def test_case_can_be_ignored(files: Filesystem):
@@ -219,8 +217,8 @@ def test_matches_are_cut_at_the_head_limit(files: Filesystem):
     result = ask(files, GrepParams("foo", head_limit=2))
     assert result.message.startswith("2 matches in 2 files for 'foo', and more\nREADME.md\n")
     assert result.message.endswith(
-        "[truncated; there are more matches: take a narrower pattern, path or filter; to see"
-        " which files have them: grep with pattern='foo', output_mode='files_with_matches']"
+        "[truncated; more matches follow: use a narrower pattern, path or glob; to list the"
+        " files with matches: grep with pattern='foo', output_mode='files_with_matches']"
     )
     assert result.value.truncated
     exact = ask(files, GrepParams("foo", head_limit=5))
@@ -305,22 +303,27 @@ def test_nothing_is_said_to_match(files: Filesystem):
     [
         (
             GrepParams("FOO"),
-            "there are matches if case is ignored: use grep with pattern='FOO', ignore_case=true",
+            "it matches if case is ignored; use grep with pattern='FOO', ignore_case=true",
         ),
         (
             GrepParams("foo(1)"),
-            "there are matches for it as plain text:"
-            " use grep with pattern='foo(1)', fixed_string=true",
+            "it matches as plain text; use grep with pattern='foo(1)', fixed_string=true",
         ),
-        (GrepParams("foo", glob="*.rs"), "the filters leave no file to search"),
-        (GrepParams("foo", path="src/app.py", type="js"), "the filters leave no file to search"),
+        (
+            GrepParams("foo", glob="*.rs"),
+            "no file passes the filters; check glob, type and exclude",
+        ),
+        (
+            GrepParams("foo", path="src/app.py", type="js"),
+            "no file passes the filters; check glob, type and exclude",
+        ),
         (
             GrepParams("foo\nbar"),
-            "lines are searched one at a time, so a line end is never matched",
+            "lines are searched one at a time, so a pattern with a newline cannot match",
         ),
         (
             GrepParams(r"foo\nbar"),
-            "lines are searched one at a time, so a line end is never matched",
+            "lines are searched one at a time, so a pattern with a newline cannot match",
         ),
     ],
 )
@@ -336,11 +339,11 @@ def test_why_nothing_matches_is_said(files: Filesystem, request_: GrepParams, sa
 def test_matches_in_ignored_files_are_told(files: Filesystem):
     files.write(".gitignore", "*\n")
     assert ask(files, GrepParams("foo")).message.endswith(
-        "; there are matches in files that ignore files leave out:"
+        "; it matches in files that .gitignore or .ignore exclude;"
         " use grep with pattern='foo', include_ignored=true"
     )
     plain = ask(files, GrepParams("foo"), dialect=Dialect()).message
-    assert plain.endswith("; there are matches in files that ignore files leave out")
+    assert plain.endswith("; it matches in files that .gitignore or .ignore exclude")
 
 
 # --- refusals ---
@@ -374,7 +377,7 @@ def test_a_place_that_is_not_there_is_explained(own: BaseFilesystem):
 def test_time_that_is_up_is_said_with_what_to_do(files: Filesystem):
     with time_limit(0):
         assert refusal(files, GrepParams("foo"), TimeLimitError).endswith(
-            "search a smaller directory, or fewer files"
+            "search a smaller directory or fewer files"
         )
 
 

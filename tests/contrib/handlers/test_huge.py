@@ -9,7 +9,7 @@ import pytest
 from tests.contrib.handlers.requests import ask, refusal
 from weakincentives.adapters import ToolCall, ToolExecutor, ToolOutcome
 from weakincentives.contrib.tools import HostWorkspaceSection
-from weakincentives.contrib.tools.handlers.render import lines_from
+from weakincentives.contrib.tools.handlers.render import read_lines
 from weakincentives.contrib.tools.requests import GlobParams, GrepParams, ReadFileParams
 from weakincentives.filesystem import (
     BytesContent,
@@ -131,17 +131,17 @@ def test_a_line_without_an_end_is_shown_by_its_beginning(host: HostFilesystem):
 
 def test_lines_are_read_as_far_as_it_is_said():
     data = b"one\n" + b"x" * 1_000_000 + b"\nlast\n"
-    every = list(lines_from(BytesContent(data), 0, 10))
+    every = list(read_lines(BytesContent(data), 0, 10))
     assert [(line.data, line.left_out, line.endless) for line in every] == [
         (b"one", 0, False),
         (b"x" * 10, 999_990, False),
         (b"last", 0, False),
     ]
-    part = list(lines_from(BytesContent(data), 0, 10, reach=500_000))
+    part = list(read_lines(BytesContent(data), 0, 10, max_bytes=500_000))
     assert part[0] == every[0]
     assert (part[1].data, part[1].endless, len(part)) == (b"x" * 10, True, 2)
     assert 490_000 < part[1].left_out < 999_990
-    assert list(lines_from(BytesContent(b"a\n" * 200_000), 0, 10, reach=131_072))[-1].ended
+    assert list(read_lines(BytesContent(b"a\n" * 200_000), 0, 10, max_bytes=131_072))[-1].ended
 
 
 def test_a_page_that_is_not_found_in_time_says_what_to_do(root: Path):
@@ -191,7 +191,7 @@ def test_a_page_that_is_not_found_is_told_in_the_words_of_the_dialect(root: Path
     tools = HostWorkspaceSection(root=root, dialect=dialect).tools
     shows_lines = any(tool.name in {"grep", "Grep", "grep_search"} for tool in tools)
     assert ("around a match" in outcome.text) == shows_lines
-    assert ("bytes are found" in outcome.text) == (dialect == "wink")
+    assert ("byte offsets need no search" in outcome.text) == (dialect == "wink")
 
 
 def test_the_last_lines_of_a_huge_file_are_refused_and_not_guessed(root: Path):
@@ -220,8 +220,8 @@ def test_every_dialect_returns_what_a_search_found_in_time(root: Path, dialect: 
         assert "for 'needle'" in head
         assert any(line.endswith("f.py") for line in lines)
         assert foot.startswith("[stopped at the time limit after ")
-        assert "; not searched, or not to the end: " in foot
-        assert foot.endswith("; to search the rest, take a narrower path or filter]")
+        assert "; not searched to the end: " in foot
+        assert foot.endswith("; to search the rest, use a narrower path, glob or type]")
         value = outcome.result.value
         assert value is not None
         assert (value.truncated, value.reason) == (True, "time limit")
@@ -235,7 +235,7 @@ def test_nothing_found_in_time_is_not_said_to_be_nothing(root: Path, dialect: st
     name, arguments = GREPS[dialect]
     outcome = call(root, dialect, name, {**arguments, "pattern": "gone"}, seconds=7)
     first, foot = outcome.text.split("\n")
-    assert first == "No matches for 'gone' in what was searched"
+    assert first == "No matches for 'gone' in the files searched so far"
     assert foot.startswith("[stopped at the time limit after ")
     assert outcome.result.value is not None
     assert outcome.result.value.reason == "time limit"
@@ -250,8 +250,8 @@ def test_every_dialect_returns_what_a_glob_found_in_time(root: Path, dialect: st
     assert head.startswith("at least ")
     assert lines
     assert foot.startswith("[stopped at the time limit after ")
-    assert "; not looked into: " in foot
-    assert foot.endswith("; to see the rest, take a narrower path or pattern]")
+    assert "; not searched: " in foot
+    assert foot.endswith("; to see the rest, use a narrower path or pattern]")
     assert outcome.result.value is not None
     assert outcome.result.value.reason == "time limit"
 
@@ -261,7 +261,7 @@ def test_a_glob_that_found_nothing_in_time_says_so(host: HostFilesystem, root: P
     with time_limit(24, clock=TickingClock()):
         result = ask(host, GlobParams("**/gone"))
     first, foot = result.message.split("\n")
-    assert first == "No files match '**/gone', as far as it was searched"
+    assert first == "No files match '**/gone' in the directories searched so far"
     assert foot.startswith("[stopped at the time limit after ")
 
 

@@ -64,7 +64,7 @@ def test_a_line_that_is_not_there_is_refused_with_how_many_there_are(
 ):
     workspace.fs.write("a.py", "one\ntwo\n")
     assert workspace.refused(InsertTextParams("a.py", line, "new")) == (
-        f"There is no line {line}: the file has 2 lines, so text can go after lines 0 to 2"
+        f"No line {line}: the file has 2 lines; use a line from 0 to 2"
     )
 
 

@@ -37,7 +37,7 @@ def call(fs: InMemoryFilesystem, tool: str, **arguments: object) -> ToolOutcome:
     ("tool", "arguments", "begins", "holds"),
     [
         ("ls", {"path": "many"}, "many: 1,000 files\na_name", "[truncated: "),
-        ("glob", {"pattern": "**/*.py"}, "9,000 files match", "; the others are in src/ ("),
+        ("glob", {"pattern": "**/*.py"}, "9,000 files match", "; the rest is in src/ ("),
         (
             "grep",
             {"pattern": "value"},

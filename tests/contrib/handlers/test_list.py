@@ -68,7 +68,9 @@ def test_a_missing_directory_is_told_with_what_may_have_been_meant(fs: Filesyste
 def test_a_link_to_a_directory_is_not_followed_but_explained(own: BaseFilesystem):
     own.write("src/a.py", "")
     make_link(own, "link", "src")
-    assert refusal(own, LsParams("link"), PermissionError).endswith("instead: ls with path='src'")
+    assert refusal(own, LsParams("link"), PermissionError).endswith(
+        "use its target: ls with path='src'"
+    )
 
 
 def test_a_large_directory_is_cut_with_what_to_do(fs: Filesystem):
@@ -81,8 +83,8 @@ def test_a_large_directory_is_cut_with_what_to_do(fs: Filesystem):
     assert head == ".: 30 files"
     assert last == "f09 (0 bytes)"
     assert foot == (
-        "[truncated: 10 of 30 entries are shown; to continue: ls with offset=10; find others by"
-        " name, for example glob with pattern='a*']"
+        "[truncated: 10 of 30 entries shown; to continue: ls with offset=10; to find others"
+        " by name, for example: glob with pattern='a*']"
     )
 
 
@@ -101,7 +103,7 @@ def test_more_entries_cannot_be_skipped_than_there_are(fs: Filesystem, offset: i
     for number in range(3):
         fs.write(f"f{number}", "")
     text = refusal(fs, LsParams(offset=offset), ToolValidationError)
-    assert text == f". has 3 entries, and {offset} are to be skipped"
+    assert text == f"offset {offset} is out of range: . has 3 entries"
 
 
 def test_a_listing_stays_within_the_budget(fs: Filesystem):
@@ -145,7 +147,7 @@ def test_a_tree_shows_what_is_below(fs: Filesystem):
         ".git/ ...\n"
         "src/\n  app/\n    web/\n      view.py (1 byte)\n    main.py (1 byte)\n  z.py (1 byte)\n"
         "a.md (1 byte)\n"
-        "[truncated: what is in 1 directory (...) left out; ask for a directory below]"
+        "[truncated: the content of 1 directory (...) not shown; list a subdirectory to see more]"
     )
 
 
@@ -185,7 +187,7 @@ def test_a_listing_leaves_out_what_it_is_told_to(fs: Filesystem):
     text = ask(fs, LsParams(exclude=("*.pyc", "build/"))).message
     assert text == ".: 1 directory, 1 file\nsrc/\na.py (0 bytes)"
     assert ask(fs, LsParams("src", exclude=("*",))).message == (
-        "src has nothing but what is left out: 1 file"
+        "All entries of src are excluded: 1 file"
     )
 
 
@@ -195,12 +197,12 @@ def test_a_listing_leaves_out_what_it_is_told_to(fs: Filesystem):
 def test_the_workspace_says_where_it_is(fs: Filesystem):
     result = ask(fs, WorkspaceParams())
     assert result.value == fs.root
-    assert result.message.startswith(f"{fs.root}\nOnly what is below it")
+    assert result.message.startswith(f"{fs.root}\nThis is the workspace root; only files below it")
 
 
 def test_a_workspace_that_cannot_be_changed_says_so():
     fs = InMemoryFilesystem(read_only=True)
-    assert ask(fs, WorkspaceParams()).message.endswith("\nIt can be read and not changed.")
+    assert ask(fs, WorkspaceParams()).message.endswith("\nThe workspace is read-only.")
 
 
 def test_some_levels_of_a_directory_are_shown(fs: Filesystem):
@@ -223,7 +225,7 @@ def test_the_levels_of_a_directory_are_shown_in_pages_that_go_on(fs: Filesystem)
     assert [page.truncated for page in pages] == [True, True, True, True, False]
     bounded = ask(fs, TreeParams(depth=2, limit=1_000), max_entries=10)
     assert len(bounded.value.lines) == 10
-    assert "10 entries are shown, and there are more" in bounded.message
+    assert "10 entries shown, more follow" in bounded.message
 
 
 @pytest.mark.parametrize(

@@ -34,13 +34,13 @@ def test_a_directory_is_moved_with_all_in_it(workspace: Workspace):
 @pytest.mark.parametrize(
     ("source", "destination", "said"),
     [
-        ("a", "b", "Something is there already, so nothing was moved: 'b'; remove it first: rm"),
-        ("a", "dir", "name the path that it is to have there"),
-        ("a", ".", "Something is there already"),
-        ("a", "b/c", "Is a file, so nothing can be below it: 'b'"),
+        ("a", "b", "Destination already exists, nothing was moved: 'b'; to remove it first: rm"),
+        ("a", "dir", "give the full new path"),
+        ("a", ".", "Destination already exists"),
+        ("a", "b/c", "'b' is a file, so"),
         ("A", "c", "did you mean 'a'"),
         ("dir", "dir/inner", "Cannot put a directory into itself"),
-        (".", "c", "The workspace itself cannot be moved"),
+        (".", "c", "The workspace root cannot be moved"),
         ("a", "Größe", "New names must be ASCII"),
         ("a", "../c", "escapes root"),
     ],
@@ -56,18 +56,18 @@ def test_a_move_that_cannot_be_is_refused(
 
 def test_a_directory_is_made_with_those_above_it(workspace: Workspace):
     outcome = workspace.call(MkdirParams("a/b"))
-    assert outcome.text == "Made the directory a/b/"
+    assert outcome.text == "Created directory a/b/"
     assert outcome.result.value == MkdirResult("a/b", True)
     outcome = workspace.call(MkdirParams("a"))
-    assert outcome.text == "The directory a/ is there already; nothing was changed"
+    assert outcome.text == "Directory a/ already exists; nothing was changed"
     assert outcome.result.value == MkdirResult("a", False)
     assert sorted(tree_of(workspace.fs)) == ["a", "a/b"]
 
 
 def test_a_directory_that_cannot_be_is_refused(workspace: Workspace):
     workspace.fs.write("a", "")
-    assert "A file is there already" in workspace.refused(MkdirParams("a"))
-    assert "nothing can be below it: 'a'" in workspace.refused(MkdirParams("a/b"))
+    assert "is an existing file" in workspace.refused(MkdirParams("a"))
+    assert "'a' is a file, so" in workspace.refused(MkdirParams("a/b"))
     assert "ASCII" in workspace.refused(MkdirParams("ä"))
 
 

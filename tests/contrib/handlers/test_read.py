@@ -47,7 +47,8 @@ def test_a_page_says_how_to_go_on(fs: Filesystem):
     text = message(fs, "a.txt", offset=4, limit=3)
     assert text.startswith("a.txt: lines 5 to 7 of 10\n     5\tline 5\n")
     assert text.endswith(
-        "\n[truncated: 3 more lines; to continue: read_file with file_path='a.txt', offset=7, limit=3]"
+        "\n[truncated: 3 more lines; to continue: read_file with file_path='a.txt',"
+        " offset=7, limit=3]"
     )
     assert message(fs, "a.txt", offset=7).endswith("    10\tline 10")
 
@@ -131,8 +132,8 @@ def test_a_link_names_its_target(own: BaseFilesystem):
     make_link(own, "src/b.py", "a.py")
     make_link(own, "out", "/etc/passwd")
     assert refusal(own, ReadFileParams("src/b.py"), PermissionError) == (
-        "'src/b.py' is a symbolic link to 'a.py'; links are not followed;"
-        " instead: read_file with file_path='src/a.py'"
+        "'src/b.py' is a symbolic link to 'a.py'; links are not followed; use its target:"
+        " read_file with file_path='src/a.py'"
     )
     assert refusal(own, ReadFileParams("out"), PermissionError) == (
         "'out' is a symbolic link to '/etc/passwd'; links are not followed"

@@ -33,7 +33,7 @@ def test_a_directory_goes_with_all_in_it_and_nothing_beside_it(workspace: Worksp
 
 def test_an_empty_directory_is_removed(workspace: Workspace):
     workspace.fs.mkdir("src")
-    assert workspace.done(RmParams("src")) == "Removed src/, which was empty"
+    assert workspace.done(RmParams("src")) == "Removed the empty directory src/"
 
 
 def test_a_link_is_removed_and_not_what_it_points_to(tmp_path: Path):
@@ -41,7 +41,7 @@ def test_a_link_is_removed_and_not_what_it_points_to(tmp_path: Path):
     (tmp_path / "target" / "a").write_text("")
     (tmp_path / "link").symlink_to("target")
     text = Workspace(HostFilesystem(tmp_path)).done(RmParams("link"))
-    assert text == "Removed the link link; what it points to, 'target', was not touched"
+    assert text == "Removed the link link; its target 'target' was not touched"
     assert (tmp_path / "target" / "a").exists()
     assert not (tmp_path / "link").is_symlink()
 
@@ -49,7 +49,7 @@ def test_a_link_is_removed_and_not_what_it_points_to(tmp_path: Path):
 @pytest.mark.parametrize("path", [".", "/", "", "src/.."])
 def test_the_workspace_itself_stays(workspace: Workspace, path: str):
     workspace.fs.write("src/a", "")
-    assert workspace.refused(RmParams(path)).startswith("The workspace itself cannot be removed")
+    assert workspace.refused(RmParams(path)).startswith("The workspace root cannot be removed")
 
 
 def test_what_is_missing_is_refused_with_names_that_may_be_meant(workspace: Workspace):

@@ -64,7 +64,7 @@ def test_a_missing_file_is_told_with_what_may_have_been_meant(fs: Filesystem):
 def test_if_nothing_is_near_the_place_to_look_is_said(fs: Filesystem):
     fs.write("src/a.py", "")
     said = refusal(fs, ReadFileParams("src/xyzzy/q/plugh"), FileNotFoundError)
-    assert said == "No such file: 'src/xyzzy/q/plugh'; to see what is there: ls with path='src'"
+    assert said == "No such file: 'src/xyzzy/q/plugh'; to see what exists: ls with path='src'"
     plain = refusal(fs, ReadFileParams("src/xyzzy"), FileNotFoundError, dialect=Dialect())
     assert plain == "No such file: 'src/xyzzy'"
 

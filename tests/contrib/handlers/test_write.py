@@ -35,8 +35,8 @@ def test_an_empty_file_is_created(workspace: Workspace):
 def test_a_file_that_exists_is_not_replaced_by_default(workspace: Workspace):
     workspace.fs.write("a.py", "old")
     assert workspace.refused(WriteFileParams("a.py", "new")) == (
-        "File exists already, and was not changed: 'a.py'; change a part of it with edit_file,"
-        " or replace all of it: write_file with mode='overwrite'"
+        "File already exists and was not changed: 'a.py'; to edit it: edit_file; to replace"
+        " it: write_file with mode='overwrite'"
     )
 
 
@@ -46,14 +46,14 @@ def test_hints_name_only_tools_that_are_there():
     silent = make_context(fs, dialect=Dialect())
     with pytest.raises(FileExistsError) as refusal:
         write_file(WriteFileParams("a.py", "new"), silent)
-    assert str(refusal.value) == "File exists already, and was not changed: 'a.py'"
+    assert str(refusal.value) == "File already exists and was not changed: 'a.py'"
 
 
 def test_an_overwrite_shows_what_has_changed(workspace: Workspace):
     workspace.fs.write("a.py", "one\ntwo\nthree\n")
     text = workspace.done(WriteFileParams("a.py", "one\n2\nthree\n", "overwrite"))
     assert text == (
-        "Replaced a.py: 3 lines, 12 bytes instead of 14 bytes\n"
+        "Replaced a.py: 3 lines, 12 bytes, was 14 bytes\n"
         "--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three"
     )
 
@@ -61,7 +61,7 @@ def test_an_overwrite_shows_what_has_changed(workspace: Workspace):
 def test_an_overwrite_with_the_same_content_says_so(workspace: Workspace):
     workspace.fs.write("a.py", "same\n")
     text = workspace.done(WriteFileParams("a.py", "same\n", "overwrite"))
-    assert text == "Replaced a.py: 1 line, 5 bytes, the same as before"
+    assert text == "Replaced a.py: 1 line, 5 bytes, unchanged"
 
 
 def test_an_overwrite_of_what_is_missing_creates_it(workspace: Workspace):
@@ -74,7 +74,8 @@ def test_an_overwrite_that_leaves_text_out_is_refused(workspace: Workspace):
     content = "ONE\n# ... rest of the code stays the same ...\n"
     assert workspace.refused(WriteFileParams("a.py", content, "overwrite")) == (
         "Content has a placeholder instead of text: '# ... rest of the code stays the same ...';"
-        " the file was not replaced. Send the whole content, or change a part of it with edit_file"
+        " the file was not replaced. Send the complete content, or edit part of the file"
+        " with edit_file"
     )
     kept = "ONE\n# ... the rest is unchanged ...\n"
     workspace.done(WriteFileParams("a.py", kept, "overwrite"))
@@ -101,8 +102,7 @@ def test_a_long_difference_is_cut_and_says_how_to_see_the_file(workspace: Worksp
     text = workspace.done(WriteFileParams("a.txt", old.replace("line", "row"), "overwrite"))
     assert len(text) < 4_000
     assert text.endswith(
-        "more lines of the difference are not shown;"
-        " to see how a.txt is now: read_file with file_path='a.txt']"
+        "more lines of the diff; to see a.txt now: read_file with file_path='a.txt']"
     )
 
 
@@ -118,7 +118,7 @@ def test_every_message_is_within_the_budget():
 def test_an_append_adds_to_the_end(workspace: Workspace):
     workspace.fs.write("log", "one\n")
     outcome = workspace.call(WriteFileParams("log", "two\n", "append"))
-    assert outcome.text == "Appended 1 line, 4 bytes to log, which has 8 bytes now"
+    assert outcome.text == "Appended 1 line, 4 bytes to log: 8 bytes now"
     assert outcome.result.value == WriteFileResult("log", "append", False, 4, 8)
     assert workspace.fs.read("log").content == "one\ntwo\n"
 
@@ -126,7 +126,7 @@ def test_an_append_adds_to_the_end(workspace: Workspace):
 def test_an_append_to_an_unfinished_line_says_so(workspace: Workspace):
     workspace.fs.write("log", "one")
     text = workspace.done(WriteFileParams("log", "two", "append"))
-    assert text.endswith("\nIts last line had no end, so the new text goes on in that line")
+    assert text.endswith("\nThe file had no final newline, so the new text continues its last line")
 
 
 def test_bytes_are_sent_as_base64(workspace: Workspace):
@@ -140,22 +140,22 @@ def test_binary_files_are_replaced_without_their_bytes_being_shown(workspace: Wo
     workspace.fs.write_bytes("logo.png", b"\0old")
     text = workspace.done(WriteFileParams("logo.png", "AG5ldw==", "overwrite", "base64"))
     assert text == (
-        "Replaced logo.png: 4 bytes instead of 4 bytes\n"
-        "Binary files a/logo.png and b/logo.png differ"
+        "Replaced logo.png: 4 bytes, was 4 bytes\nBinary files a/logo.png and b/logo.png differ"
     )
 
 
 @pytest.mark.parametrize("content", ["not base64!", "abc"])
 def test_what_is_not_base64_is_refused(workspace: Workspace, content: str):
     text = workspace.refused(WriteFileParams("a", content, encoding="base64"))
-    assert text.startswith("Content is not base64: ")
+    assert text.startswith("Content is not valid base64: ")
 
 
 def test_longer_content_is_refused_with_how_to_write_it_in_parts(workspace: Workspace):
     text = workspace.refused(WriteFileParams("a", "x" * (MAX_WRITE_LENGTH + 1)))
     assert text == (
-        "Content exceeds the 48000 characters that one call may write: 48001 for 'a'; nothing was"
-        " written. Write the first part, then add each further part:"
+        "Content for 'a' has 48001 characters;"
+        " one call may write at most 48000. Nothing was written. Write the first part, then"
+        " append the rest:"
         " write_file with mode='append'"
     )
 
@@ -178,16 +178,16 @@ def test_a_directory_in_the_way_is_named(workspace: Workspace):
     workspace.fs.mkdir("src")
     for mode in ("create", "overwrite", "append"):
         assert workspace.refused(WriteFileParams("src", "", mode)) == (
-            "Is a directory, not a file: 'src'; see what is in it: ls with path='src'"
+            "'src' is a directory, not a file; to list it: ls with path='src'"
         )
-    assert workspace.refused(WriteFileParams(".", "")).startswith("Is a directory, not a file: '.'")
+    assert workspace.refused(WriteFileParams(".", "")).startswith("'.' is a directory, not a file")
 
 
 def test_a_file_in_the_way_is_named(workspace: Workspace):
     workspace.fs.write("src", "")
     assert workspace.refused(WriteFileParams("src/app/main.py", "")) == (
-        "Is a file, so nothing can be below it: 'src';"
-        " use another path, or move the file away first"
+        "'src' is a file, so 'src/app/main.py' cannot be created below it; use another path,"
+        " or move the file first"
     )
 
 
@@ -214,14 +214,14 @@ def test_the_workspace_may_be_named_with_its_own_directory(tmp_path: Path):
 def test_a_full_workspace_says_how_to_make_room(tmp_path: Path):
     with make("host", tmp_path, limits=Limits(max_total_bytes=10)) as fs:
         assert Workspace(fs).refused(WriteFileParams("a", "x" * 11)) == (
-            "Workspace quota exceeded: 11 of 10 bytes; nothing was changed. Make room with rm"
+            "Workspace quota exceeded: 11 of 10 bytes; nothing was changed. Free space with rm"
         )
 
 
 def test_a_workspace_that_is_read_only_says_so():
     with pytest.raises(ReadOnlyError) as refusal:
         write_file(WriteFileParams("a", ""), make_context(InMemoryFilesystem(read_only=True)))
-    assert str(refusal.value) == "Workspace is read-only, so nothing was changed: 'a'"
+    assert str(refusal.value) == "The workspace is read-only; nothing was changed: 'a'"
 
 
 def test_links_are_not_written_through(tmp_path: Path):
@@ -229,8 +229,8 @@ def test_links_are_not_written_through(tmp_path: Path):
     (tmp_path / "link").symlink_to("target")
     workspace = Workspace(HostFilesystem(tmp_path))
     assert workspace.refused(WriteFileParams("link", "new")) == (
-        "A symbolic link to 'target' is there, and links are not followed: 'link';"
-        " remove it: rm with path='link'"
+        "'link' is a symbolic link to 'target'; links are not followed; to remove it: rm"
+        " with path='link'"
     )
     assert "points to 'target'" in workspace.refused(WriteFileParams("link", "new", "overwrite"))
 

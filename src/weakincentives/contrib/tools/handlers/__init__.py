@@ -1,4 +1,4 @@
-"""How requests are carried out on files, once for every dialect and backend."""
+"""Handlers: how each request is carried out, the same for every dialect and backend."""
 
 from weakincentives.contrib.tools.handlers.registry import HANDLERS
 

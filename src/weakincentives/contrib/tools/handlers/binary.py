@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from weakincentives.contrib.tools.context import HandlerContext
-from weakincentives.contrib.tools.handlers.render import fit, hint, size_text
+from weakincentives.contrib.tools.handlers.render import fit_budget, format_size, hint
 from weakincentives.contrib.tools.handlers.source import FileSource, PageRange, past_end_error
 from weakincentives.contrib.tools.requests import ReadFileParams
 from weakincentives.contrib.tools.results import ReadFileResult
@@ -96,9 +96,9 @@ def render_picture(
     max_size = context.settings.max_media_bytes
     fits = file.size <= max_size and picture.width is not None
     media = Media(picture.media_type, file.content(context).read(0, file.size)) if fits else None
-    parts = [f"{file.name}: {picture}, {size_text(file.size)}"]
+    parts = [f"{file.name}: {picture}, {format_size(file.size)}"]
     if file.size > max_size:
-        parts.append(f"[too large to show: the limit is {size_text(max_size)}]")
+        parts.append(f"[too large to show: the limit is {format_size(max_size)}]")
     call = context.dialect.format_call(ReadFileParams(file.path, view="base64"))
     if call is not None:
         parts.append("[" + hint("to read its bytes:", call) + "]")
@@ -113,7 +113,7 @@ def render_picture(
         encoding="binary",
         media=media,
     )
-    text = fit(parts, "", context.settings.budget)
+    text = fit_budget(parts, "", context.settings.budget)
     return ToolResult(text, value, True, True, () if media is None else (media,))
 
 
@@ -229,13 +229,15 @@ class _BytePage:
             encoding="binary",
         )
         foot = self._render_foot(after, request)
-        return ToolResult(fit([head, dump], foot, self.context.settings.budget), value, True, True)
+        return ToolResult(
+            fit_budget([head, dump], foot, self.context.settings.budget), value, True, True
+        )
 
     def _render_foot(self, after: int, request: ReadFileParams) -> str:
         if after >= self.file.size:
             return ""
         next_page = ReadFileParams(request.file_path, offset=after, view=request.view)
-        rest = size_text(self.file.size - after)
+        rest = format_size(self.file.size - after)
         dialect = self.context.dialect
         # a dialect without views shows binary files like this anyway
         call = dialect.format_call(next_page) or dialect.format_call(

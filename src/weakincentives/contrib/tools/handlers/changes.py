@@ -1,14 +1,14 @@
-"""Changes of several files, all or none, on any filesystem.
+"""Atomic changes on any filesystem: one change under the write lock, or several, all or none.
 
-Where the filesystem has savepoints one is kept. Elsewhere what was there is remembered,
-and put back by the methods of the protocol.
+Several changes are rolled back by a savepoint if the filesystem has savepoints, and
+otherwise by before-images that are recorded here.
 """
 
 from collections.abc import Generator
 from contextlib import contextmanager
 
 from weakincentives.errors import ToolValidationError
-from weakincentives.filesystem import Filesystem, Movable, Rewritable
+from weakincentives.filesystem import Filesystem, Lockable, Movable, Rewritable
 from weakincentives.filesystem.base import open_savepoint
 from weakincentives.posix import display_path
 from weakincentives.runtime.before_images import (
@@ -20,18 +20,18 @@ from weakincentives.runtime.before_images import (
 
 
 class Changes:
-    """Changes that are made one after the other."""
+    """Applies changes one after the other."""
 
     def __init__(self, filesystem: Filesystem) -> None:
         """Change `filesystem`."""
         self._fs = filesystem
 
     def create(self, path: str, text: str) -> None:
-        """Make a file where nothing is, and the directories on the way to it."""
+        """Create a file and its missing parent directories."""
         self._fs.write(path, text, mode="create")
 
     def replace(self, path: str, data: bytes) -> None:
-        """Put other bytes into a file that exists, however many they are."""
+        """Replace the bytes of an existing file of any size."""
         if isinstance(self._fs, Rewritable):
             self._fs.replace_content(path, data)
         else:
@@ -42,7 +42,7 @@ class Changes:
         self._fs.delete(path)
 
     def move(self, source: str, destination: str) -> None:
-        """Give a file or directory another path, where nothing is."""
+        """Move a file or directory to a path that does not exist yet."""
         if isinstance(self._fs, Movable):
             self._fs.move(source, destination)
         else:
@@ -50,29 +50,47 @@ class Changes:
             self._fs.delete(source, recursive=self._fs.stat(source).is_directory)
 
     def _copy(self, source: str, destination: str) -> None:
-        """Make again at another path what is at one."""
+        """Copy a file or directory to another path."""
         image = capture_image(self._fs, source)
         if image.others:
             raise ToolValidationError(
                 f"Links cannot be moved in this workspace: {display_path(min(image.others))!r};"
-                " move what is beside it one by one"
+                " move the other entries one by one"
             )
         if f"{destination}/".startswith(f"{source}/") and image.directories:
-            raise ValueError(f"Cannot put a directory into itself: {display_path(destination)!r}")
+            raise ValueError(f"Cannot move a directory into itself: {display_path(destination)!r}")
         for path in image.directories:
             self._fs.mkdir(destination + path[len(source) :])
         for path, data in image.files.items():
-            goal = destination + path[len(source) :]
-            self._fs.write_bytes(goal, b"", mode="create")
-            write_entire_file(self._fs, goal, data)
+            target = destination + path[len(source) :]
+            self._fs.write_bytes(target, b"", mode="create")
+            write_entire_file(self._fs, target, data)
+
+
+@contextmanager
+def single_change(filesystem: Filesystem) -> Generator[Changes, None, None]:
+    """Read, check and make one change while other threads cannot change anything.
+
+    The write lock makes the read-check-write atomic, and the change itself is one atomic
+    operation, so that there is nothing to roll back. A filesystem without such a lock or
+    such operations gets the guarantees of `all_or_none`.
+    """
+    if isinstance(filesystem, Lockable) and _is_atomic(filesystem):
+        release = filesystem.hold()
+        try:
+            yield Changes(filesystem)
+        finally:
+            release()
+    else:
+        with all_or_none(filesystem) as changes:
+            yield changes
 
 
 @contextmanager
 def all_or_none(filesystem: Filesystem) -> Generator[Changes, None, None]:
-    """Make changes of which none is left if an exception leaves the block.
+    """Make several changes; if an exception leaves the block, all of them are undone.
 
-    While it lasts, other threads wait before they change anything, if the filesystem
-    has savepoints.
+    Meanwhile other threads cannot change anything, if the filesystem has savepoints.
     """
     savepoint = open_savepoint(filesystem)
     if savepoint is not None:
@@ -85,3 +103,7 @@ def all_or_none(filesystem: Filesystem) -> Generator[Changes, None, None]:
     except BaseException:
         undo_log.rollback()
         raise
+
+
+def _is_atomic(filesystem: object) -> bool:
+    return isinstance(filesystem, Rewritable) and isinstance(filesystem, Movable)

@@ -1,4 +1,4 @@
-"""`edit_file`: replace text in a file, and say what was replaced."""
+"""`edit_file` and `insert_text`: change part of a text file, and return the diff."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -7,28 +7,28 @@ from dataclasses import replace
 from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.editing import Edit, EditOutcome, MatchLevel, apply_edits
 from weakincentives.contrib.tools.editing.model import BOM, Document, unify_line_ends
-from weakincentives.contrib.tools.handlers.changes import all_or_none
+from weakincentives.contrib.tools.handlers.changes import single_change
 from weakincentives.contrib.tools.handlers.errors import (
     ensure_creatable,
-    ensure_not_read_only,
-    ensure_short_enough,
-    ensure_storable,
+    ensure_encodable,
+    ensure_within_limit,
+    ensure_writable,
     explain_errors,
     missing_path_error,
 )
 from weakincentives.contrib.tools.handlers.render import (
-    count_text,
-    difference,
+    format_count,
     format_path,
+    make_diff,
     match_note,
-    message,
+    render_change,
     rest_hint,
 )
 from weakincentives.contrib.tools.handlers.write import (
     decode_text,
     encode_text,
     ensure_text,
-    file_bytes,
+    read_for_edit,
 )
 from weakincentives.contrib.tools.requests import (
     CountedEditParams,
@@ -41,45 +41,49 @@ from weakincentives.filesystem.diff import MAX_TEXT
 from weakincentives.prompt import ToolResult
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_NOT_UTF8 = "The file is not UTF-8; what was put in is UTF-8, and all other bytes are as they were"
+_NOT_UTF8 = (
+    "The file is not UTF-8: the new text was written as UTF-8, all other bytes are unchanged"
+)
 
 
 def edit_file(request: EditFileParams, context: HandlerContext) -> ToolResult[EditFileResult]:
-    """Replace text in a file; replacing nothing in a file that is missing makes it."""
-    return _edited(request.file_path, _edits(request), context, dry_run=request.dry_run)
+    """Replace text in a file; an empty old text creates a missing file."""
+    return _apply_edits(request.file_path, _parse_edits(request), context, dry_run=request.dry_run)
 
 
-def edit_counted(request: CountedEditParams, context: HandlerContext) -> ToolResult[EditFileResult]:
-    """Replace text in all of the places that are expected, or nothing if there are others."""
+def edit_expected(
+    request: CountedEditParams, context: HandlerContext
+) -> ToolResult[EditFileResult]:
+    """Replace every occurrence of a text, if there are as many as expected."""
     if request.expected < 1:
         raise ToolValidationError(
-            f"The number of places that are expected must be at least 1: {request.expected}"
+            f"The expected number of replacements must be at least 1: {request.expected}"
         )
     is_several = request.expected > 1
     edit = Edit(
         request.old_string, request.new_string, is_several, request.expected if is_several else None
     )
-    return _edited(request.file_path, (edit,), context)
+    return _apply_edits(request.file_path, (edit,), context)
 
 
-def _edited(
+def _apply_edits(
     file_path: str, edits: Sequence[Edit], context: HandlerContext, *, dry_run: bool = False
 ) -> ToolResult[EditFileResult]:
     path = context.resolve_path(file_path)
     for edit in edits:
-        ensure_storable(edit.new)
-    ensure_short_enough(context, path, sum(len(edit.new) for edit in edits))
-    return changed_text(
+        ensure_encodable(edit.new)
+    ensure_within_limit(context, path, sum(len(edit.new) for edit in edits))
+    return change_text(
         context,
         path,
-        # no longer than what can be changed in part again
+        # the result must stay small enough to be edited again
         lambda text: apply_edits(text, edits, room=max(MAX_TEXT - len(text), 0)),
         may_create=not edits[0].old,
         dry_run=dry_run,
     )
 
 
-def changed_text(
+def change_text(
     context: HandlerContext,
     path: str,
     change: Callable[[str], EditOutcome],
@@ -88,35 +92,37 @@ def changed_text(
     dry_run: bool = False,
     noun: str = "replacement",
 ) -> ToolResult[EditFileResult]:
-    """Change the text of a file, and say what was changed.
+    """Change the text of a file, and return the diff.
 
     Args:
-        context: What it is done with.
+        context: The context of the request.
         path: The file.
         change: Returns the new text for the old one.
-        may_create: A file that is missing is made, as if it were empty.
-        dry_run: Only say what would be changed.
-        noun: What a change is called.
+        may_create: Create a missing file, as if it were empty.
+        dry_run: Only return what would change.
+        noun: The name of one change, for the message.
     """
     if not dry_run:
-        ensure_not_read_only(context, path)
-    with explain_errors(context, path), all_or_none(context.filesystem) as changes:
-        old = _present(context, path, may_create=may_create)
+        ensure_writable(context, path)
+    with explain_errors(context, path), single_change(context.filesystem) as changes:
+        old = _read_old(context, path, may_create=may_create)
         text = decode_text(old or b"")
-        outcome = _noted(text, change(text))
+        outcome = _add_encoding_note(text, change(text))
         if not dry_run and old is None:
             changes.create(path, outcome.content)
         elif not dry_run:
             changes.replace(path, encode_text(outcome.content))
-    value = _value(path, old, outcome, applied=not dry_run)
-    head = [_headline(value, noun), match_note(value.match_level), *value.notes]
-    text = message(context, head, value.diff, rest=rest_hint(context, path, applied=not dry_run))
+    value = _make_value(path, old, outcome, applied=not dry_run)
+    head = [_render_headline(value, noun), match_note(value.match_level), *value.notes]
+    text = render_change(
+        context, head, value.diff, rest=rest_hint(context, path, applied=not dry_run)
+    )
     return ToolResult(text, value, exclude_value_from_context=True)
 
 
-def _present(context: HandlerContext, path: str, *, may_create: bool) -> bytes | None:
-    """Return the bytes of a text that is to be changed; None if it is to be made."""
-    old = file_bytes(context, path)
+def _read_old(context: HandlerContext, path: str, *, may_create: bool) -> bytes | None:
+    """Return the bytes of the text to change; None if the file is to be created."""
+    old = read_for_edit(context, path)
     if old is not None:
         ensure_text(context, path, old)
     elif may_create:
@@ -126,12 +132,12 @@ def _present(context: HandlerContext, path: str, *, may_create: bool) -> bytes |
     return old
 
 
-def _edits(request: EditFileParams) -> tuple[Edit, ...]:
-    """Return what is to be replaced, however it was said."""
+def _parse_edits(request: EditFileParams) -> tuple[Edit, ...]:
+    """Return the edits, from either form of the request."""
     single = request.old_string is not None or request.new_string is not None
     if single and request.edits:
         raise ToolValidationError(
-            "Both one replacement and a list of them were given; send one or the other"
+            "Both a single replacement and a list of edits were sent; send only one of them"
         )
     if request.edits:
         return tuple(
@@ -145,22 +151,24 @@ def _edits(request: EditFileParams) -> tuple[Edit, ...]:
         )
     if request.new_string is None:
         raise ToolValidationError(
-            "The text to put in place of the old one is not given; send an empty text to remove it"
+            "The replacement is missing; send an empty text to delete the old one"
         )
     return (Edit(request.old_string, request.new_string, request.replace_all),)
 
 
-def _noted(text: str, outcome: EditOutcome) -> EditOutcome:
-    """Return the outcome with a note if a text in another encoding now has UTF-8 in it."""
+def _add_encoding_note(text: str, outcome: EditOutcome) -> EditOutcome:
+    """Return the outcome with a note if UTF-8 was added to a text in another encoding."""
     put = "".join(outcome.content[start:end] for start, end in outcome.new_spans)
     if not _SURROGATE.search(text) or _SURROGATE.sub("", put).isascii():
         return outcome
     return replace(outcome, notes=(*outcome.notes, _NOT_UTF8))
 
 
-def _value(path: str, old: bytes | None, outcome: EditOutcome, *, applied: bool) -> EditFileResult:
+def _make_value(
+    path: str, old: bytes | None, outcome: EditOutcome, *, applied: bool
+) -> EditFileResult:
     new = encode_text(outcome.content)
-    compared = difference(path, old, new)
+    compared = make_diff(path, old, new)
     kind = "added" if old is None else "modified"
     return EditFileResult(
         (FileChange(path, kind, size_bytes=len(new)),),
@@ -174,27 +182,27 @@ def _value(path: str, old: bytes | None, outcome: EditOutcome, *, applied: bool)
     )
 
 
-def _headline(value: EditFileResult, noun: str) -> str:
+def _render_headline(value: EditFileResult, noun: str) -> str:
     name = format_path(value.changes[0].path)
     made = value.changes[0].kind == "added"
-    lines = count_text(value.added, "line")
+    lines = format_count(value.added, "line")
     if not made:
-        places = count_text(value.replacements, noun)
+        places = format_count(value.replacements, noun)
         lines = f"{places}, {lines} added, {value.removed} removed"
     if not value.applied:
         would = "created" if made else "edited"
-        return f"Dry run, nothing was changed: {name} would be {would}: {lines}"
+        return f"Dry run, nothing was changed. {name} would be {would}: {lines}"
     return f"{'Created' if made else 'Edited'} {name}: {lines}"
 
 
 def insert_text(request: InsertTextParams, context: HandlerContext) -> ToolResult[EditFileResult]:
-    """Put text after a line; its lines end as those around them do."""
+    """Insert text after a line, with the line endings of the file."""
     path = context.resolve_path(request.file_path)
     if not request.text:
         raise ToolValidationError("The text to insert is empty; send at least one line")
-    ensure_storable(request.text)
-    ensure_short_enough(context, path, len(request.text))
-    return changed_text(
+    ensure_encodable(request.text)
+    ensure_within_limit(context, path, len(request.text))
+    return change_text(
         context,
         path,
         lambda text: insert_lines(text, request.line, request.text),
@@ -203,10 +211,10 @@ def insert_text(request: InsertTextParams, context: HandlerContext) -> ToolResul
 
 
 def insert_lines(text: str, line: int, new: str) -> EditOutcome:
-    """Return `text` with `new` after a line, counted from 1; 0 is before the first one.
+    """Return `text` with `new` inserted after a line, counted from 1; 0 inserts at the start.
 
-    What is inserted are whole lines, whether the last one has an end or not. If the last
-    line of the text has no end, the last line afterwards has none either.
+    `new` is inserted as complete lines, with or without a final newline. If the text has no
+    final newline, the result has none either.
 
     Raises:
         ToolValidationError: There is no such line.
@@ -215,18 +223,18 @@ def insert_lines(text: str, line: int, new: str) -> EditOutcome:
     count = len(document.raw_lines)
     if not 0 <= line <= count:
         raise ToolValidationError(
-            f"There is no line {line}: the file has {count_text(count, 'line')},"
-            f" so text can go after lines 0 to {count}"
+            f"No line {line}: the file has {format_count(count, 'line')}; use a line from 0 to"
+            f" {count}"
         )
     at = document.line_stop(line - 1) if line else document.start
-    put = _whole_lines(document, at, new.removeprefix(BOM))
+    put = _complete_lines(document, at, new.removeprefix(BOM))
     return EditOutcome(
         text[:at] + put + text[at:], MatchLevel.EXACT, 1, ((at, at),), ((at, at + len(put)),)
     )
 
 
-def _whole_lines(document: Document, at: int, new: str) -> str:
-    """Return the lines of `new` as they are put at a position."""
+def _complete_lines(document: Document, at: int, new: str) -> str:
+    """Return `new` as complete lines for a position in the document."""
     if not document.raw_lines:
         return new
     ending = document.ending_at(max(at - 1, document.start)) or ("\r\n" if "\r\n" in new else "\n")

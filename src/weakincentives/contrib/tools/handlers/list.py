@@ -1,4 +1,4 @@
-"""ls, stat and the workspace: what is in a directory, what is at a path, and where that is."""
+"""`ls`, `tree`, `stat` and `workspace`: directory listings, file metadata, the root."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -7,17 +7,17 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from weakincentives.contrib.tools.context import HandlerContext
-from weakincentives.contrib.tools.handlers.errors import link_error, missing_path_error, present
-from weakincentives.contrib.tools.handlers.filters import leaving_out
+from weakincentives.contrib.tools.handlers.errors import link_error, missing_path_error, stat_path
 from weakincentives.contrib.tools.handlers.render import (
-    count_text,
-    fit,
+    fit_budget,
+    format_count,
     format_path,
+    format_size,
     hint,
-    room_in,
-    size_text,
+    room_for,
     take_lines,
 )
+from weakincentives.contrib.tools.handlers.search import compile_exclude
 from weakincentives.contrib.tools.requests import (
     GlobParams,
     LsParams,
@@ -32,45 +32,47 @@ from weakincentives.filesystem import FileEntry, FileStat
 from weakincentives.posix import display_path
 from weakincentives.prompt import ToolResult
 
-_MARGIN = 300  # characters for what is said around the entries
+_MARGIN = 300  # characters for the lines around the entries
 
 
 def ls(request: LsParams, context: HandlerContext) -> ToolResult[LsResult]:
-    """Return the entries of a directory: directories first, files with sizes, links with targets.
+    """Return a directory listing: directories first, files with sizes, links with targets.
 
     Raises:
-        OSError: It is no directory; the text says what it is, or what may have been meant.
+        OSError: The path is not a directory; the message says what it is, or suggests others.
     """
     path = context.resolve_path(request.path)
-    found, more = directory_entries(context, path)
-    wanted = leaving_out(request.exclude)
+    found, more = list_directory(context, path)
+    wanted = compile_exclude(request.exclude)
     entries = found if wanted is None else [each for each in found if wanted(each.name)]
-    nothing = _nothing(request, path, found, entries)
+    nothing = _explain_empty(request, path, found, entries)
     if nothing:
         return ToolResult(nothing, LsResult(path or ".", ()), True, True)
     ordered = sorted(entries, key=lambda entry: (not entry.is_directory, entry.name))
-    head = f"{format_path(path)}: {summary(entries)}" + (", and more" if more else "")
+    head = f"{format_path(path)}: {summarize(entries)}" + (", and more" if more else "")
     budget = context.settings.budget
     page = ordered[request.offset : request.offset + context.settings.max_entries]
-    lines = (entry_line(context, entry) for entry in page)
-    kept = take_lines(lines, room_in(budget, len(head) + _MARGIN + 2 * len(format_path(path))))
+    lines = (render_entry(context, entry) for entry in page)
+    kept = take_lines(lines, room_for(budget, len(head) + _MARGIN + 2 * len(format_path(path))))
     end = request.offset + len(kept)
     truncated = more or end < len(ordered)
     foot = (
-        _foot(context, replace(request, offset=end), len(kept), len(ordered)) if truncated else ""
+        _render_foot(context, replace(request, offset=end), len(kept), len(ordered))
+        if truncated
+        else ""
     )
     value = LsResult(path or ".", tuple(page[: len(kept)]), truncated)
-    return ToolResult(fit([head, *kept], foot, budget), value, True, True)
+    return ToolResult(fit_budget([head, *kept], foot, budget), value, True, True)
 
 
 def stat(request: StatParams, context: HandlerContext) -> ToolResult[StatResult]:
-    """Return what is at a path.
+    """Return the type, size, time and permissions of a path.
 
     Raises:
-        FileNotFoundError: Nothing is; the text says what may have been meant.
+        FileNotFoundError: The path does not exist; the message suggests others.
     """
     path = context.resolve_path(request.path)
-    found = present(context, path)
+    found = stat_path(context, path)
     lines = [f"{format_path(path)}: {_kind_text(found)}"]
     if found.is_file:
         lines.append(f"size: {found.size_bytes:,} bytes")
@@ -79,37 +81,37 @@ def stat(request: StatParams, context: HandlerContext) -> ToolResult[StatResult]
     permissions = getattr(found, "permissions", None)
     if permissions is not None and not getattr(found, "is_symlink", False):
         lines.append(f"permissions: {permissions:o}")
-    return ToolResult(fit(lines, "", context.settings.budget), found, True, True)
+    return ToolResult(fit_budget(lines, "", context.settings.budget), found, True, True)
 
 
 def workspace(request: WorkspaceParams, context: HandlerContext) -> ToolResult[str]:
-    """Return where the workspace is, and how paths in it are written."""
+    """Return the workspace root, and how paths are written."""
     root = context.filesystem.root
     lines = [
         f"{root}",
-        "Only what is below it can be reached. Paths are relative to it, '.' is its top;"
-        " a path that begins with it means the same.",
+        "This is the workspace root; only files below it are accessible. Paths are relative to it"
+        " ('.' is the root itself); absolute paths below it work too.",
     ]
     if context.filesystem.read_only:
-        lines.append("It can be read and not changed.")
-    return ToolResult(fit(lines, "", context.settings.budget), root, True, True)
+        lines.append("The workspace is read-only.")
+    return ToolResult(fit_budget(lines, "", context.settings.budget), root, True, True)
 
 
-def directory_entries(context: HandlerContext, path: str) -> tuple[Sequence[FileEntry], bool]:
-    """Return the entries of a directory, and whether there are more.
+def list_directory(context: HandlerContext, path: str) -> tuple[Sequence[FileEntry], bool]:
+    """Return the entries of a directory, and whether the list is truncated.
 
     Raises:
-        OSError: It is no directory; the text says what it is, or what may have been meant.
+        OSError: The path is not a directory; the message says what it is, or suggests others.
     """
     try:
         entries = context.filesystem.list(path or ".")
     except OSError as error:
-        raise no_directory(context, path, error) from None
+        raise not_directory_error(context, path, error) from None
     return entries, bool(getattr(entries, "truncated", False))
 
 
-def no_directory(context: HandlerContext, path: str, error: OSError) -> OSError:
-    """Return why something is not a directory, in words that say what to do."""
+def not_directory_error(context: HandlerContext, path: str, error: OSError) -> OSError:
+    """Return an error that says why a path is not a directory, and what to do."""
     try:
         found = context.filesystem.stat(path or ".")
     except (FileNotFoundError, NotADirectoryError):
@@ -126,8 +128,8 @@ def no_directory(context: HandlerContext, path: str, error: OSError) -> OSError:
     return error
 
 
-def summary(entries: Iterable[FileEntry]) -> str:
-    """Return how many entries of which kind there are."""
+def summarize(entries: Iterable[FileEntry]) -> str:
+    """Return the number of entries of each kind."""
     directories = files = links = others = 0
     for entry in entries:
         directories += entry.is_directory
@@ -141,27 +143,27 @@ def summary(entries: Iterable[FileEntry]) -> str:
         (links, "link", ""),
         (others, "special file", ""),
     ]
-    return ", ".join(count_text(number, *noun) for number, *noun in counts if number)
+    return ", ".join(format_count(number, *noun) for number, *noun in counts if number)
 
 
-def entry_line(context: HandlerContext, entry: FileEntry) -> str:
+def render_entry(context: HandlerContext, entry: FileEntry) -> str:
     """Return an entry as a line of a listing."""
     name = display_path(entry.name)
     if entry.is_directory:
         return f"{name}/"
     if entry.is_file:
         size = getattr(entry, "size_bytes", None)
-        return name if size is None else f"{name} ({size_text(size)})"
+        return name if size is None else f"{name} ({format_size(size)})"
     if getattr(entry, "is_symlink", False):
-        return f"{name} -> {_target(context, entry.path)}"
+        return f"{name} -> {_read_target(context, entry.path)}"
     return f"{name} (special file)"
 
 
-def _target(context: HandlerContext, path: str) -> str:
+def _read_target(context: HandlerContext, path: str) -> str:
     try:
         return format_path(context.filesystem.stat(path).link_target or "?")
     except OSError:
-        return "?"  # it went away meanwhile
+        return "?"  # removed in the meantime
 
 
 def _kind_text(found: FileStat) -> str:
@@ -173,99 +175,99 @@ def _kind_text(found: FileStat) -> str:
     return "file" if found.is_file else "special file"
 
 
-def _nothing(
+def _explain_empty(
     request: LsParams, path: str, found: Sequence[FileEntry], entries: Sequence[FileEntry]
 ) -> str:
-    """Say why there is nothing to show; empty if there is something.
+    """Return why there is nothing to show; empty if there is something.
 
     Raises:
-        ToolValidationError: More entries are to be skipped than there are.
+        ToolValidationError: The offset is out of range.
     """
     if request.offset < 0 or (request.offset and request.offset >= len(entries)):
         raise ToolValidationError(
-            f"{format_path(path)} has {count_text(len(entries), 'entry', 'entries')}, and"
-            f" {request.offset:,}"
-            " are to be skipped"
+            f"offset {request.offset:,} is out of range: {format_path(path)} has"
+            f" {format_count(len(entries), 'entry', 'entries')}"
         )
     if found and not entries:
-        return f"{format_path(path)} has nothing but what is left out: {summary(found)}"
+        return f"All entries of {format_path(path)} are excluded: {summarize(found)}"
     return "" if entries else f"{format_path(path)} is an empty directory"
 
 
-def _foot(context: HandlerContext, rest: LsParams, count: int, total: int) -> str:
-    text = f"[truncated: {count:,} of {total:,} entries are shown"
+def _render_foot(context: HandlerContext, rest: LsParams, count: int, total: int) -> str:
+    text = f"[truncated: {count:,} of {total:,} entries shown"
     text += hint(
         "; to continue:", context.dialect.format_call(rest) if rest.offset < total else None
     )
     call = context.dialect.format_call(GlobParams("a*", rest.path))
-    return text + hint("; find others by name, for example", call) + "]"
+    return text + hint("; to find others by name, for example:", call) + "]"
 
 
-_CLOSED = frozenset({".git"})  # never opened: nobody wants to read it as a tree
+_NEVER_EXPANDED = frozenset({".git"})  # of no use as a tree
 _TREE_MARGIN = 200
 
 
 def tree(request: TreeParams, context: HandlerContext) -> ToolResult[TreeResult]:
-    """Return a directory and what is below it, as indented lines.
+    """Return a directory tree as indented lines.
 
     Raises:
-        OSError: It is no directory; the text says what it is, or what may have been meant.
+        OSError: The path is not a directory; the message says what it is, or suggests others.
     """
     path = context.resolve_path(request.path)
     if request.depth is not None:
-        return _levels(request, context, path)
-    grown = _Grown(context, _wanted(request, path))
-    top = grown.open(path)
+        return _render_levels(request, context, path)
+    builder = _TreeBuilder(context, _compile_filter(request, path))
+    top = builder.expand(path)
     if not top:
         return ToolResult(
             f"{format_path(path)} is an empty directory", TreeResult(path or ".", ()), True, True
         )
-    grown.grow(top)
-    lines = list(grown.lines(path, 0))
+    builder.expand_all(top)
+    lines = list(builder.lines(path, 0))
     budget = context.settings.budget
-    head = f"{format_path(path)}: {summary(top)}"
-    shown = take_lines(lines, room_in(budget, len(head) + _TREE_MARGIN))
-    truncated = len(shown) < len(lines) or bool(grown.closed)
-    foot = _tree_foot(len(lines) - len(shown), len(grown.closed)) if truncated else ""
+    head = f"{format_path(path)}: {summarize(top)}"
+    shown = take_lines(lines, room_for(budget, len(head) + _TREE_MARGIN))
+    truncated = len(shown) < len(lines) or bool(builder.unexpanded)
+    foot = _render_tree_foot(len(lines) - len(shown), len(builder.unexpanded)) if truncated else ""
     value = TreeResult(path or ".", tuple(shown), truncated)
-    return ToolResult(fit([head, *shown], foot, budget), value, True, True)
+    return ToolResult(fit_budget([head, *shown], foot, budget), value, True, True)
 
 
-def _wanted(request: TreeParams, path: str) -> Callable[[FileEntry], bool]:
-    kept = leaving_out(request.exclude)
+def _compile_filter(request: TreeParams, path: str) -> Callable[[FileEntry], bool]:
+    kept = compile_exclude(request.exclude)
     skip = len(path) + 1 if path else 0
     return lambda entry: kept is None or kept(entry.path[skip:])
 
 
-def _levels(request: TreeParams, context: HandlerContext, path: str) -> ToolResult[TreeResult]:
-    """Return a page of the entries of a directory and of some levels below it.
+def _render_levels(
+    request: TreeParams, context: HandlerContext, path: str
+) -> ToolResult[TreeResult]:
+    """Return a page of a directory tree down to a given depth.
 
-    Each directory is followed by what is in it, so that pages go on where the last one ended.
+    Each directory is followed by its entries, so that a page continues where the last ended.
     """
     _check_page(request)
-    shown = _Levels(context, _wanted(request, path), request.depth or 1)
-    top, more = shown.entries(path)
+    walker = _LevelWalker(context, _compile_filter(request, path), request.depth or 1)
+    top, more = walker.entries(path)
     room = min(request.limit or context.settings.max_entries, context.settings.max_entries)
-    lines = list(islice(shown.lines(top, 0), request.offset + room + 1))
+    lines = list(islice(walker.lines(top, 0), request.offset + room + 1))
     if request.offset and request.offset >= len(lines):
         raise ToolValidationError(
-            f"{format_path(path)} has {count_text(len(lines), 'entry', 'entries')} to"
-            " this depth, and"
-            f" {request.offset:,} are to be skipped"
+            f"offset {request.offset:,} is out of range: {format_path(path)} has"
+            f" {format_count(len(lines), 'entry', 'entries')} at this depth"
         )
     if not lines:
         value = TreeResult(path or ".", ())
         return ToolResult(f"{format_path(path)} is an empty directory", value, True, True)
-    head = f"{format_path(path)}: {summary(top)}" + (", and more" if more else "")
+    head = f"{format_path(path)}: {summarize(top)}" + (", and more" if more else "")
     page = lines[request.offset : request.offset + room]
     budget = context.settings.budget
-    kept = take_lines(page, room_in(budget, len(head) + _TREE_MARGIN + 2 * len(format_path(path))))
+    kept = take_lines(page, room_for(budget, len(head) + _TREE_MARGIN + 2 * len(format_path(path))))
     end = request.offset + len(kept)
     truncated = more or end < len(lines)
     rest = replace(request, offset=end) if end < len(lines) else None
-    foot = _page_foot(context, rest, len(kept)) if truncated else ""
+    foot = _render_page_foot(context, rest, len(kept)) if truncated else ""
     value = TreeResult(path or ".", tuple(kept), truncated)
-    return ToolResult(fit([head, *kept], foot, budget), value, True, True)
+    return ToolResult(fit_budget([head, *kept], foot, budget), value, True, True)
 
 
 def _check_page(request: TreeParams) -> None:
@@ -278,85 +280,87 @@ def _check_page(request: TreeParams) -> None:
             raise ToolValidationError(f"{name} must be at least {least}: {value}")
 
 
-def _page_foot(context: HandlerContext, rest: TreeParams | None, count: int) -> str:
-    text = f"[truncated: {count_text(count, 'entry is', 'entries are')} shown, and there are more"
+def _render_page_foot(context: HandlerContext, rest: TreeParams | None, count: int) -> str:
+    text = f"[truncated: {format_count(count, 'entry', 'entries')} shown, more follow"
     return text + hint("; to continue:", rest and context.dialect.format_call(rest)) + "]"
 
 
 @dataclass(frozen=True, slots=True)
-class _Levels:
-    """The entries of directories down to some depth, as lines, one directory after the other."""
+class _LevelWalker:
+    """Walks a directory tree in depth-first order, down to some depth."""
 
     context: HandlerContext
     is_wanted: Callable[[FileEntry], bool]
     depth: int
 
     def entries(self, path: str) -> tuple[Sequence[FileEntry], bool]:
-        """Return what is in a directory, directories first, and whether there is more."""
-        found, more = directory_entries(self.context, path)
+        """Return the entries of a directory, directories first, and whether there are more."""
+        found, more = list_directory(self.context, path)
         wanted = filter(self.is_wanted, found)
         return sorted(wanted, key=lambda entry: (not entry.is_directory, entry.name)), more
 
     def lines(self, entries: Sequence[FileEntry], level: int) -> Iterator[str]:
-        """Yield entries as lines, each directory followed by what is in it."""
+        """Yield entries as lines, each directory followed by its entries."""
         for entry in entries:
-            line = "  " * level + entry_line(self.context, entry)
+            line = "  " * level + render_entry(self.context, entry)
             below, more = self._below(entry, level)
             yield f"{line} ..." if more else line
             yield from self.lines(below, level + 1)
 
     def _below(self, entry: FileEntry, level: int) -> tuple[Sequence[FileEntry], bool]:
-        if not entry.is_directory or level + 1 >= self.depth or entry.name in _CLOSED:
+        if not entry.is_directory or level + 1 >= self.depth or entry.name in _NEVER_EXPANDED:
             return (), False
-        with suppress(OSError):  # it may be gone, or not to be read
+        with suppress(OSError):  # removed in the meantime, or not readable
             return self.entries(entry.path)
         return (), False
 
 
 @dataclass(slots=True)
-class _Grown:
-    """Directories that were opened, and those that were not."""
+class _TreeBuilder:
+    """Expands a directory tree level by level, within a limit."""
 
     context: HandlerContext
     is_wanted: Callable[[FileEntry], bool]
-    opened: dict[str, Sequence[FileEntry]] = field(default_factory=dict[str, Sequence[FileEntry]])
-    closed: set[str] = field(default_factory=set[str])
+    expanded: dict[str, Sequence[FileEntry]] = field(default_factory=dict[str, Sequence[FileEntry]])
+    unexpanded: set[str] = field(default_factory=set[str])
     count: int = 0
 
-    def open(self, path: str) -> Sequence[FileEntry]:
-        """Return what is in a directory, directories first."""
-        entries, more = directory_entries(self.context, path)
+    def expand(self, path: str) -> Sequence[FileEntry]:
+        """Return the entries of a directory, directories first."""
+        entries, more = list_directory(self.context, path)
         wanted = [entry for entry in entries if self.is_wanted(entry)]
         wanted.sort(key=lambda entry: (not entry.is_directory, entry.name))
         room = self.context.settings.max_entries - self.count
         if more or len(wanted) > room:
-            self.closed.add(path)
-        self.opened[path] = wanted[:room]
-        self.count += len(self.opened[path])
-        return self.opened[path]
+            self.unexpanded.add(path)
+        self.expanded[path] = wanted[:room]
+        self.count += len(self.expanded[path])
+        return self.expanded[path]
 
-    def grow(self, top: Sequence[FileEntry]) -> None:
-        """Open the directories below, level by level, while there is room."""
+    def expand_all(self, top: Sequence[FileEntry]) -> None:
+        """Expand the directories below, level by level, while there is room."""
         waiting = deque(entry for entry in top if entry.is_directory)
         while waiting:
             entry = waiting.popleft()
-            if entry.name in _CLOSED or self.count >= self.context.settings.max_entries:
-                self.closed.add(entry.path)
+            if entry.name in _NEVER_EXPANDED or self.count >= self.context.settings.max_entries:
+                self.unexpanded.add(entry.path)
                 continue
-            with suppress(OSError):  # it may be gone, or not to be read
-                waiting += [each for each in self.open(entry.path) if each.is_directory]
+            with suppress(OSError):  # removed in the meantime, or not readable
+                waiting += [each for each in self.expand(entry.path) if each.is_directory]
 
     def lines(self, path: str, depth: int) -> Iterator[str]:
-        """Yield the lines of a directory that was opened."""
-        for entry in self.opened[path]:
-            line = "  " * depth + entry_line(self.context, entry)
-            yield f"{line} ..." if entry.path in self.closed else line
-            if entry.path in self.opened:
+        """Yield the lines of an expanded directory."""
+        for entry in self.expanded[path]:
+            line = "  " * depth + render_entry(self.context, entry)
+            yield f"{line} ..." if entry.path in self.unexpanded else line
+            if entry.path in self.expanded:
                 yield from self.lines(entry.path, depth + 1)
 
 
-def _tree_foot(lines: int, directories: int) -> str:
-    parts = [count_text(lines, "line")] if lines else []
+def _render_tree_foot(lines: int, directories: int) -> str:
+    parts = [format_count(lines, "line")] if lines else []
     if directories:
-        parts.append(f"what is in {count_text(directories, 'directory', 'directories')} (...)")
-    return f"[truncated: {' and '.join(parts)} left out; ask for a directory below]"
+        parts.append(
+            f"the content of {format_count(directories, 'directory', 'directories')} (...)"
+        )
+    return f"[truncated: {' and '.join(parts)} not shown; list a subdirectory to see more]"

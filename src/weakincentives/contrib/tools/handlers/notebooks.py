@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from weakincentives.contrib.tools.context import HandlerContext
-from weakincentives.contrib.tools.handlers.render import fit, hint, size_text
+from weakincentives.contrib.tools.handlers.render import fit_budget, format_size, hint
 from weakincentives.contrib.tools.handlers.source import FileSource, PageRange, past_end_error
 from weakincentives.contrib.tools.requests import ReadFileParams
 from weakincentives.contrib.tools.results import ReadFileResult
@@ -81,7 +81,7 @@ def render_notebook(
     which = f"cells {page.first + 1} to {after} of {total}" if texts else "no cells"
     foot = _render_foot(file, context, value)
     parts = [f"{file.name}: notebook, {which}", content]
-    return ToolResult(fit(parts, foot, budget), value, True, True)
+    return ToolResult(fit_budget(parts, foot, budget), value, True, True)
 
 
 def _render_foot(file: FileSource, context: HandlerContext, page: ReadFileResult) -> str:
@@ -129,7 +129,7 @@ def _render_output(output: _Output) -> Iterator[str]:
     yield _shorten(_join_text(plain))
     for kind, value in output.data.items():
         if kind != "text/plain":
-            yield f"[{kind}, {size_text(len(_join_text(value)))}, not shown]"
+            yield f"[{kind}, {format_size(len(_join_text(value)))}, not shown]"
 
 
 def _join_text(text: object) -> str:

@@ -1,4 +1,4 @@
-"""`apply_patch`: several files changed by one patch, all or none."""
+"""`apply_patch`: change several files with one patch, all or none."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,26 +8,26 @@ from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.handlers.changes import Changes, all_or_none
 from weakincentives.contrib.tools.handlers.errors import (
     ensure_creatable,
-    ensure_not_read_only,
-    ensure_short_enough,
-    ensure_storable,
+    ensure_encodable,
+    ensure_within_limit,
+    ensure_writable,
     explain_errors,
     similar_paths,
 )
 from weakincentives.contrib.tools.handlers.render import (
-    count_text,
-    difference,
+    format_count,
     format_path,
     join_words,
+    make_diff,
     match_note,
-    message,
+    render_change,
     rest_hint,
 )
 from weakincentives.contrib.tools.handlers.write import (
     decode_text,
     encode_text,
     ensure_text,
-    file_bytes,
+    read_for_edit,
 )
 from weakincentives.contrib.tools.patching import PatchError, PlannedChange, plan_patch
 from weakincentives.contrib.tools.requests import ApplyPatchParams
@@ -42,13 +42,13 @@ _KINDS: Mapping[str, ChangeKind] = {
     "delete": "removed",
 }
 _LETTERS = {"added": "A", "modified": "M", "renamed": "R", "removed": "D"}
-# a file that is gone makes room for a directory of its name, so what goes goes first
+# deletes first: a removed file makes room for a directory of the same name
 _ORDER = ("delete", "move", "update", "add")
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What is done to one file: from `old` to `new`, which are None where it is not there."""
+    """The change of one file from `old` to `new`; None means that the file does not exist."""
 
     planned: PlannedChange
     path: str
@@ -57,46 +57,46 @@ class _Step:
 
     @property
     def source(self) -> str | None:
-        """Where it was, if it is moved."""
+        """The old path of a moved file; None otherwise."""
         return self.planned.path if self.planned.path != self.path else None
 
     @property
     def order(self) -> int:
-        """When it is its turn."""
+        """The position of this kind of step."""
         return _ORDER.index(self.planned.kind)
 
 
 def apply_patch(request: ApplyPatchParams, context: HandlerContext) -> ToolResult[EditFileResult]:
-    """Change several files by one patch; if a part of it fails, nothing is changed."""
-    ensure_storable(request.patch)
+    """Apply a patch; if any part of it fails, nothing is changed."""
+    ensure_encodable(request.patch)
     if not request.dry_run:
-        ensure_not_read_only(context, "")
+        ensure_writable(context, "")
     with all_or_none(context.filesystem) as changes:
-        steps = _steps(request.patch, context)
+        steps = _plan_steps(request.patch, context)
         for step in sorted(steps, key=attrgetter("order")):
             if not request.dry_run:
                 with explain_errors(context, step.path):
                     _apply(step, changes)
-    return _result(steps, context, applied=not request.dry_run)
+    return _make_result(steps, context, applied=not request.dry_run)
 
 
-def _steps(patch: str, context: HandlerContext) -> list[_Step]:
-    """Return what a patch does; nothing is changed yet."""
+def _plan_steps(patch: str, context: HandlerContext) -> list[_Step]:
+    """Return the steps of a patch, without changing anything."""
     read: dict[str, bytes | None] = {}
 
     def reader(path: str) -> str | None:
-        data = read[path] = file_bytes(context, path)
+        data = read[path] = read_for_edit(context, path)
         return None if data is None else decode_text(data)
 
     try:
         planned = plan_patch(patch, reader, resolve=context.resolve_path)
     except PatchError as error:
-        raise _with_near_names(error, context) from None
+        raise _add_suggestions(error, context) from None
     gone = {each.path for each in planned if each.kind in {"delete", "move"}}
-    return [_step(each, context, read[each.path], gone) for each in planned]
+    return [_plan_step(each, context, read[each.path], gone) for each in planned]
 
 
-def _step(
+def _plan_step(
     planned: PlannedChange, context: HandlerContext, old: bytes | None, gone: Collection[str]
 ) -> _Step:
     new_path = planned.new_path or planned.path
@@ -105,7 +105,7 @@ def _step(
     text = planned.content or ""
     new = encode_text(text)
     ensure_creatable(context, new_path, gone=gone)
-    ensure_short_enough(
+    ensure_within_limit(
         context, new_path, len(text) - (0 if old is None else len(decode_text(old)))
     )
     if old is not None and old != new:
@@ -113,12 +113,12 @@ def _step(
     return _Step(planned, new_path, old, new)
 
 
-def _with_near_names(error: PatchError, context: HandlerContext) -> PatchError:
+def _add_suggestions(error: PatchError, context: HandlerContext) -> PatchError:
     near = () if error.missing is None else similar_paths(context, error.missing)
     if not near:
         return error
-    meant = join_words(repr(format_path(each)) for each in near)
-    return PatchError(f"{error}\nDid you mean {meant}?")
+    suggestions = join_words(repr(format_path(each)) for each in near)
+    return PatchError(f"{error}\nDid you mean {suggestions}?")
 
 
 def _apply(step: _Step, changes: Changes) -> None:
@@ -133,39 +133,39 @@ def _apply(step: _Step, changes: Changes) -> None:
             changes.replace(step.path, step.new)
 
 
-def _result(
+def _make_result(
     steps: Sequence[_Step], context: HandlerContext, *, applied: bool
 ) -> ToolResult[EditFileResult]:
-    compared = [difference(step.path, step.old, step.new, source=step.source) for step in steps]
+    compared = [make_diff(step.path, step.old, step.new, source=step.source) for step in steps]
     value = EditFileResult(
-        tuple(map(_change, steps)),
+        tuple(map(_to_change, steps)),
         "".join(each.text for each in compared),
         sum(each.added for each in compared),
         sum(each.removed for each in compared),
         max((step.planned.match_level for step in steps), key=lambda level: level.rank),
-        sum(each.places for each in compared),
+        sum(each.blocks for each in compared),
         applied=applied,
     )
     left = [each.path for each in value.changes if each.kind != "removed"]
     rest = rest_hint(context, left[0], applied=applied) if left else None
-    text = message(context, _head(value), value.diff, rest=rest)
+    text = render_change(context, _render_head(value), value.diff, rest=rest)
     return ToolResult(text, value, exclude_value_from_context=True)
 
 
-def _change(step: _Step) -> FileChange:
+def _to_change(step: _Step) -> FileChange:
     size = None if step.new is None else len(step.new)
     return FileChange(step.path, _KINDS[step.planned.kind], step.source, size)
 
 
-def _head(value: EditFileResult) -> list[str]:
-    lines = f"{count_text(value.added, 'line')} added, {value.removed} removed"
-    files = count_text(len(value.changes), "file")
+def _render_head(value: EditFileResult) -> list[str]:
+    lines = f"{format_count(value.added, 'line')} added, {value.removed} removed"
+    files = format_count(len(value.changes), "file")
     text = f"Patched {files}: {lines}"
     if not value.applied:
-        text = f"Dry run, nothing was changed: {files} would be patched: {lines}"
-    return [text, *map(_listed, value.changes), match_note(value.match_level)]
+        text = f"Dry run, nothing was changed. {files} would be patched: {lines}"
+    return [text, *map(_render_entry, value.changes), match_note(value.match_level)]
 
 
-def _listed(change: FileChange) -> str:
+def _render_entry(change: FileChange) -> str:
     source = "" if change.source is None else f"{format_path(change.source)} -> "
     return f"{_LETTERS[change.kind]} {source}{format_path(change.path)}"

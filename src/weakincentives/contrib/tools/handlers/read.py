@@ -23,13 +23,13 @@ from weakincentives.contrib.tools.handlers.notebooks import (
 )
 from weakincentives.contrib.tools.handlers.render import (
     RawLine,
-    count_text,
     find_line,
-    fit,
+    fit_budget,
+    format_count,
     format_path,
     hint,
     line_start,
-    lines_from,
+    read_lines,
 )
 from weakincentives.contrib.tools.handlers.source import (
     NOT_UTF8,
@@ -80,7 +80,7 @@ class _Row(NamedTuple):
 
     def render(self) -> str:
         least = "at least " if self.endless else ""
-        more = f" [... {least}{count_text(self.cut, 'more byte')}]" if self.cut else ""
+        more = f" [... {least}{format_count(self.cut, 'more byte')}]" if self.cut else ""
         return f"{self.number:>6}\t{self.text}{more}"
 
 
@@ -194,7 +194,7 @@ def _search_hint(context: HandlerContext) -> str:
 
 def _read_rows(content: Content, start: int, first: int, width: int) -> Iterator[_Row]:
     keep = 4 * width + 4  # bytes that hold at least `width` characters
-    for number, raw in enumerate(lines_from(content, start, keep), first + 1):
+    for number, raw in enumerate(read_lines(content, start, keep), first + 1):
         yield _make_row(number, raw, width)
 
 
@@ -250,7 +250,7 @@ class _PageRenderer:
             message = self._render_rows(rows)
         if len(message) > budget:
             rows = [_shorten_row(rows[0], len(message) - budget)]
-            message = fit([self._render_rows(rows)], "", budget)
+            message = fit_budget([self._render_rows(rows)], "", budget)
         content = "".join(row.content for row in rows)
         value = _make_value(
             self.source, self.page, self.total, content, len(rows), exact=self.exact
@@ -278,7 +278,7 @@ class _PageRenderer:
         call = self.context.dialect.format_call(
             ReadFileParams(path, offset=last, limit=self.page.count, view=view)
         )
-        more = f": {count_text(self.total - last, 'more line')}"
+        more = f": {format_count(self.total - last, 'more line')}"
         if not self.exact:
             more = "; the file is too large to count all lines"
         return [f"[truncated{more}" + hint("; to continue:", call) + "]"]
@@ -383,7 +383,9 @@ def read_many(request: ReadManyParams, context: HandlerContext) -> ToolResult[Re
         except (OSError, ValueError) as error:
             errors.append(f"{format_path(path)}: {error}")
             texts.append(errors[-1][: max(share, 1)])
-    head = f"{count_text(len(files), 'file')} read" + (f", {len(errors)} failed" if errors else "")
+    head = f"{format_count(len(files), 'file')} read" + (
+        f", {len(errors)} failed" if errors else ""
+    )
     message = "\n\n".join([head, *texts])[:budget]
     return ToolResult(message, ReadManyResult(tuple(files), tuple(errors)), bool(files), True)
 

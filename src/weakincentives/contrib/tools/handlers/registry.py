@@ -1,10 +1,10 @@
-"""The table of who carries out which request."""
+"""The registry of handlers, by type of request."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from weakincentives.contrib.tools.context import Handler
-from weakincentives.contrib.tools.handlers.edit import edit_counted, edit_file, insert_text
+from weakincentives.contrib.tools.handlers.edit import edit_expected, edit_file, insert_text
 from weakincentives.contrib.tools.handlers.glob import glob
 from weakincentives.contrib.tools.handlers.grep import grep
 from weakincentives.contrib.tools.handlers.list import ls, stat, tree, workspace
@@ -42,11 +42,11 @@ HANDLERS: Mapping[type[Any], Handler] = {
     ReadManyParams: read_many,
     WriteFileParams: write_file,
     EditFileParams: edit_file,
-    CountedEditParams: edit_counted,
+    CountedEditParams: edit_expected,
     RmParams: rm,
     ApplyPatchParams: apply_patch,
     InsertTextParams: insert_text,
     MoveParams: move,
     MkdirParams: mkdir,
 }
-"""Who carries out which request."""
+"""The handler for each type of request."""

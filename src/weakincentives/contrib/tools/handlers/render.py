@@ -1,4 +1,4 @@
-"""How sizes, counts and paths are said to a model."""
+"""Text for the model: sizes, counts, paths, budgets, lines of files and diffs."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,55 +27,55 @@ from weakincentives.filesystem.diff import (
 )
 from weakincentives.posix import display_path, early_time_limit, shorten_path
 
-_NAMED = 3  # paths that are named of those that were left out
+_MAX_NAMES = 3  # paths listed of those that were missed
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
-def size_text(size: int) -> str:
-    """Return a size for people: "312 bytes", "4.1 kB", "5.2 MB"."""
+def format_size(size: int) -> str:
+    """Return a readable size: "312 bytes", "4.1 kB", "5.2 MB"."""
     if size < 1_000:
-        return count_text(size, "byte")
+        return format_count(size, "byte")
     amount, unit = float(size), 0
     while amount >= 999.95 and unit < len(_UNITS) - 1:
         amount, unit = amount / 1_000, unit + 1
     return f"{amount:.1f} {_UNITS[unit]}"
 
 
-def count_text(number: int, noun: str, plural: str = "") -> str:
+def format_count(number: int, noun: str, plural: str = "") -> str:
     """Return a number with its noun: "1 file", "1,204 files"."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def format_path(path: str) -> str:
-    """Return a path as it is shown in a sentence: bounded, what cannot be seen escaped."""
+    """Return a path for a message: shortened, with invisible characters escaped."""
     return display_path(shorten_path(path))
 
 
-def missed(coverage: Coverage, how: str) -> str:
-    """Return what a search left out: "; not searched: 2 files and 1 directory (a, b, c/)"."""
-    parts = [count_text(coverage.missed_files, "file")] if coverage.missed_files else []
+def format_missed(coverage: Coverage, how: str) -> str:
+    """Return what a search missed: "; not searched: 2 files and 1 directory (a, b, c/)"."""
+    parts = [format_count(coverage.missed_files, "file")] if coverage.missed_files else []
     if coverage.missed_directories:
-        parts.append(count_text(coverage.missed_directories, "directory", "directories"))
+        parts.append(format_count(coverage.missed_directories, "directory", "directories"))
     if not parts:
         return ""
-    names = [format_path(each) for each in coverage.missed_paths[:_NAMED]]
+    names = [format_path(each) for each in coverage.missed_paths[:_MAX_NAMES]]
     more = ", ..." if coverage.missed_files + coverage.missed_directories > len(names) else ""
     return f"; {how}: {' and '.join(parts)} ({', '.join(names)}{more})"
 
 
 def join_words(words: Iterable[str], conjunction: str = "or") -> str:
-    """Return words as a sentence has them: "a, b or c"."""
+    """Return a list of words: "a, b or c"."""
     *first, last = words
     return f"{', '.join(first)} {conjunction} {last}" if first else last
 
 
 def hint(text: str, call: str | None) -> str:
-    """Return a hint that ends in a call, or nothing where no tool can be called so."""
+    """Return a hint that ends in a call; empty if there is no such call."""
     return "" if call is None else f"{text} {call}"
 
 
-def fit(parts: Iterable[str], foot: str, budget: int) -> str:
-    """Return a message of at most `budget` characters; its foot stays if there is any room."""
+def fit_budget(parts: Iterable[str], foot: str, budget: int) -> str:
+    """Return a message of at most `budget` characters; the foot is kept if it fits."""
     text = "\n".join([*parts, foot] if foot else parts)
     if len(text) <= budget:
         return text
@@ -83,13 +83,13 @@ def fit(parts: Iterable[str], foot: str, budget: int) -> str:
     return f"{text[:room]}\n{foot}" if foot and room > 0 else text[:budget]
 
 
-def room_in(budget: int, margin: int) -> int:
-    """Return the characters left for content; half of a small budget at least."""
+def room_for(budget: int, margin: int) -> int:
+    """Return the characters left for content, at least half of the budget."""
     return max(budget - margin, budget // 2)
 
 
 def take_lines(lines: Iterable[str], room: int) -> list[str]:
-    """Return the first lines that fit into `room` characters with their line ends."""
+    """Return the first lines that fit into `room` characters with their newlines."""
     kept: list[str] = []
     for line in lines:
         room -= len(line) + 1
@@ -100,14 +100,14 @@ def take_lines(lines: Iterable[str], room: int) -> list[str]:
 
 
 CHUNK = 128 * 1024
-"""How much is read at once."""
-_REACH = 256 * 1024 * 1024  # bytes in which the lines of one page must end
+"""Bytes read at once."""
+_MAX_PAGE_BYTES = 256 * 1024 * 1024  # bytes read for one page at most
 
 
 class RawLine(NamedTuple):
-    """A line: its bytes without the end, where it begins, and how many bytes are left out.
+    """A line: its bytes without the newline, its offset, and the number of bytes omitted.
 
-    If it is `endless`, its end was not reached, and at least so many are left out.
+    If `endless`, the end of the line was not reached, and the number is a lower bound.
     """
 
     data: bytes
@@ -118,7 +118,7 @@ class RawLine(NamedTuple):
 
 
 class WorkspaceContent(Content):
-    """The bytes of a file, read through the protocol as they are asked for."""
+    """The content of a file, read on demand through the filesystem protocol."""
 
     __slots__ = ("_filesystem", "_path", "_size")
 
@@ -130,7 +130,7 @@ class WorkspaceContent(Content):
 
     @property
     def size(self) -> int:
-        """How many bytes there are."""
+        """The size in bytes."""
         return self._size
 
     def read(self, offset: int, size: int) -> bytes:
@@ -139,7 +139,7 @@ class WorkspaceContent(Content):
 
 
 def line_start(filesystem: Filesystem, path: str, line: int, size: int) -> LineStart:
-    """Return the byte at which `line`, counted from 0, begins, and how many lines there are."""
+    """Return the offset of `line`, counted from 0, and the number of lines."""
     if isinstance(filesystem, LineIndexed):
         return filesystem.line_start(path, line)
     try:
@@ -150,21 +150,23 @@ def line_start(filesystem: Filesystem, path: str, line: int, size: int) -> LineS
 
 
 def find_line(content: Content, line: int) -> LineStart:
-    """Return the byte at which `line` of `content` begins, and how many lines there are."""
+    """Return the offset of `line` in `content`, and the number of lines."""
     index = LineIndex()
     start = index.find(line, content) or 0
     return LineStart(start, *index.count(content, start + DEFAULT_LIMITS.max_count_bytes))
 
 
-def lines_from(content: Content, start: int, keep: int, reach: int = _REACH) -> Iterator[RawLine]:
-    """Yield the lines from byte `start` on, of each at most `keep` bytes.
+def read_lines(
+    content: Content, start: int, keep: int, max_bytes: int = _MAX_PAGE_BYTES
+) -> Iterator[RawLine]:
+    """Yield the lines from offset `start`, each cut to `keep` bytes.
 
-    No more than `reach` bytes are read: a line that does not end in them is the last one.
+    At most `max_bytes` are read; a line that does not end within them is the last one.
     """
     at = begin = start
     kept, left_out = b"", 0
     while chunk := content.read(at, CHUNK):
-        if at - start >= reach:
+        if at - start >= max_bytes:
             if begin < at:
                 yield RawLine(kept, begin, left_out, ended=False, endless=True)
             return
@@ -183,49 +185,49 @@ def lines_from(content: Content, start: int, keep: int, reach: int = _REACH) -> 
 
 
 MAX_DIFF = 12_000
-"""Characters of a difference that a model is shown."""
-_MAX_LINES = 200  # lines of a difference: most of what is new the model has just sent
+"""Characters of a diff that a model is shown."""
+_MAX_DIFF_LINES = 200  # the model has just sent most of the new lines
 _CONTEXT = 3
-_NOTE = 300  # characters kept for the line about what is not shown
-_OVERLOOKED = {
-    MatchLevel.LINE_ENDINGS: "line endings differ",
-    MatchLevel.TRAILING_SPACE: "blanks at the ends of lines differ",
+_NOTE_ROOM = 300  # characters for the truncation note
+_LOOSE_MATCH = {
+    MatchLevel.LINE_ENDINGS: "the line endings differ",
+    MatchLevel.TRAILING_SPACE: "trailing whitespace differs",
     MatchLevel.INDENTATION: "the indentation differs",
-    MatchLevel.UNICODE: "look-alike characters (quotes, dashes, blanks) differ",
+    MatchLevel.UNICODE: "similar-looking characters (quotes, dashes, spaces) differ",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """How one file differs from what it was.
+class FileDiff:
+    """The diff of one file.
 
     Args:
         text: A unified diff; bytes that are not UTF-8 are escaped.
-        added: How many lines are new.
-        removed: How many lines are gone.
-        places: How many runs of lines differ.
+        added: Number of added lines.
+        removed: Number of removed lines.
+        blocks: Number of changed blocks of lines.
     """
 
     text: str
     added: int = 0
     removed: int = 0
-    places: int = 0
+    blocks: int = 0
 
 
-def difference(
+def make_diff(
     path: str, old: bytes | None, new: bytes | None, *, source: str | None = None
-) -> Difference:
-    """Return how a file differs; None stands for no file, `source` is where it was before."""
+) -> FileDiff:
+    """Return the diff of a file; None means no file, `source` is its path before a move."""
     before, after = old or b"", new or b""
     names = quote_path(b"a/" + encode_path(source or path)), quote_path(b"b/" + encode_path(path))
     if b"\0" in before or b"\0" in after or max(len(before), len(after)) > MAX_TEXT:
-        return Difference(_decoded(b"Binary files %b and %b differ\n" % names))
+        return FileDiff(_decode(b"Binary files %b and %b differ\n" % names))
     lines, new_lines = split_lines(before), split_lines(after)
     blocks = changed_blocks(lines, new_lines)
     parts = [*_header(path, old, new, source, changed=bool(blocks))]
     parts += hunks(lines, new_lines, blocks, _CONTEXT)
-    return Difference(
-        _decoded(b"".join(parts)),
+    return FileDiff(
+        _decode(b"".join(parts)),
         sum(each.new_stop - each.new_start for each in blocks),
         sum(each.stop - each.start for each in blocks),
         len(blocks),
@@ -253,15 +255,15 @@ def _header(
 def _label(name: bytes, data: bytes | None) -> bytes:
     if data is None:
         return b"/dev/null"
-    # git ends a name with blanks by a tab, or the last word could be taken for a date
+    # like git: a tab after a name with spaces, or its last word could be read as a date
     return quote_path(name) + (b"\t" if b" " in name else b"")
 
 
-def _decoded(data: bytes) -> str:
+def _decode(data: bytes) -> str:
     return data.decode("utf-8", "backslashreplace")
 
 
-def message(
+def render_change(
     context: HandlerContext,
     head: Sequence[str],
     diff: str,
@@ -269,57 +271,57 @@ def message(
     rest: str | None,
     limit: int = MAX_DIFF,
 ) -> str:
-    """Return what a model is told: lines, and a difference cut to what may be shown.
+    """Return the message for a change: some lines, then the diff, cut to the budget.
 
     Args:
-        context: Has the budget.
-        head: The lines that come first.
-        diff: The difference.
+        context: The context of the request, with the budget.
+        head: The lines before the diff.
+        diff: The diff.
         rest: How to see what is not shown.
-        limit: Characters of the difference at most.
+        limit: Maximum number of characters of the diff.
     """
-    text = _fitting("\n".join(line for line in head if line), context.settings.budget)
-    room = min(limit, context.settings.budget - len(text) - _NOTE)
+    text = _shorten("\n".join(line for line in head if line), context.settings.budget)
+    room = min(limit, context.settings.budget - len(text) - _NOTE_ROOM)
     if not diff:
         return text
-    kept, left = _cut(diff, room, context.settings.max_line_characters)
+    kept, left = _cut_diff(diff, room, context.settings.max_line_characters)
     if left:
         how = "" if rest is None else f"; {rest}"
-        kept += f"[{left} more lines of the difference are not shown{how}]"
-    return _fitting(f"{text}\n{kept}".rstrip("\n"), context.settings.budget)
+        kept += f"[truncated: {left} more lines of the diff{how}]"
+    return _shorten(f"{text}\n{kept}".rstrip("\n"), context.settings.budget)
 
 
 def rest_hint(context: HandlerContext, path: str, *, applied: bool) -> str | None:
-    """Return how to see what is not shown of a change."""
+    """Return how to see the part of a change that is not shown."""
     if not applied:
-        return "to see all of it, ask for less at once"
+        return "to see all of it, make fewer changes at once"
     how = context.dialect.format_call(ReadFileParams(path))
-    return None if how is None else f"to see how {format_path(path)} is now: {how}"
+    return None if how is None else f"to see {format_path(path)} now: {how}"
 
 
-def line_count(data: bytes) -> int:
-    """Return how many lines there are."""
+def count_lines(data: bytes) -> int:
+    """Return the number of lines."""
     return data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
 
 
 def match_note(level: MatchLevel) -> str:
-    """Return a sentence about what had to be overlooked; empty if nothing had."""
-    what = _OVERLOOKED.get(level)
-    return "" if what is None else f"The text matched although {what}"
+    """Return a note on the differences that the match ignored; empty if it was exact."""
+    what = _LOOSE_MATCH.get(level)
+    return "" if what is None else f"The match is not exact: {what}"
 
 
-def _fitting(text: str, room: int) -> str:
+def _shorten(text: str, room: int) -> str:
     if len(text) <= room:
         return text
     note = "\n[shortened]"
     return text[: max(room - len(note), 0)] + note[:room]
 
 
-def _cut(diff: str, room: int, width: int) -> tuple[str, int]:
-    """Return the lines that fit, long ones clipped, and how many do not."""
+def _cut_diff(diff: str, room: int, width: int) -> tuple[str, int]:
+    """Return the lines that fit, with long ones cut, and the number of those that do not."""
     lines = diff.removesuffix("\n").split("\n")
     kept: list[str] = []
-    for number, line in enumerate(lines[:_MAX_LINES]):
+    for number, line in enumerate(lines[:_MAX_DIFF_LINES]):
         if len(line) > width:
             line = f"{line[:width]}... ({len(line) - width} more characters)"
         room -= len(line) + 1

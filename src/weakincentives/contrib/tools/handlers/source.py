@@ -5,18 +5,18 @@ import re
 from dataclasses import dataclass
 
 from weakincentives.contrib.tools.context import HandlerContext
-from weakincentives.contrib.tools.handlers.errors import link_error, present
+from weakincentives.contrib.tools.handlers.errors import link_error, stat_path
 from weakincentives.contrib.tools.handlers.render import (
     CHUNK,
     WorkspaceContent,
-    count_text,
+    format_count,
     format_path,
     hint,
 )
 from weakincentives.contrib.tools.requests import LsParams, ReadFileParams
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import READ_ENTIRE_FILE, BytesContent, Content
-from weakincentives.filesystem.text import BINARY_PREFIX
+from weakincentives.filesystem.base import BINARY_PREFIX
 
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -157,7 +157,7 @@ def parse_range(request: ReadFileParams) -> PageRange:
             raise ToolValidationError(f"Line numbers start at 1: {start}")
         if offset not in {0, start - 1}:
             raise ToolValidationError(
-                f"Two different starts: skip {count_text(offset, 'line')}, and start at line"
+                f"Two different starts: skip {format_count(offset, 'line')}, and start at line"
                 f" {start}; send only one of them"
             )
         offset = start - 1
@@ -174,13 +174,13 @@ def past_end_error(
 ) -> ToolValidationError:
     """Return the error for a page that starts after the end of the file."""
     number = page.first if noun == "byte" else page.first + 1  # as displayed
-    text = f"No {noun} {number:,}: {file.name!r} has only {count_text(total, noun)}"
+    text = f"No {noun} {number:,}: {file.name!r} has only {format_count(total, noun)}"
     return ToolValidationError(text + hint("; use", context.dialect.format_call(request)))
 
 
 def _read_error(context: HandlerContext, path: str, error: OSError) -> OSError:
     """Return an error that says why a file cannot be read, and what to do."""
-    found = present(context, path, what="file")
+    found = stat_path(context, path, what="file")
     target = getattr(found, "link_target", None)
     if target is not None:
         return link_error(context, path, target)
