@@ -122,8 +122,8 @@ class Branch:
         self.operations: list[Operation] = []
         self._read: dict[tuple[type[Any], Query], Items[Any]] = {}
         self.touched: set[type[Any]] = set()
-        self.touches_all = False
-        self.has_writes = False
+        self.touches_all: bool = False
+        self.has_writes: bool = False
         self._queries = 0
         self.log_replacements: dict[type[Any], _LogReplacement] = {}
 
