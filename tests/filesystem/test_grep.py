@@ -342,12 +342,12 @@ def test_a_match_at_the_edge_of_a_part_of_a_long_line_is_found(
 @pytest.mark.parametrize(
     ("pattern", "advice"),
     [
-        ("(?=a)", "look-around"),
-        ("(?!a)", "look-around"),
-        ("(?<=a)b", "look-around"),
-        ("(?<!a)b", "look-around"),
-        (r"(a)\1", "back-references"),
-        ("(?P<n>a)(?P=n)", "back-references"),
+        ("(?=a)", "lookaround"),
+        ("(?!a)", "lookaround"),
+        ("(?<=a)b", "lookaround"),
+        ("(?<!a)b", "lookaround"),
+        (r"(a)\1", "backreferences"),
+        ("(?P<n>a)(?P=n)", "backreferences"),
         ("a++", "possessive"),
         ("(?>a)", "atomic"),
         (r"a\Z", r"use \z or $"),

@@ -49,8 +49,8 @@ _TOKEN = re.compile(
 )
 _LINE_EDGES = {"^": "(?m:^)", r"\A": "(?m:^)", "$": "(?m:$)", r"\z": "(?m:$)"}
 _HINTS = (
-    (r"\(\?<?[=!]", "look-around is not supported, match the text around it too or search twice"),
-    (r"\\[1-9gk]|\(\?P", "back-references are not supported, write the repeated text out"),
+    (r"\(\?<?[=!]", "lookaround is not supported, match the text around it too or search twice"),
+    (r"\\[1-9gk]|\(\?P", "backreferences are not supported, write the repeated text out"),
     (
         r"\(\?>|[*+?}]\+",
         "possessive and atomic groups are not needed: matching is linear without them",

@@ -353,8 +353,8 @@ def test_matches_in_ignored_files_are_told(files: Filesystem):
     ("pattern", "said"),
     [
         ("foo(", "missing )"),
-        (r"foo(?=x)", "look-around is not supported"),
-        (r"(a)\1", "back-references are not supported"),
+        (r"foo(?=x)", "lookaround is not supported"),
+        (r"(a)\1", "backreferences are not supported"),
     ],
 )
 def test_a_pattern_that_cannot_be_says_what_is_wrong(files: Filesystem, pattern: str, said: str):

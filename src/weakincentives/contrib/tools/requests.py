@@ -149,7 +149,7 @@ class GrepParams:
     """Search the lines of files for a regular expression.
 
     Args:
-        pattern: A regular expression (RE2 syntax: no look-around, no backreferences).
+        pattern: A regular expression (RE2 syntax: no lookaround, no backreferences).
         path: The directory or file to search.
         glob: Search only files that match, for example "*.py" or "src/**/*.ts".
         type: Search only files of this language, for example "py", "js", "rust".

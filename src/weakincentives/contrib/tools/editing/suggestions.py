@@ -71,7 +71,7 @@ def ambiguous_error(document: Document, query: Query, found: Matches) -> EditErr
         f"Text to replace was found {count} times{_LEVEL_NOTES[found.level]}, "
         f"at {format_line_numbers(numbers, more=found.more)}: {excerpt(query.old)}\n"
         "Include more surrounding lines so that only one place matches, "
-        "or replace all occurrences"
+        "or replace all occurrences if the tool has an option for it"
     )
 
 
@@ -90,7 +90,7 @@ def describe_closest(document: Document, query: Query) -> str:
     """Return a paragraph with the closest region, how it differs, and what to do."""
     region = find_closest_region(document, query.lines)
     if region is None:
-        return "Nothing in the file resembles it. Read the file again; it may be the wrong file"
+        return "Nothing in the file resembles it. Read the file, and check that it is the right one"
     where = format_line_numbers([region.start + 1])
     if region.stop - region.start > 1:
         where = f"lines {region.start + 1} to {region.stop}"

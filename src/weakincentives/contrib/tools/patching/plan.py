@@ -135,9 +135,9 @@ def _plan_change(patch: FilePatch, read: Reader) -> PlannedChange:
     if patch.kind == "add":
         return _plan_addition(patch, current)
     if current is None:
+        remedy = "leave it out" if patch.kind == "delete" else "add it as a new file"
         raise PatchError(
-            f"File to {patch.kind} does not exist: {path!r}\n"
-            "Find it by name, or add it as a new file",
+            f"File to {patch.kind} does not exist: {path!r}\nCheck the path, or {remedy}",
             missing=path,
         )
     if patch.new_path is not None and read(patch.new_path) is not None:

@@ -33,23 +33,23 @@ from weakincentives.runtime.session import Session
 
 _PREVIEWED = 20
 _TOOLS = f"""\
-- Look around with `$LsParams` before you read or write, one directory at a time.
+- Explore with `$LsParams` before you read or write, one directory at a time.
 - Find files by name with `$GlobParams`.
-- Find files by what they say with `$GrepParams`.
-- Read a file with `$ReadFileParams` before you change it, and work from what it shows now: what \
+- Search the contents of files with `$GrepParams`.
+- Read a file with `$ReadFileParams` before you change it, and rely on its current text: what \
 you remember may be out of date.
-- Change a part of a file with `$EditFileParams`: quote the text to replace as it is, without line \
+- Change part of a file with `$EditFileParams`: copy the text to replace exactly, without line \
 numbers.
-- Change several files at once with `$ApplyPatchParams`: all of the patch is done, or nothing.
-- Write new files with `$WriteFileParams`, {MAX_WRITE_LENGTH:,} characters at most in one call; \
-prefer one whole file to many small additions.
-- Remove what is no longer needed with `$RmParams`, so that only what matters is left.
-- Run programs with `$ShellExecuteParams`; what they change in the workspace counts as your work.
-- Run commands with `$BashParams`; what they change in the workspace counts as your work.
+- Change several files at once with `$ApplyPatchParams`: it is applied completely or not at all.
+- Write new files with `$WriteFileParams`, at most {MAX_WRITE_LENGTH:,} characters per call; \
+prefer one complete file to many small additions.
+- Delete files that you no longer need with `$RmParams`.
+- Run programs with `$ShellExecuteParams`; their changes to the workspace count as yours.
+- Run commands with `$BashParams`; their changes to the workspace count as yours.
 """
 _ALWAYS = """\
-- A call that fails has changed nothing: read its message, and call again with what it asks for.
-- Keep binary files small and few, and do not copy large repositories or assets here."""
+- A failed call changes nothing: read its message, correct the call and try again.
+- Keep binary files few and small, and do not copy large repositories or assets here."""
 
 
 def tool_guidance(dialect: Dialect, reports: Sequence[MountReport], *, is_new: bool) -> str:
@@ -61,7 +61,7 @@ def tool_guidance(dialect: Dialect, reports: Sequence[MountReport], *, is_new: b
         is_new: Whether nothing was there before.
     """
     paragraphs = [
-        "You have a workspace for files. Paths are relative to its top; `/` separates names.",
+        "You have a workspace for files. Paths are relative to its root and use `/`.",
         _beginning(reports, is_new),
         dialect.fill(_TOOLS) + "\n" + _ALWAYS,
         describe_mounts(reports),
@@ -72,8 +72,8 @@ def tool_guidance(dialect: Dialect, reports: Sequence[MountReport], *, is_new: b
 def native_guidance(reports: Sequence[MountReport], *, is_new: bool) -> str:
     """Return the text for a workspace that is reached with tools which are not ours."""
     paragraphs = [
-        "Your working directory is a workspace of your own: read, change and create files there"
-        " with the tools that you have.",
+        "Your working directory is your workspace: read, change and create files there with your"
+        " own tools.",
         _beginning(reports, is_new),
         describe_mounts(reports),
     ]
@@ -91,14 +91,12 @@ def describe_mounts(reports: Sequence[MountReport]) -> str:
 def _beginning(reports: Sequence[MountReport], is_new: bool) -> str:
     if reports and is_new:
         return (
-            "It begins with copies of the files that are listed below. No other files of the host"
-            " can be brought in later, and the originals do not change."
+            "It starts with copies of the files listed below. No other host files can be added"
+            " later, and the originals do not change."
         )
     if is_new:
-        return (
-            "It begins empty: create what you need. No files of the host can be brought in later."
-        )
-    return "It holds the files that you are to work on."
+        return "It starts empty: create the files you need. No host files can be added later."
+    return "It contains the files to work on."
 
 
 class FilesystemSection(MarkdownSection[None]):
