@@ -237,7 +237,7 @@ def test_a_workspace_that_could_not_be_filled_again_refuses_calls(make: Make, pr
     session.reset()
     outcome = call(section, session, "ls", {})
     assert not outcome.result.success
-    assert "could not be filled again" in outcome.text
+    assert "cannot be used until a session reset succeeds" in outcome.text
     assert "does not exist: 'main.py'" in outcome.text
     assert section.mount_reports == ()
     (project / "away.py").rename(project / "main.py")

@@ -1,4 +1,4 @@
-"""Sections that bring a workspace: its files, its tools, and what a model is told about them."""
+"""Workspace sections: a filesystem, its tools and the guidance that a model reads in the prompt."""
 
 from weakincentives.contrib.tools.sections.base import FilesystemSection
 from weakincentives.contrib.tools.sections.host import (

@@ -1,4 +1,8 @@
-"""What a prompt tells a model about its workspace; only tools that are there are mentioned."""
+"""The base class of workspace sections, and the guidance that they render for the model.
+
+A section owns a filesystem, binds its tools to one session, applies mounts, and resets the
+files together with the session. Guidance mentions a tool only if the section offers it.
+"""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -31,8 +35,8 @@ from weakincentives.prompt.validation import check_argument, check_items
 from weakincentives.runtime import EventBus, SessionReset, current_transaction
 from weakincentives.runtime.session import Session
 
-_PREVIEWED = 20
-_TOOLS = f"""\
+_PREVIEW_ENTRIES = 20
+_TOOL_GUIDANCE = f"""\
 - Explore with `$LsParams` before you read or write, one directory at a time.
 - Find files by name with `$GlobParams`.
 - Search the contents of files with `$GrepParams`.
@@ -47,48 +51,48 @@ prefer one complete file to many small additions.
 - Run programs with `$ShellExecuteParams`; their changes to the workspace count as yours.
 - Run commands with `$BashParams`; their changes to the workspace count as yours.
 """
-_ALWAYS = """\
+_GENERAL_GUIDANCE = """\
 - A failed call changes nothing: read its message, correct the call and try again.
 - Keep binary files few and small, and do not copy large repositories or assets here."""
 
 
 def tool_guidance(dialect: Dialect, reports: Sequence[MountReport], *, is_new: bool) -> str:
-    """Return the text for a workspace with tools.
+    """Return the guidance for a workspace that is used through our tools.
 
     Args:
-        dialect: The tools that are there.
-        reports: What was mounted.
-        is_new: Whether nothing was there before.
+        dialect: The tools on offer.
+        reports: The mounts.
+        is_new: Whether the workspace starts with nothing but the mounts.
     """
     paragraphs = [
         "You have a workspace for files. Paths are relative to its root and use `/`.",
-        _beginning(reports, is_new),
-        dialect.fill(_TOOLS) + "\n" + _ALWAYS,
+        _describe_start(reports, is_new=is_new),
+        dialect.fill(_TOOL_GUIDANCE) + "\n" + _GENERAL_GUIDANCE,
         describe_mounts(reports),
     ]
     return "\n\n".join(each for each in paragraphs if each)
 
 
 def native_guidance(reports: Sequence[MountReport], *, is_new: bool) -> str:
-    """Return the text for a workspace that is reached with tools which are not ours."""
+    """Return the guidance for a workspace that an agent uses through its own tools."""
     paragraphs = [
         "Your working directory is your workspace: read, change and create files there with your"
         " own tools.",
-        _beginning(reports, is_new),
+        _describe_start(reports, is_new=is_new),
         describe_mounts(reports),
     ]
     return "\n\n".join(each for each in paragraphs if each)
 
 
 def describe_mounts(reports: Sequence[MountReport]) -> str:
-    """Return what was copied in from the host, with the first names of each mount."""
+    """Return the list of mounts for the model, with the first entries of each."""
     if not reports:
         return ""
-    previews = (report.preview(_PREVIEWED) for report in reports)
+    previews = (report.preview(_PREVIEW_ENTRIES) for report in reports)
     return "Copied into the workspace:\n\n" + "\n\n".join(previews)
 
 
-def _beginning(reports: Sequence[MountReport], is_new: bool) -> str:
+def _describe_start(reports: Sequence[MountReport], *, is_new: bool) -> str:
     if reports and is_new:
         return (
             "It starts with copies of the files listed below. No other host files can be added"
@@ -100,11 +104,11 @@ def _beginning(reports: Sequence[MountReport], is_new: bool) -> str:
 
 
 class FilesystemSection(MarkdownSection[None]):
-    """A section that brings a filesystem; the base of all that do.
+    """A prompt section with a filesystem and its tools; the base class of workspace sections.
 
-    Bound to a session, it keeps the session's `VirtualFileSystem` in step with the files and
-    refuses calls from other sessions; without one it serves any. A subclass says in
-    `_create_backend` which filesystem it brings, or one is given.
+    Bound to a session, it keeps the session's `VirtualFileSystem` up to date and rejects
+    calls from other sessions; without a session it serves any. Pass a filesystem, or
+    override `_create_backend` in a subclass.
     """
 
     def __init__(
@@ -127,30 +131,31 @@ class FilesystemSection(MarkdownSection[None]):
         enabled: Callable[..., bool] | None = None,
         accepts_overrides: bool = False,
     ) -> None:
-        """Bring a workspace.
+        """Set up the workspace.
 
         Args:
             title: The heading.
-            key: Its name in override files; made from the title if omitted.
-            session: Whose workspace it is.
-            filesystem: The workspace, unless the class makes it.
-            mounts: What is copied in from the host, now and at every reset of the session.
-            allowed_host_roots: Below which directories mounts may be; omitted, the current one.
-            dialect: Whose names and parameters the tools have.
-            settings: What the tools allow and show.
-            ascii_paths: Instead of the one in `settings`: new names must be ASCII.
-            extra_handlers: Handlers for further requests that the dialect knows, a shell for
+            key: Its name in override files; derived from the title if omitted.
+            session: The session that the workspace belongs to; None serves any session.
+            filesystem: The workspace, unless the subclass creates it.
+            mounts: Files to copy from the host, now and at every reset of the session.
+            allowed_host_roots: Directories that mounts may come from; by default the current
+                directory.
+            dialect: The names and parameters of the tools.
+            settings: Limits and rules of the tools.
+            ascii_paths: Whether new names must be ASCII; overrides `settings`.
+            extra_handlers: Handlers for further requests that the dialect knows; a shell, for
                 example.
-            snapshot_dir: Where the archives of `snapshots` go.
-            template: The text, instead of our own.
-            tools: The tools, instead of those of the dialect.
+            snapshot_dir: The directory for the archives of `snapshots`.
+            template: A text to use instead of the guidance.
+            tools: Tools to use instead of those of the dialect.
             children: The sections below it.
-            enabled: Asked whether it is part of the prompt.
-            accepts_overrides: Whether its text may be replaced by a stored one.
+            enabled: Returns whether the section is part of the prompt.
+            accepts_overrides: Whether a stored text may replace its own.
 
         Raises:
-            PromptError: There is no such dialect, or an argument is of another type.
-            PathEscapeError: A mount is below no allowed directory.
+            PromptError: The dialect is unknown, or an argument has the wrong type.
+            PathEscapeError: A mount is outside the allowed directories.
             LimitExceededError: A mount is too large.
             OSError: A mount cannot be read.
         """
@@ -169,7 +174,7 @@ class FilesystemSection(MarkdownSection[None]):
         if ascii_paths is not None:
             settings = replace(settings, ascii_paths=ascii_paths)
         self._session = session
-        self._given = filesystem
+        self._provided = filesystem
         self._mounts = check_items(owner, "mounts", mounts, HostMount)
         self._roots = allowed_host_roots
         self._dialect: DialectName = dialect
@@ -178,20 +183,20 @@ class FilesystemSection(MarkdownSection[None]):
         self._snapshot_dir = snapshot_dir
         self._template, self._tools = template, tools
         self._backend: Filesystem | None = None
-        self._follower: ProjectionUpdater | None = None
+        self._updater: ProjectionUpdater | None = None
         self._manager: SnapshotManager | None = None
         self._reports: tuple[MountReport, ...] = ()
-        self._unfilled: Exception | None = None
-        self._stop: Callable[[], None] | None = None
-        made = self._make_tools() if tools is None else tools
+        self._reset_error: Exception | None = None
+        self._unsubscribe: Callable[[], None] | None = None
+        offered = self._create_tools() if tools is None else tools
         try:
             if session is not None or mounts:
-                self._begin()
+                self._open()
             super().__init__(
                 title=title,
                 key=key,
-                template=self._text() if template is None else template,
-                tools=made,
+                template=self._render_guidance() if template is None else template,
+                tools=offered,
                 children=children,
                 enabled=enabled,
                 accepts_overrides=accepts_overrides,
@@ -202,9 +207,9 @@ class FilesystemSection(MarkdownSection[None]):
 
     @property
     def filesystem(self) -> Filesystem:
-        """The workspace; made when it is first asked for."""
+        """The workspace; created on first access."""
         if self._backend is None:
-            self._begin()
+            self._open()
         assert self._backend is not None
         return self._backend
 
@@ -213,100 +218,101 @@ class FilesystemSection(MarkdownSection[None]):
         """Named archives of the workspace.
 
         Raises:
-            TypeError: The filesystem has no archives.
+            TypeError: The filesystem does not support archives.
         """
         if self._manager is None:
             filesystem = self.filesystem
             if not isinstance(filesystem, Archivable):
-                raise TypeError(f"A {type(filesystem).__name__} has no archives")
+                raise TypeError(f"{type(filesystem).__name__} does not support archives")
             self._manager = SnapshotManager(filesystem, self._snapshot_dir)
         return self._manager
 
     @property
     def mount_reports(self) -> tuple[MountReport, ...]:
-        """What was mounted, and what was left out."""
+        """What each mount copied and what it left out."""
         return self._reports
 
     @property
     def dialect(self) -> DialectName:
-        """Whose names and parameters the tools have."""
+        """The dialect: names and parameters of the tools."""
         return self._dialect
 
     @property
     def session(self) -> Session | None:
-        """Whose workspace it is; None if it serves any session."""
+        """The session that the workspace belongs to; None if it serves any session."""
         return self._session
 
     def clone(self, *, session: Session | None = None, bus: EventBus | None = None) -> Self:
-        """Return one with a workspace of its own, mounts applied again, for another session.
+        """Return a copy of the section for another session, with its own workspace and mounts.
 
-        A filesystem that was given is shared, since it cannot be made again.
+        A filesystem that was passed in is shared, because the section cannot create another.
 
         Raises:
-            ValueError: `bus` is not the session's own.
+            ValueError: `bus` is not the bus of `session`.
         """
         if session is not None and bus is not None and session.bus is not bus:
-            raise ValueError("bus must be the bus of the session that the section is for")
-        return type(self)(**self._made_with(), session=session)
+            raise ValueError("bus must be the bus of the given session")
+        return type(self)(**self._constructor_arguments(), session=session)
 
     def close(self) -> None:
-        """Follow the files no more, and let go of the workspace if the section made it."""
-        if self._stop is not None:
-            self._stop()
-            self._stop = None
-        if self._follower is not None:
-            self._follower.close()
-            self._follower = None
+        """Stop updating the session, and release the workspace if the section created it."""
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+        if self._updater is not None:
+            self._updater.close()
+            self._updater = None
         backend, self._backend = self._backend, None
-        self._manager = self._unfilled = None
-        if backend is not None and backend is not self._given:
+        self._manager = self._reset_error = None
+        if backend is not None and backend is not self._provided:
             self._discard(backend)
 
-    # --- what a subclass says ---
+    # --- hooks for subclasses ---
 
     def _create_backend(self) -> Filesystem:
-        """Return the workspace, empty or as it is to be worked on."""
-        if self._given is None:
+        """Return the workspace, without the mounts."""
+        if self._provided is None:
             raise PromptError(f"{type(self).__name__} needs a filesystem")
-        return self._given
+        return self._provided
 
     def _discard(self, backend: Filesystem) -> None:
-        """Let go of what `_create_backend` made."""
+        """Release a workspace that `_create_backend` returned."""
         if isinstance(backend, Closable):
             backend.close()
 
     @property
-    def _starts_new(self) -> bool:
-        """Whether nothing but mounts is there at the beginning, and a reset begins anew."""
+    def _is_temporary(self) -> bool:
+        """Whether the workspace starts with the mounts only, and a reset returns to that start."""
         return False
 
-    def _is_gone(self, backend: Filesystem) -> bool:
-        """Whether what `_create_backend` made was taken away, and has to be made again."""
+    def _is_missing(self, backend: Filesystem) -> bool:
+        """Return whether the workspace was removed from the host, and must be created again."""
+        del backend  # for subclasses
         return False
 
-    def _filling(self, backend: Filesystem) -> AbstractContextManager[Filesystem]:
-        """Return what mounts are copied to, and files removed from, at a reset."""
+    def _open_writable(self, backend: Filesystem) -> AbstractContextManager[Filesystem]:
+        """Return the filesystem that mounts are copied to and a reset empties."""
         return nullcontext(backend)
 
-    def _make_tools(self) -> tuple[Tool[Any, Any], ...]:
+    def _create_tools(self) -> tuple[Tool[Any, Any], ...]:
         return filesystem_tools(
             self._dialect,
             settings=self._settings,
-            binding=self._bound,
+            binding=self._bind_context,
             extra_handlers=self._extra_handlers,
         )
 
-    def _text(self) -> str:
+    def _render_guidance(self) -> str:
         dialect = create_dialect(self._dialect, handlers={**HANDLERS, **self._extra_handlers})
-        text = tool_guidance(dialect, self._reports, is_new=self._starts_new)
+        text = tool_guidance(dialect, self._reports, is_new=self._is_temporary)
         return text.replace("$", "$$")
 
-    def _made_with(self) -> dict[str, Any]:
-        """Return the arguments that make another one like this, but for the session."""
+    def _constructor_arguments(self) -> dict[str, Any]:
+        """Return the arguments that create a section like this one, except the session."""
         return {
             "title": self.title,
             "key": self.key,
-            "filesystem": self._given,
+            "filesystem": self._provided,
             "mounts": self._mounts,
             "allowed_host_roots": self._roots,
             "dialect": self._dialect,
@@ -320,81 +326,83 @@ class FilesystemSection(MarkdownSection[None]):
             "accepts_overrides": self.accepts_overrides,
         }
 
-    # --- the life of the workspace ---
+    # --- life cycle ---
 
-    def _begin(self) -> None:
+    def _open(self) -> None:
         backend = self._create_backend()
         try:
             self._mount(backend)
         except BaseException:
-            if backend is not self._given:
+            if backend is not self._provided:
                 self._discard(backend)
             raise
         self._backend = backend
         if self._session is not None:
-            self._follower = ProjectionUpdater(
-                self._session, backend, root_path=_root_path(backend)
-            )
-            self._stop = self._session.bus.subscribe(SessionReset, self._start_over)
+            self._updater = ProjectionUpdater(self._session, backend, root_path=_root_path(backend))
+            self._unsubscribe = self._session.bus.subscribe(SessionReset, self._on_reset)
 
     def _mount(self, backend: Filesystem) -> None:
         if not self._mounts:
             return
-        with self._filling(backend) as files:
+        with self._open_writable(backend) as files:
             if not isinstance(files, Mountable):
-                raise TypeError(f"A {type(files).__name__} has no mounts")
+                raise TypeError(f"{type(files).__name__} does not support mounts")
             self._reports = files.hydrate_all_from_host(self._mounts, allowed_roots=self._roots)
 
-    def _start_over(self, event: SessionReset) -> None:
+    def _on_reset(self, event: SessionReset) -> None:
         session, backend = self._session, self._backend
         if session is None or backend is None or event.session_id != session.session_id:
             return
-        if self._is_gone(backend):
+        if self._is_missing(backend):
             self.close()
-            self._begin()
+            self._open()
             return
         try:
-            if self._starts_new:
-                self._refill(backend)
+            if self._is_temporary:
+                self._reset_files(backend)
         finally:
-            if self._follower is not None:
-                self._follower.start_over()
+            if self._updater is not None:
+                self._updater.rescan()
 
-    def _refill(self, backend: Filesystem) -> None:
-        """Make the workspace what it was at the beginning."""
+    def _reset_files(self, backend: Filesystem) -> None:
+        """Empty the workspace and apply the mounts again."""
         self._reports = ()
         try:
-            with self._filling(backend) as files:
+            with self._open_writable(backend) as files:
                 for entry in files.list("."):
                     files.delete(entry.path, recursive=entry.is_directory)
             self._mount(backend)
         except Exception as error:
-            self._unfilled = error
+            self._reset_error = error
             raise
-        self._unfilled = None
+        self._reset_error = None
 
-    def _bound(self, context: ToolContext) -> ToolContext:
-        """Return the context of a call, if it is ours."""
+    def _bind_context(self, context: ToolContext) -> ToolContext:
+        """Return the context of a call with the workspace in it.
+
+        Raises:
+            ToolValidationError: The call comes from another session, or the last reset failed.
+        """
         if self._session is not None and context.session is not self._session:
             raise ToolValidationError(
-                f"{self.title} belongs to another session: {self._session!r}; use a clone of the"
-                " section for this one"
+                f"{self.title} belongs to another session: {self._session!r}; clone the section for"
+                " this session"
             )
-        if self._unfilled is not None:
+        if self._reset_error is not None:
             raise ToolValidationError(
-                f"{self.title} could not be filled again when the session was reset:"
-                f" {self._unfilled}; nothing can be done in it until a reset succeeds"
+                f"{self.title} cannot be used until a session reset succeeds; the last one failed:"
+                f" {self._reset_error}"
             )
         if context.filesystem is not None:
             return context
         filesystem = self.filesystem
-        around = current_transaction()
-        files = filesystem if around is None else around.files(filesystem)
+        enclosing = current_transaction()
+        files = filesystem if enclosing is None else enclosing.files(filesystem)
         return replace(context, filesystem=files)
 
 
 def _check_roots(owner: str, roots: object) -> None:
-    """Return if `allowed_host_roots` is a sequence of paths, or None.
+    """Check that `allowed_host_roots` is None or a sequence of paths.
 
     Raises:
         PromptError: It is not.

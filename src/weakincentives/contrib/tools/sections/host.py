@@ -1,4 +1,4 @@
-"""Workspaces in a directory of the host."""
+"""Workspace sections for a directory on the host, permanent or temporary."""
 
 import os
 import shutil
@@ -14,13 +14,13 @@ from weakincentives.prompt.validation import check_argument
 
 
 class HostWorkspaceSection(FilesystemSection):
-    """A workspace in a directory of the host.
+    """A workspace in a host directory.
 
     Args:
-        root: The directory. Omitted, a temporary one is made, emptied and filled again when
-            the session is reset, and removed by `close`.
-        read_only: Refuse to write; a temporary directory has only what is mounted.
-        limits: What the filesystem allows.
+        root: The directory. If omitted, a temporary one is created; a session reset empties it
+            and applies the mounts again, and `close` removes it.
+        read_only: Reject writes; a temporary directory then contains only the mounts.
+        limits: Limits of the filesystem.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class HostWorkspaceSection(FilesystemSection):
         limits: Limits = DEFAULT_LIMITS,
         **options: Any,
     ) -> None:
-        """Bring a directory; other `options` are those of `FilesystemSection`."""
+        """Set up the workspace; `options` are the other arguments of `FilesystemSection`."""
         owner = type(self).__name__
         check_argument(owner, "root", root, (str, os.PathLike), or_none=True)
         check_argument(owner, "read_only", read_only, bool)
@@ -46,17 +46,17 @@ class HostWorkspaceSection(FilesystemSection):
     @property
     def filesystem(self) -> HostFilesystem:
         """The workspace."""
-        return _host(super().filesystem)
+        return _ensure_host(super().filesystem)
 
     @property
-    def _starts_new(self) -> bool:
+    def _is_temporary(self) -> bool:
         return self._root is None
 
-    def _is_gone(self, backend: Filesystem) -> bool:
-        # temporary directories are swept by others too
+    def _is_missing(self, backend: Filesystem) -> bool:
+        # the system may clean up temporary directories
         return self._root is None and not Path(backend.root).is_dir()
 
-    def _filling(self, backend: Filesystem) -> AbstractContextManager[Filesystem]:
+    def _open_writable(self, backend: Filesystem) -> AbstractContextManager[Filesystem]:
         if not self._read_only or self._root is not None:
             return nullcontext(backend)
         return HostFilesystem(backend.root, limits=self._limits)
@@ -67,32 +67,32 @@ class HostWorkspaceSection(FilesystemSection):
 
     def _discard(self, backend: Filesystem) -> None:
         if self._root is None:
-            _host(backend).cleanup()
+            _ensure_host(backend).cleanup()
         super()._discard(backend)
         if self._root is None:
             shutil.rmtree(backend.root, ignore_errors=True)
 
-    def _made_with(self) -> dict[str, Any]:
-        made = {
-            **super()._made_with(),
+    def _constructor_arguments(self) -> dict[str, Any]:
+        arguments = {
+            **super()._constructor_arguments(),
             "root": self._root,
             "read_only": self._read_only,
             "limits": self._limits,
         }
-        del made["filesystem"]
-        return made
+        del arguments["filesystem"]
+        return arguments
 
 
-def _host(filesystem: Filesystem) -> HostFilesystem:
-    assert isinstance(filesystem, HostFilesystem)  # `_create_backend` made it
+def _ensure_host(filesystem: Filesystem) -> HostFilesystem:
+    assert isinstance(filesystem, HostFilesystem)  # `_create_backend` returned it
     return filesystem
 
 
 class ClaudeAgentWorkspaceSection(HostWorkspaceSection):
-    """A workspace for an agent that brings file tools of its own; it adds none."""
+    """A workspace for an agent with its own file tools; it offers none."""
 
-    def _make_tools(self) -> tuple[Tool[Any, Any], ...]:
+    def _create_tools(self) -> tuple[Tool[Any, Any], ...]:
         return ()
 
-    def _text(self) -> str:
-        return native_guidance(self._reports, is_new=self._starts_new).replace("$", "$$")
+    def _render_guidance(self) -> str:
+        return native_guidance(self._reports, is_new=self._is_temporary).replace("$", "$$")

@@ -1,4 +1,4 @@
-"""A workspace in memory."""
+"""Workspace section for an in-memory filesystem."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from weakincentives.prompt.validation import check_argument
 
 
 class VfsToolsSection(FilesystemSection):
-    """A workspace in memory: nothing on the host changes.
+    """An in-memory workspace: nothing on the host changes.
 
     Args:
-        limits: What the filesystem allows.
+        limits: Limits of the filesystem.
     """
 
     def __init__(
@@ -22,7 +22,7 @@ class VfsToolsSection(FilesystemSection):
         limits: Limits = MEMORY_LIMITS,
         **options: Any,
     ) -> None:
-        """Bring a workspace in memory; `options` are those of `FilesystemSection`."""
+        """Set up the workspace; `options` are the other arguments of `FilesystemSection`."""
         check_argument(type(self).__name__, "limits", limits, Limits)
         self._limits = limits
         super().__init__(title=title, key=key, **options)
@@ -30,18 +30,18 @@ class VfsToolsSection(FilesystemSection):
     @property
     def filesystem(self) -> InMemoryFilesystem:
         """The workspace."""
-        made = super().filesystem
-        assert isinstance(made, InMemoryFilesystem)
-        return made
+        filesystem = super().filesystem
+        assert isinstance(filesystem, InMemoryFilesystem)  # `_create_backend` returned it
+        return filesystem
 
     @property
-    def _starts_new(self) -> bool:
+    def _is_temporary(self) -> bool:
         return True
 
     def _create_backend(self) -> Filesystem:
         return InMemoryFilesystem(limits=self._limits)
 
-    def _made_with(self) -> dict[str, Any]:
-        made = {**super()._made_with(), "limits": self._limits}
-        del made["filesystem"]
-        return made
+    def _constructor_arguments(self) -> dict[str, Any]:
+        arguments = {**super()._constructor_arguments(), "limits": self._limits}
+        del arguments["filesystem"]
+        return arguments
