@@ -1,8 +1,7 @@
-"""What a session knows about its files: names, sizes, versions and dates, never content.
+"""Session projection of the files: names, sizes, versions and dates, never content.
 
-The slice is folded from what the filesystem tells: events that say what happened to one
-path. Where everything may have changed at once, the filesystem is looked through again,
-and what is found is compared with what was known.
+Reducers fold filesystem events, each about one path, into the `VirtualFileSystem` slice.
+When anything may have changed, a scan of the filesystem is compared with the slice instead.
 """
 
 from bisect import bisect_left
@@ -40,38 +39,38 @@ from weakincentives.runtime.session.snapshots import register_type
 from weakincentives.runtime.transactions import read_consistently
 
 FileEncoding = str
-"""How the bytes of a file are to be taken: "utf-8" or "binary"."""
-_TEXT = frozenset({"json", "javascript", "xml", "toml", "yaml", "x-sh", "sql", "x-sql"})
+"""How to interpret the bytes of a file: "utf-8" or "binary"."""
+_TEXT_SUBTYPES = frozenset({"json", "javascript", "xml", "toml", "yaml", "x-sh", "sql", "x-sql"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkspacePath(VfsPath):
-    """The path of a file that is there, whatever its name is like."""
+    """The path of an existing file; its name is not validated."""
 
     def __post_init__(self) -> None:
-        """Take every name: it exists."""
+        """Accept every name, because the file exists."""
 
     def __eq__(self, other: object) -> bool:
-        """Compare with any path in segments."""
+        """Compare the segments with those of any `VfsPath`."""
         return isinstance(other, VfsPath) and self.segments == other.segments
 
     def __hash__(self) -> int:
-        """Agree with `VfsPath`, which it may be equal to."""
+        """Return the hash of the equal `VfsPath`."""
         return hash((self.segments,))
 
 
 @dataclass(frozen=True, slots=True)
 class VfsFile:
-    """What is known about one file.
+    """Metadata of one file.
 
     Args:
-        path: Where it is.
-        encoding: How its bytes are to be taken: "utf-8" or "binary"; a hint.
-        size_bytes: How large it is.
-        version: 1 when it was made or first seen, and one more with every change.
-        created_at: When it was made or first seen, in UTC, to the millisecond.
-        updated_at: When it was last changed.
-        fingerprint: What it is recognised by; for the projection's own use.
+        path: Its path.
+        encoding: How to interpret its bytes: "utf-8" or "binary"; a hint.
+        size_bytes: Its size.
+        version: 1 when it was created or first seen, then one more with every change.
+        created_at: When it was created or first seen, in UTC, to the millisecond.
+        updated_at: When it last changed.
+        fingerprint: Identifies its content in later scans; internal to the projection.
     """
 
     path: WorkspacePath
@@ -89,27 +88,30 @@ class VirtualFileSystem:
     """The files of a workspace, sorted by path.
 
     Args:
-        root_path: The directory on the host; empty in memory.
-        files: What is known about each.
+        root_path: The host directory; empty for a workspace in memory.
+        files: The metadata of each file.
     """
 
     root_path: str = ""
     files: tuple[VfsFile, ...] = ()
 
     def file(self, path: str) -> VfsFile | None:
-        """Return what is known about the file at `path`; None if there is none."""
-        wanted = _segments(path)
-        at = _place(self.files, wanted)
-        found = at < len(self.files) and self.files[at].path.segments == wanted
-        return self.files[at] if found else None
+        """Return the metadata of the file at `path`, or None."""
+        segments = _split_path(path)
+        index = _find_index(self.files, segments)
+        found = index < len(self.files) and self.files[index].path.segments == segments
+        return self.files[index] if found else None
 
 
-def reducers(now: Callable[[], datetime]) -> dict[type[object], Reducer[VirtualFileSystem, object]]:
-    """Return what folds the events of a filesystem into the slice; `now` tells the time."""
+def create_reducers(
+    now: Callable[[], datetime],
+) -> dict[type[object], Reducer[VirtualFileSystem, object]]:
+    """Return the reducers that fold filesystem events into the slice; `now` is the clock."""
 
     def fold(known: tuple[VirtualFileSystem, ...], event: object) -> tuple[VirtualFileSystem, ...]:
         current = known[-1] if known else VirtualFileSystem()
-        return (replace(current, files=_folded(current.files, event, milliseconds(now()))),)
+        moment = _truncate_to_milliseconds(now())
+        return (replace(current, files=_apply_event(current.files, event, moment)),)
 
     return dict.fromkeys((FileWritten, FileDeleted, EntryMoved, LinkCreated), fold)
 
@@ -123,62 +125,68 @@ def scan(
     *,
     sniff: bool = False,
 ) -> VirtualFileSystem:
-    """Return what is in a filesystem; what is as it was known keeps its version and dates.
+    """Return the files of a filesystem; an unchanged file keeps its version and dates.
 
     Args:
-        filesystem: Where to look.
-        known: What was known before.
-        root_path: The directory on the host.
-        now: What time it is.
-        rewritten: The files that have other bytes than before, if that is known.
-        sniff: Read the beginning of files that are new here, even if their name tells enough.
+        filesystem: The filesystem to scan.
+        known: The result of the previous scan.
+        root_path: The host directory.
+        now: The current time.
+        rewritten: The files whose bytes changed, if that is known.
+        sniff: Read the first bytes of every new file, even if its name shows the encoding.
     """
     before = {file.path.segments: file for file in known.files}
-    look = _Look(filesystem, milliseconds(now), rewritten, sniff)
-    files = [look.at(entry, before.get(_segments(entry.path))) for entry in _walk(filesystem)]
-    return VirtualFileSystem(root_path, tuple(sorted(files, key=_key)))
+    scanner = _Scanner(filesystem, _truncate_to_milliseconds(now), rewritten, sniff)
+    files = [
+        scanner.scan_file(entry, before.get(_split_path(entry.path))) for entry in _walk(filesystem)
+    ]
+    return VirtualFileSystem(root_path, tuple(sorted(files, key=_sort_key)))
 
 
-def milliseconds(moment: datetime) -> datetime:
-    """Return a moment in UTC, to the millisecond."""
+def _truncate_to_milliseconds(moment: datetime) -> datetime:
+    """Return a time in UTC, truncated to the millisecond."""
     moment = moment.astimezone(UTC)
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
-def _folded(files: tuple[VfsFile, ...], event: object, now: datetime) -> tuple[VfsFile, ...]:
+def _apply_event(files: tuple[VfsFile, ...], event: object, now: datetime) -> tuple[VfsFile, ...]:
     match event:
         case FileWritten():
-            return _written(files, event, now)
+            return _apply_write(files, event, now)
         case FileDeleted(path=path) | LinkCreated(path=path):
-            start, end = _below(files, _segments(path))
+            start, end = _find_range(files, _split_path(path))
             return files[:start] + files[end:]
         case EntryMoved():
-            return _moved(files, event, now)
+            return _apply_move(files, event, now)
         case _:
             return files
 
 
-def _written(files: tuple[VfsFile, ...], event: FileWritten, now: datetime) -> tuple[VfsFile, ...]:
-    segments = _segments(event.path)
-    start, end = _below(files, segments)
+def _apply_write(
+    files: tuple[VfsFile, ...], event: FileWritten, now: datetime
+) -> tuple[VfsFile, ...]:
+    segments = _split_path(event.path)
+    start, end = _find_range(files, segments)
     known = files[start] if start < end and files[start].path.segments == segments else None
     size = event.after_size if event.after_size is not None else event.bytes_written
-    made = VfsFile(
+    file = VfsFile(
         WorkspacePath(segments),
         event.encoding or (known and known.encoding) or _encoding_by_name(event.path) or "utf-8",
         size,
         1 if known is None else known.version + 1,
         now if known is None else known.created_at,
         now,
-        None if event.after_hash is None else _HASH + event.after_hash,
+        None if event.after_hash is None else _HASH_PREFIX + event.after_hash,
     )
-    # a file in the place of a directory: what was below is gone
-    return (*files[:start], made, *files[end:])
+    # a file that replaces a directory also replaces the files below it
+    return (*files[:start], file, *files[end:])
 
 
-def _moved(files: tuple[VfsFile, ...], event: EntryMoved, now: datetime) -> tuple[VfsFile, ...]:
-    source, target = _segments(event.source), _segments(event.path)
-    start, end = _below(files, source)
+def _apply_move(
+    files: tuple[VfsFile, ...], event: EntryMoved, now: datetime
+) -> tuple[VfsFile, ...]:
+    source, target = _split_path(event.source), _split_path(event.path)
+    start, end = _find_range(files, source)
     moved = [
         replace(
             file,
@@ -188,84 +196,84 @@ def _moved(files: tuple[VfsFile, ...], event: EntryMoved, now: datetime) -> tupl
         for file in files[start:end]
     ]
     if not moved:
-        return files  # nothing was known there; or it has been seen at its new place
+        return files  # unknown, or a scan has already found it at its new path
     rest = files[:start] + files[end:]
-    first, last = _below(rest, target)
+    first, last = _find_range(rest, target)
     return (*rest[:first], *moved, *rest[last:])
 
 
-def _below(files: tuple[VfsFile, ...], segments: tuple[str, ...]) -> tuple[int, int]:
-    """Return the range of the files at and below a path; they are next to each other."""
-    start = end = _place(files, segments)
+def _find_range(files: tuple[VfsFile, ...], segments: tuple[str, ...]) -> tuple[int, int]:
+    """Return the range of the files at and below a path; sorting keeps them together."""
+    start = end = _find_index(files, segments)
     while end < len(files) and files[end].path.segments[: len(segments)] == segments:
         end += 1
     return start, end
 
 
-def _place(files: tuple[VfsFile, ...], segments: tuple[str, ...]) -> int:
-    return bisect_left(files, segments, key=_key)
+def _find_index(files: tuple[VfsFile, ...], segments: tuple[str, ...]) -> int:
+    return bisect_left(files, segments, key=_sort_key)
 
 
-def _key(file: VfsFile) -> tuple[str, ...]:
+def _sort_key(file: VfsFile) -> tuple[str, ...]:
     return file.path.segments
 
 
-def _segments(path: str) -> tuple[str, ...]:
+def _split_path(path: str) -> tuple[str, ...]:
     return () if path in {"", ".", "/"} else tuple(path.strip("/").split("/"))
 
 
-# --- looking through a filesystem ---
+# --- scan ---
 
-_HASH = "sha256:"
-_MOMENT = "modified:"
+_HASH_PREFIX = "sha256:"
+_MODIFIED_PREFIX = "modified:"
 
 
 def _walk(filesystem: Filesystem) -> Iterator[FileEntry]:
-    waiting = ["."]
-    while waiting:
-        for entry in _entries(filesystem, waiting.pop()):
+    pending = ["."]
+    while pending:
+        for entry in _list_entries(filesystem, pending.pop()):
             if entry.is_directory:
-                waiting.append(entry.path)
+                pending.append(entry.path)
             elif entry.is_file:
                 yield entry
 
 
-def _entries(filesystem: Filesystem, path: str) -> Iterable[FileEntry]:
+def _list_entries(filesystem: Filesystem, path: str) -> Iterable[FileEntry]:
     try:
         return filesystem.list(path)
     except (OSError, BackendUnavailableError):
-        return ()  # closed to us, or gone meanwhile; of a workspace that is gone nothing is known
+        return ()  # not readable, or removed in the meantime, perhaps with the whole workspace
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """How files are looked at, one after the other."""
+class _Scanner:
+    """Compares the files of a filesystem with their known metadata."""
 
     filesystem: Filesystem
     now: datetime
     rewritten: Set[str] | None
     sniff: bool
 
-    def at(self, entry: FileEntry, known: VfsFile | None) -> VfsFile:
-        """Return what is known of a file after a look at it."""
+    def scan_file(self, entry: FileEntry, known: VfsFile | None) -> VfsFile:
+        """Return the current metadata of a file."""
         size = entry.size_bytes or 0
-        has_its_size = known is not None and known.size_bytes == size
+        has_same_size = known is not None and known.size_bytes == size
         is_untouched = self.rewritten is not None and entry.path not in self.rewritten
-        if known is not None and has_its_size and is_untouched:
+        if known is not None and has_same_size and is_untouched:
             return known
         found = self._stat(entry.path)
-        may_be_same = has_its_size and self.rewritten is None
+        may_be_same = has_same_size and self.rewritten is None
         if known is not None and may_be_same and self._is_same(known, found):
             return known
         fingerprint = _fingerprint(found)
         if known is None:
-            path = WorkspacePath(_segments(entry.path))
+            path = WorkspacePath(_split_path(entry.path))
             by_name = None if self.sniff else _encoding_by_name(entry.path)
-            encoding = by_name or self._encoding(entry.path)
+            encoding = by_name or self._detect_encoding(entry.path)
             return VfsFile(path, encoding, size, 1, self.now, self.now, fingerprint)
         return replace(
             known,
-            encoding=self._encoding(entry.path) or known.encoding,
+            encoding=self._detect_encoding(entry.path) or known.encoding,
             size_bytes=size,
             version=known.version + 1,
             updated_at=self.now,
@@ -274,13 +282,13 @@ class _Look:
 
     def _is_same(self, known: VfsFile, found: FileStat | None) -> bool:
         if found is None or known.fingerprint is None:
-            return True  # nothing says otherwise
-        if known.fingerprint.startswith(_HASH):
-            hashed = found.content_hash or self._hash("/".join(known.path.segments))
-            return hashed is None or known.fingerprint == _HASH + hashed
+            return True  # no evidence of a change
+        if known.fingerprint.startswith(_HASH_PREFIX):
+            content_hash = found.content_hash or self._hash_content("/".join(known.path.segments))
+            return content_hash is None or known.fingerprint == _HASH_PREFIX + content_hash
         return known.fingerprint == _fingerprint(found)
 
-    def _hash(self, path: str) -> str | None:
+    def _hash_content(self, path: str) -> str | None:
         """Return the hash of a file, for backends whose `stat` has none."""
         try:
             return sha256(read_entire_file(self.filesystem, path)).hexdigest()
@@ -291,9 +299,9 @@ class _Look:
         try:
             return self.filesystem.stat(path)
         except OSError:
-            return None  # what a listing shows is a file all the same
+            return None  # the listing shows it, so it still counts as a file
 
-    def _encoding(self, path: str) -> FileEncoding | None:
+    def _detect_encoding(self, path: str) -> FileEncoding | None:
         try:
             head = self.filesystem.read_bytes(path, limit=SNIFF_LENGTH).content
         except (OSError, ValueError):
@@ -304,7 +312,7 @@ class _Look:
 def _fingerprint(found: FileStat | None) -> str | None:
     if found is None or found.modified_at is None:
         return None
-    return f"{_MOMENT}{found.modified_at.isoformat()}"
+    return f"{_MODIFIED_PREFIX}{found.modified_at.isoformat()}"
 
 
 def _encoding_by_name(path: str) -> FileEncoding | None:
@@ -314,17 +322,17 @@ def _encoding_by_name(path: str) -> FileEncoding | None:
     if kind is None:
         return None
     family, _, name = kind.partition("/")
-    if family == "text" or name in _TEXT or name.endswith(("+xml", "+json")):
+    if family == "text" or name in _TEXT_SUBTYPES or name.endswith(("+xml", "+json")):
         return "utf-8"
     return "binary" if family in {"image", "audio", "video", "font"} else None
 
 
 class ProjectionUpdater:
-    """Keeps the `VirtualFileSystem` slice of one session in step with one filesystem.
+    """Keeps the `VirtualFileSystem` slice of one session consistent with one filesystem.
 
-    Changes inside a transaction reach the session when it is committed; those that a
-    program makes past any transaction reach it at once. When the session goes back alone,
-    the files are looked at again.
+    Changes inside a transaction reach the session on commit; changes outside of any
+    transaction reach it at once. When the session is restored without the files, they are
+    scanned again.
     """
 
     def __init__(
@@ -335,122 +343,115 @@ class ProjectionUpdater:
         root_path: str = "",
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Look through `filesystem`, fill the slice, and follow from now on."""
+        """Scan `filesystem`, fill the slice and subscribe to changes."""
         self._session = session
         self._filesystem = filesystem
         self._root_path = root_path
         self._clock = clock
-        self._is_closed = self._is_following = False
-        self._awaited: set[Transaction] = set()
-        self._stops: list[Callable[[], None]] = []
-        is_new = session[VirtualFileSystem].latest() is None  # then installing it fills it
+        self._is_closed = self._has_scanned = False
+        self._open_transactions: set[Transaction] = set()
+        self._unsubscribers: list[Callable[[], None]] = []
+        is_new = session[VirtualFileSystem].latest() is None  # `install` then fills the slice
         session.install(
             VirtualFileSystem,
-            initial=self.first_look,
-            reducers=self._reducers(),
-            refresh=self._look_again,
+            initial=self._scan,
+            reducers=self._create_reducers(),
+            refresh=self._scan_after_restore,
         )
         if not is_new:
-            self.start_over()
-        self._is_following = True
-        self._stops.append(session.bus.subscribe(StateReplaced, self._replaced))
+            self.rescan()
+        self._has_scanned = True
+        self._unsubscribers.append(session.bus.subscribe(StateReplaced, self._on_state_replaced))
         if isinstance(filesystem, Observable):
-            self._stops.append(filesystem.subscribe(self._changed))
+            self._unsubscribers.append(filesystem.subscribe(self._on_change))
 
-    def first_look(self) -> VirtualFileSystem:
-        """Return what is there as if nothing had been known."""
-        return self._look(None)
-
-    def start_over(self) -> None:
-        """Forget what was known, and look again."""
-        self._session.refresh(VirtualFileSystem, lambda _: self.first_look())
+    def rescan(self) -> None:
+        """Scan again, with all files as new: versions and dates start over."""
+        self._session.refresh(VirtualFileSystem, lambda _: self._scan())
 
     def close(self) -> None:
-        """Follow no more; the slice stays as it is."""
+        """Stop updating the slice; it keeps its last value."""
         self._is_closed = True
-        for stop in self._stops:
-            stop()
-        self._stops.clear()
+        for unsubscribe in self._unsubscribers:
+            unsubscribe()
+        self._unsubscribers.clear()
 
-    def _look(
-        self, known: VirtualFileSystem | None, rewritten: Set[str] | None = None
+    def _scan(
+        self, known: VirtualFileSystem | None = None, rewritten: Set[str] | None = None
     ) -> VirtualFileSystem:
-        """Return what is there, compared with what was known."""
+        """Return the files, compared with what was known."""
 
-        def look() -> VirtualFileSystem:
+        def read_files() -> VirtualFileSystem:
             return scan(
                 self._filesystem,
                 known or VirtualFileSystem(),
                 self._root_path,
                 self._now(),
                 rewritten,
-                sniff=self._is_following,
+                sniff=self._has_scanned,
             )
 
-        found, unsettled = read_consistently(self._filesystem, look)
-        for each in unsettled:
-            self._await(each)
+        found, open_transactions = read_consistently(self._filesystem, read_files)
+        for each in open_transactions:
+            self._refresh_after(each)
         return found
 
-    def _look_again(self, known: VirtualFileSystem | None) -> VirtualFileSystem:
-        """Return what is there after the session went back to `known`."""
+    def _scan_after_restore(self, known: VirtualFileSystem | None) -> VirtualFileSystem:
+        """Return the files after the session was restored to `known`."""
         if self._is_closed:
             return known or VirtualFileSystem(self._root_path)
-        return self._look(known or VirtualFileSystem())
+        return self._scan(known)
 
-    def _await(self, unsettled: Transaction) -> None:
-        """Look again when it is certain whether what a transaction has changed stays."""
-        if unsettled in self._awaited:
+    def _refresh_after(self, transaction: Transaction) -> None:
+        """Scan again when a transaction has been committed or rolled back."""
+        if transaction in self._open_transactions:
             return
-        self._awaited.add(unsettled)
+        self._open_transactions.add(transaction)
 
-        def settle() -> None:
-            self._awaited.discard(unsettled)
-            self._bring_up_to_date()
+        def refresh() -> None:
+            self._open_transactions.discard(transaction)
+            self._refresh()
 
-        unsettled.on_end(settle)
+        transaction.on_end(refresh)
 
-    def _bring_up_to_date(self, rewritten: Set[str] | None = None) -> None:
+    def _refresh(self, rewritten: Set[str] | None = None) -> None:
         if not self._is_closed:
-            self._session.refresh(
-                VirtualFileSystem,
-                lambda known: self._look(known or VirtualFileSystem(), rewritten),
-            )
+            self._session.refresh(VirtualFileSystem, lambda known: self._scan(known, rewritten))
 
     def _now(self) -> datetime:
         return self._clock.now()
 
-    def _reducers(self) -> dict[type[Any], Reducer[VirtualFileSystem, Any]]:
-        folds = reducers(self._now)
-        return {kind: self._of_this_session(fold) for kind, fold in folds.items()}
+    def _create_reducers(self) -> dict[type[Any], Reducer[VirtualFileSystem, Any]]:
+        folds = create_reducers(self._now)
+        return {kind: self._filter_events(fold) for kind, fold in folds.items()}
 
-    def _of_this_session(
+    def _filter_events(
         self, fold: Reducer[VirtualFileSystem, Any]
     ) -> Reducer[VirtualFileSystem, Any]:
-        """Return a reducer that leaves alone what sessions on the same bus tell of their files."""
+        """Return a reducer that ignores events from other sessions on the same bus."""
 
         def reducer(known: tuple[VirtualFileSystem, ...], event: Any) -> Any:
-            return fold(known, event) if self._is_ours() else known
+            return fold(known, event) if self._accepts_events() else known
 
         return reducer
 
-    def _is_ours(self) -> bool:
+    def _accepts_events(self) -> bool:
         if self._is_closed:
             return False
         return current_publisher() in {None, self._session.session_id}
 
-    def _changed(self, event: FilesystemEvent) -> None:
-        """Bring a change to the session, unless a transaction will."""
-        around = current_transaction()
-        if around is not None and around.covers(self._filesystem):
-            if around.session is not self._session:
-                self._await(around.outermost)  # it tells its own session
+    def _on_change(self, event: FilesystemEvent) -> None:
+        """Dispatch a change to the session, unless a transaction will do so on commit."""
+        enclosing = current_transaction()
+        if enclosing is not None and enclosing.covers(self._filesystem):
+            if enclosing.session is not self._session:
+                self._refresh_after(enclosing.outermost)  # it notifies only its own session
             return
         try:
             self._session.dispatch(event)
         except TransactionEndedError:
-            self._bring_up_to_date()  # the work of a call that was given up, but it is done
+            self._refresh()  # the call was abandoned, but its change was made
 
-    def _replaced(self, event: StateReplaced) -> None:
-        if self._is_ours():
-            self._bring_up_to_date(event.rewritten)
+    def _on_state_replaced(self, event: StateReplaced) -> None:
+        if self._accepts_events():
+            self._refresh(event.rewritten)
