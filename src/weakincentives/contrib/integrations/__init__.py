@@ -1,7 +1,7 @@
-"""The tools of a workspace in other frameworks: one module for each, over one toolbox.
+"""Workspace tools for other agent frameworks: one adapter module for each, over one toolbox.
 
-`langchain`, `openai_agents` and `pydantic_ai` need the extra of the same name, and are imported
-by those who use them.
+`langchain`, `openai_agents` and `pydantic_ai` each need the extra of the same name. Import the
+one you use.
 """
 
 from weakincentives.contrib.integrations.toolbox import Toolbox

@@ -1,4 +1,4 @@
-"""A toolbox: tools together with what runs them, for loops that are not ours."""
+"""A toolbox: tools with their executor, for the agent loops of other frameworks."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -23,10 +23,10 @@ from weakincentives.runtime.session import Session
 
 
 class Toolbox:
-    """Tools on a workspace; each call is a transaction with its event.
+    """Tools on a workspace; each call runs in a transaction and emits an event.
 
-    Frameworks run the calls of one message side by side, but a model means them in order: here
-    they take turns, first come, first served.
+    Frameworks run the calls of one message concurrently, but a model expects them in order. The
+    toolbox serializes them, first come, first served.
     """
 
     def __init__(
@@ -43,16 +43,16 @@ class Toolbox:
         """Offer `tools`.
 
         Args:
-            tools: What a model may call; `filesystem_tools` has them in other dialects.
-            filesystem: The workspace that they work on.
-            session: What is told of every call; None makes one.
-            policies: Who may forbid a call, asked in this order.
-            deadline: When the work must be done.
-            budget_tracker: What counts the calls, and says when there are too many.
-            max_result_characters: Where the text for the model is cut off.
+            tools: Tools that the model may call; `filesystem_tools` returns other dialects.
+            filesystem: The workspace.
+            session: The session that records every call; None creates one.
+            policies: Policies that may deny a call, checked in this order.
+            deadline: The time limit of all calls.
+            budget_tracker: Counts the calls and enforces the budget.
+            max_result_characters: The maximum length of a result; longer text is truncated.
 
         Raises:
-            PromptError: Two tools have one name.
+            PromptError: Two tools have the same name.
         """
         self.tools: tuple[Tool[Any, Any], ...] = tuple(tools)
         self.session: Session = Session() if session is None else session
@@ -71,31 +71,31 @@ class Toolbox:
             policies=policies,
             max_result_characters=max_result_characters,
         )
-        self._turn = RLock()
-        # one thread, so that calls are run in the order in which they come
+        self._lock = RLock()
+        # a single thread runs calls in the order of their arrival
         self._queue = ThreadPoolExecutor(1, thread_name_prefix="wink-toolbox")
 
     def execute(self, call: ToolCall) -> ToolOutcome:
-        """Run a call to its end; a failed one leaves no trace but its event.
+        """Run a call to completion; a failed call changes nothing and only emits its event.
 
         Raises:
-            DeadlineExceededError: There is no time left.
-            BudgetExceededError: There is nothing left to spend.
-            SnapshotError: Files could not be kept or restored.
+            DeadlineExceededError: The deadline has passed.
+            BudgetExceededError: The budget is exhausted.
+            SnapshotError: Files could not be saved or restored.
         """
-        with self._turn:
+        with self._lock:
             return self._executor.execute(call)
 
     async def execute_async(self, call: ToolCall) -> ToolOutcome:
-        """Do the same in another thread, while the event loop goes on.
+        """Run a call in another thread, without blocking the event loop.
 
-        A call that is cancelled before its turn does not run. One that is running is waited for:
-        nobody is told that it is over while it changes files.
+        A call that is cancelled before its turn does not run. A cancelled call that is running
+        is awaited first, because it may still change files.
 
         Raises:
-            DeadlineExceededError: There is no time left.
-            BudgetExceededError: There is nothing left to spend.
-            SnapshotError: Files could not be kept or restored.
+            DeadlineExceededError: The deadline has passed.
+            BudgetExceededError: The budget is exhausted.
+            SnapshotError: Files could not be saved or restored.
         """
         running = self._queue.submit(copy_context().run, self.execute, call)
         waiting = asyncio.wrap_future(running)
@@ -107,6 +107,6 @@ class Toolbox:
             raise
 
 
-def schema_of(tool: Tool[Any, Any]) -> dict[str, Any]:
-    """Return the JSON schema of a tool's parameters, for frameworks to do with as they like."""
+def copy_schema(tool: Tool[Any, Any]) -> dict[str, Any]:
+    """Return a copy of a tool's JSON schema, which frameworks may modify."""
     return deepcopy(dict(tool.schema))
