@@ -27,7 +27,7 @@ from weakincentives.contrib.tools.context import HandlerContext, ToolSettings
 from weakincentives.contrib.tools.handlers import HANDLERS
 from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.prompt import ToolContext
-from weakincentives.prompt.result import Renderable
+from weakincentives.prompt.tool import Renderable
 from weakincentives.runtime.session import Session
 from weakincentives.sandbox import ExecResult, Output
 from weakincentives.tools import vfs

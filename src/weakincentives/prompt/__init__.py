@@ -1,13 +1,6 @@
 """Prompts: sections of text with their tools, rendered for a model."""
 
 from weakincentives.errors import PromptError
-from weakincentives.prompt.context import (
-    PromptProtocol,
-    ProviderAdapterProtocol,
-    RenderedPromptProtocol,
-    SessionProtocol,
-    ToolContext,
-)
 from weakincentives.prompt.overrides import (
     LocalPromptOverridesStore,
     PromptDescriptor,
@@ -19,9 +12,21 @@ from weakincentives.prompt.overrides import (
 )
 from weakincentives.prompt.prompt import Prompt, PromptTemplate
 from weakincentives.prompt.rendering import RenderedPrompt
-from weakincentives.prompt.result import Media, Renderable, ToolResult
 from weakincentives.prompt.section import MarkdownSection, Section, WorkspaceSection
-from weakincentives.prompt.tool import Tool, ToolAccess, ToolExample, ToolHandler
+from weakincentives.prompt.tool import (
+    Media,
+    PromptProtocol,
+    ProviderAdapterProtocol,
+    Renderable,
+    RenderedPromptProtocol,
+    SessionProtocol,
+    Tool,
+    ToolAccess,
+    ToolContext,
+    ToolExample,
+    ToolHandler,
+    ToolResult,
+)
 
 __all__ = [
     "LocalPromptOverridesStore",

@@ -1,7 +1,9 @@
 """Tools: a name, a description, a handler, and the parameters as a dataclass.
 
 `Tool.schema` is the JSON schema for the model, `Tool.parse` validates what the model sends.
-`ToolAccess` lists the paths of one call, for policies.
+A handler gets a `ToolContext` (session, filesystem, deadline, budget) and returns a
+`ToolResult`: a message for the model and a value for programs. `ToolAccess` lists the paths
+of one call, for policies.
 """
 
 import re
@@ -11,12 +13,20 @@ from dataclasses import KW_ONLY, dataclass, field, is_dataclass, replace
 from functools import cached_property, partial
 from inspect import Parameter, signature
 from types import MappingProxyType
-from typing import Any, Generic, Protocol, TypeVar, cast, get_type_hints
+from typing import (
+    Any,
+    Generic,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    cast,
+    get_type_hints,
+    runtime_checkable,
+)
 
 from weakincentives.errors import PromptError, ToolValidationError
+from weakincentives.filesystem import Filesystem
 from weakincentives.prompt.arguments import FieldAliases, coerce, field_aliases
-from weakincentives.prompt.context import ToolContext
-from weakincentives.prompt.result import ToolResult
 from weakincentives.prompt.validation import (
     check_argument,
     check_callable,
@@ -24,7 +34,150 @@ from weakincentives.prompt.validation import (
     check_items,
     check_names,
 )
-from weakincentives.serde import SerdeError, convert, decode, json_schema
+from weakincentives.runtime import BudgetTracker, Deadline
+from weakincentives.runtime.session import Session
+from weakincentives.serde import SerdeError, convert, decode, encode, json_schema
+
+OutputT_co = TypeVar("OutputT_co", covariant=True)
+
+
+class PromptProtocol(Protocol[OutputT_co]):
+    """The parts of a prompt that a tool handler can rely on."""
+
+    @property
+    def ns(self) -> str:
+        """The namespace of the prompt."""
+        ...
+
+    @property
+    def key(self) -> str:
+        """Its name in the namespace."""
+        ...
+
+    def filesystem(self) -> Filesystem | None:
+        """Return the prompt's workspace, if it has one."""
+        ...
+
+
+class RenderedPromptProtocol(Protocol[OutputT_co]):
+    """The parts of a rendered prompt that a tool handler can rely on."""
+
+    @property
+    def text(self) -> str:
+        """The text sent to the model."""
+        ...
+
+
+class ProviderAdapterProtocol(Protocol[OutputT_co]):
+    """The parts of a model adapter that a tool handler can rely on."""
+
+    @property
+    def name(self) -> str:
+        """The adapter's name."""
+        ...
+
+
+# names of earlier drafts
+SessionProtocol: TypeAlias = Session
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """The state of the run to which a tool call belongs.
+
+    Use files only through `filesystem`: changes made through it are rolled back if the
+    call fails.
+    """
+
+    prompt: PromptProtocol[Any] | None
+    rendered_prompt: RenderedPromptProtocol[Any] | None
+    adapter: ProviderAdapterProtocol[Any] | None
+    session: Session
+    deadline: Deadline | None = None
+    budget_tracker: BudgetTracker | None = None
+    filesystem: Filesystem | None = None
+    call_id: str | None = None
+
+    def for_call(self, call_id: str, filesystem: Filesystem | None) -> "ToolContext":
+        """Return a copy for one call, with the filesystem that the call may use."""
+        # a hot path: `dataclasses.replace` takes three times as long
+        return ToolContext(
+            self.prompt,
+            self.rendered_prompt,
+            self.adapter,
+            self.session,
+            self.deadline,
+            self.budget_tracker,
+            filesystem,
+            call_id,
+        )
+
+
+R = TypeVar("R")
+
+
+@runtime_checkable
+class Renderable(Protocol):
+    """A value that renders itself for a model."""
+
+    def render(self) -> str:
+        """Return the text for the model."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """An image or other media for models that accept it."""
+
+    media_type: str
+    data: bytes
+
+
+@dataclass(frozen=True)  # no slots: with them a subscript, `ToolResult[...](...)`, raises
+class ToolResult(Generic[R]):
+    """The result of a tool call.
+
+    Args:
+        message: Text for the model.
+        value: The result for programs; None if the call failed.
+        success: Whether the call succeeded. If not, its changes are rolled back.
+        exclude_value_from_context: Send only the message to the model, not the value.
+        media: Images for the model in addition to the text, if it accepts them.
+    """
+
+    message: str
+    value: R | None = None
+    success: bool = True
+    exclude_value_from_context: bool = False
+    media: tuple[Media, ...] = ()
+
+    @classmethod
+    def ok(cls, value: R, message: str = "") -> "ToolResult[R]":
+        """Return a success."""
+        return cls(message, value)
+
+    @classmethod
+    def error(cls, message: str) -> "ToolResult[Any]":
+        """Return a failure; the message should say what happened and what to do next."""
+        return cls(message, None, success=False)
+
+    def render(self) -> str:
+        """Return the text for the model: the message, then the value."""
+        if self.value is None or self.exclude_value_from_context:
+            return self.message
+        text = _render_value(self.value)
+        return f"{self.message}\n\n{text}" if self.message and text else self.message or text
+
+
+def _render_value(value: object) -> str:
+    if isinstance(value, Renderable):
+        return value.render()
+    if isinstance(value, str):
+        return value
+    try:
+        return encode(value).decode("utf-8", "replace")
+    except SerdeError:
+        return str(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +208,6 @@ class ToolAccess:
 
 
 P = TypeVar("P")
-R = TypeVar("R")
 P_contra = TypeVar("P_contra", contravariant=True)
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MAX_DESCRIPTION = 4_000
