@@ -13,8 +13,14 @@ from weakincentives.runtime.checkpoints import (
     get_filesystem_snapshot,
     rollback_to,
 )
-from weakincentives.runtime.clock import SYSTEM_CLOCK, Clock, ManualClock, SystemClock
-from weakincentives.runtime.deadlines import Deadline, DeadlineExceededError
+from weakincentives.runtime.deadlines import (
+    SYSTEM_CLOCK,
+    Clock,
+    Deadline,
+    DeadlineExceededError,
+    ManualClock,
+    SystemClock,
+)
 from weakincentives.runtime.events import (
     EventBus,
     Handler,
@@ -27,9 +33,14 @@ from weakincentives.runtime.events import (
     SessionReset,
     ToolInvoked,
 )
-from weakincentives.runtime.telemetry.spans import (
+from weakincentives.runtime.telemetry.tracing import (
+    NO_TRACING,
     UNKNOWN_TOOL,
+    AttributeValue,
     FilesystemOperation,
+    Span,
+    Tracing,
+    current_tracing,
     filesystem_span,
     model_span,
     prompt_span,
@@ -37,16 +48,9 @@ from weakincentives.runtime.telemetry.spans import (
     record_response,
     record_result,
     restore_snapshot,
+    start_span,
     take_snapshot,
     tool_span,
-)
-from weakincentives.runtime.telemetry.tracing import (
-    NO_TRACING,
-    AttributeValue,
-    Span,
-    Tracing,
-    current_tracing,
-    start_span,
     use_tracing,
 )
 from weakincentives.runtime.transactions import Transaction, current_transaction, transaction

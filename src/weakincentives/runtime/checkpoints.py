@@ -9,7 +9,7 @@ from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem import FilesystemSnapshot, SnapshotableFilesystem
 from weakincentives.posix import read_regular, store_file, sync_directory, write_all
 from weakincentives.runtime.session import Session, Snapshot, SnapshotFormatError
-from weakincentives.runtime.telemetry.spans import restore_snapshot, take_snapshot
+from weakincentives.runtime.telemetry.tracing import restore_snapshot, take_snapshot
 
 _MAX_BYTES = 1024**3
 _DONE, _PENDING = b"wink-session 1 done\n", b"wink-session 1 pending\n"

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from uuid import UUID, uuid4
 
 from weakincentives.runtime.budget import TokenUsage
-from weakincentives.runtime.clock import SYSTEM_CLOCK
+from weakincentives.runtime.deadlines import SYSTEM_CLOCK
 
 E = TypeVar("E")
 

@@ -40,7 +40,7 @@ from weakincentives.runtime.before_images import (
     restore_image,
     unwrap,
 )
-from weakincentives.runtime.telemetry.spans import (
+from weakincentives.runtime.telemetry.tracing import (
     filesystem_span,
     record_changes,
     restore_snapshot,

@@ -26,7 +26,7 @@ from weakincentives.filesystem import (
 from weakincentives.filesystem.backend import export_state, import_state, is_exportable
 from weakincentives.filesystem.snapshot_manager import ArchiveDirectory, seal
 from weakincentives.posix import os_error
-from weakincentives.runtime.clock import SYSTEM_CLOCK
+from weakincentives.runtime.deadlines import SYSTEM_CLOCK
 from weakincentives.runtime.events import EventBus
 from weakincentives.runtime.session.dump_format import (
     FORMAT,

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 from weakincentives.errors import WinkError
-from weakincentives.runtime.clock import SYSTEM_CLOCK, Clock
+from weakincentives.runtime.deadlines import SYSTEM_CLOCK, Clock
 from weakincentives.runtime.events import (
     EventBus,
     InProcessEventBus,
