@@ -28,8 +28,13 @@ from weakincentives.adapters.http.errors import (
     wrong_api_error,
 )
 from weakincentives.adapters.http.redaction import header_secrets, redact_url
-from weakincentives.adapters.http.sse import event_data
-from weakincentives.adapters.http.transport import LOCATION, BodyError, bare_url, request_time
+from weakincentives.adapters.http.transport import (
+    LOCATION,
+    BodyError,
+    bare_url,
+    event_data,
+    request_time,
+)
 from weakincentives.adapters.messages import Completion, CompletionRequest
 
 DEFAULT_TIMEOUT = 600.0
