@@ -1,11 +1,18 @@
-"""Progress output of a run: lines with a live footer, JSON lines, or nothing."""
+"""Output of a run: its progress and its diff.
+
+Progress is printed as lines with a live footer, as JSON lines, or not at all. A diff is coloured
+and paged on a terminal; elsewhere it is the patch itself.
+"""
 
 import json
+import re
+import shutil
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import IO, Any, Protocol, cast
 
 import click
@@ -19,6 +26,7 @@ from weakincentives.adapters import ModelResponded, RequestRetried
 from weakincentives.cli.terminal import escape_controls, is_terminal, shorten, wants_colour
 from weakincentives.cli.units import format_clock, format_count, format_duration
 from weakincentives.filesystem import (
+    Diff,
     DirectoryCreated,
     EntryMoved,
     FileDeleted,
@@ -34,6 +42,20 @@ CHANGES = (FileWritten, FileDeleted, DirectoryCreated, LinkCreated, EntryMoved)
 """The events of a changed path."""
 _MAX_PATHS = 3
 _SUBJECT_ARGUMENTS = ("command", "cmd", "pattern", "query")
+_HEAD = (
+    "diff --git ",
+    "--- ",
+    "+++ ",
+    "new file",
+    "deleted file",
+    "old mode",
+    "new mode",
+)
+_EXTENDED_HEAD = ("rename ", "similarity ", "# wink:")
+_OBJECT_IDS = "index "
+_BINARY = "GIT binary patch"
+_BINARY_DATA = re.compile(r"[A-Za-z][0-9A-Za-z!#$%&()*+;<=>?@^_`{|}~-]*|(literal|delta) \d+|")
+_PROMPT_LINES = 4
 
 
 @dataclass(slots=True)
@@ -392,3 +414,53 @@ class QuietView:
     def on_text(self) -> Callable[[str], None] | None:
         """Return None."""
         return None
+
+
+def show_diff(diff: Diff) -> None:
+    """Print a diff on standard output: coloured on a terminal, else as a patch."""
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] # it may be closed
+        return
+    if not is_terminal(sys.stdout):
+        stream = sys.stdout.buffer  # a patch is bytes
+        for chunk in diff.patch_chunks():
+            stream.write(chunk)
+        stream.flush()
+        return
+    colour = wants_colour(sys.stdout)
+    lines = (f"{_colour(line)}\n" for line in _drop_git_data(_split_lines(diff.patch_chunks())))
+    height = shutil.get_terminal_size().lines - _PROMPT_LINES
+    first = list(islice(lines, height))
+    if len(first) < height:
+        click.echo("".join(first), nl=False, color=colour)
+    else:
+        # None lets click find out whether the pager shows colour
+        click.echo_via_pager(chain(first, lines), color=None if colour else False)
+
+
+def _split_lines(chunks: Iterable[bytes]) -> Iterator[str]:
+    """Yield the lines of a patch, with control characters escaped."""
+    rest = b""
+    for chunk in chunks:
+        *complete, rest = (rest + chunk).split(b"\n")
+        yield from (escape_controls(line.decode("utf-8", "replace")) for line in complete)
+    if rest:
+        yield escape_controls(rest.decode("utf-8", "replace"))
+
+
+def _drop_git_data(lines: Iterable[str]) -> Iterator[str]:
+    """Drop what only git reads: object ids and the data of binary files."""
+    is_data = False
+    for line in lines:
+        if line.startswith(_OBJECT_IDS) or (is_data and _BINARY_DATA.fullmatch(line)):
+            continue
+        is_data = line == _BINARY
+        yield "Binary file" if is_data else line
+
+
+def _colour(line: str) -> str:
+    if line.startswith(_HEAD) or line.startswith(_EXTENDED_HEAD):
+        return click.style(line, bold=True)
+    if line.startswith("@@"):
+        return click.style(line, fg="cyan")
+    colour = {"+": "green", "-": "red"}.get(line[:1])
+    return line if colour is None else click.style(line, fg=colour)
