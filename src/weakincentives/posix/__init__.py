@@ -22,9 +22,9 @@ from weakincentives.posix.compression import DEFAULT_CODEC as DEFAULT_CODEC
 from weakincentives.posix.compression import ZLIB as ZLIB
 from weakincentives.posix.compression import Codec as Codec
 from weakincentives.posix.compression import Deflater as Deflater
+from weakincentives.posix.compression import parallel_map as parallel_map
 from weakincentives.posix.faults import fault_hook as fault_hook
 from weakincentives.posix.faults import fault_point as fault_point
-from weakincentives.posix.mountinfo import MountPoints as MountPoints
 from weakincentives.posix.paths import display_path as display_path
 from weakincentives.posix.paths import join as join
 from weakincentives.posix.paths import os_error as os_error
@@ -38,6 +38,7 @@ from weakincentives.posix.permissions import pin as pin
 from weakincentives.posix.permissions import set_mode as set_mode
 from weakincentives.posix.permissions import set_permissions as set_permissions
 from weakincentives.posix.rooted import BackendUnavailableError as BackendUnavailableError
+from weakincentives.posix.rooted import MountPoints as MountPoints
 from weakincentives.posix.rooted import RootedDirectory as RootedDirectory
 from weakincentives.posix.rooted import explain_error as explain_error
 from weakincentives.posix.rooted import open_regular as open_regular

@@ -2,6 +2,8 @@
 
 The extra `fast` installs ISA-L, which compresses five times as fast as zlib and decompresses
 twice as fast. Each reads the output of the other; the compressed bytes differ.
+
+Both release the GIL, so `parallel_map` compresses and checks files on several processors.
 """
 
 import zlib
@@ -12,12 +14,22 @@ try:
     from isal import igzip_lib, isal_zlib
 except ImportError:
     igzip_lib = isal_zlib = None
-
+import os
+from collections import deque
+from collections.abc import Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from itertools import islice
+from typing import TypeVar
 
 _RAW = -15  # window bits: no header, the largest window
 _ZLIB_LEVEL = 1  # higher levels save too little for their time
 _ISAL_LEVEL = 0  # levels 1 and 2 save a tenth, but their output is not deterministic
 Buffer = bytes | bytearray | memoryview
+T = TypeVar("T")
+R = TypeVar("R")
+_MAX_THREADS = 4  # more would wait for the sequential part
+_LOOKAHEAD = 2  # items for each thread that are submitted ahead
 
 
 class Deflater(Protocol):
@@ -98,3 +110,40 @@ ISAL = _isal_codec()
 """ISA-L, if it is installed."""
 DEFAULT_CODEC = ISAL or ZLIB
 """The fastest codec that is installed."""
+
+
+def parallel_map(function: Callable[[T], R], items: Iterable[T]) -> Generator[R, None, None]:
+    """Yield `function(item)` for each item, in order; threads are used from the second on.
+
+    Items are taken in the calling thread, a few ahead. Time limits apply in all threads.
+    """
+    source = iter(items)
+    count = min(_MAX_THREADS, _count_processors())
+    yield from map(function, islice(source, 1 if count > 1 else None))
+    futures: deque[Future[R]] = deque()
+    pool = ThreadPoolExecutor(count, "wink-archive")  # starts its threads on demand
+    try:
+        for item in source:
+            futures.append(_submit(pool, function, item))
+            if len(futures) > count * _LOOKAHEAD:
+                yield futures.popleft().result()
+        while futures:
+            yield futures.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _submit(pool: ThreadPoolExecutor, function: Callable[[T], R], item: T) -> Future[R]:
+    try:
+        return pool.submit(copy_context().run, function, item)
+    except RuntimeError:  # no thread can be started: too many, or interpreter shutdown
+        future: Future[R] = Future()
+        future.set_result(function(item))
+        return future
+
+
+def _count_processors() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # only Linux has it
+        return os.cpu_count() or 1

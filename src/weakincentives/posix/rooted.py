@@ -8,18 +8,21 @@ meanwhile, the file that was checked is the file that is opened.
 `open_regular` and `read_regular` open a file by its path: a configuration, a record, a recording.
 Such a file may have been replaced by a pipe, a device or a huge file. It is pinned with `O_PATH`,
 checked, and opened only if it is regular: nothing blocks on a pipe and no device is touched.
+
+`MountPoints` finds the mounts below a root: a rename cannot cross from one file system to another.
 """
 
 import ctypes
 import errno
 import os
+import re
 import stat
 import sys
 import weakref
 from pathlib import Path
 
 from weakincentives.errors import WinkError
-from weakincentives.posix.paths import os_error
+from weakincentives.posix.paths import os_error, parents_of
 
 O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY)
 HAS_PROC = Path("/proc/self/fd").is_dir()
@@ -47,6 +50,8 @@ _syscall.argtypes = (
     ctypes.c_void_p,
     ctypes.c_size_t,
 )
+_ESCAPED = re.compile(rb"\\([0-7]{3})")
+_MOUNT_POINT = 4  # the field of a mountinfo line
 
 
 class _OpenHow(ctypes.Structure):
@@ -422,3 +427,39 @@ def _not_regular(path: str) -> OSError:
 
 def _too_large(path: str | os.PathLike[str], max_bytes: int) -> OSError:
     return os_error(errno.EFBIG, os.fspath(path), f"Larger than {max_bytes:,} bytes")
+
+
+class MountPoints:
+    """The mount points below one directory."""
+
+    def __init__(self, directory: RootedDirectory) -> None:
+        """Read them; none if `directory` does not cross mounts."""
+        self._points = frozenset(_read_points(directory) if directory.crosses_mounts else ())
+
+    def filesystem_root(self, path: str) -> str:
+        """Return the topmost directory of the file system that holds `path`."""
+        if not self._points:
+            return ""
+        above = [parent for parent in parents_of(path) if parent in self._points]
+        return above[-1] if above else ""
+
+    def find_below(self, path: str) -> str | None:
+        """Return the first mount point at or below `path`, which cannot be removed."""
+        found = (each for each in self._points if f"{each}/".startswith(f"{path}/"))
+        return min(found, default=None)
+
+
+def _read_points(directory: RootedDirectory) -> list[str]:
+    try:
+        root = str(Path(f"/proc/self/fd/{directory.descriptor}").readlink()).rstrip("/")
+        lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    except OSError:
+        return []
+    points = [
+        os.fsdecode(_ESCAPED.sub(_unescape, line.split(b" ")[_MOUNT_POINT])) for line in lines
+    ]
+    return [point[len(root) + 1 :] for point in points if point.startswith(f"{root}/")]
+
+
+def _unescape(match: re.Match[bytes]) -> bytes:
+    return bytes([int(match[1], 8)])

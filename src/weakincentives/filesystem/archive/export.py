@@ -22,7 +22,6 @@ from weakincentives.filesystem.archive.format import (
     format_mode,
     is_plain,
 )
-from weakincentives.filesystem.archive.parallel import parallel_map
 from weakincentives.filesystem.archive.zip_writer import (
     CompressedContent,
     DamagedError,
@@ -53,6 +52,7 @@ from weakincentives.posix import (
     check_time,
     fault_point,
     is_temporary,
+    parallel_map,
     remove_leftovers,
     store_file,
     sync_directory,

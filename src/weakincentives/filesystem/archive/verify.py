@@ -21,7 +21,6 @@ from weakincentives.filesystem.archive.format import (
     decode_manifest,
     summarize,
 )
-from weakincentives.filesystem.archive.parallel import parallel_map
 from weakincentives.filesystem.archive.tree import ArchivedFile, ArchivedFolder, ArchiveTree
 from weakincentives.filesystem.archive.zip_reader import (
     ZipReader,
@@ -34,7 +33,14 @@ from weakincentives.filesystem.manifest import (
     ArchiveDocument,
     ArchiveManifest,
 )
-from weakincentives.posix import DEFAULT_CODEC, Codec, check_time, open_regular, shorten_path
+from weakincentives.posix import (
+    DEFAULT_CODEC,
+    Codec,
+    check_time,
+    open_regular,
+    parallel_map,
+    shorten_path,
+)
 
 _MAX_CACHED = 64 * 1024 * 1024  # bytes of verified content that stay in memory
 _MAX_WHOLE = 4 * 1024 * 1024  # bytes, compressed or not; larger entries are read in chunks
