@@ -8,7 +8,6 @@ import pytest
 
 import weakincentives.filesystem as workspace
 from weakincentives.contrib import tools
-from weakincentives.contrib.tools import filesystem_memory
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import (
     READ_ENTIRE_FILE,
@@ -240,4 +239,3 @@ def test_the_limits_have_the_defaults_of_the_specification():
 
 def test_memory_is_importable_from_where_tools_expect_it():
     assert tools.InMemoryFilesystem is InMemoryFilesystem
-    assert filesystem_memory.InMemoryFilesystem is InMemoryFilesystem

@@ -18,10 +18,9 @@ import pytest
 from weakincentives.filesystem import InMemoryFilesystem, Limits, TimeLimitError, time_limit
 from weakincentives.filesystem.archive.export import export_archive
 from weakincentives.filesystem.archive.format import DEFAULT_ARCHIVE_LIMITS, ArchiveError
-from weakincentives.filesystem.archive.parallel import parallel_map
 from weakincentives.filesystem.archive.tree import ArchivedFile
 from weakincentives.filesystem.archive.verify import read_archive
-from weakincentives.posix.compression import DEFAULT_CODEC, ISAL, ZLIB, Codec
+from weakincentives.posix.compression import DEFAULT_CODEC, ISAL, ZLIB, Codec, parallel_map
 from weakincentives.posix.time_limits import check_time
 
 DATE = datetime(2024, 1, 15, 10, 30, tzinfo=UTC)
