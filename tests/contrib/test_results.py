@@ -24,7 +24,7 @@ from weakincentives.contrib.tools import (
     filesystem_tools,
 )
 from weakincentives.contrib.tools.context import HandlerContext, ToolSettings
-from weakincentives.contrib.tools.handlers import HANDLERS
+from weakincentives.contrib.tools.suite import HANDLERS
 from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.prompt import ToolContext
 from weakincentives.prompt.tool import Renderable

@@ -6,7 +6,6 @@ from typing import Any, TypeAlias
 
 from weakincentives.adapters import ToolCall, ToolExecutor, ToolOutcome
 from weakincentives.contrib.tools.context import DEFAULT_SETTINGS, HandlerContext, ToolSettings
-from weakincentives.contrib.tools.handlers import HANDLERS
 from weakincentives.contrib.tools.requests import (
     ApplyPatchParams,
     EditFileParams,
@@ -19,6 +18,7 @@ from weakincentives.contrib.tools.requests import (
     WriteFileParams,
 )
 from weakincentives.contrib.tools.spec import Dialect, ToolSpec
+from weakincentives.contrib.tools.suite import HANDLERS
 from weakincentives.filesystem import (
     BaseFilesystem,
     Filesystem,

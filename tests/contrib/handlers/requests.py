@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from weakincentives.contrib.tools.context import HandlerContext, ToolSettings
-from weakincentives.contrib.tools.handlers import HANDLERS
 from weakincentives.contrib.tools.requests import (
     GlobParams,
     GrepParams,
@@ -16,6 +15,7 @@ from weakincentives.contrib.tools.requests import (
     ReadFileParams,
 )
 from weakincentives.contrib.tools.spec import Dialect, ToolSpec
+from weakincentives.contrib.tools.suite import HANDLERS
 from weakincentives.filesystem import (
     BaseFilesystem,
     Filesystem,

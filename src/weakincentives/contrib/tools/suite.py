@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from weakincentives.contrib.tools import requests
 from weakincentives.contrib.tools.context import (
     DEFAULT_SETTINGS,
     Handler,
@@ -12,27 +13,37 @@ from weakincentives.contrib.tools.context import (
     handler_context,
 )
 from weakincentives.contrib.tools.dialects import DIALECTS, DialectName
-from weakincentives.contrib.tools.handlers import HANDLERS
+from weakincentives.contrib.tools.handlers.edit import edit_expected, edit_file, insert_text
+from weakincentives.contrib.tools.handlers.glob import glob
+from weakincentives.contrib.tools.handlers.grep import grep
+from weakincentives.contrib.tools.handlers.list import ls, stat, tree, workspace
+from weakincentives.contrib.tools.handlers.move import mkdir, move, rm
+from weakincentives.contrib.tools.handlers.patch import apply_patch
+from weakincentives.contrib.tools.handlers.read import read_file, read_many
+from weakincentives.contrib.tools.handlers.write import write_file
 from weakincentives.contrib.tools.patching import PatchError, patched_paths
-from weakincentives.contrib.tools.requests import (
-    ApplyPatchParams,
-    CountedEditParams,
-    EditFileParams,
-    GlobParams,
-    GrepParams,
-    InsertTextParams,
-    LsParams,
-    MkdirParams,
-    MoveParams,
-    ReadFileParams,
-    ReadManyParams,
-    RmParams,
-    StatParams,
-    TreeParams,
-    WriteFileParams,
-)
 from weakincentives.contrib.tools.spec import Dialect, ToolSpec, select_specs
 from weakincentives.prompt import PromptError, Tool, ToolAccess, ToolContext, ToolResult
+
+HANDLERS: Mapping[type[Any], Handler] = {
+    requests.LsParams: ls,
+    requests.ReadFileParams: read_file,
+    requests.GlobParams: glob,
+    requests.GrepParams: grep,
+    requests.StatParams: stat,
+    requests.TreeParams: tree,
+    requests.WorkspaceParams: workspace,
+    requests.ReadManyParams: read_many,
+    requests.WriteFileParams: write_file,
+    requests.EditFileParams: edit_file,
+    requests.CountedEditParams: edit_expected,
+    requests.RmParams: rm,
+    requests.ApplyPatchParams: apply_patch,
+    requests.InsertTextParams: insert_text,
+    requests.MoveParams: move,
+    requests.MkdirParams: mkdir,
+}
+"""The handler for each type of request."""
 
 
 def find_access(request: object, resolve: Callable[[str], str]) -> ToolAccess:
@@ -49,11 +60,17 @@ def find_access(request: object, resolve: Callable[[str], str]) -> ToolAccess:
         return tuple(path for each in given for path in _try_resolve(each, resolve))
 
     match request:
-        case ReadFileParams(file_path=path):
+        case requests.ReadFileParams(file_path=path):
             return ToolAccess(reads=paths(path))
-        case ReadManyParams(file_paths=several):
+        case requests.ReadManyParams(file_paths=several):
             return ToolAccess(reads=paths(*several))
-        case LsParams() | GlobParams() | GrepParams() | StatParams() | TreeParams():
+        case (
+            requests.LsParams()
+            | requests.GlobParams()
+            | requests.GrepParams()
+            | requests.StatParams()
+            | requests.TreeParams()
+        ):
             return ToolAccess(searches=paths(request.path))
         case _:
             return ToolAccess(
@@ -63,9 +80,14 @@ def find_access(request: object, resolve: Callable[[str], str]) -> ToolAccess:
 
 def _find_writes(request: object) -> tuple[str, ...]:
     match request:
-        case WriteFileParams() | EditFileParams() | CountedEditParams() | InsertTextParams():
+        case (
+            requests.WriteFileParams()
+            | requests.EditFileParams()
+            | requests.CountedEditParams()
+            | requests.InsertTextParams()
+        ):
             return (request.file_path,)
-        case ApplyPatchParams(patch=patch):
+        case requests.ApplyPatchParams(patch=patch):
             with suppress(PatchError):
                 return patched_paths(patch)
         case _:
@@ -75,9 +97,9 @@ def _find_writes(request: object) -> tuple[str, ...]:
 
 def _find_others(request: object) -> tuple[str, ...]:
     match request:
-        case RmParams(path=path) | MkdirParams(path=path):
+        case requests.RmParams(path=path) | requests.MkdirParams(path=path):
             return (path,)
-        case MoveParams():
+        case requests.MoveParams():
             return (request.source, request.destination)
         case _:
             return ()

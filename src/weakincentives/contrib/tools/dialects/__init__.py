@@ -5,25 +5,27 @@ registry; `dialect_for` chooses a dialect by model.
 """
 
 import re
-from collections.abc import Mapping
-from typing import Any, Literal
+import typing
+from collections import abc
 
-from weakincentives.contrib.tools.dialects.anthropic_editor import ANTHROPIC_EDITOR
+from weakincentives.contrib.tools import spec
+from weakincentives.contrib.tools.dialects import (
+    anthropic_editor,
+    classic,
+    claude,
+    gemini,
+    mcp,
+    openai,
+    shell,
+    wink,
+)
 from weakincentives.contrib.tools.dialects.classic import (
-    CLASSIC,
     DeleteFile,
     FileReadResult,
     ListDirectory,
     ReadFile,
     WriteFile,
 )
-from weakincentives.contrib.tools.dialects.claude import CLAUDE
-from weakincentives.contrib.tools.dialects.gemini import GEMINI
-from weakincentives.contrib.tools.dialects.mcp import MCP
-from weakincentives.contrib.tools.dialects.openai import OPENAI
-from weakincentives.contrib.tools.dialects.shell import SHELL_TOOL_SPECS
-from weakincentives.contrib.tools.dialects.wink import WINK
-from weakincentives.contrib.tools.spec import ToolSpec
 
 __all__ = [
     "DIALECTS",
@@ -36,20 +38,21 @@ __all__ = [
     "dialect_for",
 ]
 
-
-DialectName = Literal["wink", "classic", "claude", "anthropic-editor", "openai", "gemini", "mcp"]
+DialectName = typing.Literal[
+    "wink", "classic", "claude", "anthropic-editor", "openai", "gemini", "mcp"
+]
 """The name of a dialect."""
-_FILE_TOOL_SPECS: Mapping[DialectName, tuple[ToolSpec[Any], ...]] = {
-    "wink": WINK,
-    "classic": CLASSIC,
-    "claude": CLAUDE,
-    "anthropic-editor": ANTHROPIC_EDITOR,
-    "openai": OPENAI,
-    "gemini": GEMINI,
-    "mcp": MCP,
+_FILE_TOOL_SPECS: abc.Mapping[DialectName, tuple[spec.ToolSpec[typing.Any], ...]] = {
+    "wink": wink.WINK,
+    "classic": classic.CLASSIC,
+    "claude": claude.CLAUDE,
+    "anthropic-editor": anthropic_editor.ANTHROPIC_EDITOR,
+    "openai": openai.OPENAI,
+    "gemini": gemini.GEMINI,
+    "mcp": mcp.MCP,
 }
-DIALECTS: Mapping[DialectName, tuple[ToolSpec[Any], ...]] = {
-    name: (*specs, *SHELL_TOOL_SPECS[name]) for name, specs in _FILE_TOOL_SPECS.items()
+DIALECTS: abc.Mapping[DialectName, tuple[spec.ToolSpec[typing.Any], ...]] = {
+    name: (*specs, *shell.SHELL_TOOL_SPECS[name]) for name, specs in _FILE_TOOL_SPECS.items()
 }
 """The tools of each dialect; those that run commands are offered only where there is a sandbox."""
 _FAMILIES: tuple[tuple[re.Pattern[str], DialectName], ...] = (
@@ -57,7 +60,7 @@ _FAMILIES: tuple[tuple[re.Pattern[str], DialectName], ...] = (
     (re.compile(r"(chat)?gpt|codex|o[1-9](-|$)"), "openai"),
     (re.compile(r"gemini"), "gemini"),
 )
-_PROVIDERS: Mapping[str, DialectName] = {"anthropic": "claude", "gemini": "gemini"}
+_PROVIDERS: abc.Mapping[str, DialectName] = {"anthropic": "claude", "gemini": "gemini"}
 
 
 def dialect_for(model: str) -> DialectName:

@@ -13,10 +13,9 @@ from typing import Any, Self
 
 from weakincentives.contrib.tools.context import DEFAULT_SETTINGS, Handler, ToolSettings
 from weakincentives.contrib.tools.dialects import DialectName
-from weakincentives.contrib.tools.handlers import HANDLERS
 from weakincentives.contrib.tools.projection import ProjectionUpdater
 from weakincentives.contrib.tools.spec import Dialect
-from weakincentives.contrib.tools.suite import create_dialect, filesystem_tools
+from weakincentives.contrib.tools.suite import HANDLERS, create_dialect, filesystem_tools
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import (
     MAX_WRITE_LENGTH,
