@@ -39,7 +39,7 @@ def test_a_directory_is_moved_with_all_in_it(workspace: Workspace):
         ("a", ".", "Destination already exists"),
         ("a", "b/c", "'b' is a file, so"),
         ("A", "c", "did you mean 'a'"),
-        ("dir", "dir/inner", "Cannot put a directory into itself"),
+        ("dir", "dir/inner", "Cannot move a directory into itself"),
         (".", "c", "The workspace root cannot be moved"),
         ("a", "Größe", "New names must be ASCII"),
         ("a", "../c", "escapes root"),
@@ -98,7 +98,7 @@ def test_a_directory_is_moved_on_any_filesystem_of_the_protocol():
         "to/other/deep/er/b",
         "to/other/empty",
     ]
-    with pytest.raises(ValueError, match="into itself"):
+    with pytest.raises(ValueError, match="Cannot move a directory into itself: 'to/other/to'"):
         move(MoveParams("to", "to/other/to"), context)
 
 

@@ -345,7 +345,8 @@ class WritableFilesystem(ReadableFilesystem):
         with self._lock:
             found = self._lookup(start) or self._raise_not_found(start)
             if found.is_directory and f"{goal}/".startswith(f"{start}/"):
-                raise ValueError(f"Cannot put a directory into itself: {shorten_path(goal)!r}")
+                verb = "copy" if copying else "move"
+                raise ValueError(f"Cannot {verb} a directory into itself: {shorten_path(goal)!r}")
             if goal == start and overwrite:
                 return
             missing = self._prepare_destination(goal, found, overwrite=overwrite)

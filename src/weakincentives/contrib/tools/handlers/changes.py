@@ -58,7 +58,7 @@ class Changes:
                 " move the other entries one by one"
             )
         if f"{destination}/".startswith(f"{source}/") and image.directories:
-            raise ValueError(f"Cannot put a directory into itself: {display_path(destination)!r}")
+            raise ValueError(f"Cannot move a directory into itself: {display_path(destination)!r}")
         for path in image.directories:
             self._fs.mkdir(destination + path[len(source) :])
         for path, data in image.files.items():
