@@ -1,5 +1,7 @@
 """`edit_file`: what is replaced, what is told, and what stays as it was."""
 
+import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,8 @@ import pytest
 from tests.contrib.handlers.calls import Workspace, make, make_context, tree_of
 from tests.contrib.plain import Plain
 from weakincentives.contrib.tools.context import ToolSettings
-from weakincentives.contrib.tools.editing import MatchLevel
+from weakincentives.contrib.tools.editing import Edit, EditOutcome, MatchLevel, apply_edits
+from weakincentives.contrib.tools.handlers import edit
 from weakincentives.contrib.tools.handlers.edit import edit_file
 from weakincentives.contrib.tools.requests import EditFileParams, TextEdit
 from weakincentives.contrib.tools.results import EditFileResult, FileChange
@@ -299,12 +302,39 @@ def test_edits_of_one_file_by_several_threads_are_all_kept(workspace: Workspace)
     workspace.fs.write("a", "".join(f"line {number}.\n" for number in range(40)))
     context = make_context(workspace.fs)
 
-    def edit(number: int) -> None:
+    def edit_line(number: int) -> None:
         edit_file(EditFileParams("a", f"line {number}.", f"LINE {number}."), context)
 
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(edit, range(40)))
+        list(threads.map(edit_line, range(40)))
     assert workspace.fs.read("a").content == "".join(f"LINE {number}.\n" for number in range(40))
+
+
+def test_an_edit_holds_the_write_lock_from_its_read_to_its_write(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+):
+    workspace.fs.write("a", "one\ntwo\n")
+    context = make_context(workspace.fs)
+    first_has_read, second_is_done = threading.Event(), threading.Event()
+
+    def wait_for_the_second(text: str, edits: Sequence[Edit], *, room: int) -> EditOutcome:
+        if edits[0].old == "one":
+            first_has_read.set()
+            second_is_done.wait(0.2)  # in vain, since the second waits for the lock
+        return apply_edits(text, edits, room=room)
+
+    def edit_second() -> None:
+        assert first_has_read.wait(10)
+        edit_file(EditFileParams("a", "two", "TWO"), context)
+        second_is_done.set()
+
+    monkeypatch.setattr(edit, "apply_edits", wait_for_the_second)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(edit_file, EditFileParams("a", "one", "ONE"), context)
+        second = threads.submit(edit_second)
+        first.result()
+        second.result()
+    assert workspace.fs.read("a").content == "ONE\nTWO\n"
 
 
 def test_any_filesystem_of_the_protocol_can_be_edited():
