@@ -22,12 +22,11 @@ from weakincentives.contrib.tools.results import LsResult, ReadFileResult, Write
 from weakincentives.contrib.tools.spec import ToolSpec
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import LimitExceededError, VfsPath, WriteMode
-from weakincentives.filesystem.base import is_binary
+from weakincentives.filesystem.base import SNIFF_LENGTH, is_binary
 from weakincentives.prompt import ToolResult
 from weakincentives.serde import encode
 
 ContentEncoding = Literal["utf-8", "binary"]
-_SNIFF_BYTES = 16_384  # read to tell text from binary; only the first 8 KiB count
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +248,7 @@ def _parse_strict(path: VfsPath | str) -> VfsPath:
 
 def _is_binary(context: HandlerContext, path: str) -> bool:
     try:
-        return is_binary(context.filesystem.read_bytes(path, limit=_SNIFF_BYTES).content)
+        return is_binary(context.filesystem.read_bytes(path, limit=SNIFF_LENGTH).content)
     except (OSError, ValueError):
         return False  # the read itself reports what is wrong
 
