@@ -153,13 +153,13 @@ class PlantingSuite(ConformanceSuite):
 
     def make_link(self, fs: BaseFilesystem, path: str, target: str) -> None:
         """Create a symbolic link at `path`; by default with the backend's own primitive."""
-        fs._make_link(path, target)  # pyright: ignore[reportPrivateUsage] # the protocol creates no links
+        fs._make_link(path, target)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # the protocol creates no links
 
     def make_file(
         self, fs: BaseFilesystem, path: str, content: bytes, permissions: int = 0o644
     ) -> None:
         """Create or replace a file of any name; by default with the backend's own primitive."""
-        fs._store(path, content, permissions=permissions)  # pyright: ignore[reportPrivateUsage] # the protocol sets no permissions
+        fs._store(path, content, permissions=permissions)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # the protocol sets no permissions
 
 
 class LimitedSuite(ConformanceSuite):

@@ -25,7 +25,9 @@ class EventTests(ConformanceSuite):
     def test_a_new_file_is_reported_with_hash_and_size(self, fs: ObservableFilesystem) -> None:
         events = record_events(fs)
         fs.write("file", "é", mode="create")
-        assert events == [FileWritten("file", 2, "create", True, None, _hash("é"), None, 2)]
+        assert events == [
+            FileWritten("file", 2, "create", created=True, after_hash=_hash("é"), after_size=2)
+        ]
 
     def test_a_replaced_file_is_reported_with_before_and_after(
         self, fs: ObservableFilesystem
@@ -52,7 +54,16 @@ class EventTests(ConformanceSuite):
         events = record_events(fs)
         fs.write("file", "two", mode="append")
         assert events == [
-            FileWritten("file", 3, "append", False, _hash("one"), _hash("onetwo"), 3, 6)
+            FileWritten(
+                "file",
+                3,
+                "append",
+                created=False,
+                before_hash=_hash("one"),
+                after_hash=_hash("onetwo"),
+                before_size=3,
+                after_size=6,
+            )
         ]
 
     def test_parents_are_reported_before_the_file(self, fs: ObservableFilesystem) -> None:

@@ -110,7 +110,7 @@ class Side:
         if fs.exists(key) or not fs.stat(parent).is_directory or not _can_be_named(key):
             return False
         if isinstance(fs, BaseFilesystem):
-            fs._make_link(key, target)  # pyright: ignore[reportPrivateUsage] # the protocol creates no links
+            fs._make_link(key, target)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # the protocol creates no links
         return True
 
     def _delete(self, path: str, *, recursive: bool = False) -> object:

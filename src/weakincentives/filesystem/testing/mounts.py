@@ -190,7 +190,14 @@ class MountTests(HostSuite):
         ]
         after = fs.content_hash("project/README.md")
         assert events[1] == FileWritten(
-            "project/README.md", 6, "overwrite", False, before, after, 5, 6
+            "project/README.md",
+            6,
+            "overwrite",
+            created=False,
+            before_hash=before,
+            after_hash=after,
+            before_size=5,
+            after_size=6,
         )
         assert seen == [4] * 7
 

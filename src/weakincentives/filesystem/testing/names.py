@@ -209,7 +209,9 @@ class LinkTests(PlantingSuite):
     def test_list_shows_the_link(self, fs: BaseFilesystem) -> None:
         fs.mkdir("dir")
         self.make_link(fs, "dir/link", "/etc")
-        assert fs.list("dir") == (FileEntry("link", "dir/link", False, False, None, True),)
+        assert fs.list("dir") == (
+            FileEntry("link", "dir/link", is_file=False, is_directory=False, is_symlink=True),
+        )
 
     @pytest.mark.parametrize("target", _TARGETS)
     @pytest.mark.parametrize("operation", sorted({*EVERY_OPERATION} - {"stat", "delete"}))
@@ -252,7 +254,7 @@ class LinkTests(PlantingSuite):
 
     @pytest.mark.parametrize("recursive", [True, False])
     def test_delete_removes_the_link_and_not_its_target(
-        self, fs: BaseFilesystem, recursive: bool
+        self, fs: BaseFilesystem, *, recursive: bool
     ) -> None:
         fs.write("dir/below", "")
         self.make_link(fs, "link", "dir")
@@ -276,12 +278,12 @@ class LinkTests(PlantingSuite):
         self.make_link(fs, "dir/up", "..")
         self.make_link(fs, "link", "dir")
         assert fs.glob("**") == (
-            GlobMatch("dir/file", True),
-            GlobMatch("dir/up", False),
-            GlobMatch("link", False),
+            GlobMatch("dir/file", is_file=True),
+            GlobMatch("dir/up", is_file=False),
+            GlobMatch("link", is_file=False),
         )
         assert fs.glob("link/*") == ()
-        assert fs.glob("**/") == (GlobMatch("dir", False),)
+        assert fs.glob("**/") == (GlobMatch("dir", is_file=False),)
 
     def test_grep_does_not_look_through_links(self, fs: BaseFilesystem) -> None:
         fs.write("dir/file", "word")
@@ -333,7 +335,9 @@ class SpecialFileTests(ConformanceSuite):
     def test_stat_and_list_show_a_special_file(self, fs: BaseFilesystem) -> None:
         self.make_special(fs, "pipe")
         assert (fs.stat("pipe").kind, fs.exists("pipe")) == ("special", True)
-        assert fs.list() == (FileEntry("pipe", "pipe", False, False, None, False),)
+        assert fs.list() == (
+            FileEntry("pipe", "pipe", is_file=False, is_directory=False, is_symlink=False),
+        )
 
     @pytest.mark.parametrize("operation", ["read", "read_bytes", "write", "write_bytes"])
     def test_a_special_file_is_never_opened(self, fs: BaseFilesystem, operation: str) -> None:

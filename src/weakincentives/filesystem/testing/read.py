@@ -108,19 +108,27 @@ class ReadingTests(ConformanceSuite):
 
     def test_a_page_is_the_lines_asked_for(self, fs: Filesystem) -> None:
         fs.write("a.txt", "0\n1\n2\n3\n")
-        assert fs.read("a.txt", offset=1, limit=2) == ReadResult("1\n2\n", "a.txt", 4, 1, 2, True)
+        assert fs.read("a.txt", offset=1, limit=2) == ReadResult(
+            "1\n2\n", "a.txt", 4, 1, 2, truncated=True
+        )
 
     def test_the_last_page_is_not_truncated(self, fs: Filesystem) -> None:
         fs.write("a.txt", "0\n1\n2\n3")
-        assert fs.read("a.txt", offset=2, limit=2) == ReadResult("2\n3", "a.txt", 4, 2, 2, False)
+        assert fs.read("a.txt", offset=2, limit=2) == ReadResult(
+            "2\n3", "a.txt", 4, 2, 2, truncated=False
+        )
 
     def test_a_page_past_the_end_is_empty(self, fs: Filesystem) -> None:
         fs.write("a.txt", "0\n1\n")
-        assert fs.read("a.txt", offset=2, limit=5) == ReadResult("", "a.txt", 2, 2, 5, False)
+        assert fs.read("a.txt", offset=2, limit=5) == ReadResult(
+            "", "a.txt", 2, 2, 5, truncated=False
+        )
 
     def test_a_page_of_no_lines_says_that_there_are_more(self, fs: Filesystem) -> None:
         fs.write("a.txt", "0\n1\n")
-        assert fs.read("a.txt", offset=1, limit=0) == ReadResult("", "a.txt", 2, 1, 0, True)
+        assert fs.read("a.txt", offset=1, limit=0) == ReadResult(
+            "", "a.txt", 2, 1, 0, truncated=True
+        )
 
     def test_a_page_may_be_asked_for_far_beyond_the_file(self, fs: Filesystem) -> None:
         fs.write("a.txt", "0\n1\n")
@@ -232,12 +240,12 @@ class BytesTests(ConformanceSuite):
     def test_a_range_is_the_bytes_asked_for(self, fs: Filesystem) -> None:
         fs.write_bytes("a.bin", _EVERY_BYTE)
         found = fs.read_bytes("a.bin", offset=10, limit=3)
-        assert found == ReadBytesResult(b"\x0a\x0b\x0c", "a.bin", 256, 10, 3, True)
+        assert found == ReadBytesResult(b"\x0a\x0b\x0c", "a.bin", 256, 10, 3, truncated=True)
 
     def test_the_last_range_is_not_truncated(self, fs: Filesystem) -> None:
         fs.write_bytes("a.bin", b"abcd")
         assert fs.read_bytes("a.bin", offset=2, limit=2) == ReadBytesResult(
-            b"cd", "a.bin", 4, 2, 2, False
+            b"cd", "a.bin", 4, 2, 2, truncated=False
         )
 
     @pytest.mark.parametrize("limit", [None, READ_ENTIRE_FILE, _HUGE])

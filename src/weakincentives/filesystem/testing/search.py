@@ -73,14 +73,16 @@ class GlobTests(ConformanceSuite):
         self, fs: Filesystem, pattern: str
     ) -> None:
         _plant(fs)
-        assert fs.glob(pattern) == tuple(GlobMatch(path, True) for path in _PATTERNS[pattern])
+        assert fs.glob(pattern) == tuple(
+            GlobMatch(path, is_file=True) for path in _PATTERNS[pattern]
+        )
 
     @pytest.mark.parametrize("pattern", _DIRECTORY_PATTERNS)
     def test_a_pattern_with_a_slash_at_the_end_matches_directories(
         self, fs: Filesystem, pattern: str
     ) -> None:
         _plant(fs)
-        expected = tuple(GlobMatch(path, False) for path in _DIRECTORY_PATTERNS[pattern])
+        expected = tuple(GlobMatch(path, is_file=False) for path in _DIRECTORY_PATTERNS[pattern])
         assert fs.glob(pattern) == expected
 
     def test_matches_are_sorted_by_the_whole_path(self, fs: Filesystem) -> None:
@@ -340,7 +342,7 @@ class GrepScopeTests(ConformanceSuite):
         ("wanted", "truncated"), [(0, True), (2, True), (3, False), (9, False)]
     )
     def test_max_matches_bounds_the_result(
-        self, fs: Filesystem, wanted: int, truncated: bool
+        self, fs: Filesystem, wanted: int, *, truncated: bool
     ) -> None:
         fs.write("a", "x\nx\n")
         fs.write("b", "x\n")

@@ -152,8 +152,8 @@ def _one_of(*values: object) -> Draw:
 
 _NUMBER = _one_of(0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 3, 7, 100, 10**18, -1, -2)
 _LIMIT = _one_of(*[None] * 12, 0, 1, 1, 2, 3, 100, 10**18, -1, -2)
-_FLAG = _one_of(True, False)
-_RARE_FLAG = _one_of(False, False, True)
+_FLAG = _one_of(True, False)  # noqa: FBT003 # values to draw from
+_RARE_FLAG = _one_of(False, False, True)  # noqa: FBT003 # values to draw from
 _MODE = _one_of("overwrite", "overwrite", "append", "create")
 _BASE = _one_of(".", ".", ".", ".", "a", "a/b", "b")
 _OPERATIONS: dict[str, tuple[int, dict[str, Draw]]] = {

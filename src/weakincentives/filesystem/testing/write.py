@@ -103,7 +103,7 @@ class WritingTests(ConformanceSuite):
     @pytest.mark.parametrize("create_parents", [True, False])
     @pytest.mark.parametrize("path", ["file/below", "file/x/below"])
     def test_a_write_below_a_file_is_refused(
-        self, fs: Filesystem, path: str, create_parents: bool
+        self, fs: Filesystem, path: str, *, create_parents: bool
     ) -> None:
         fs.write("file", "old")
         with pytest.raises(NotADirectoryError):
@@ -223,7 +223,9 @@ class QuotaTests(LimitedSuite):
         fs.write("small", "0123456\n" * 10_000)
         counted = 2 * 65_536 // 8  # in whole blocks of 64 KiB
         first = fs.read("large", limit=3)
-        assert first == ReadResult("0123456\n" * 3, "large", counted + 1, 0, 3, True, False)
+        assert first == ReadResult(
+            "0123456\n" * 3, "large", counted + 1, 0, 3, truncated=True, total_is_exact=False
+        )
         assert fs.read("large", offset=counted, limit=3).total_lines > counted + 3
         last = fs.read("large", offset=45_000, limit=3)
         assert (last.total_lines, last.truncated, last.total_is_exact) == (50_000, True, True)

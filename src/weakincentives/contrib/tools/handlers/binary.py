@@ -114,7 +114,12 @@ def render_picture(
         media=media,
     )
     text = fit_budget(parts, "", context.settings.budget)
-    return ToolResult(text, value, True, True, () if media is None else (media,))
+    return ToolResult(
+        text,
+        value,
+        exclude_value_from_context=True,
+        media=() if media is None else (media,),
+    )
 
 
 def _unpack_pair(form: str, head: bytes, at: int) -> tuple[int, int]:
@@ -230,7 +235,9 @@ class _BytePage:
         )
         foot = self._render_foot(after, request)
         return ToolResult(
-            fit_budget([head, dump], foot, self.context.settings.budget), value, True, True
+            fit_budget([head, dump], foot, self.context.settings.budget),
+            value,
+            exclude_value_from_context=True,
         )
 
     def _render_foot(self, after: int, request: ReadFileParams) -> str:

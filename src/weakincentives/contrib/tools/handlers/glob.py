@@ -51,7 +51,11 @@ def glob(request: GlobParams, context: HandlerContext) -> ToolResult[GlobResult]
             request.pattern, request.path, (), 0, found.truncated, found.reason, found.coverage
         )
         text = _render_no_matches(request, context, found)
-        return ToolResult(fit_budget([text], _time_limit_note(found), budget), value, True, True)
+        return ToolResult(
+            fit_budget([text], _time_limit_note(found), budget),
+            value,
+            exclude_value_from_context=True,
+        )
     noun = ("directory", "directories") if request.pattern.endswith("/") else ("file", "files")
     more = "more than " if found.truncated else ""
     more = "at least " if found.reason == "time limit" else more
@@ -70,7 +74,9 @@ def glob(request: GlobParams, context: HandlerContext) -> ToolResult[GlobResult]
     value = GlobResult(
         request.pattern, request.path, shown_matches, len(found), truncated, reason, found.coverage
     )
-    return ToolResult(fit_budget([head, *kept], foot, budget), value, True, True)
+    return ToolResult(
+        fit_budget([head, *kept], foot, budget), value, exclude_value_from_context=True
+    )
 
 
 def clamp_head_limit(given: int | None, maximum: int) -> int:

@@ -259,14 +259,15 @@ def grep(request: GrepParams, context: HandlerContext) -> ToolResult[GrepResult]
     search = build_search(request, context)
     mode = _MODES[request.output_mode]
     settings = context.settings
-    most = clamp_head_limit(
+    head_limit = clamp_head_limit(
         request.head_limit,
         settings.max_matches if request.output_mode == "content" else settings.max_entries,
     )
-    found = _collect(search, mode.limits(request, most), mode.stop_condition(most), context)
+    limits = mode.limits(request, head_limit)
+    found = _collect(search, limits, mode.stop_condition(head_limit), context)
     if not found.files:
         return _render_no_matches(request, search, found, context)
-    return mode.render(_GrepOutcome(request, search, found, most), context)
+    return mode.render(_GrepOutcome(request, search, found, head_limit), context)
 
 
 def _render_no_matches(
@@ -279,11 +280,13 @@ def _render_no_matches(
         text = explain_no_matches(
             request, search, context, lambda other: build_search(other, context)
         )
-        return ToolResult(fit_budget([text], "", budget), value, True, True)
+        return ToolResult(fit_budget([text], "", budget), value, exclude_value_from_context=True)
     value = replace(value, truncated=True, reason="time limit")
     text = f"No matches for {request.pattern[:200]!r} in the files searched so far"
     return ToolResult(
-        fit_budget([text], _time_limit_note(found.coverage), budget), value, True, True
+        fit_budget([text], _time_limit_note(found.coverage), budget),
+        value,
+        exclude_value_from_context=True,
     )
 
 
@@ -382,7 +385,7 @@ class _GrepOutcome:
     request: GrepParams
     search: Search
     gathered: _Collected
-    most: int
+    head_limit: int
 
     @property
     def files(self) -> Sequence[FileHits]:
@@ -409,7 +412,7 @@ class _GrepOutcome:
         if self.timed_out:
             feet.append(_time_limit_note(self.gathered.coverage))
         text = fit_budget([head, *lines], "\n".join(feet), context.settings.budget)
-        return ToolResult(text, value, True, True)
+        return ToolResult(text, value, exclude_value_from_context=True)
 
     def make_value(
         self,
@@ -437,21 +440,21 @@ class _GrepOutcome:
         """Return why some files are not shown; None if all are."""
         if shown == len(self.files):
             return None
-        return "match limit" if shown == self.most else "size limit"
+        return "match limit" if shown == self.head_limit else "size limit"
 
 
 class _ContentMode:
     """Mode "content": matching lines, with lines around them."""
 
-    def limits(self, request: GrepParams, most: int) -> SearchLimits:
+    def limits(self, request: GrepParams, head_limit: int) -> SearchLimits:
         if request.max_per_file is not None and request.max_per_file < 1:
             raise ToolValidationError(
                 f"The number of matches per file must be at least 1: {request.max_per_file}"
             )
-        return SearchLimits(most + 1, request.max_per_file, most + 1)
+        return SearchLimits(head_limit + 1, request.max_per_file, head_limit + 1)
 
-    def stop_condition(self, most: int) -> Callable[[FileHits], bool]:
-        left = most
+    def stop_condition(self, head_limit: int) -> Callable[[FileHits], bool]:
+        left = head_limit
 
         def is_enough(found: FileHits) -> bool:
             nonlocal left
@@ -461,7 +464,7 @@ class _ContentMode:
         return is_enough
 
     def render(self, found: _GrepOutcome, context: HandlerContext) -> ToolResult[GrepResult]:
-        files = list(_take_matches(found.files, found.most))
+        files = list(_take_matches(found.files, found.head_limit))
         total = sum(len(each.matches) for each in files)
         cut = sum(len(each.matches) for each in found.files) > total
         around = _line_context(found.request)
@@ -483,13 +486,13 @@ class _ContentMode:
 class _FilesMode:
     """Mode "files_with_matches": only paths."""
 
-    def limits(self, request: GrepParams, most: int) -> SearchLimits:
+    def limits(self, _request: GrepParams, _head_limit: int) -> SearchLimits:
         return SearchLimits(0, 1)
 
-    def stop_condition(self, most: int) -> Callable[[FileHits], bool]:
-        left = most
+    def stop_condition(self, head_limit: int) -> Callable[[FileHits], bool]:
+        left = head_limit
 
-        def is_enough(found: FileHits) -> bool:
+        def is_enough(_found: FileHits) -> bool:
             nonlocal left
             left -= 1
             return left < 0
@@ -498,7 +501,7 @@ class _FilesMode:
 
     def render(self, found: _GrepOutcome, context: HandlerContext) -> ToolResult[GrepResult]:
         lines = take_lines(
-            (display_path(each.path) for each in found.files[: found.most]),
+            (display_path(each.path) for each in found.files[: found.head_limit]),
             room_for(context.settings.budget, _MARGIN),
         )
         cut = found.truncation(len(lines))
@@ -513,15 +516,15 @@ class _FilesMode:
 class _CountMode:
     """Mode "count": the number of matching lines per file."""
 
-    def limits(self, request: GrepParams, most: int) -> SearchLimits:
+    def limits(self, _request: GrepParams, _head_limit: int) -> SearchLimits:
         return SearchLimits(0)
 
-    def stop_condition(self, most: int) -> Callable[[FileHits], bool]:
-        return lambda found: False  # the total covers all files
+    def stop_condition(self, _head_limit: int) -> Callable[[FileHits], bool]:
+        return lambda _found: False  # the total covers all files
 
     def render(self, found: _GrepOutcome, context: HandlerContext) -> ToolResult[GrepResult]:
         lines = take_lines(
-            (f"{display_path(each.path)}:{each.count}" for each in found.files[: found.most]),
+            (f"{display_path(each.path)}:{each.count}" for each in found.files[: found.head_limit]),
             room_for(context.settings.budget, _MARGIN),
         )
         total = sum(each.count for each in found.files)
@@ -558,13 +561,13 @@ def _line_context(request: GrepParams) -> LineContext:
     return LineContext(min(before, _MAX_CONTEXT), min(after, _MAX_CONTEXT))
 
 
-def _take_matches(files: Sequence[FileHits], most: int) -> Iterator[FileHits]:
-    """Yield files with `most` matches in total; the last file is cut to fit."""
+def _take_matches(files: Sequence[FileHits], head_limit: int) -> Iterator[FileHits]:
+    """Yield files with `head_limit` matches in total; the last file is cut to fit."""
     for each in files:
-        if most <= 0:
+        if head_limit <= 0:
             return
-        kept = each.matches[:most]
-        most -= len(kept)
+        kept = each.matches[:head_limit]
+        head_limit -= len(kept)
         yield replace(each, matches=kept)
 
 

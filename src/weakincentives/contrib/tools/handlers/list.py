@@ -47,7 +47,7 @@ def ls(request: LsParams, context: HandlerContext) -> ToolResult[LsResult]:
     entries = found if wanted is None else [each for each in found if wanted(each.name)]
     nothing = _explain_empty(request, path, found, entries)
     if nothing:
-        return ToolResult(nothing, LsResult(path or ".", ()), True, True)
+        return ToolResult(nothing, LsResult(path or ".", ()), exclude_value_from_context=True)
     ordered = sorted(entries, key=lambda entry: (not entry.is_directory, entry.name))
     head = f"{format_path(path)}: {summarize(entries)}" + (", and more" if more else "")
     budget = context.settings.budget
@@ -62,7 +62,9 @@ def ls(request: LsParams, context: HandlerContext) -> ToolResult[LsResult]:
         else ""
     )
     value = LsResult(path or ".", tuple(page[: len(kept)]), truncated)
-    return ToolResult(fit_budget([head, *kept], foot, budget), value, True, True)
+    return ToolResult(
+        fit_budget([head, *kept], foot, budget), value, exclude_value_from_context=True
+    )
 
 
 def stat(request: StatParams, context: HandlerContext) -> ToolResult[StatResult]:
@@ -81,10 +83,12 @@ def stat(request: StatParams, context: HandlerContext) -> ToolResult[StatResult]
     permissions = getattr(found, "permissions", None)
     if permissions is not None and not getattr(found, "is_symlink", False):
         lines.append(f"permissions: {permissions:o}")
-    return ToolResult(fit_budget(lines, "", context.settings.budget), found, True, True)
+    return ToolResult(
+        fit_budget(lines, "", context.settings.budget), found, exclude_value_from_context=True
+    )
 
 
-def workspace(request: WorkspaceParams, context: HandlerContext) -> ToolResult[str]:
+def workspace(_request: WorkspaceParams, context: HandlerContext) -> ToolResult[str]:
     """Return the workspace root, and how paths are written."""
     root = context.filesystem.root
     lines = [
@@ -94,7 +98,9 @@ def workspace(request: WorkspaceParams, context: HandlerContext) -> ToolResult[s
     ]
     if context.filesystem.read_only:
         lines.append("The workspace is read-only.")
-    return ToolResult(fit_budget(lines, "", context.settings.budget), root, True, True)
+    return ToolResult(
+        fit_budget(lines, "", context.settings.budget), root, exclude_value_from_context=True
+    )
 
 
 def list_directory(context: HandlerContext, path: str) -> tuple[Sequence[FileEntry], bool]:
@@ -219,7 +225,9 @@ def tree(request: TreeParams, context: HandlerContext) -> ToolResult[TreeResult]
     top = builder.expand(path)
     if not top:
         return ToolResult(
-            f"{format_path(path)} is an empty directory", TreeResult(path or ".", ()), True, True
+            f"{format_path(path)} is an empty directory",
+            TreeResult(path or ".", ()),
+            exclude_value_from_context=True,
         )
     builder.expand_all(top)
     lines = list(builder.lines(path, 0))
@@ -229,7 +237,9 @@ def tree(request: TreeParams, context: HandlerContext) -> ToolResult[TreeResult]
     truncated = len(shown) < len(lines) or bool(builder.unexpanded)
     foot = _render_tree_foot(len(lines) - len(shown), len(builder.unexpanded)) if truncated else ""
     value = TreeResult(path or ".", tuple(shown), truncated)
-    return ToolResult(fit_budget([head, *shown], foot, budget), value, True, True)
+    return ToolResult(
+        fit_budget([head, *shown], foot, budget), value, exclude_value_from_context=True
+    )
 
 
 def _compile_filter(request: TreeParams, path: str) -> Callable[[FileEntry], bool]:
@@ -257,7 +267,9 @@ def _render_levels(
         )
     if not lines:
         value = TreeResult(path or ".", ())
-        return ToolResult(f"{format_path(path)} is an empty directory", value, True, True)
+        return ToolResult(
+            f"{format_path(path)} is an empty directory", value, exclude_value_from_context=True
+        )
     head = f"{format_path(path)}: {summarize(top)}" + (", and more" if more else "")
     page = lines[request.offset : request.offset + room]
     budget = context.settings.budget
@@ -267,7 +279,9 @@ def _render_levels(
     rest = replace(request, offset=end) if end < len(lines) else None
     foot = _render_page_foot(context, rest, len(kept)) if truncated else ""
     value = TreeResult(path or ".", tuple(kept), truncated)
-    return ToolResult(fit_budget([head, *kept], foot, budget), value, True, True)
+    return ToolResult(
+        fit_budget([head, *kept], foot, budget), value, exclude_value_from_context=True
+    )
 
 
 def _check_page(request: TreeParams) -> None:

@@ -81,7 +81,7 @@ def render_notebook(
     which = f"cells {page.first + 1} to {after} of {total}" if texts else "no cells"
     foot = _render_foot(file, context, value)
     parts = [f"{file.name}: notebook, {which}", content]
-    return ToolResult(fit_budget(parts, foot, budget), value, True, True)
+    return ToolResult(fit_budget(parts, foot, budget), value, exclude_value_from_context=True)
 
 
 def _render_foot(file: FileSource, context: HandlerContext, page: ReadFileResult) -> str:

@@ -113,7 +113,9 @@ def render_text(
     file = source.file
     if not file.size:
         return ToolResult(
-            f"{file.name} is empty (0 bytes)", _make_value(source, page, 0, "", 0), True, True
+            f"{file.name} is empty (0 bytes)",
+            _make_value(source, page, 0, "", 0),
+            exclude_value_from_context=True,
         )
     result = _render_plain_page(source, page, context)
     if result is not None:
@@ -153,7 +155,7 @@ def _render_plain_page(
     if len(message) > settings.budget:
         return None
     value = _make_value(source, page, total, "\n".join(shown) + "\n", len(shown))
-    return ToolResult(message, value, True, True)
+    return ToolResult(message, value, exclude_value_from_context=True)
 
 
 def _find_start(source: TextFile, line: int, context: HandlerContext) -> LineStart:
@@ -255,7 +257,7 @@ class _PageRenderer:
         value = _make_value(
             self.source, self.page, self.total, content, len(rows), exact=self.exact
         )
-        return ToolResult(message, value, True, True)
+        return ToolResult(message, value, exclude_value_from_context=True)
 
     def _render_rows(self, rows: Sequence[_Row]) -> str:
         last = self.page.first + len(rows)
@@ -387,7 +389,12 @@ def read_many(request: ReadManyParams, context: HandlerContext) -> ToolResult[Re
         f", {len(errors)} failed" if errors else ""
     )
     message = "\n\n".join([head, *texts])[:budget]
-    return ToolResult(message, ReadManyResult(tuple(files), tuple(errors)), bool(files), True)
+    return ToolResult(
+        message,
+        ReadManyResult(tuple(files), tuple(errors)),
+        success=bool(files),
+        exclude_value_from_context=True,
+    )
 
 
 def _render_file(
