@@ -27,11 +27,11 @@ BEGINNING = datetime(2026, 5, 4, 3, 2, 1, 987654, UTC)
 
 
 @dataclass
-class Bench:
+class TrackedWorkspace:
     session: Session
     files: BaseFilesystem
     clock: ManualClock
-    follower: ProjectionUpdater
+    updater: ProjectionUpdater
 
     @property
     def known(self) -> VirtualFileSystem:
@@ -43,149 +43,157 @@ class Bench:
         return {str(file.path): file.version for file in self.known.files}
 
 
-def make_context(files: BaseFilesystem, root_path: str = "") -> Bench:
+def make_workspace(files: BaseFilesystem, root_path: str = "") -> TrackedWorkspace:
     session, clock = Session(), ManualClock(BEGINNING)
-    return Bench(
+    return TrackedWorkspace(
         session, files, clock, ProjectionUpdater(session, files, root_path=root_path, clock=clock)
     )
 
 
 @pytest.fixture(params=["memory", "host"])
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+def workspace(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TrackedWorkspace]:
     if request.param == "memory":
-        yield make_context(InMemoryFilesystem())
+        yield make_workspace(InMemoryFilesystem())
         return
     (tmp_path / "root").mkdir()
     with HostFilesystem(tmp_path / "root", git_dir=tmp_path / "store") as files:
-        yield make_context(files, files.root)
+        yield make_workspace(files, files.root)
 
 
-def in_transaction(bench: Bench) -> Any:
-    return transaction(bench.session, bench.files)
+def in_transaction(workspace: TrackedWorkspace) -> Any:
+    return transaction(workspace.session, workspace.files)
 
 
-def test_a_new_file_is_version_one_with_both_dates(bench: Bench):
-    with in_transaction(bench):
-        bench.files.write("src/main.py", "print()\n")
-    [file] = bench.known.files
+def test_a_new_file_is_version_one_with_both_dates(workspace: TrackedWorkspace):
+    with in_transaction(workspace):
+        workspace.files.write("src/main.py", "print()\n")
+    [file] = workspace.known.files
     assert file.path == VfsPath(("src", "main.py"))
     assert VfsPath(("src", "main.py")) == file.path
     assert (file.version, file.size_bytes, file.encoding) == (1, 8, "utf-8")
     assert file.created_at == file.updated_at == datetime(2026, 5, 4, 3, 2, 1, 987000, UTC)
 
 
-def test_writing_again_counts_up_and_moves_only_the_second_date(bench: Bench):
-    bench.files.write("a.txt", "one")
-    bench.clock.advance(5)
-    bench.files.write("a.txt", "three", mode="overwrite")
-    bench.clock.advance(5)
-    bench.files.write("a.txt", "!", mode="append")
-    file = bench.known.file("a.txt")
+def test_writing_again_counts_up_and_moves_only_the_second_date(workspace: TrackedWorkspace):
+    workspace.files.write("a.txt", "one")
+    workspace.clock.advance(5)
+    workspace.files.write("a.txt", "three", mode="overwrite")
+    workspace.clock.advance(5)
+    workspace.files.write("a.txt", "!", mode="append")
+    file = workspace.known.file("a.txt")
     assert file is not None
     assert (file.version, file.size_bytes, file.encoding) == (3, 6, "utf-8")
     assert file.updated_at - file.created_at == timedelta(seconds=10)
 
 
-def test_bytes_that_are_no_text_are_said_to_be_binary(bench: Bench):
-    bench.files.write_bytes("a", b"\xff\x00")
-    bench.files.write_bytes("b", b"text")
-    assert [file.encoding for file in bench.known.files] == ["binary", "utf-8"]
+def test_bytes_that_are_no_text_are_said_to_be_binary(workspace: TrackedWorkspace):
+    workspace.files.write_bytes("a", b"\xff\x00")
+    workspace.files.write_bytes("b", b"text")
+    assert [file.encoding for file in workspace.known.files] == ["binary", "utf-8"]
 
 
-def test_files_are_sorted_by_their_segments(bench: Bench):
+def test_files_are_sorted_by_their_segments(workspace: TrackedWorkspace):
     for path in ("b", "a-b", "a/z", "a/b/c", "a.txt"):
-        bench.files.write(path, "x")
-    assert [str(file.path) for file in bench.known.files] == ["a/b/c", "a/z", "a-b", "a.txt", "b"]
+        workspace.files.write(path, "x")
+    assert [str(file.path) for file in workspace.known.files] == [
+        "a/b/c",
+        "a/z",
+        "a-b",
+        "a.txt",
+        "b",
+    ]
 
 
-def test_deleting_a_directory_takes_everything_below_it_and_nothing_else(bench: Bench):
+def test_deleting_a_directory_takes_everything_below_it_and_nothing_else(
+    workspace: TrackedWorkspace,
+):
     for path in ("a/b/c", "a/b-c", "a/d", "a.txt", "ab"):
-        bench.files.write(path, "x")
-    bench.files.delete("a/b", recursive=True)
-    assert list(bench.versions()) == ["a/b-c", "a/d", "a.txt", "ab"]
-    bench.files.delete("a", recursive=True)
-    assert list(bench.versions()) == ["a.txt", "ab"]
+        workspace.files.write(path, "x")
+    workspace.files.delete("a/b", recursive=True)
+    assert list(workspace.versions()) == ["a/b-c", "a/d", "a.txt", "ab"]
+    workspace.files.delete("a", recursive=True)
+    assert list(workspace.versions()) == ["a.txt", "ab"]
 
 
-def test_a_file_that_comes_back_begins_again(bench: Bench):
-    bench.files.write("a", "1")
-    bench.files.write("a", "2", mode="overwrite")
-    bench.files.delete("a")
-    bench.files.write("a", "3")
-    assert bench.versions() == {"a": 1}
+def test_a_file_that_comes_back_begins_again(workspace: TrackedWorkspace):
+    workspace.files.write("a", "1")
+    workspace.files.write("a", "2", mode="overwrite")
+    workspace.files.delete("a")
+    workspace.files.write("a", "3")
+    assert workspace.versions() == {"a": 1}
 
 
-def test_a_renamed_directory_keeps_the_versions_of_its_files(bench: Bench):
-    bench.files.write("a/x", "1")
-    bench.files.write("a/x", "2", mode="overwrite")
-    bench.files.write("a/b/y", "1")
-    bench.clock.advance(1)
-    bench.files.move("a", "z")
-    assert bench.versions() == {"z/b/y": 1, "z/x": 2}
-    moved = bench.known.file("z/x")
+def test_a_renamed_directory_keeps_the_versions_of_its_files(workspace: TrackedWorkspace):
+    workspace.files.write("a/x", "1")
+    workspace.files.write("a/x", "2", mode="overwrite")
+    workspace.files.write("a/b/y", "1")
+    workspace.clock.advance(1)
+    workspace.files.move("a", "z")
+    assert workspace.versions() == {"z/b/y": 1, "z/x": 2}
+    moved = workspace.known.file("z/x")
     assert moved is not None
     assert moved.updated_at > moved.created_at
 
 
-def test_what_was_rolled_back_was_never_known(bench: Bench):
-    bench.files.write("a", "1")
-    before = bench.known
-    with pytest.raises(RuntimeError), in_transaction(bench):
-        bench.files.write("a", "2", mode="overwrite")
-        bench.files.write("b", "1")
+def test_what_was_rolled_back_was_never_known(workspace: TrackedWorkspace):
+    workspace.files.write("a", "1")
+    before = workspace.known
+    with pytest.raises(RuntimeError), in_transaction(workspace):
+        workspace.files.write("a", "2", mode="overwrite")
+        workspace.files.write("b", "1")
         raise RuntimeError
-    assert bench.known == before
+    assert workspace.known == before
 
 
-def test_nothing_is_known_before_the_transaction_is_over(bench: Bench):
-    with in_transaction(bench):
-        bench.files.write("a", "1")
-        assert bench.versions() == {}
-    assert bench.versions() == {"a": 1}
+def test_nothing_is_known_before_the_transaction_is_over(workspace: TrackedWorkspace):
+    with in_transaction(workspace):
+        workspace.files.write("a", "1")
+        assert workspace.versions() == {}
+    assert workspace.versions() == {"a": 1}
 
 
-def test_an_import_counts_up_only_what_it_changed(bench: Bench, tmp_path: Path):
+def test_an_import_counts_up_only_what_it_changed(workspace: TrackedWorkspace, tmp_path: Path):
     for path in ("same", "other", "gone"):
-        bench.files.write(path, "1")
-    bench.files.export_archive(tmp_path / "a.zip")
-    bench.files.write("other", "2", mode="overwrite")
-    bench.files.write("new", "1")
-    bench.files.delete("gone")
-    bench.files.import_archive(tmp_path / "a.zip")
-    assert bench.versions() == {"gone": 1, "other": 3, "same": 1}
+        workspace.files.write(path, "1")
+    workspace.files.export_archive(tmp_path / "a.zip")
+    workspace.files.write("other", "2", mode="overwrite")
+    workspace.files.write("new", "1")
+    workspace.files.delete("gone")
+    workspace.files.import_archive(tmp_path / "a.zip")
+    assert workspace.versions() == {"gone": 1, "other": 3, "same": 1}
 
 
-def test_a_restore_counts_up_only_what_it_changed(bench: Bench):
-    assert isinstance(bench.files, HostFilesystem | InMemoryFilesystem)
-    bench.files.write("same", "1")
-    bench.files.write("other", "1")
-    kept = bench.files.snapshot()
-    bench.files.write("other", "2", mode="overwrite")
-    bench.files.restore(kept)
-    assert bench.versions() == {"other": 3, "same": 1}
+def test_a_restore_counts_up_only_what_it_changed(workspace: TrackedWorkspace):
+    assert isinstance(workspace.files, HostFilesystem | InMemoryFilesystem)
+    workspace.files.write("same", "1")
+    workspace.files.write("other", "1")
+    kept = workspace.files.snapshot()
+    workspace.files.write("other", "2", mode="overwrite")
+    workspace.files.restore(kept)
+    assert workspace.versions() == {"other": 3, "same": 1}
 
 
-def test_what_was_there_first_is_compared_after_a_restore_too(bench: Bench):
-    assert isinstance(bench.files, HostFilesystem | InMemoryFilesystem)
-    bench.files.write("same", "1")
-    bench.files.write("other", "1")
-    bench.session.reset()
-    kept = bench.files.snapshot()
-    bench.files.write("other", "2", mode="overwrite")
-    bench.files.restore(kept)
-    assert bench.versions() == {"other": 3, "same": 1}
+def test_what_was_there_first_is_compared_after_a_restore_too(workspace: TrackedWorkspace):
+    assert isinstance(workspace.files, HostFilesystem | InMemoryFilesystem)
+    workspace.files.write("same", "1")
+    workspace.files.write("other", "1")
+    workspace.session.reset()
+    kept = workspace.files.snapshot()
+    workspace.files.write("other", "2", mode="overwrite")
+    workspace.files.restore(kept)
+    assert workspace.versions() == {"other": 3, "same": 1}
 
 
 def test_what_a_shell_changed_is_known_when_its_call_is_over(tmp_path: Path):
     with HostFilesystem(tmp_path) as files:
-        bench = make_context(files, files.root)
+        workspace = make_workspace(files, files.root)
         files.write("a", "1")
         files.write("b", "1")
-        with transaction(bench.session, files, bypasses_filesystem=True):
+        with transaction(workspace.session, files, bypasses_filesystem=True):
             (tmp_path / "a").write_text("22")
             (tmp_path / "b").unlink()
             (tmp_path / "c").write_bytes(b"\0\1")
-        assert bench.versions() == {"a": 2, "c": 1}
+        assert workspace.versions() == {"a": 2, "c": 1}
         files.cleanup()
 
 
@@ -196,7 +204,7 @@ def test_the_first_look_finds_everything_whatever_its_name(tmp_path: Path):
     (tmp_path / "link").symlink_to("nowhere")
     (tmp_path / "empty").mkdir()
     with HostFilesystem(tmp_path) as files:
-        known = make_context(files, files.root).known
+        known = make_workspace(files, files.root).known
     assert known.root_path == str(tmp_path)
     assert {str(file.path): file.encoding for file in known.files} == {
         "däta/x.bin": "binary",
@@ -204,14 +212,14 @@ def test_the_first_look_finds_everything_whatever_its_name(tmp_path: Path):
     }
 
 
-def test_it_goes_into_json_and_back(bench: Bench):
-    bench.files.write("a/b.txt", "1")
-    bench.session[VirtualFileSystem].seed(bench.known)
-    snapshot = bench.session.snapshot()
+def test_it_goes_into_json_and_back(workspace: TrackedWorkspace):
+    workspace.files.write("a/b.txt", "1")
+    workspace.session[VirtualFileSystem].seed(workspace.known)
+    snapshot = workspace.session.snapshot()
     again = Snapshot.from_json(snapshot.to_json())
     other = Session()
     other.restore(again)
-    assert select_latest(other, VirtualFileSystem) == bench.known
+    assert select_latest(other, VirtualFileSystem) == workspace.known
 
 
 def test_sessions_on_one_bus_know_only_their_own_files():
@@ -228,13 +236,13 @@ def test_sessions_on_one_bus_know_only_their_own_files():
     assert _paths(theirs) == ["theirs"]
 
 
-def test_one_that_is_closed_follows_no_more(bench: Bench):
-    bench.follower.close()
-    bench.files.write("a", "1")
+def test_one_that_is_closed_follows_no_more(workspace: TrackedWorkspace):
+    workspace.updater.close()
+    workspace.files.write("a", "1")
     other = InMemoryFilesystem()
-    with transaction(bench.session, other):
+    with transaction(workspace.session, other):
         other.write("b", "1")
-    assert bench.versions() == {}
+    assert workspace.versions() == {}
 
 
 def _paths(session: Session) -> list[str]:
@@ -249,13 +257,13 @@ NAMES = st.sampled_from(["a", "b", "a/b", "a/c", "d/e/f", "d"])
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.sampled_from(["write", "delete", "move", "restore"]), NAMES, NAMES)))
 def test_it_always_lists_exactly_the_files_that_are_there(steps: list[tuple[str, str, str]]):
-    bench = make_context(InMemoryFilesystem())
-    files = bench.files
+    workspace = make_workspace(InMemoryFilesystem())
+    files = workspace.files
     assert isinstance(files, InMemoryFilesystem)
     kept = files.snapshot()
     for operation, path, other in steps:
         try:
-            with in_transaction(bench):
+            with in_transaction(workspace):
                 if operation == "write":
                     files.write(path, other, mode="overwrite")
                 elif operation == "delete":
@@ -266,9 +274,10 @@ def test_it_always_lists_exactly_the_files_that_are_there(steps: list[tuple[str,
                     files.restore(kept)
         except (OSError, ValueError):  # a directory cannot move into itself
             pass
-        assert [str(file.path) for file in bench.known.files] == _sorted_files(files)
+        assert [str(file.path) for file in workspace.known.files] == _sorted_files(files)
         assert all(
-            file.size_bytes == files.stat(str(file.path)).size_bytes for file in bench.known.files
+            file.size_bytes == files.stat(str(file.path)).size_bytes
+            for file in workspace.known.files
         )
 
 
@@ -276,28 +285,30 @@ def _sorted_files(files: Filesystem) -> list[str]:
     return sorted((match.path for match in files.glob("**")), key=lambda path: path.split("/"))
 
 
-def test_going_back_to_a_checkpoint_brings_back_exactly_what_was_known(bench: Bench):
-    assert isinstance(bench.files, HostFilesystem | InMemoryFilesystem)
-    bench.files.write("a", "1")
-    bench.files.write("b", "1")
-    bench.session.reset()
-    kept = checkpoint(bench.session, bench.files)
-    before = bench.known
-    bench.files.write("a", "2", mode="overwrite")
-    bench.files.delete("b")
-    bench.clock.advance(1)
-    rollback_to(bench.session, kept, bench.files)
-    assert bench.known == before
+def test_going_back_to_a_checkpoint_brings_back_exactly_what_was_known(workspace: TrackedWorkspace):
+    assert isinstance(workspace.files, HostFilesystem | InMemoryFilesystem)
+    workspace.files.write("a", "1")
+    workspace.files.write("b", "1")
+    workspace.session.reset()
+    kept = checkpoint(workspace.session, workspace.files)
+    before = workspace.known
+    workspace.files.write("a", "2", mode="overwrite")
+    workspace.files.delete("b")
+    workspace.clock.advance(1)
+    rollback_to(workspace.session, kept, workspace.files)
+    assert workspace.known == before
     # and what was written again by that counts as the same from then on
-    bench.files.restore(bench.files.snapshot())
-    assert bench.known == before
+    workspace.files.restore(workspace.files.snapshot())
+    assert workspace.known == before
 
 
-def test_an_import_compares_what_was_there_first_by_its_bytes(bench: Bench, tmp_path: Path):
+def test_an_import_compares_what_was_there_first_by_its_bytes(
+    workspace: TrackedWorkspace, tmp_path: Path
+):
     for path in ("same", "other"):
-        bench.files.write(path, "1")
-    bench.files.export_archive(tmp_path / "a.zip")
-    bench.files.write("other", "2", mode="overwrite")
-    bench.session.reset()
-    bench.files.import_archive(tmp_path / "a.zip")
-    assert bench.versions() == {"other": 2, "same": 1}
+        workspace.files.write(path, "1")
+    workspace.files.export_archive(tmp_path / "a.zip")
+    workspace.files.write("other", "2", mode="overwrite")
+    workspace.session.reset()
+    workspace.files.import_archive(tmp_path / "a.zip")
+    assert workspace.versions() == {"other": 2, "same": 1}

@@ -46,7 +46,7 @@ SUCCESS = ExecResult(("x",), 0)
 
 
 @dataclass
-class Bench:
+class ShellWorkspace:
     """One workspace, one session, and the tools of a sandbox."""
 
     sandbox: Sandbox
@@ -59,8 +59,8 @@ class Bench:
     def fs(self) -> Filesystem:
         return self.sandbox.filesystem
 
-    def say(self, name: str, dialect: str = "wink", **arguments: Any) -> str:
-        """Return what the model is told about a call."""
+    def call(self, name: str, dialect: str = "wink", **arguments: Any) -> str:
+        """Call a tool, and return the text for the model."""
         context = ToolContext(None, None, None, self.session, filesystem=self.fs, **self.given)
         tools = shell_tools(self.sandbox, dialect, limits=self.limits)
         executor = ToolExecutor(tools, context=context, policies=self.policies)
@@ -68,7 +68,7 @@ class Bench:
         return self.outcome.text
 
     def run(self, *command: str, **arguments: Any) -> str:
-        return self.say("shell_execute", command=command, **arguments)
+        return self.call("shell_execute", command=command, **arguments)
 
     def script(self, text: str, **arguments: Any) -> str:
         return self.run("sh", "-c", text, **arguments)
@@ -86,15 +86,15 @@ class Bench:
 
 
 @dataclass
-class Played:
-    """A sandbox that answers as it is told, and remembers what it was asked."""
+class ScriptedSandbox:
+    """A sandbox that returns a scripted result and records its last call."""
 
     filesystem: Filesystem
     answer: ExecResult | Exception
-    asked: dict[str, Any] = field(default_factory=dict)
+    last_exec: dict[str, Any] = field(default_factory=dict)
 
-    def exec(self, argv: Sequence[str], **asked: Any) -> ExecResult:
-        self.asked = {"argv": tuple(argv), **asked}
+    def exec(self, argv: Sequence[str], **options: Any) -> ExecResult:
+        self.last_exec = {"argv": tuple(argv), **options}
         self.filesystem.write("done", "yes")
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -116,20 +116,20 @@ class Played:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+def workspace(tmp_path: Path) -> Iterator[ShellWorkspace]:
     root = tmp_path / "workspace"
     root.mkdir()
     with HostFilesystem(root, git_dir=tmp_path / "store") as fs, LocalSandbox(fs) as sandbox:
-        yield Bench(sandbox)
+        yield ShellWorkspace(sandbox)
 
 
-def played(answer: ExecResult | Exception = SUCCESS) -> Bench:
-    return Bench(Played(InMemoryFilesystem(), answer))
+def scripted(answer: ExecResult | Exception = SUCCESS) -> ShellWorkspace:
+    return ShellWorkspace(ScriptedSandbox(InMemoryFilesystem(), answer))
 
 
-def asked(bench: Bench) -> Mapping[str, Any]:
-    assert isinstance(bench.sandbox, Played)
-    return bench.sandbox.asked
+def last_exec(workspace: ShellWorkspace) -> Mapping[str, Any]:
+    assert isinstance(workspace.sandbox, ScriptedSandbox)
+    return workspace.sandbox.last_exec
 
 
 # --- the answer ---
@@ -137,32 +137,32 @@ def asked(bench: Bench) -> Mapping[str, Any]:
 
 def test_the_exit_code_comes_first_then_both_streams_by_name():
     result = ExecResult(("x",), 2, Output(b"one\ntwo\n"), Output(b"oops"), duration_ms=1_234)
-    assert played(result).run("x") == "exit code 2 after 1.2 s\nstdout:\none\ntwo\nstderr:\noops"
+    assert scripted(result).run("x") == "exit code 2 after 1.2 s\nstdout:\none\ntwo\nstderr:\noops"
 
 
 def test_what_was_not_printed_is_not_shown():
-    assert played(ExecResult(("x",), 0)).run("x") == "exit code 0 after 0.0 s\nNo output."
+    assert scripted(ExecResult(("x",), 0)).run("x") == "exit code 0 after 0.0 s\nNo output."
     only = ExecResult(("x",), 1, err=Output(b"oops\n"))
-    assert played(only).run("x") == "exit code 1 after 0.0 s\nstderr:\noops"
+    assert scripted(only).run("x") == "exit code 1 after 0.0 s\nstderr:\noops"
 
 
-def test_a_program_is_told_of_its_result_as_a_value(bench: Bench):
-    bench.script("echo out; exit 3")
-    result = bench.outcome.result
+def test_a_program_is_told_of_its_result_as_a_value(workspace: ShellWorkspace):
+    workspace.script("echo out; exit 3")
+    result = workspace.outcome.result
     assert result.success
-    assert (bench.result.exit_code, bench.result.stdout) == (3, "out\n")
+    assert (workspace.result.exit_code, workspace.result.stdout) == (3, "out\n")
 
 
 def test_a_command_that_ran_out_of_time_says_what_to_do():
     late = ExecResult(("x",), 124, Output(b"so far"), duration_ms=30_000, timed_out=True)
-    told = played(late).run("x")
+    told = scripted(late).run("x")
     assert told.startswith("exit code 124: timed out after 30.0 s")
     assert "Files it wrote are kept" in told
     assert "so far" in told
     assert told.endswith(
         "Use shell_execute with timeout_seconds=120, or split it into several commands."
     )
-    at_the_limit = played(late).run("x", timeout_seconds=120)
+    at_the_limit = scripted(late).run("x", timeout_seconds=120)
     assert at_the_limit.endswith("Split it into commands that take less time.")
 
 
@@ -181,53 +181,53 @@ def test_a_command_that_ran_out_of_time_says_what_to_do():
     ],
 )
 def test_advice_names_only_what_the_dialect_has(dialect: str, name: str, field: str, advice: str):
-    late = played(ExecResult(("x",), 124, timed_out=True))
+    late = scripted(ExecResult(("x",), 124, timed_out=True))
     arguments = {field: "x", **({"timeout": 1000} if name == "Bash" else {})}
-    assert late.say(name, dialect, **arguments).endswith(advice)
+    assert late.call(name, dialect, **arguments).endswith(advice)
 
 
 def test_a_signal_and_what_was_left_running_are_told():
     result = ExecResult(("x",), 137, signal="SIGKILL", stopped_processes=2)
-    told = played(result).run("x")
+    told = scripted(result).run("x")
     assert told.startswith("exit code 137: ended by SIGKILL")
     assert "2 background processes were stopped: processes do not outlive" in told
 
 
-def test_long_output_keeps_its_ends_and_says_so(bench: Bench):
-    told = bench.script("echo first; head -c 1000000 /dev/zero | tr '\\0' x; echo last")
+def test_long_output_keeps_its_ends_and_says_so(workspace: ShellWorkspace):
+    told = workspace.script("echo first; head -c 1000000 /dev/zero | tr '\\0' x; echo last")
     assert "\nstdout:\nfirst\nxxx" in told
     assert "xxxlast\n[truncated: only the beginning and end of stdout are shown" in told
     assert "bytes left out" in told
     assert len(told) < 33_500
-    assert len(bench.result.out.data) == 32 * 1024
+    assert len(workspace.result.out.data) == 32 * 1024
 
 
 def test_two_long_streams_share_what_a_result_may_have():
     long = Output(b"o" * 32_768)
-    told = played(ExecResult(("x",), 0, long, Output(b"e" * 32_768))).run("x")
+    told = scripted(ExecResult(("x",), 0, long, Output(b"e" * 32_768))).run("x")
     assert len(told) < 51_000
     assert abs(told.count("o" * 100) - told.count("e" * 100)) <= 1
-    told = played(ExecResult(("x",), 0, long, Output(b"e" * 1_000))).run("x")
+    told = scripted(ExecResult(("x",), 0, long, Output(b"e" * 1_000))).run("x")
     assert "e" * 1_000 in told
     assert "left out" not in told
 
 
-def test_what_is_binary_is_shown_in_short(bench: Bench):
-    told = bench.run("head", "-c", "30000", "/dev/zero")
+def test_what_is_binary_is_shown_in_short(workspace: ShellWorkspace):
+    told = workspace.run("head", "-c", "30000", "/dev/zero")
     assert "stdout:\n\\x00\\x00" in told
     assert "binary, 30,000 bytes in all" in told
     assert len(told) < 2_000
-    assert bench.run("printf", "\\033[31mred").endswith("stdout:\n\\x1b[31mred")
+    assert workspace.run("printf", "\\033[31mred").endswith("stdout:\n\\x1b[31mred")
 
 
-def test_output_can_be_left_out(bench: Bench):
-    told = bench.script("echo hello", capture_output=False)
+def test_output_can_be_left_out(workspace: ShellWorkspace):
+    told = workspace.script("echo hello", capture_output=False)
     assert "hello" not in told
     assert told.endswith("Output was not captured.")
 
 
-def test_a_line_given_as_one_argument_is_explained(bench: Bench):
-    told = bench.run("echo hello")
+def test_a_line_given_as_one_argument_is_explained(workspace: ShellWorkspace):
+    told = workspace.run("echo hello")
     assert told.startswith("exit code 127")
     assert "No such program on PATH: 'echo hello'" in told
     assert "['sh', '-c', 'echo hello']" in told
@@ -236,20 +236,23 @@ def test_a_line_given_as_one_argument_is_explained(bench: Bench):
 # --- the request ---
 
 
-def test_everything_that_is_asked_for_reaches_the_command(bench: Bench):
-    bench.fs.write("d/a", "")
-    told = bench.script("pwd; cat; echo $A", cwd="d", stdin="in\n", env={"A": "b"})
-    assert told.endswith(f"stdout:\n{bench.fs.root}/d\nin\nb")
-    assert bench.run("ls", cwd=f"{bench.fs.root}/d").endswith("stdout:\na")
+def test_everything_that_is_asked_for_reaches_the_command(workspace: ShellWorkspace):
+    workspace.fs.write("d/a", "")
+    told = workspace.script("pwd; cat; echo $A", cwd="d", stdin="in\n", env={"A": "b"})
+    assert told.endswith(f"stdout:\n{workspace.fs.root}/d\nin\nb")
+    assert workspace.run("ls", cwd=f"{workspace.fs.root}/d").endswith("stdout:\na")
 
 
 def test_the_names_of_the_specification_and_of_others_are_taken():
     for name in ("command", "commands", "argv"):
-        bench = played()
+        workspace = scripted()
         arguments: dict[str, Any] = {name: ["a", "b"], "timeout": 7}
-        bench.say("shell_execute", **arguments)
-        assert asked(bench)["argv"] == ("a", "b")
-        assert (asked(bench)["timeout"], asked(bench)["max_output"]) == (7, 32 * 1024)
+        workspace.call("shell_execute", **arguments)
+        assert last_exec(workspace)["argv"] == ("a", "b")
+        assert (last_exec(workspace)["timeout"], last_exec(workspace)["max_output"]) == (
+            7,
+            32 * 1024,
+        )
 
 
 @pytest.mark.parametrize(
@@ -268,22 +271,24 @@ def test_the_names_of_the_specification_and_of_others_are_taken():
     ],
 )
 def test_a_wrong_request_is_refused_with_a_reason(
-    bench: Bench, arguments: dict[str, Any], reason: str
+    workspace: ShellWorkspace, arguments: dict[str, Any], reason: str
 ):
-    assert reason in bench.say("shell_execute", **arguments)
-    assert not bench.outcome.result.success
+    assert reason in workspace.call("shell_execute", **arguments)
+    assert not workspace.outcome.result.success
 
 
-def test_a_line_in_the_place_of_arguments_is_answered_with_the_way_to_run_it(bench: Bench):
-    told = bench.say("shell_execute", command="ls -l")
+def test_a_line_in_the_place_of_arguments_is_answered_with_the_way_to_run_it(
+    workspace: ShellWorkspace,
+):
+    told = workspace.call("shell_execute", command="ls -l")
     assert told.startswith("exit code 127")
     assert "To run a command line, use ['sh', '-c', 'ls -l']" in told
 
 
-def test_limits_can_be_lifted(bench: Bench):
-    bench.limits = ShellLimits(max_command_length=100_000, ascii_commands=False, max_output=10)
-    assert "é" in bench.run("printf", "é")
-    assert "left out" in bench.run("printf", "x" * 5_000)
+def test_limits_can_be_lifted(workspace: ShellWorkspace):
+    workspace.limits = ShellLimits(max_command_length=100_000, ascii_commands=False, max_output=10)
+    assert "é" in workspace.run("printf", "é")
+    assert "left out" in workspace.run("printf", "x" * 5_000)
 
 
 @pytest.mark.parametrize(
@@ -299,37 +304,45 @@ def test_limits_can_be_lifted(bench: Bench):
     ],
 )
 def test_each_dialect_has_its_own_way_to_run_a_line(
-    bench: Bench, dialect: str, name: str, arguments: dict[str, Any], seconds: float
+    workspace: ShellWorkspace, dialect: str, name: str, arguments: dict[str, Any], seconds: float
 ):
     line = "echo a | cat; echo \"$((1 + 1)) é\" > 'b c'; cat b*; false"
     told = {key: line if value == "LINE" else value for key, value in arguments.items()}
-    assert bench.say(name, dialect, **told).endswith("stdout:\na\n2 é")
-    assert bench.result.exit_code == 1
-    other = played()
-    other.say(name, dialect, **told)
-    assert asked(other)["timeout"] == seconds
+    assert workspace.call(name, dialect, **told).endswith("stdout:\na\n2 é")
+    assert workspace.result.exit_code == 1
+    other = scripted()
+    other.call(name, dialect, **told)
+    assert last_exec(other)["timeout"] == seconds
 
 
-def test_a_line_goes_to_bash_or_to_sh_where_there_is_none(bench: Bench, tmp_path: Path):
-    shown = bench.say("Bash", "claude", command="echo ${BASH_VERSION:+bash}; echo $0")
+def test_a_line_goes_to_bash_or_to_sh_where_there_is_none(
+    workspace: ShellWorkspace, tmp_path: Path
+):
+    shown = workspace.call("Bash", "claude", command="echo ${BASH_VERSION:+bash}; echo $0")
     assert shown.endswith("stdout:\nbash\nbash")
     only_sh = tmp_path / "bin"
     only_sh.mkdir()
     (only_sh / "sh").symlink_to("/bin/sh")
-    assert isinstance(bench.fs, HostFilesystem)
-    with LocalSandbox(bench.fs, env={"PATH": str(only_sh)}) as sandbox:
-        assert Bench(sandbox).say("Bash", "claude", command="echo $0").endswith("stdout:\nsh")
+    assert isinstance(workspace.fs, HostFilesystem)
+    with LocalSandbox(workspace.fs, env={"PATH": str(only_sh)}) as sandbox:
+        assert (
+            ShellWorkspace(sandbox)
+            .call("Bash", "claude", command="echo $0")
+            .endswith("stdout:\nsh")
+        )
 
 
 def test_a_line_may_be_longer_than_a_command_but_not_endless():
-    bench = played()
-    assert bench.say("Bash", "claude", command="echo " + "x" * 10_000).startswith("exit code 0")
-    assert "write it to a file" in bench.say("Bash", "claude", command="x" * 32_769)
-    assert "positive" in bench.say("Bash", "claude", command="x", timeout=0)
-    assert "command" in bench.say("bash", "anthropic-editor")
-    assert bench.say("bash", "anthropic-editor", restart=True).startswith("exit code 0")
-    bench.say("exec_command", "openai", cmd="x", max_output_tokens=100)
-    assert asked(bench)["max_output"] == 400
+    workspace = scripted()
+    assert workspace.call("Bash", "claude", command="echo " + "x" * 10_000).startswith(
+        "exit code 0"
+    )
+    assert "write it to a file" in workspace.call("Bash", "claude", command="x" * 32_769)
+    assert "positive" in workspace.call("Bash", "claude", command="x", timeout=0)
+    assert "command" in workspace.call("bash", "anthropic-editor")
+    assert workspace.call("bash", "anthropic-editor", restart=True).startswith("exit code 0")
+    workspace.call("exec_command", "openai", cmd="x", max_output_tokens=100)
+    assert last_exec(workspace)["max_output"] == 400
 
 
 def test_nothing_runs_in_the_background():
@@ -337,16 +350,16 @@ def test_nothing_runs_in_the_background():
         ("Bash", "claude", "run_in_background"),
         ("run_shell_command", "gemini", "is_background"),
     ):
-        bench = played()
-        assert "Commands cannot run in the background" in bench.say(
+        workspace = scripted()
+        assert "Commands cannot run in the background" in workspace.call(
             name, dialect, command="x", **{key: True}
         )
-        assert asked(bench) == {}
+        assert last_exec(workspace) == {}
 
 
 @pytest.mark.parametrize("dialect", sorted(SHELL_TOOL_SPECS))
 def test_every_dialect_says_that_its_tools_change_files_past_the_workspace(dialect: str):
-    tools: Sequence[Tool[Any, Any]] = shell_tools(played().sandbox, dialect)
+    tools: Sequence[Tool[Any, Any]] = shell_tools(scripted().sandbox, dialect)
     assert [each.bypasses_filesystem for each in tools] == [True]
     assert all("$" not in each.description for each in tools)
     assert all(each.schema["additionalProperties"] is False for each in tools)
@@ -354,42 +367,42 @@ def test_every_dialect_says_that_its_tools_change_files_past_the_workspace(diale
 
 def test_an_unknown_dialect_is_refused():
     with pytest.raises(PromptError, match="Dialect"):
-        shell_tools(played().sandbox, "klingon")
+        shell_tools(scripted().sandbox, "klingon")
 
 
 # --- the transaction ---
 
 
-def test_what_a_command_changes_is_told_to_the_session(bench: Bench):
+def test_what_a_command_changes_is_told_to_the_session(workspace: ShellWorkspace):
     told: list[FileWritten | FileDeleted] = []
-    bench.session.bus.subscribe(FileWritten, told.append)
-    bench.session.bus.subscribe(FileDeleted, told.append)
-    bench.fs.write("kept", "1")
-    bench.fs.write("old", "1")
-    bench.script("echo 2 > new; mkdir d; echo 3 > d/x; rm old; chmod 700 new")
+    workspace.session.bus.subscribe(FileWritten, told.append)
+    workspace.session.bus.subscribe(FileDeleted, told.append)
+    workspace.fs.write("kept", "1")
+    workspace.fs.write("old", "1")
+    workspace.script("echo 2 > new; mkdir d; echo 3 > d/x; rm old; chmod 700 new")
     assert {(type(each), each.path) for each in told} == {
         (FileWritten, "new"),
         (FileWritten, "d/x"),
         (FileDeleted, "old"),
     }
-    assert set(bench.invoked.paths) == {"new", "d/x", "old"}
-    assert bench.invoked.snapshot_ref is not None
+    assert set(workspace.invoked.paths) == {"new", "d/x", "old"}
+    assert workspace.invoked.snapshot_ref is not None
 
 
-def test_what_a_failed_command_has_written_stays(bench: Bench):
-    told = bench.script("echo 1 > report; exit 1")
+def test_what_a_failed_command_has_written_stays(workspace: ShellWorkspace):
+    told = workspace.script("echo 1 > report; exit 1")
     assert told.startswith("exit code 1 ")
-    assert bench.invoked.success
-    assert bench.fs.read("report").content == "1\n"
+    assert workspace.invoked.success
+    assert workspace.fs.read("report").content == "1\n"
 
 
-def test_what_a_command_has_written_before_its_time_was_up_stays(bench: Bench):
-    assert isinstance(bench.fs, HostFilesystem)
-    clock = TimeIsUpWith(Path(bench.fs.root) / "report")
-    with LocalSandbox(bench.fs, grace=0.1, clock=clock) as sandbox:
-        told = Bench(sandbox).script("echo 1 > .new; mv .new report; echo; sleep 60")
+def test_what_a_command_has_written_before_its_time_was_up_stays(workspace: ShellWorkspace):
+    assert isinstance(workspace.fs, HostFilesystem)
+    clock = TimeIsUpWith(Path(workspace.fs.root) / "report")
+    with LocalSandbox(workspace.fs, grace=0.1, clock=clock) as sandbox:
+        told = ShellWorkspace(sandbox).script("echo 1 > .new; mv .new report; echo; sleep 60")
     assert told.startswith("exit code 124: ")
-    assert bench.fs.read("report").content == "1\n"
+    assert workspace.fs.read("report").content == "1\n"
 
 
 class Forbidding(Policy):
@@ -399,56 +412,56 @@ class Forbidding(Policy):
         return f"not allowed: {', '.join(sorted(changed))}"
 
 
-def test_a_call_that_fails_is_taken_back(bench: Bench):
-    bench.fs.write("a", "before")
-    bench.policies = (Forbidding(),)
+def test_a_call_that_fails_is_taken_back(workspace: ShellWorkspace):
+    workspace.fs.write("a", "before")
+    workspace.policies = (Forbidding(),)
     events: list[FileWritten] = []
-    bench.session.bus.subscribe(FileWritten, events.append)
-    told = bench.script("echo after > a; mkdir -p x/y; echo 1 > x/y/z; ln -s / out")
+    workspace.session.bus.subscribe(FileWritten, events.append)
+    told = workspace.script("echo after > a; mkdir -p x/y; echo 1 > x/y/z; ln -s / out")
     assert told == "not allowed: a, out, x/y/z"
-    assert [each.path for each in bench.fs.list()] == ["a"]
-    assert bench.fs.read("a").content == "before"
+    assert [each.path for each in workspace.fs.list()] == ["a"]
+    assert workspace.fs.read("a").content == "before"
     assert events == []
-    assert not bench.invoked.success
+    assert not workspace.invoked.success
 
 
 def test_a_sandbox_that_fails_is_not_a_result_and_leaves_nothing():
-    bench = played(SandboxUnavailableError("The engine is gone"))
+    workspace = scripted(SandboxUnavailableError("The engine is gone"))
     with pytest.raises(SandboxUnavailableError, match="gone"):
-        bench.run("x")
-    assert asked(bench)["argv"] == ("x",)
-    assert not bench.fs.exists("done")
-    assert not bench.invoked.success
-    assert "The engine is gone" in (bench.invoked.error or "")
+        workspace.run("x")
+    assert last_exec(workspace)["argv"] == ("x",)
+    assert not workspace.fs.exists("done")
+    assert not workspace.invoked.success
+    assert "The engine is gone" in (workspace.invoked.error or "")
 
 
-def test_a_sandbox_that_is_lost_on_the_way_leaves_nothing(bench: Bench):
+def test_a_sandbox_that_is_lost_on_the_way_leaves_nothing(workspace: ShellWorkspace):
     with pytest.raises(SandboxUnavailableError):
-        bench.script("echo 1 > half; kill -KILL $PPID; sleep 60")
-    assert not bench.fs.exists("half")
+        workspace.script("echo 1 > half; kill -KILL $PPID; sleep 60")
+    assert not workspace.fs.exists("half")
 
 
 def test_no_command_runs_longer_than_the_deadline():
-    bench = played()
-    bench.given = {"deadline": Deadline.after(5)}
-    bench.run("x", timeout_seconds=MAX_SHELL_SECONDS)
-    assert 0 < asked(bench)["timeout"] <= 5
+    workspace = scripted()
+    workspace.given = {"deadline": Deadline.after(5)}
+    workspace.run("x", timeout_seconds=MAX_SHELL_SECONDS)
+    assert 0 < last_exec(workspace)["timeout"] <= 5
 
 
-def test_a_call_that_the_deadline_ends_is_taken_back(bench: Bench):
-    bench.given = {"deadline": Deadline.after(1)}
+def test_a_call_that_the_deadline_ends_is_taken_back(workspace: ShellWorkspace):
+    workspace.given = {"deadline": Deadline.after(1)}
     with pytest.raises(DeadlineExceededError):
-        bench.script("echo 1 > half; sleep 60")
-    assert not bench.fs.exists("half")
+        workspace.script("echo 1 > half; sleep 60")
+    assert not workspace.fs.exists("half")
 
 
-def test_a_sandbox_on_other_files_is_refused(bench: Bench):
+def test_a_sandbox_on_other_files_is_refused(workspace: ShellWorkspace):
     other = InMemoryFilesystem()
     context = ToolContext(None, None, None, Session(), filesystem=other)
-    executor = ToolExecutor(shell_tools(bench.sandbox), context=context)
+    executor = ToolExecutor(shell_tools(workspace.sandbox), context=context)
     outcome = executor.execute(ToolCall("shell_execute", {"command": ["touch", "a"]}))
     assert "give both the same filesystem" in outcome.text
-    assert not bench.fs.exists("a")
+    assert not workspace.fs.exists("a")
 
 
 # --- the suite ---
@@ -459,21 +472,21 @@ def test_a_sandbox_on_other_files_is_refused(bench: Bench):
     [("wink", "shell_execute"), ("claude", "Bash"), ("gemini", "run_shell_command")],
 )
 def test_the_tools_of_a_dialect_run_commands_only_where_a_sandbox_is(
-    bench: Bench, dialect: DialectName, name: str
+    workspace: ShellWorkspace, dialect: DialectName, name: str
 ):
     assert name not in {each.name for each in filesystem_tools(dialect)}
-    more = shell_handlers(bench.sandbox)
+    more = shell_handlers(workspace.sandbox)
     (tool,) = [each for each in filesystem_tools(dialect, extra_handlers=more) if each.name == name]
     assert tool.bypasses_filesystem
     key = {"wink": {"command": ["echo", "hello"]}}.get(dialect, {"command": "echo hello"})
-    context = ToolContext(None, None, None, bench.session, filesystem=bench.fs)
+    context = ToolContext(None, None, None, workspace.session, filesystem=workspace.fs)
     outcome = ToolExecutor([tool], context=context).execute(ToolCall(name, key))
     assert outcome.text.endswith("stdout:\nhello")
 
 
-def test_a_section_with_a_sandbox_tells_the_model_of_its_shell(bench: Bench):
+def test_a_section_with_a_sandbox_tells_the_model_of_its_shell(workspace: ShellWorkspace):
     section = HostWorkspaceSection(
-        filesystem=bench.fs, dialect="claude", extra_handlers=shell_handlers(bench.sandbox)
+        filesystem=workspace.fs, dialect="claude", extra_handlers=shell_handlers(workspace.sandbox)
     )
     assert "Bash" in {each.name for each in section.tools}
     assert "`Bash`" in section.render_text(None)

@@ -92,7 +92,7 @@ def test_a_long_file_is_read_in_pages(classic: Replay):
 
 def test_the_version_is_the_one_that_the_session_knows(classic: Replay):
     assert isinstance(classic.files, BaseFilesystem)
-    follower = ProjectionUpdater(classic.session, classic.files)
+    updater = ProjectionUpdater(classic.session, classic.files)
     for mode in ("create", "overwrite", "append"):
         arguments = {"path": "a.txt", "content": f"{mode}\n", "mode": mode}
         assert classic.call("write_file", arguments).result.success
@@ -100,7 +100,7 @@ def test_the_version_is_the_one_that_the_session_knows(classic: Replay):
     value: Any = outcome.result.value
     assert value.file.version == 3
     assert "version 3" in outcome.text
-    follower.close()
+    updater.close()
 
 
 def test_what_was_written_is_returned(classic: Replay):
