@@ -171,7 +171,7 @@ def _apply_write(
     size = event.after_size if event.after_size is not None else event.bytes_written
     file = VfsFile(
         WorkspacePath(segments),
-        event.encoding or (known and known.encoding) or _encoding_by_name(event.path) or "utf-8",
+        event.encoding or (known and known.encoding) or _guess_encoding(event.path) or "utf-8",
         size,
         1 if known is None else known.version + 1,
         now if known is None else known.created_at,
@@ -268,7 +268,7 @@ class _Scanner:
         fingerprint = _fingerprint(found)
         if known is None:
             path = WorkspacePath(_split_path(entry.path))
-            by_name = None if self.sniff else _encoding_by_name(entry.path)
+            by_name = None if self.sniff else _guess_encoding(entry.path)
             encoding = by_name or self._detect_encoding(entry.path)
             return VfsFile(path, encoding, size, 1, self.now, self.now, fingerprint)
         return replace(
@@ -305,7 +305,7 @@ class _Scanner:
         try:
             head = self.filesystem.read_bytes(path, limit=SNIFF_LENGTH).content
         except (OSError, ValueError):
-            return _encoding_by_name(path)
+            return _guess_encoding(path)
         return "binary" if is_binary(head) else "utf-8"
 
 
@@ -315,7 +315,7 @@ def _fingerprint(found: FileStat | None) -> str | None:
     return f"{_MODIFIED_PREFIX}{found.modified_at.isoformat()}"
 
 
-def _encoding_by_name(path: str) -> FileEncoding | None:
+def _guess_encoding(path: str) -> FileEncoding | None:
     kind, compression = guess_type(path, strict=False)
     if compression is not None:
         return "binary"

@@ -167,7 +167,7 @@ def _infer_column_shift(
     known: Mapping[str, str], asked: Sequence[str], style: IndentStyle, *, tabs: bool
 ) -> Reindent | None:
     """Return the rule that adds columns, for the tab width that fits best."""
-    unit = _asked_unit(asked, style)
+    unit = _requested_unit(asked, style)
     best: tuple[tuple[int, bool, bool, int, int], Reindent] | None = None
     for order, width in enumerate(dict.fromkeys((*_TAB_WIDTHS, unit))):
         shifts = {
@@ -228,7 +228,7 @@ def _is_uniform(indents: Iterable[str]) -> bool:
     return len(set("".join(indents))) < 2
 
 
-def _asked_unit(asked: Sequence[str], style: IndentStyle) -> int:
+def _requested_unit(asked: Sequence[str], style: IndentStyle) -> int:
     """Return the columns per level in the search text."""
     if any("\t" in each for each in asked):
         return style.unit
