@@ -9,15 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from weakincentives.contrib.tools.context import HandlerContext
-from weakincentives.contrib.tools.dialects.shared import (
-    EDIT_TOLERANCE,
-    first_line,
-    is_page,
-    last_line,
-    line_offset,
-    page_request,
-    single_edit,
-)
+from weakincentives.contrib.tools.dialects import shared
 from weakincentives.contrib.tools.requests import (
     EditFileParams,
     InsertTextParams,
@@ -69,7 +61,7 @@ view_range [first, last] selects lines, counted from 1; [100, -1] continues to t
 - create writes a new file with file_text; missing parent directories are created. Fails if the \
 file exists. At most 48000 characters per call.
 - str_replace replaces old_str with new_str. old_str must match exactly one place: copy it from \
-the file without line numbers, with enough surrounding lines to be unique. {EDIT_TOLERANCE}
+the file without line numbers, with enough surrounding lines to be unique. {shared.EDIT_TOLERANCE}
 - insert adds insert_text after line insert_line, counted from 1; 0 is before the first line.
 - delete deletes a file, or a directory with everything in it.
 - rename moves a file or directory to new_path.
@@ -79,8 +71,8 @@ View a file before you change it. Commands that change a file return a diff."""
 def _decode_view(params: EditorCall, context: HandlerContext) -> ReadFileParams | LsParams:
     first, last = _parse_range(params)
     if _is_directory(context, params.path):
-        return LsParams(params.path, offset=line_offset(first))
-    return page_request(params.path, first, last)
+        return LsParams(params.path, offset=shared.line_offset(first))
+    return shared.page_request(params.path, first, last)
 
 
 def _parse_range(params: EditorCall) -> tuple[int | None, int | None]:
@@ -170,9 +162,9 @@ def _encode(request: object) -> EditorCall | None:
 
 
 def _encode_page(request: ReadFileParams) -> EditorCall | None:
-    if not is_page(request):
+    if not shared.is_page(request):
         return None
-    first, last = first_line(request), last_line(request)
+    first, last = shared.first_line(request), shared.last_line(request)
     if first is None and last is None:
         return EditorCall("view", request.file_path)
     lines = (first or 1, -1 if last is None else last)
@@ -180,7 +172,7 @@ def _encode_page(request: ReadFileParams) -> EditorCall | None:
 
 
 def _encode_edit(request: EditFileParams) -> EditorCall | None:
-    edit = single_edit(request)
+    edit = shared.single_edit(request)
     if edit is None or edit.replace_all:
         return None
     return EditorCall(

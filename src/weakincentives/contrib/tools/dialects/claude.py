@@ -3,24 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from weakincentives.contrib.tools.dialects.shared import (
-    CREATES_WITH_EMPTY_OLD,
-    DELETE_DESCRIPTION,
-    EDIT_ALIASES,
-    EDIT_TOLERANCE,
-    FILE_FORMATS,
-    GLOB_SYNTAX,
-    MOVE_DESCRIPTION,
-    REGEX_SYNTAX,
-    first_line,
-    is_page,
-    is_whole_text,
-    line_offset,
-    pass_through,
-    path_or_none,
-    sets_only,
-    single_edit,
-)
+from weakincentives.contrib.tools.dialects import shared
 from weakincentives.contrib.tools.requests import (
     BashParams,
     EditFileParams,
@@ -161,13 +144,13 @@ class Delete:
 
 
 def _decode_read(params: Read, _: object) -> ReadFileParams:
-    return ReadFileParams(params.file_path, line_offset(params.offset), params.limit)
+    return ReadFileParams(params.file_path, shared.line_offset(params.offset), params.limit)
 
 
 def _encode_read(request: ReadFileParams) -> Read | None:
-    if not is_page(request):
+    if not shared.is_page(request):
         return None
-    return Read(request.file_path, first_line(request), request.limit)
+    return Read(request.file_path, shared.first_line(request), request.limit)
 
 
 def _decode_write(params: Write, _: object) -> WriteFileParams:
@@ -175,7 +158,7 @@ def _decode_write(params: Write, _: object) -> WriteFileParams:
 
 
 def _encode_write(request: WriteFileParams) -> Write | None:
-    return Write(request.file_path, request.content) if is_whole_text(request) else None
+    return Write(request.file_path, request.content) if shared.is_whole_text(request) else None
 
 
 def _decode_edit(params: Edit | MultiEdit, _: object) -> EditFileParams:
@@ -189,7 +172,7 @@ def _decode_edit(params: Edit | MultiEdit, _: object) -> EditFileParams:
 
 
 def _encode_edit(request: EditFileParams) -> Edit | None:
-    edit = single_edit(request)
+    edit = shared.single_edit(request)
     if edit is None:
         return None
     return Edit(request.file_path, edit.old_string, edit.new_string, edit.replace_all)
@@ -202,10 +185,14 @@ def _decode_glob(params: Glob, _: object) -> GlobParams:
 def _encode_glob(request: GlobParams | LsParams) -> Glob | None:
     # there is no tool to list a directory: it is a glob for everything below it
     if isinstance(request, LsParams):
-        return Glob("**/*", path_or_none(request.path)) if sets_only(request, "path") else None
-    if not sets_only(request, "pattern", "path"):
+        return (
+            Glob("**/*", shared.path_or_none(request.path))
+            if shared.sets_only(request, "path")
+            else None
+        )
+    if not shared.sets_only(request, "pattern", "path"):
         return None
-    return Glob(request.pattern, path_or_none(request.path))
+    return Glob(request.pattern, shared.path_or_none(request.path))
 
 
 def _decode_grep(params: Grep, _: object) -> GrepParams:
@@ -233,7 +220,7 @@ def _encode_grep(request: GrepParams) -> Grep | None:
         return None
     return Grep(
         request.pattern,
-        path_or_none(request.path),
+        shared.path_or_none(request.path),
         request.glob,
         request.type,
         request.output_mode,
@@ -249,7 +236,7 @@ _READ = f"""\
 Read a file: up to 2000 lines per call, each with its line number; line numbers and offset are \
 counted from 1.
 Read a file before you edit or overwrite it. To page through a long file, set offset and limit.
-{FILE_FORMATS}
+{shared.FILE_FORMATS}
 It reads files, not directories; to find files, use $GlobParams."""
 _WRITE = """\
 Write a file; an existing file is replaced completely.
@@ -259,16 +246,16 @@ _EDIT = f"""\
 Replace text in a file; returns a diff of the change.
 old_string must match exactly one place, unless replace_all is set: copy it from the file without \
 the line numbers that $ReadFileParams shows, with enough surrounding text to be unique.
-{EDIT_TOLERANCE}
-{CREATES_WITH_EMPTY_OLD}"""
+{shared.EDIT_TOLERANCE}
+{shared.CREATES_WITH_EMPTY_OLD}"""
 _GLOB = f"""\
 Find files by path pattern, such as "**/*.js" or "src/**/*.ts"; returns sorted paths. To list a \
 directory, set path and use the pattern "**/*".
-{GLOB_SYNTAX} Files ignored by .gitignore are not found.
+{shared.GLOB_SYNTAX} Files ignored by .gitignore are not found.
 To search the contents of files, use $GrepParams."""
 _GREP = f"""\
-Search the lines of files for a regular expression ({REGEX_SYNTAX}; escape special characters \
-with a backslash to match them literally).
+Search the lines of files for a regular expression ({shared.REGEX_SYNTAX}; escape special \
+characters with a backslash to match them literally).
 output_mode "files_with_matches", the default, returns paths; "content" returns matching lines \
 with their line numbers, counted from 1, and supports -A, -B and -C; "count" returns the number of \
 matching lines per file.
@@ -302,7 +289,7 @@ CLAUDE: tuple[ToolSpec[Any], ...] = (
         requests=(EditFileParams,),
         decode=_decode_edit,
         encode=_encode_edit,
-        aliases={**_FILE_PATH, **EDIT_ALIASES},
+        aliases={**_FILE_PATH, **shared.EDIT_ALIASES},
         other_names=("MultiEdit",),
         other_params=MultiEdit,
     ),
@@ -326,7 +313,7 @@ CLAUDE: tuple[ToolSpec[Any], ...] = (
     ),
     ToolSpec(
         name="Delete",
-        description=DELETE_DESCRIPTION,
+        description=shared.DELETE_DESCRIPTION,
         params=Delete,
         requests=(RmParams,),
         decode=lambda params, _: RmParams(params.file_path),
@@ -334,5 +321,5 @@ CLAUDE: tuple[ToolSpec[Any], ...] = (
         aliases=_FILE_PATH,
         superseded_by=(BashParams,),
     ),
-    pass_through("Move", MoveParams, MOVE_DESCRIPTION, superseded_by=(BashParams,)),
+    shared.pass_through("Move", MoveParams, shared.MOVE_DESCRIPTION, superseded_by=(BashParams,)),
 )

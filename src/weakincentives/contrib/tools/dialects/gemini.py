@@ -3,25 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from weakincentives.contrib.tools.dialects.shared import (
-    CREATES_WITH_EMPTY_OLD,
-    DELETE_DESCRIPTION,
-    EDIT_ALIASES,
-    EDIT_TOLERANCE,
-    FILE_FORMATS,
-    GLOB_SYNTAX,
-    MOVE_DESCRIPTION,
-    REGEX_SYNTAX,
-    first_line,
-    is_page,
-    is_whole_text,
-    last_line,
-    page_request,
-    pass_through,
-    path_or_none,
-    sets_only,
-    single_edit,
-)
+from weakincentives.contrib.tools.dialects import shared
 from weakincentives.contrib.tools.requests import (
     BashParams,
     CountedEditParams,
@@ -180,9 +162,9 @@ class DeleteCall:
 
 
 def _encode_read(request: ReadFileParams) -> ReadCall | None:
-    if not is_page(request):
+    if not shared.is_page(request):
         return None
-    return ReadCall(request.file_path, first_line(request), last_line(request))
+    return ReadCall(request.file_path, shared.first_line(request), shared.last_line(request))
 
 
 def _encode_list(request: LsParams) -> ListCall | None:
@@ -190,7 +172,7 @@ def _encode_list(request: LsParams) -> ListCall | None:
 
 
 def _encode_write(request: WriteFileParams) -> WriteCall | None:
-    return WriteCall(request.file_path, request.content) if is_whole_text(request) else None
+    return WriteCall(request.file_path, request.content) if shared.is_whole_text(request) else None
 
 
 def _decode_replace(
@@ -206,7 +188,7 @@ def _decode_replace(
 
 
 def _encode_replace(request: EditFileParams) -> ReplaceCall | None:
-    edit = single_edit(request)
+    edit = shared.single_edit(request)
     if edit is None:
         return None
     return ReplaceCall(
@@ -224,9 +206,9 @@ def _decode_glob(params: GlobCall, _: object) -> GlobParams:
 
 
 def _encode_glob(request: GlobParams) -> GlobCall | None:
-    if not sets_only(request, "pattern", "path", "include_ignored"):
+    if not shared.sets_only(request, "pattern", "path", "include_ignored"):
         return None
-    return GlobCall(request.pattern, path_or_none(request.path), not request.include_ignored)
+    return GlobCall(request.pattern, shared.path_or_none(request.path), not request.include_ignored)
 
 
 def _decode_grep(params: GrepCall, _: object) -> GrepParams:
@@ -252,7 +234,7 @@ def _encode_grep(request: GrepParams) -> GrepCall | None:
         return None
     return GrepCall(
         request.pattern,
-        path_or_none(request.path),
+        shared.path_or_none(request.path),
         request.glob,
         request.exclude,
         request.output_mode == "files_with_matches",
@@ -271,7 +253,7 @@ _READ = f"""\
 Read a file: up to 2000 lines per call, each with its line number; line numbers, start_line and \
 end_line are counted from 1.
 Read a file before you change it. For a long file, ask for the lines you need.
-{FILE_FORMATS}"""
+{shared.FILE_FORMATS}"""
 _WRITE = """\
 Write a file; an existing file is replaced completely. Give the complete content: a placeholder \
 for unchanged text would be written literally.
@@ -280,18 +262,18 @@ _REPLACE = f"""\
 Replace text in a file; returns a diff of the change.
 old_string must match exactly one place, unless allow_multiple is set: copy it from the file \
 without line numbers, with about three surrounding lines.
-{EDIT_TOLERANCE}
-Use $ReadFileParams first, so that you copy the current text. {CREATES_WITH_EMPTY_OLD}"""
+{shared.EDIT_TOLERANCE}
+Use $ReadFileParams first, so that you copy the current text. {shared.CREATES_WITH_EMPTY_OLD}"""
 _LIST = """\
 List one directory: subdirectories first, then files with their sizes. It does not recurse; to \
 find files at any depth, use $GlobParams."""
 _GLOB = f"""\
 Find files by path pattern, such as "src/**/*.ts" or "**/*.md"; returns sorted paths.
-{GLOB_SYNTAX}
+{shared.GLOB_SYNTAX}
 To search the contents of files, use $GrepParams."""
 _GREP = f"""\
-Search the lines of files for a regular expression ({REGEX_SYNTAX}); returns matching lines with \
-their line numbers, counted from 1.
+Search the lines of files for a regular expression ({shared.REGEX_SYNTAX}); returns matching lines \
+with their line numbers, counted from 1.
 Case is ignored unless case_sensitive is set. Narrow the search with dir_path, include_pattern and \
 exclude_pattern; names_only returns paths instead of lines. Binary files are not searched."""
 _FILE_PATH = {"path": "file_path", "absolute_path": "file_path"}
@@ -312,7 +294,9 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
         description=_READ,
         params=ReadCall,
         requests=(ReadFileParams,),
-        decode=lambda params, _: page_request(params.file_path, params.start_line, params.end_line),
+        decode=lambda params, _: shared.page_request(
+            params.file_path, params.start_line, params.end_line
+        ),
         encode=_encode_read,
         aliases=_FILE_PATH,
         read_only=True,
@@ -333,7 +317,7 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
         requests=(EditFileParams,),
         decode=_decode_replace,
         encode=_encode_replace,
-        aliases={**_FILE_PATH, **EDIT_ALIASES, "replace_all": "allow_multiple"},
+        aliases={**_FILE_PATH, **shared.EDIT_ALIASES, "replace_all": "allow_multiple"},
         other_params=CountedReplaceCall,
     ),
     ToolSpec(
@@ -359,7 +343,7 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
     ),
     ToolSpec(
         name="delete_file",
-        description=DELETE_DESCRIPTION,
+        description=shared.DELETE_DESCRIPTION,
         params=DeleteCall,
         requests=(RmParams,),
         decode=lambda params, _: RmParams(params.file_path),
@@ -367,5 +351,7 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
         aliases=_FILE_PATH,
         superseded_by=(BashParams,),
     ),
-    pass_through("move_file", MoveParams, MOVE_DESCRIPTION, superseded_by=(BashParams,)),
+    shared.pass_through(
+        "move_file", MoveParams, shared.MOVE_DESCRIPTION, superseded_by=(BashParams,)
+    ),
 )

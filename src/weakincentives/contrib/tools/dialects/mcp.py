@@ -5,18 +5,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from weakincentives.contrib.tools.context import HandlerContext
-from weakincentives.contrib.tools.dialects.shared import (
-    DELETE_DESCRIPTION,
-    EDIT_ALIASES,
-    EDIT_TOLERANCE,
-    MOVE_DESCRIPTION,
-    first_line,
-    is_page,
-    is_whole_text,
-    line_offset,
-    pass_through,
-    sets_only,
-)
+from weakincentives.contrib.tools.dialects import shared
 from weakincentives.contrib.tools.handlers.render import format_path, line_start
 from weakincentives.contrib.tools.requests import (
     EditFileParams,
@@ -173,16 +162,16 @@ class SearchCall:
 
 def _decode_read_text(params: ReadTextCall, context: HandlerContext) -> ReadFileParams:
     if params.tail is None:
-        return ReadFileParams(params.path, line_offset(params.start_line), params.head)
+        return ReadFileParams(params.path, shared.line_offset(params.start_line), params.head)
     if params.head is not None or params.start_line is not None:
         raise ToolValidationError("tail cannot be combined with head or start_line")
     return ReadFileParams(params.path, max(_count_lines(context, params.path) - params.tail, 0))
 
 
 def _encode_read_text(request: ReadFileParams) -> ReadTextCall | None:
-    if not is_page(request):
+    if not shared.is_page(request):
         return None
-    return ReadTextCall(request.file_path, request.limit, start_line=first_line(request))
+    return ReadTextCall(request.file_path, request.limit, start_line=shared.first_line(request))
 
 
 def _decode_read_media(params: FileCall, _: object) -> ReadFileParams:
@@ -191,7 +180,7 @@ def _decode_read_media(params: FileCall, _: object) -> ReadFileParams:
 
 def _encode_read_media(request: ReadFileParams) -> FileCall | None:
     # an image would be returned as an image, not as base64
-    whole = sets_only(request, "file_path", "view") and request.view == "base64"
+    whole = shared.sets_only(request, "file_path", "view") and request.view == "base64"
     return FileCall(request.file_path) if whole and not _is_image(request.file_path) else None
 
 
@@ -200,7 +189,7 @@ def _decode_write(params: WriteCall, _: object) -> WriteFileParams:
 
 
 def _encode_write(request: WriteFileParams) -> WriteCall | None:
-    return WriteCall(request.file_path, request.content) if is_whole_text(request) else None
+    return WriteCall(request.file_path, request.content) if shared.is_whole_text(request) else None
 
 
 def _decode_edit(params: EditCall, _: object) -> EditFileParams:
@@ -230,7 +219,7 @@ def _encode_search(request: GlobParams) -> SearchCall | None:
 
 
 def _encode_tree(request: TreeParams) -> TreeCall | None:
-    if not sets_only(request, "path", "exclude"):
+    if not shared.sets_only(request, "path", "exclude"):
         return None
     return TreeCall(request.path, request.exclude)
 
@@ -276,7 +265,7 @@ _EDIT = f"""\
 Replace text in a file: each oldText, which must match exactly one place, with its newText; all \
 are applied, or none. Returns a diff of the change.
 Copy oldText from the file without line numbers, with enough surrounding lines to be unique. \
-{EDIT_TOLERANCE}
+{shared.EDIT_TOLERANCE}
 dryRun returns the diff without changing the file."""
 _MKDIR = """\
 Create a directory and its missing parents. Succeeds if the directory exists."""
@@ -297,7 +286,7 @@ Return the type, size, dates and permissions of a file or directory."""
 _ALLOWED = """\
 Return which files are accessible, and how to write paths."""
 _PATH = {"file_path": "path"}
-_TEXTS = {name: field for name, field in EDIT_ALIASES.items() if not name.endswith("Text")}
+_TEXTS = {name: field for name, field in shared.EDIT_ALIASES.items() if not name.endswith("Text")}
 _READ_TOOLS: tuple[ToolSpec[Any], ...] = (
     ToolSpec(
         name="read_text_file",
@@ -356,10 +345,10 @@ _WRITE_TOOLS: tuple[ToolSpec[Any], ...] = (
         decode=lambda params, _: MkdirParams(params.path),
         encode=lambda request: DirectoryCall(request.path),
     ),
-    pass_through("move_file", MoveParams, MOVE_DESCRIPTION),
+    shared.pass_through("move_file", MoveParams, shared.MOVE_DESCRIPTION),
     ToolSpec(
         name="delete_file",
-        description=DELETE_DESCRIPTION,
+        description=shared.DELETE_DESCRIPTION,
         params=PathCall,
         requests=(RmParams,),
         decode=lambda params, _: RmParams(params.path),
@@ -373,7 +362,9 @@ _LIST_DIRECTORY: ToolSpec[Any] = ToolSpec(
     params=DirectoryCall,
     requests=(LsParams,),
     decode=lambda params, _: LsParams(params.path),
-    encode=lambda request: DirectoryCall(request.path) if sets_only(request, "path") else None,
+    encode=lambda request: (
+        DirectoryCall(request.path) if shared.sets_only(request, "path") else None
+    ),
     read_only=True,
 )
 _SEARCH_TOOLS: tuple[ToolSpec[Any], ...] = (
@@ -406,6 +397,6 @@ _SEARCH_TOOLS: tuple[ToolSpec[Any], ...] = (
         encode=lambda request: PathCall(request.path),
         read_only=True,
     ),
-    pass_through("list_allowed_directories", WorkspaceParams, _ALLOWED, read_only=True),
+    shared.pass_through("list_allowed_directories", WorkspaceParams, _ALLOWED, read_only=True),
 )
 MCP: tuple[ToolSpec[Any], ...] = (*_READ_TOOLS, *_WRITE_TOOLS, *_SEARCH_TOOLS)

@@ -3,13 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from weakincentives.contrib.tools.dialects.shared import (
-    first_line,
-    is_page,
-    line_offset,
-    path_or_none,
-    sets_only,
-)
+from weakincentives.contrib.tools.dialects import shared
 from weakincentives.contrib.tools.requests import (
     ApplyPatchParams,
     BashParams,
@@ -155,17 +149,17 @@ def _format_patch(*lines: str) -> PatchCall:
 
 
 def _decode_read(params: ReadCall, _: object) -> ReadFileParams:
-    return ReadFileParams(params.file_path, line_offset(params.offset), params.limit)
+    return ReadFileParams(params.file_path, shared.line_offset(params.offset), params.limit)
 
 
 def _encode_read(request: ReadFileParams) -> ReadCall | None:
-    if not is_page(request):
+    if not shared.is_page(request):
         return None
-    return ReadCall(request.file_path, first_line(request) or 1, request.limit)
+    return ReadCall(request.file_path, shared.first_line(request) or 1, request.limit)
 
 
 def _decode_list(params: ListCall, _: object) -> LsParams | TreeParams:
-    offset = line_offset(params.offset)
+    offset = shared.line_offset(params.offset)
     if params.depth == 1 and params.limit is None:
         return LsParams(params.dir_path, offset=offset)
     return TreeParams(params.dir_path, depth=params.depth, offset=offset, limit=params.limit)
@@ -193,9 +187,9 @@ def _decode_grep(params: GrepFilesCall, _: object) -> GrepParams:
 
 def _encode_grep(request: GrepParams) -> GrepFilesCall | None:
     supported = ("pattern", "path", "glob", "output_mode", "head_limit")
-    if request.output_mode != "files_with_matches" or not sets_only(request, *supported):
+    if request.output_mode != "files_with_matches" or not shared.sets_only(request, *supported):
         return None
-    path = path_or_none(request.path)
+    path = shared.path_or_none(request.path)
     return GrepFilesCall(request.pattern, request.glob, path, request.head_limit)
 
 

@@ -2,23 +2,8 @@
 
 from typing import Any
 
-from weakincentives.contrib.tools.dialects.shared import (
-    DELETE_DESCRIPTION,
-    EDIT_ALIASES,
-    EDIT_TOLERANCE,
-    FILE_FORMATS,
-    REGEX_SYNTAX,
-    pass_through,
-)
-from weakincentives.contrib.tools.requests import (
-    EditFileParams,
-    GlobParams,
-    GrepParams,
-    LsParams,
-    ReadFileParams,
-    RmParams,
-    WriteFileParams,
-)
+from weakincentives.contrib.tools import requests
+from weakincentives.contrib.tools.dialects import shared
 from weakincentives.contrib.tools.spec import ToolSpec
 
 _LS = """\
@@ -29,7 +14,7 @@ _READ_FILE = f"""\
 Read a file: up to 2000 lines per call, each with its line number, counted from 1.
 Read a file before you change it. To page through a long file, set offset, which counts from 0, \
 or start_line, counted from 1.
-{FILE_FORMATS}
+{shared.FILE_FORMATS}
 To find the relevant lines of a large file, use $GrepParams."""
 
 _WRITE_FILE = """\
@@ -41,7 +26,7 @@ At most 48000 characters per call; write the rest with mode "append"."""
 _EDIT_FILE = f"""\
 Replace text in a file; returns a diff of the change.
 old_string must match exactly one place, unless replace_all is set: copy it from the file without \
-line numbers, with enough surrounding lines to be unique. {EDIT_TOLERANCE}
+line numbers, with enough surrounding lines to be unique. {shared.EDIT_TOLERANCE}
 For several replacements, set edits: they are applied in order, all or none.
 Use $ReadFileParams first, so that you copy the current text."""
 
@@ -52,7 +37,7 @@ Files ignored by .gitignore are found only with include_ignored.
 To search the contents of files, use $GrepParams."""
 
 _GREP = f"""\
-Search the lines of files for a regular expression ({REGEX_SYNTAX}).
+Search the lines of files for a regular expression ({shared.REGEX_SYNTAX}).
 output_mode "content" returns matching lines with their line numbers, counted from 1; \
 "files_with_matches" only paths; "count" the number of matching lines per file.
 Narrow the search with path, glob ("*.py") or type ("py"); set context to see surrounding lines. \
@@ -60,7 +45,7 @@ Binary files and files ignored by .gitignore are not searched.
 To find files by name, use $GlobParams."""
 
 _RM = f"""\
-{DELETE_DESCRIPTION}
+{shared.DELETE_DESCRIPTION}
 It does not ask for confirmation; if you are unsure what is there, look first."""
 
 _FILE_PATH = {"path": "file_path", "filename": "file_path", "filePath": "file_path"}
@@ -68,31 +53,35 @@ _DIRECTORY = {"file_path": "path", "dir_path": "path", "directory": "path"}
 
 
 WINK: tuple[ToolSpec[Any], ...] = (
-    pass_through("ls", LsParams, _LS, aliases={**_DIRECTORY, "ignore": "exclude"}, read_only=True),
-    pass_through("read_file", ReadFileParams, _READ_FILE, aliases=_FILE_PATH, read_only=True),
-    pass_through(
+    shared.pass_through(
+        "ls", requests.LsParams, _LS, aliases={**_DIRECTORY, "ignore": "exclude"}, read_only=True
+    ),
+    shared.pass_through(
+        "read_file", requests.ReadFileParams, _READ_FILE, aliases=_FILE_PATH, read_only=True
+    ),
+    shared.pass_through(
         "write_file",
-        WriteFileParams,
+        requests.WriteFileParams,
         _WRITE_FILE,
         aliases={**_FILE_PATH, "file_text": "content", "text": "content", "contents": "content"},
     ),
-    pass_through(
+    shared.pass_through(
         "edit_file",
-        EditFileParams,
+        requests.EditFileParams,
         _EDIT_FILE,
         aliases={
             **_FILE_PATH,
-            **EDIT_ALIASES,
+            **shared.EDIT_ALIASES,
             "replaceAll": "replace_all",
             "allow_multiple": "replace_all",
             "replacements": "edits",
             "dryRun": "dry_run",
         },
     ),
-    pass_through("glob", GlobParams, _GLOB, aliases=_DIRECTORY, read_only=True),
-    pass_through(
+    shared.pass_through("glob", requests.GlobParams, _GLOB, aliases=_DIRECTORY, read_only=True),
+    shared.pass_through(
         "grep",
-        GrepParams,
+        requests.GrepParams,
         _GREP,
         aliases={
             **_DIRECTORY,
@@ -105,5 +94,5 @@ WINK: tuple[ToolSpec[Any], ...] = (
         },
         read_only=True,
     ),
-    pass_through("rm", RmParams, _RM, aliases=_DIRECTORY),
+    shared.pass_through("rm", requests.RmParams, _RM, aliases=_DIRECTORY),
 )

@@ -7,23 +7,8 @@ from dataclasses import replace
 from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.editing import Edit, EditOutcome, MatchLevel, apply_edits
 from weakincentives.contrib.tools.editing.model import BOM, Document, unify_line_ends
+from weakincentives.contrib.tools.handlers import errors, render
 from weakincentives.contrib.tools.handlers.changes import single_change
-from weakincentives.contrib.tools.handlers.errors import (
-    ensure_creatable,
-    ensure_encodable,
-    ensure_within_limit,
-    ensure_writable,
-    explain_errors,
-    missing_path_error,
-)
-from weakincentives.contrib.tools.handlers.render import (
-    format_count,
-    format_path,
-    make_diff,
-    match_note,
-    render_change,
-    rest_hint,
-)
 from weakincentives.contrib.tools.handlers.write import (
     decode_text,
     encode_text,
@@ -71,8 +56,8 @@ def _apply_edits(
 ) -> ToolResult[EditFileResult]:
     path = context.resolve_path(file_path)
     for edit in edits:
-        ensure_encodable(edit.new)
-    ensure_within_limit(context, path, sum(len(edit.new) for edit in edits))
+        errors.ensure_encodable(edit.new)
+    errors.ensure_within_limit(context, path, sum(len(edit.new) for edit in edits))
     return change_text(
         context,
         path,
@@ -103,8 +88,8 @@ def change_text(
         noun: The name of one change, for the message.
     """
     if not dry_run:
-        ensure_writable(context, path)
-    with explain_errors(context, path), single_change(context.filesystem) as changes:
+        errors.ensure_writable(context, path)
+    with errors.explain_errors(context, path), single_change(context.filesystem) as changes:
         old = _read_old(context, path, may_create=may_create)
         text = decode_text(old or b"")
         outcome = _add_encoding_note(text, change(text))
@@ -113,9 +98,9 @@ def change_text(
         elif not dry_run:
             changes.replace(path, encode_text(outcome.content))
     value = _make_value(path, old, outcome, applied=not dry_run)
-    head = [_render_headline(value, noun), match_note(value.match_level), *value.notes]
-    text = render_change(
-        context, head, value.diff, rest=rest_hint(context, path, applied=not dry_run)
+    head = [_render_headline(value, noun), render.match_note(value.match_level), *value.notes]
+    text = render.render_change(
+        context, head, value.diff, rest=render.rest_hint(context, path, applied=not dry_run)
     )
     return ToolResult(text, value, exclude_value_from_context=True)
 
@@ -126,9 +111,9 @@ def _read_old(context: HandlerContext, path: str, *, may_create: bool) -> bytes 
     if old is not None:
         ensure_text(context, path, old)
     elif may_create:
-        ensure_creatable(context, path)
+        errors.ensure_creatable(context, path)
     else:
-        raise missing_path_error(context, path, what="file")
+        raise errors.missing_path_error(context, path, what="file")
     return old
 
 
@@ -168,7 +153,7 @@ def _make_value(
     path: str, old: bytes | None, outcome: EditOutcome, *, applied: bool
 ) -> EditFileResult:
     new = encode_text(outcome.content)
-    compared = make_diff(path, old, new)
+    compared = render.make_diff(path, old, new)
     kind = "added" if old is None else "modified"
     return EditFileResult(
         (FileChange(path, kind, size_bytes=len(new)),),
@@ -183,11 +168,11 @@ def _make_value(
 
 
 def _render_headline(value: EditFileResult, noun: str) -> str:
-    name = format_path(value.changes[0].path)
+    name = render.format_path(value.changes[0].path)
     made = value.changes[0].kind == "added"
-    lines = format_count(value.added, "line")
+    lines = render.format_count(value.added, "line")
     if not made:
-        places = format_count(value.replacements, noun)
+        places = render.format_count(value.replacements, noun)
         lines = f"{places}, {lines} added, {value.removed} removed"
     if not value.applied:
         would = "created" if made else "edited"
@@ -200,8 +185,8 @@ def insert_text(request: InsertTextParams, context: HandlerContext) -> ToolResul
     path = context.resolve_path(request.file_path)
     if not request.text:
         raise ToolValidationError("The text to insert is empty; send at least one line")
-    ensure_encodable(request.text)
-    ensure_within_limit(context, path, len(request.text))
+    errors.ensure_encodable(request.text)
+    errors.ensure_within_limit(context, path, len(request.text))
     return change_text(
         context,
         path,
@@ -223,8 +208,8 @@ def insert_lines(text: str, line: int, new: str) -> EditOutcome:
     count = len(document.raw_lines)
     if not 0 <= line <= count:
         raise ToolValidationError(
-            f"No line {line}: the file has {format_count(count, 'line')}; use a line from 0 to"
-            f" {count}"
+            f"No line {line}: the file has {render.format_count(count, 'line')}; use a line from"
+            f" 0 to {count}"
         )
     at = document.line_stop(line - 1) if line else document.start
     put = _complete_lines(document, at, new.removeprefix(BOM))

@@ -6,18 +6,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from weakincentives.contrib.tools.context import HandlerContext
+from weakincentives.contrib.tools.handlers import render
 from weakincentives.contrib.tools.handlers.errors import ignore_case
 from weakincentives.contrib.tools.handlers.list import not_directory_error
-from weakincentives.contrib.tools.handlers.render import (
-    fit_budget,
-    format_count,
-    format_missed,
-    format_path,
-    hint,
-    join_words,
-    room_for,
-    take_lines,
-)
 from weakincentives.contrib.tools.handlers.search import (
     compile_exclude,
     find_files,
@@ -52,19 +43,20 @@ def glob(request: GlobParams, context: HandlerContext) -> ToolResult[GlobResult]
         )
         text = _render_no_matches(request, context, found)
         return ToolResult(
-            fit_budget([text], _time_limit_note(found), budget),
+            render.fit_budget([text], _time_limit_note(found), budget),
             value,
             exclude_value_from_context=True,
         )
     noun = ("directory", "directories") if request.pattern.endswith("/") else ("file", "files")
     more = "more than " if found.truncated else ""
     more = "at least " if found.reason == "time limit" else more
-    where = "" if request.path == "." else f" in {format_path(request.path)}"
+    where = "" if request.path == "." else f" in {render.format_path(request.path)}"
     verb = "matches" if len(found) == 1 else "match"
-    head = f"{more}{format_count(len(found), *noun)}{where} {verb} {request.pattern[:_MARGIN]!r}"
+    count = render.format_count(len(found), *noun)
+    head = f"{more}{count}{where} {verb} {request.pattern[:_MARGIN]!r}"
     slash = "/" if request.pattern.endswith("/") else ""
     lines = (display_path(match.path) + slash for match in found[:most])
-    kept = take_lines(lines, room_for(budget, len(head) + _MARGIN))
+    kept = render.take_lines(lines, render.room_for(budget, len(head) + _MARGIN))
     foot = _render_foot(request, found, len(kept)) if len(kept) < len(found) else ""
     foot = "\n".join(filter(None, (foot, _time_limit_note(found))))
     truncated = found.truncated or len(kept) < len(found)
@@ -75,7 +67,7 @@ def glob(request: GlobParams, context: HandlerContext) -> ToolResult[GlobResult]
         request.pattern, request.path, shown_matches, len(found), truncated, reason, found.coverage
     )
     return ToolResult(
-        fit_budget([head, *kept], foot, budget), value, exclude_value_from_context=True
+        render.fit_budget([head, *kept], foot, budget), value, exclude_value_from_context=True
     )
 
 
@@ -121,10 +113,10 @@ def _time_limit_note(found: Results[GlobMatch]) -> str:
     """Return a note on how far the search got before the time limit; empty if it finished."""
     if found.reason != "time limit":
         return ""
-    searched = format_count(found.coverage.searched, "directory", "directories")
+    searched = render.format_count(found.coverage.searched, "directory", "directories")
     return (
         f"[stopped at the time limit after {searched}"
-        f"{format_missed(found.coverage, 'not searched')}"
+        f"{render.format_missed(found.coverage, 'not searched')}"
         "; to see the rest, use a narrower path or pattern]"
     )
 
@@ -135,17 +127,18 @@ def _render_foot(request: GlobParams, found: Sequence[GlobMatch], count: int) ->
     firsts = (match.path[skip:].partition("/") for match in found[count:])
     places = Counter(name + slash for name, slash, _ in firsts if slash)
     most = [
-        f"{format_path(name)} ({number:,})" for name, number in places.most_common(_MAX_DIRECTORIES)
+        f"{render.format_path(name)} ({number:,})"
+        for name, number in places.most_common(_MAX_DIRECTORIES)
     ]
     text = f"[truncated: {count:,} of {len(found):,} shown; use a narrower pattern or path"
-    return text + (f"; the rest is in {join_words(most, 'and')}" if most else "") + "]"
+    return text + (f"; the rest is in {render.join_words(most, 'and')}" if most else "") + "]"
 
 
 def _render_no_matches(
     request: GlobParams, context: HandlerContext, found: Results[GlobMatch]
 ) -> str:
     """Return the message for no matches, with the reason if it is cheap to find."""
-    where = "" if request.path == "." else f" in {format_path(request.path)}"
+    where = "" if request.path == "." else f" in {render.format_path(request.path)}"
     text = f"No files match {request.pattern[:_MARGIN]!r}{where}"
     if found.reason == "time limit":
         return f"{text} in the directories searched so far"
@@ -168,7 +161,7 @@ def _reasons(request: GlobParams, context: HandlerContext) -> Iterator[str]:
         found = _find_matches(replace(request, pattern=request.pattern + "/"), context)
         if found:
             inside = replace(request, pattern=request.pattern + "/**")
-            call = hint("; to find the files in it:", context.dialect.format_call(inside))
+            call = render.hint("; to find the files in it:", context.dialect.format_call(inside))
             yield f"; {display_path(found[0].path)!r} is a directory{call}"
 
 
@@ -179,7 +172,7 @@ def _excluded_reasons(request: GlobParams, context: HandlerContext) -> Iterator[
         found = _find_matches(other, context)
         if found:
             files = "file is" if len(found) == 1 else "files are"
-            call = hint("; to see them:", context.dialect.format_call(other))
+            call = render.hint("; to see them:", context.dialect.format_call(other))
             yield f"; {len(found):,} matching {files} excluded by .gitignore or .ignore{call}"
     if request.exclude:
         found = _find_matches(replace(request, exclude=()), context)

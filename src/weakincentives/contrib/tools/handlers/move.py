@@ -4,13 +4,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from weakincentives.contrib.tools.context import HandlerContext
+from weakincentives.contrib.tools.handlers import errors
 from weakincentives.contrib.tools.handlers.changes import single_change
-from weakincentives.contrib.tools.handlers.errors import (
-    ensure_writable,
-    explain_errors,
-    format_supported_call,
-    stat_path,
-)
 from weakincentives.contrib.tools.handlers.render import format_count, format_path, hint
 from weakincentives.contrib.tools.requests import MkdirParams, MoveParams, RmParams
 from weakincentives.contrib.tools.results import MkdirResult, MoveResult, RmResult
@@ -29,11 +24,11 @@ def move(request: MoveParams, context: HandlerContext) -> ToolResult[MoveResult]
         raise ToolValidationError(
             "The workspace root cannot be moved; name a file or directory in it"
         )
-    ensure_writable(context, source)
-    found = stat_path(context, source)
+    errors.ensure_writable(context, source)
+    found = errors.stat_path(context, source)
     if context.filesystem.exists(destination):
         raise _destination_error(context, destination)
-    with explain_errors(context, destination), single_change(context.filesystem) as changes:
+    with errors.explain_errors(context, destination), single_change(context.filesystem) as changes:
         changes.move(source, destination)
     slash = "/" if found.is_directory else ""
     text = f"Moved {format_path(source)}{slash} to {format_path(destination)}{slash}"
@@ -43,14 +38,14 @@ def move(request: MoveParams, context: HandlerContext) -> ToolResult[MoveResult]
 def mkdir(request: MkdirParams, context: HandlerContext) -> ToolResult[MkdirResult]:
     """Create a directory and its missing parents."""
     path = context.resolve_new_path(request.path)
-    ensure_writable(context, path)
+    errors.ensure_writable(context, path)
     fs = context.filesystem
     created = not fs.exists(path)
     if not created and not fs.stat(path or ".").is_directory:
         raise FileExistsError(
             f"Cannot create the directory: {format_path(path)!r} is an existing file"
         )
-    with explain_errors(context, path):
+    with errors.explain_errors(context, path):
         fs.mkdir(path)
     text = f"Created directory {format_path(path)}/"
     if not created:
@@ -65,7 +60,10 @@ def _destination_error(context: HandlerContext, path: str) -> FileExistsError:
         inside = "; to move into this directory, give the full new path"
     return FileExistsError(
         text
-        + (inside or hint("; to remove it first:", format_supported_call(context, RmParams(path))))
+        + (
+            inside
+            or hint("; to remove it first:", errors.format_supported_call(context, RmParams(path)))
+        )
     )
 
 
@@ -91,8 +89,8 @@ def rm(request: RmParams, context: HandlerContext) -> ToolResult[RmResult]:
             f"The workspace root cannot be removed: {request.path!r};"
             " name a file or directory in it"
         )
-    ensure_writable(context, path)
-    found = stat_path(context, path)
+    errors.ensure_writable(context, path)
+    found = errors.stat_path(context, path)
     contents = _count_contents(context.filesystem, found)
     context.filesystem.delete(path, recursive=True)
     value = RmResult(path, found.kind, contents.files)

@@ -5,24 +5,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from weakincentives.contrib.tools.context import HandlerContext
+from weakincentives.contrib.tools.handlers import errors, render
 from weakincentives.contrib.tools.handlers.changes import Changes, all_or_none
-from weakincentives.contrib.tools.handlers.errors import (
-    ensure_creatable,
-    ensure_encodable,
-    ensure_within_limit,
-    ensure_writable,
-    explain_errors,
-    similar_paths,
-)
-from weakincentives.contrib.tools.handlers.render import (
-    format_count,
-    format_path,
-    join_words,
-    make_diff,
-    match_note,
-    render_change,
-    rest_hint,
-)
 from weakincentives.contrib.tools.handlers.write import (
     decode_text,
     encode_text,
@@ -68,14 +52,14 @@ class _Step:
 
 def apply_patch(request: ApplyPatchParams, context: HandlerContext) -> ToolResult[EditFileResult]:
     """Apply a patch; if any part of it fails, nothing is changed."""
-    ensure_encodable(request.patch)
+    errors.ensure_encodable(request.patch)
     if not request.dry_run:
-        ensure_writable(context, "")
+        errors.ensure_writable(context, "")
     with all_or_none(context.filesystem) as changes:
         steps = _plan_steps(request.patch, context)
         for step in sorted(steps, key=attrgetter("order")):
             if not request.dry_run:
-                with explain_errors(context, step.path):
+                with errors.explain_errors(context, step.path):
                     _apply(step, changes)
     return _make_result(steps, context, applied=not request.dry_run)
 
@@ -104,8 +88,8 @@ def _plan_step(
         return _Step(planned, new_path, old, None)
     text = planned.content or ""
     new = encode_text(text)
-    ensure_creatable(context, new_path, gone=gone)
-    ensure_within_limit(
+    errors.ensure_creatable(context, new_path, gone=gone)
+    errors.ensure_within_limit(
         context, new_path, len(text) - (0 if old is None else len(decode_text(old)))
     )
     if old is not None and old != new:
@@ -114,10 +98,10 @@ def _plan_step(
 
 
 def _add_suggestions(error: PatchError, context: HandlerContext) -> PatchError:
-    near = () if error.missing is None else similar_paths(context, error.missing)
+    near = () if error.missing is None else errors.similar_paths(context, error.missing)
     if not near:
         return error
-    suggestions = join_words(repr(format_path(each)) for each in near)
+    suggestions = render.join_words(repr(render.format_path(each)) for each in near)
     return PatchError(f"{error}\nDid you mean {suggestions}?")
 
 
@@ -136,7 +120,9 @@ def _apply(step: _Step, changes: Changes) -> None:
 def _make_result(
     steps: Sequence[_Step], context: HandlerContext, *, applied: bool
 ) -> ToolResult[EditFileResult]:
-    compared = [make_diff(step.path, step.old, step.new, source=step.source) for step in steps]
+    compared = [
+        render.make_diff(step.path, step.old, step.new, source=step.source) for step in steps
+    ]
     value = EditFileResult(
         tuple(map(_to_change, steps)),
         "".join(each.text for each in compared),
@@ -147,8 +133,8 @@ def _make_result(
         applied=applied,
     )
     left = [each.path for each in value.changes if each.kind != "removed"]
-    rest = rest_hint(context, left[0], applied=applied) if left else None
-    text = render_change(context, _render_head(value), value.diff, rest=rest)
+    rest = render.rest_hint(context, left[0], applied=applied) if left else None
+    text = render.render_change(context, _render_head(value), value.diff, rest=rest)
     return ToolResult(text, value, exclude_value_from_context=True)
 
 
@@ -158,14 +144,14 @@ def _to_change(step: _Step) -> FileChange:
 
 
 def _render_head(value: EditFileResult) -> list[str]:
-    lines = f"{format_count(value.added, 'line')} added, {value.removed} removed"
-    files = format_count(len(value.changes), "file")
+    lines = f"{render.format_count(value.added, 'line')} added, {value.removed} removed"
+    files = render.format_count(len(value.changes), "file")
     text = f"Patched {files}: {lines}"
     if not value.applied:
         text = f"Dry run, nothing was changed. {files} would be patched: {lines}"
-    return [text, *map(_render_entry, value.changes), match_note(value.match_level)]
+    return [text, *map(_render_entry, value.changes), render.match_note(value.match_level)]
 
 
 def _render_entry(change: FileChange) -> str:
-    source = "" if change.source is None else f"{format_path(change.source)} -> "
-    return f"{_LETTERS[change.kind]} {source}{format_path(change.path)}"
+    source = "" if change.source is None else f"{render.format_path(change.source)} -> "
+    return f"{_LETTERS[change.kind]} {source}{render.format_path(change.path)}"

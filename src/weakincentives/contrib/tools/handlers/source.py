@@ -5,14 +5,8 @@ import re
 from dataclasses import dataclass
 
 from weakincentives.contrib.tools.context import HandlerContext
+from weakincentives.contrib.tools.handlers import render
 from weakincentives.contrib.tools.handlers.errors import link_error, stat_path
-from weakincentives.contrib.tools.handlers.render import (
-    CHUNK,
-    WorkspaceContent,
-    format_count,
-    format_path,
-    hint,
-)
 from weakincentives.contrib.tools.requests import LsParams, ReadFileParams
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import READ_ENTIRE_FILE, BytesContent, Content
@@ -107,13 +101,13 @@ class FileSource:
     @property
     def name(self) -> str:
         """The path for messages."""
-        return format_path(self.path)
+        return render.format_path(self.path)
 
     def content(self, context: HandlerContext) -> Content:
         """Return the content; a large file is read on demand."""
         if self.complete:
             return BytesContent(self.head)
-        return WorkspaceContent(context.filesystem, self.path, self.size)
+        return render.WorkspaceContent(context.filesystem, self.path, self.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +129,7 @@ def open_file(context: HandlerContext, path: str) -> FileSource:
         OSError: The file cannot be read; the message says what to do instead.
     """
     try:
-        page = context.filesystem.read_bytes(path or ".", limit=CHUNK)
+        page = context.filesystem.read_bytes(path or ".", limit=render.CHUNK)
     except OSError as error:
         raise _read_error(context, path, error) from None
     return FileSource(path, page.content, page.size_bytes)
@@ -157,8 +151,8 @@ def parse_range(request: ReadFileParams) -> PageRange:
             raise ToolValidationError(f"Line numbers start at 1: {start}")
         if offset not in {0, start - 1}:
             raise ToolValidationError(
-                f"Two different starts: skip {format_count(offset, 'line')}, and start at line"
-                f" {start}; send only one of them"
+                f"Two different starts: skip {render.format_count(offset, 'line')}, and start at"
+                f" line {start}; send only one of them"
             )
         offset = start - 1
     return PageRange(offset, None if limit == READ_ENTIRE_FILE else limit)
@@ -174,8 +168,8 @@ def past_end_error(
 ) -> ToolValidationError:
     """Return the error for a page that starts after the end of the file."""
     number = page.first if noun == "byte" else page.first + 1  # as displayed
-    text = f"No {noun} {number:,}: {file.name!r} has only {format_count(total, noun)}"
-    return ToolValidationError(text + hint("; use", context.dialect.format_call(request)))
+    text = f"No {noun} {number:,}: {file.name!r} has only {render.format_count(total, noun)}"
+    return ToolValidationError(text + render.hint("; use", context.dialect.format_call(request)))
 
 
 def _read_error(context: HandlerContext, path: str, error: OSError) -> OSError:
@@ -187,6 +181,6 @@ def _read_error(context: HandlerContext, path: str, error: OSError) -> OSError:
     if found.is_directory:
         call = context.dialect.format_call(LsParams(path or "."))
         return IsADirectoryError(
-            f"{format_path(path)!r} is a directory" + hint("; to list it:", call)
+            f"{render.format_path(path)!r} is a directory" + render.hint("; to list it:", call)
         )
     return error

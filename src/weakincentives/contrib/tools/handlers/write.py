@@ -10,25 +10,7 @@ from dataclasses import dataclass
 from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.editing.errors import excerpt
 from weakincentives.contrib.tools.editing.sanitize import find_placeholder, is_placeholder
-from weakincentives.contrib.tools.handlers.errors import (
-    edit_tool_name,
-    ensure_encodable,
-    ensure_within_limit,
-    ensure_writable,
-    explain_errors,
-    format_supported_call,
-    is_directory_error,
-    link_error,
-)
-from weakincentives.contrib.tools.handlers.render import (
-    count_lines,
-    format_count,
-    format_path,
-    hint,
-    make_diff,
-    render_change,
-    rest_hint,
-)
+from weakincentives.contrib.tools.handlers import errors, render
 from weakincentives.contrib.tools.requests import WriteFileParams
 from weakincentives.contrib.tools.results import WriteFileResult
 from weakincentives.errors import ToolValidationError
@@ -63,13 +45,13 @@ def read_for_edit(context: HandlerContext, path: str) -> bytes | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     if found.is_directory:
-        raise is_directory_error(context, path)
+        raise errors.is_directory_error(context, path)
     if found.link_target is not None:
-        raise link_error(context, path, found.link_target)
+        raise errors.link_error(context, path, found.link_target)
     if found.size_bytes > MAX_TEXT:
         raise LimitExceededError(
-            f"{format_path(path)!r} has {found.size_bytes} bytes; only files up to {MAX_TEXT} bytes"
-            " can be edited"
+            f"{render.format_path(path)!r} has {found.size_bytes} bytes; only files up to"
+            f" {MAX_TEXT} bytes can be edited"
         )
     return context.filesystem.read_bytes(path).content
 
@@ -83,12 +65,12 @@ def ensure_text(context: HandlerContext, path: str, data: bytes) -> None:
     if b"\0" not in data[:BINARY_PREFIX]:
         return
     what = "UTF-16 text" if data.startswith(_UTF16_MARKS) else "binary"
-    size = format_count(len(data), "byte")
-    text = f"{format_path(path)!r} is {what} ({size}) and cannot be edited"
-    how = format_supported_call(
+    size = render.format_count(len(data), "byte")
+    text = f"{render.format_path(path)!r} is {what} ({size}) and cannot be edited"
+    how = errors.format_supported_call(
         context, WriteFileParams(path, "", "overwrite", "base64"), "mode", "encoding"
     )
-    raise ToolValidationError(text + hint("; to replace the whole file:", how))
+    raise ToolValidationError(text + render.hint("; to replace the whole file:", how))
 
 
 _MAX_COMPARED = 1024 * 1024  # bytes of the largest old file that is compared
@@ -107,13 +89,13 @@ class _OldFile:
 def write_file(request: WriteFileParams, context: HandlerContext) -> ToolResult[WriteFileResult]:
     """Write a file, or append to it."""
     fs, path = context.filesystem, context.resolve_new_path(request.file_path)
-    ensure_writable(context, path)
+    errors.ensure_writable(context, path)
     if not path:
-        raise is_directory_error(context, path)
+        raise errors.is_directory_error(context, path)
     as_bytes = request.encoding == "base64"
     data = _decode_content(request)
-    ensure_within_limit(context, path, len(data) if as_bytes else len(request.content))
-    with explain_errors(context, path):
+    errors.ensure_within_limit(context, path, len(data) if as_bytes else len(request.content))
+    with errors.explain_errors(context, path):
         before = _read_old(fs, path, request.mode)
         if before is not None and request.mode == "overwrite" and not as_bytes:
             _check_placeholders(context, request.content, path)
@@ -123,16 +105,16 @@ def write_file(request: WriteFileParams, context: HandlerContext) -> ToolResult[
             fs.write(path, request.content, mode=request.mode)
     size = fs.stat(path).size_bytes
     value = WriteFileResult(path, request.mode, before is None, len(data), size)
-    length = format_count(len(data), "byte")
+    length = render.format_count(len(data), "byte")
     if not as_bytes:
-        length = f"{format_count(count_lines(data), 'line')}, {length}"
+        length = f"{render.format_count(render.count_lines(data), 'line')}, {length}"
     text = _render_write(value, length, data, before, context)
     return ToolResult(text, value, exclude_value_from_context=True)
 
 
 def _decode_content(request: WriteFileParams) -> bytes:
     if request.encoding != "base64":
-        ensure_encodable(request.content)
+        errors.ensure_encodable(request.content)
         return request.content.encode()
     try:
         return base64.b64decode("".join(request.content.split()), validate=True)
@@ -153,7 +135,7 @@ def _check_placeholders(context: HandlerContext, content: str, path: str) -> Non
         raise ToolValidationError(
             f"Content has a placeholder instead of text: {excerpt(line.strip())}; the file"
             " was not replaced. Send the complete content"
-            + hint(", or edit part of the file with", edit_tool_name(context))
+            + render.hint(", or edit part of the file with", errors.edit_tool_name(context))
         )
 
 
@@ -177,17 +159,17 @@ def _render_write(
     before: _OldFile | None,
     context: HandlerContext,
 ) -> str:
-    name = format_path(value.path)
+    name = render.format_path(value.path)
     if before is None:
         return f"Created {name}: {length}"
     if value.mode == "append":
-        text = f"Appended {length} to {name}: {format_count(value.size_bytes, 'byte')} now"
+        text = f"Appended {length} to {name}: {render.format_count(value.size_bytes, 'byte')} now"
         if data and before.lacks_final_newline:
             text += "\nThe file had no final newline, so the new text continues its last line"
         return text
     if data == before.data:
         return f"Replaced {name}: {length}, unchanged"
-    text = f"Replaced {name}: {length}, was {format_count(before.size, 'byte')}"
-    diff = "" if before.data is None else make_diff(value.path, before.data, data).text
-    rest = rest_hint(context, value.path, applied=True)
-    return render_change(context, [text], diff, rest=rest, limit=_MAX_DIFF)
+    text = f"Replaced {name}: {length}, was {render.format_count(before.size, 'byte')}"
+    diff = "" if before.data is None else render.make_diff(value.path, before.data, data).text
+    rest = render.rest_hint(context, value.path, applied=True)
+    return render.render_change(context, [text], diff, rest=rest, limit=_MAX_DIFF)
