@@ -6,16 +6,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from weakincentives.contrib.review.records import (
-    CopyError,
-    CopyRecord,
-    WorkingCopy,
-    exclusion_filter,
-    history_path,
-    open_copy,
-    workspace_path,
-    write_record,
-)
+from weakincentives.contrib.review import records
 from weakincentives.contrib.review.recovery import ensure_not_interrupted, open_original
 from weakincentives.contrib.review.views import GIT, PreservingFilesystem
 from weakincentives.filesystem import (
@@ -50,7 +41,7 @@ def working_copy(
     max_files: int = MAX_FILES,
     max_bytes: int = MAX_BYTES,
     progress: Callable[[MountProgress], object] | None = None,
-) -> WorkingCopy:
+) -> records.WorkingCopy:
     """Copy a directory, and record its state for a later review.
 
     A savepoint that was interrupted in the original is rolled back first. Unreadable files,
@@ -113,7 +104,7 @@ class _Scan:
         self.total_bytes = 0
         self.git_dirs: set[str] = set()
         self._limits = max_files, max_bytes
-        self._filter = exclusion_filter(exclude)
+        self._filter = records.exclusion_filter(exclude)
         pending = [""]
         while pending:
             pending += self._scan_directory(pending.pop())
@@ -209,13 +200,15 @@ def _leads_out(path: str, target: str) -> bool:
     return reached == ".." or reached.startswith("../")
 
 
-def _create_copy(scan: _Scan, place: Path, meter: ProgressMeter) -> WorkingCopy:
-    workspace_path(place).mkdir()
-    with PreservingFilesystem(workspace_path(place), git_dir=history_path(place)) as target:
+def _create_copy(scan: _Scan, place: Path, meter: ProgressMeter) -> records.WorkingCopy:
+    records.workspace_path(place).mkdir()
+    with PreservingFilesystem(
+        records.workspace_path(place), git_dir=records.history_path(place)
+    ) as target:
         _fill(target, scan, meter)
         base = target.snapshot(tag="copied state")
     links = [(each.path, each.link_target) for each in scan.entries]
-    record = CopyRecord(
+    record = records.CopyRecord(
         original=str(scan.root),
         base=base,
         exclude=scan.exclude,
@@ -225,8 +218,8 @@ def _create_copy(scan: _Scan, place: Path, meter: ProgressMeter) -> WorkingCopy:
             sorted(path for path, to in links if to is not None and _leads_out(path, to))
         ),
     )
-    write_record(place, record)
-    return open_copy(place)
+    records.write_record(place, record)
+    return records.open_copy(place)
 
 
 def _fill(target: PreservingFilesystem, scan: _Scan, meter: ProgressMeter) -> None:
@@ -249,7 +242,7 @@ def _create_place(place: str | os.PathLike[str] | None, source: Path) -> Path:
     """Create an empty directory for the copy, outside the original."""
     wanted = Path(tempfile.gettempdir() if place is None else place).absolute()
     if Path(os.path.realpath(wanted)).is_relative_to(source):
-        raise CopyError(
+        raise records.CopyError(
             f"The working copy must not be inside the original: {str(wanted)!r};"
             " choose another place"
         )
@@ -257,7 +250,7 @@ def _create_place(place: str | os.PathLike[str] | None, source: Path) -> Path:
         return Path(tempfile.mkdtemp(prefix="wink-run-", dir=wanted))
     wanted.mkdir(0o700, parents=True, exist_ok=True)
     if any(wanted.iterdir()):
-        raise CopyError(f"The place for the working copy is not empty: {str(wanted)!r}")
+        raise records.CopyError(f"The place for the working copy is not empty: {str(wanted)!r}")
     return wanted
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
 
+from weakincentives.contrib.review import records
 from weakincentives.contrib.review.apply import (
     Attributes,
     Transaction,
@@ -26,17 +27,6 @@ from weakincentives.contrib.review.conflicts import (
 )
 from weakincentives.contrib.review.copy import remove_place
 from weakincentives.contrib.review.merge import Merge
-from weakincentives.contrib.review.records import (
-    Application,
-    Ending,
-    JournalRecord,
-    TransactionKind,
-    WorkingCopy,
-    exclusion_filter,
-    open_files,
-    read_record,
-    write_record,
-)
 from weakincentives.contrib.review.recovery import (
     Interrupted,
     Recovery,
@@ -97,7 +87,7 @@ class Review:
     """
 
     def __init__(
-        self, copy: WorkingCopy, *, with_git: bool = False, with_rights: bool = False
+        self, copy: records.WorkingCopy, *, with_git: bool = False, with_rights: bool = False
     ) -> None:
         """Review `copy`.
 
@@ -110,13 +100,13 @@ class Review:
         self.copy = copy
         self._filter = ReviewFilter(
             lambda: self._base,
-            exclusion_filter(copy.exclude),
+            records.exclusion_filter(copy.exclude),
             copy.git_dirs,
             with_git=with_git,
             with_rights=with_rights,
         )
         self._skipped = {each.path for each in copy.skipped}
-        self._files: PreservingFilesystem | None = open_files(copy)
+        self._files: PreservingFilesystem | None = records.open_files(copy)
 
     @cached_property
     def diff(self) -> Diff:
@@ -197,7 +187,7 @@ class Review:
                 raise ConflictError(change_set.conflicts(original, plan))
             if not plan.steps:
                 return _summarize(plan, merges)
-            number = len(read_record(self.copy.place).applied)
+            number = len(records.read_record(self.copy.place).applied)
             lost = collect_attributes(original, plan.steps)
             moved = self._moved_attributes(plan.steps, lost)
             work = self._transaction(original, change_set, plan, "apply", number, moved)
@@ -218,7 +208,7 @@ class Review:
             ended = [each for each in recovered if each.is_done == (each.kind == "undo")]
             if any(each.paths for each in ended):
                 return _summarize_recoveries(ended)
-            while applied := read_record(self.copy.place).applied:
+            while applied := records.read_record(self.copy.place).applied:
                 change_set = self._applied_change_set(applied[-1]).inverse()
                 plan = change_set.plan(original)
                 if plan.conflicts:
@@ -367,7 +357,7 @@ class Review:
         sides = self._view(self.copy.base), self._view(self._after)
         return ChangeSet(changes, *sides, self._is_reviewed, lambda: self._renames)
 
-    def _applied_change_set(self, applied: Application) -> ChangeSet:
+    def _applied_change_set(self, applied: records.Application) -> ChangeSet:
         sides = self._view(self.copy.base), self._view(applied.after)
         wanted = set(applied.paths)
         found = diff(*sides, renames=False).entries
@@ -379,7 +369,7 @@ class Review:
         original: OriginalFilesystem,
         change_set: ChangeSet,
         plan: Plan,
-        kind: TransactionKind,
+        kind: records.TransactionKind,
         number: int,
         attributes: Attributes = MappingProxyType({}),
     ) -> Transaction:
@@ -413,21 +403,23 @@ class Review:
         self, steps: Sequence[Step], merges: Sequence[Merge], attributes: Attributes
     ) -> None:
         """Record an apply before it starts."""
-        record = read_record(self.copy.place)
+        record = records.read_record(self.copy.place)
         paths = tuple(step.path for step in steps)
         kept = {path: dict(each) for path, each in attributes.items()}
-        application = Application(self._after, paths, tuple(merges), kept)
-        write_record(self.copy.place, replace(record, applied=(*record.applied, application)))
+        application = records.Application(self._after, paths, tuple(merges), kept)
+        records.write_record(
+            self.copy.place, replace(record, applied=(*record.applied, application))
+        )
 
-    def _on_end(self, record: JournalRecord, ending: Ending) -> None:
+    def _on_end(self, record: records.JournalRecord, ending: records.Ending) -> None:
         """Drop the record of an apply that was undone or rolled back."""
         if (ending == "committed") == (record.kind == "undo"):
             self._drop_application(record.number)
 
     def _drop_application(self, number: int) -> None:
-        record = read_record(self.copy.place)
+        record = records.read_record(self.copy.place)
         if len(record.applied) > number:
-            write_record(self.copy.place, replace(record, applied=record.applied[:number]))
+            records.write_record(self.copy.place, replace(record, applied=record.applied[:number]))
 
 
 def _summarize(plan: Plan, merges: Sequence[Merge]) -> Applied:
