@@ -1,4 +1,4 @@
-"""`--patch`: what git cannot be told is named, and the copy stays; the rest really applies."""
+"""`--patch`: what git cannot express is listed and the copy is kept; the rest applies."""
 
 import shlex
 import subprocess
@@ -24,7 +24,7 @@ def run(wink: Wink, project: Path, model: str, patch: Path):
         ("mkdir empty", "  empty: directory added, permissions 0755"),
         ("chmod 600 docs/notes.md", "  docs/notes.md: permissions 0600"),
         ("touch tool; chmod 4755 tool", "  tool: mode-changed, not offered"),
-        ("rm -r d; echo x > d", "  d: modified, left out because git cannot clear"),
+        ("rm -r d; echo x > d", "  d: modified, left out because git cannot remove"),
         ("mkdir -p .git; touch .git/hook", "  .git/hook: added, not offered"),
     ],
 )

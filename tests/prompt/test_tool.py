@@ -291,7 +291,7 @@ def test_the_schema_shows_the_real_names_only():
     [
         ({"edits": "file_path"}, "also a field name: 'edits'"),
         ({"new_string": "file_path"}, "also a field name: 'new_string'"),
-        ({"path": "filepath"}, "'path'.* no field: 'filepath'"),
+        ({"path": "filepath"}, "'path'.* unknown field: 'filepath'"),
     ],
 )
 def test_an_alias_that_cannot_be_one_is_refused_when_the_tool_is_made(
@@ -302,7 +302,7 @@ def test_an_alias_that_cannot_be_one_is_refused_when_the_tool_is_made(
 
 
 def test_a_tool_without_parameters_has_no_aliases():
-    with pytest.raises(PromptError, match="no field"):
+    with pytest.raises(PromptError, match="unknown field"):
         Tool("nothing", "Does nothing.", nothing, aliases={"a": "b"})
 
 
@@ -443,5 +443,5 @@ def test_names_that_are_not_offered_are_checked():
     assert make(other_names=["find", "seek"]).other_names == ("find", "seek")
     with pytest.raises(PromptError, match="Tool name must be"):
         make(other_names=["not a name"])
-    with pytest.raises(PromptError, match="stands for no field"):
+    with pytest.raises(PromptError, match="names an unknown field"):
         make(aliases={"query": "pattern"}, other_params=Found)

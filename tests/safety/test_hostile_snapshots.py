@@ -1,4 +1,4 @@
-"""A stored snapshot, and what is in a store, are data: refused with a reason, nothing changed."""
+"""Forged snapshots and stores are rejected with a reason, and nothing changes."""
 
 import json
 import os
@@ -146,7 +146,7 @@ def test_a_place_where_no_store_can_be_is_no_obstacle_before_it_is_used(
 
 
 def test_a_place_that_cannot_be_one_is_a_mistake(light_directory: Path) -> None:
-    with pytest.raises(ValueError, match="git_dir holds a NUL character"):
+    with pytest.raises(ValueError, match="git_dir contains a NUL character"):
         HostFilesystem(light_directory, git_dir="\0")
 
 

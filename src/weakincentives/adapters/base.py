@@ -104,7 +104,7 @@ class ProviderAdapter(ABC):
         if budget is not None and budget_tracker is not None:
             raise ValueError("Pass budget or budget_tracker, not both")
         if any(isinstance(each, SystemMessage) for each in messages):
-            raise ValueError("messages must not contain a system message; the prompt is it")
+            raise ValueError("messages must not contain a system message: that is the prompt")
         tracker = BudgetTracker(budget) if budget is not None else budget_tracker
         ends = earliest_deadline(deadline, None if tracker is None else tracker.budget.deadline)
         return self._run(

@@ -47,7 +47,7 @@ class RequestRetried:
     delay: float
     """The wait in seconds."""
     streamed_characters: int = 0
-    """Length of the text that was streamed before the failure; it is void and comes again."""
+    """Length of the text that was streamed before the failure; discard it, it is streamed again."""
     session_id: UUID | None = None
     event_id: UUID = field(default_factory=uuid4)
     created_at: datetime = field(default_factory=SYSTEM_CLOCK.now)

@@ -25,7 +25,7 @@ try:
     import openai  # LiteLLM's errors derive from its errors
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
-        "Models of litellm need an extra: pip install 'weakincentives[litellm]'", name=_error.name
+        "litellm models need an extra: pip install 'weakincentives[litellm]'", name=_error.name
     ) from _error
 
 from weakincentives.adapters.base import ProviderAdapter

@@ -21,7 +21,7 @@ try:
     )
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
-        "Models of openai need an extra: pip install 'weakincentives[openai]'", name=_error.name
+        "openai models need an extra: pip install 'weakincentives[openai]'", name=_error.name
     ) from _error
 
 from weakincentives.adapters.chat_completions import (

@@ -99,5 +99,5 @@ def _load_class(prefix: str, entry: ProviderEntry) -> Callable[..., ProviderAdap
         if (error.name or "").partition(".")[0] == "weakincentives":
             raise
         raise MissingExtraError(
-            f"Models of {prefix} need an extra: pip install 'weakincentives[{entry.extra}]'"
+            f"{prefix} models need an extra: pip install 'weakincentives[{entry.extra}]'"
         ) from error

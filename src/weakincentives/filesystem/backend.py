@@ -183,7 +183,7 @@ class BaseFilesystem(WritableFilesystem):
 
     def _savepoint_storage(self) -> SavepointStorage:
         """Return the stack of savepoints that this backend keeps."""
-        raise NotImplementedError(f"{type(self).__name__} has no savepoints, take a snapshot")
+        raise NotImplementedError(f"{type(self).__name__} has no savepoints; take a snapshot")
 
     def _replace_all(self, state: ReadableFilesystem, name: str) -> Iterable[str] | None:
         """Replace everything with `state`, imported from `name`.

@@ -56,7 +56,7 @@ _HINTS = (
         "possessive and atomic groups are not needed: matching is linear without them",
     ),
     (r"\(\?\(", "conditions are not supported, use alternatives with |"),
-    (r"\(\?[a-z]*x", "the x flag is not supported, write the pattern without blanks"),
+    (r"\(\?[a-z]*x", "the x flag is not supported, write the pattern without whitespace"),
     (r"escape sequence: \\Z", r"use \z or $ for the end of a line"),
     (r"escape sequence: \\u", r"write \x{...} or the character itself"),
     (

@@ -38,7 +38,7 @@ from weakincentives.posix import (
 
 ARCHIVE_SUFFIX = ".fs.zip"
 EXPORTED = "manager.exported"
-NAMED, REMOVED = "shelf.named", "shelf.removed"
+NAMED, REMOVED = "manager.named", "manager.removed"
 FAULT_POINTS = (NAMED, REMOVED)
 _ZIP_SIGNATURES = frozenset({b"PK\x03\x04", b"PK\x05\x06"})  # with entries, and empty
 _DEFAULT_NAME = "wink-fs-snapshots"
@@ -385,7 +385,7 @@ def _find_flaw(snapshot_id: str) -> str | None:
     """Return what is wrong with an id, if anything."""
     for character in snapshot_id:
         if character not in _PUNCTUATION and unicodedata.category(character)[0] not in "LMN":
-            return f"holds {character!a}, which is not a letter, digit or plain punctuation"
+            return f"contains {character!a}, which is not a letter, digit or plain punctuation"
     if not snapshot_id or len(snapshot_id.encode()) > _MAX_ID_BYTES:
         return f"must have 1 to {_MAX_ID_BYTES} bytes"
     if unicodedata.category(snapshot_id[0])[0] not in "LN" and snapshot_id[0] != "_":

@@ -151,7 +151,7 @@ def field_aliases(kind: type[Any] | None, aliases: Mapping[str, str], tool: str)
     """Return the aliases of a tool's parameters, the dataclass `kind`.
 
     Raises:
-        PromptError: An alias is also a field name, or stands for no field.
+        PromptError: An alias is also a field name, or names an unknown field.
     """
     seen: dict[Any, FieldAliases] = {}
     found = FieldAliases(frozenset()) if kind is None else _collect_aliases(kind, aliases, seen)
@@ -160,7 +160,7 @@ def field_aliases(kind: type[Any] | None, aliases: Mapping[str, str], tool: str)
         if alias in known:
             raise PromptError(f"Alias of tool {tool!r} is also a field name: {alias!r}")
         if name not in known:
-            raise PromptError(f"Alias {alias!r} of tool {tool!r} stands for no field: {name!r}")
+            raise PromptError(f"Alias {alias!r} of tool {tool!r} names an unknown field: {name!r}")
     for each in seen.values():
         each.is_needed = any(other.names for other in seen.values())
     return found

@@ -65,7 +65,7 @@ class ManualClock:
         self._monotonic += seconds
 
     def jump(self, by: timedelta) -> None:
-        """Change the wall clock only, as if somebody had set it."""
+        """Change the wall clock only, as if the user had set it."""
         self._now += by
 
 

@@ -92,7 +92,7 @@ class PromptExecuted:
 
 @dataclass(frozen=True, slots=True)
 class SessionReset:
-    """A session was reset; whoever derives state from it should reset too."""
+    """A session was reset; state that is derived from it should be reset too."""
 
     session_id: UUID
 

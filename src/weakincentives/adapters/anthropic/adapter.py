@@ -21,7 +21,7 @@ try:
     )
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
-        "Models of anthropic need an extra: pip install 'weakincentives[anthropic]'",
+        "anthropic models need an extra: pip install 'weakincentives[anthropic]'",
         name=_error.name,
     ) from _error
 

@@ -20,7 +20,7 @@ try:
     from claude_agent_sdk.types import SystemPromptFile
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
-        "Models of claude-agent need an extra: pip install 'weakincentives[claude-agent-sdk]'",
+        "claude-agent models need an extra: pip install 'weakincentives[claude-agent-sdk]'",
         name=_error.name,
     ) from _error
 
@@ -140,7 +140,7 @@ class ClaudeAgentAdapter(ProviderAdapter):
         del request, on_text, timeout
         raise InvalidRequestError(
             f"{self.name} does not support single requests, Claude Code runs its own loop:"
-            " use evaluate, or a model of anthropic",
+            " use evaluate, or an anthropic model",
             provider=self.name,
         )
 

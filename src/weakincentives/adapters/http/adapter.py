@@ -368,11 +368,11 @@ def limit_pieces(
     Args:
         pieces: The body as it arrives.
         endpoint: Where it comes from.
-        ends: When the time is up, by `time.monotonic`.
-        seconds: The time that there was, for the message.
+        ends: When the timeout expires, by `time.monotonic`.
+        seconds: The timeout, for the message.
 
     Raises:
-        TransientError: It takes too long, or it is too large.
+        TransientError: It takes too long, or is too large.
     """
     left = lenient.MAX_STREAM
     for piece in pieces:

@@ -1,6 +1,6 @@
 """The agent loop: send the conversation, run the tool calls, repeat until the model answers.
 
-`PromptRun` is the envelope of every run, whoever drives the loop: tracing, events, limits, and
+`PromptRun` is the frame of every run, whichever loop drives it: tracing, events, limits, and
 the partial response on an error. `AgentLoop` is our own loop in it. A run has limits on steps,
 time, cost and output retries. However it ends, every tool call was committed or rolled back as
 a whole, and `PromptExecuted` is emitted.

@@ -354,7 +354,7 @@ class Decision:
         return "patched-partly"
 
     def _untouched_note(self) -> str:
-        """Say that the original is unchanged where that is certain: right after a run."""
+        """Return a note that the original is unchanged if that is certain: right after a run."""
         return "; the original is unchanged" if self._is_end else ""
 
     def _keep(self, note: str | None = None) -> Outcome:

@@ -44,7 +44,7 @@ _ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "1"}
 _ROLE = """\
 You work unattended in a copy of a user's project. When you are done, the user sees the diff and
 decides whether to apply it. Change only what the task needs, leave no temporary files behind, and
-read before you change. Nobody answers questions: if something is unclear, choose the simplest
+read before you change. Nobody can answer questions: if something is unclear, choose the simplest
 solution and say so.
 """
 _COMMANDS = "You can run commands: run the project's tests before you start and after you are done."

@@ -298,7 +298,10 @@ class Transaction:
         self._replaced[operation.hidden] = identity_of(found)
 
     def _is_expected(self, operation: Operation, found: os.stat_result) -> bool:
-        """Return whether the replaced entry is the expected one; read it unless its times tell."""
+        """Return whether the replaced entry is the expected one.
+
+        A large file is not read if its times are unchanged.
+        """
         seen = self._seen.get(operation.path)
         now = identity_of(found)
         # without the ctime, which the exchange itself changed

@@ -1,7 +1,7 @@
 """On-disk records: the record of a working copy, and the write-ahead journal of an apply.
 
 The record of a copy lets another process continue with it. The journal says what each path of
-the original was and becomes. It lies in the root of the original under a hidden name, from
+the original was and becomes. It is in the root of the original under a hidden name, from
 before the first change until the transaction has ended, so that every process sees an
 interrupted apply, even if the working copy is gone. Its name holds the phase:
 

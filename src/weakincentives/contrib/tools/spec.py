@@ -32,7 +32,7 @@ class ToolSpec(Generic[P]):
         decode: Returns the request for given parameters; it may look at the workspace.
         encode: Returns the parameters for a request; None if they cannot express it.
         aliases: Other parameter names that models use.
-        selector: The parameter that tells its requests apart, if it has several.
+        selector: The parameter that selects the type of request, if the tool has several.
         render: Returns the result in this dialect's form, from the request, the result and
             the context.
         read_only: It changes nothing.

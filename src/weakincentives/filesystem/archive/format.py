@@ -121,7 +121,7 @@ def unescape(text: str) -> str:
         raw = _ESCAPE.sub(lambda match: bytes.fromhex(match[1].decode()), text.encode())
         exact = raw.decode(errors="surrogateescape")
     if escape(exact) != text:
-        raise ArchiveError(f"Name is not escaped as it must be: {shorten_path(text)!r}")
+        raise ArchiveError(f"Name is not escaped correctly: {shorten_path(text)!r}")
     return exact
 
 

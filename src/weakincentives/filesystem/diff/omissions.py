@@ -30,7 +30,7 @@ _SUFFIX = 8
 _MAX_PATH = 4_000
 _READ, _CHANGE, _SEARCH = 0o400, 0o300, 0o100
 _REFUSED = "git refuses this name"
-_IN_THE_WAY = "git cannot clear what is in its place"
+_IN_THE_WAY = "git cannot remove what is at its path"
 _BEHIND_LINK = "git cannot see past the link that was above it"
 _CLOSED = "git may not read or replace it"
 

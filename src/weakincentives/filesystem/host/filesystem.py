@@ -98,7 +98,7 @@ class HostFilesystem(BaseFilesystem):
 
         Args:
             root: The directory, which must exist; a link to it is resolved once, now.
-            read_only: Refuse to write.
+            read_only: Whether every change raises ReadOnlyError.
             limits: Size and count limits; there is no quota unless one is set.
             durable: Sync every write: once `write` returns, it survives power loss.
             cross_mounts: Enter other file systems that are mounted below the root.
@@ -114,7 +114,7 @@ class HostFilesystem(BaseFilesystem):
             raise ValueError("HostFilesystem needs a root directory, not an empty path")
         store = git_dir if git_dir is not None else _git_dir
         if store is not None and "\0" in os.fspath(store):
-            raise ValueError(f"git_dir holds a NUL character: {os.fspath(store)!r}")
+            raise ValueError(f"git_dir contains a NUL character: {os.fspath(store)!r}")
         super().__init__(limits=limits, read_only=read_only or _read_only)
         self._given = os.fspath(given)
         self._directory = RootedDirectory(Path(given), cross_mounts=cross_mounts)
@@ -171,7 +171,7 @@ class HostFilesystem(BaseFilesystem):
             raise
 
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
-        """Take a snapshot of everything below the root, whoever made it.
+        """Take a snapshot of everything below the root, whichever program made it.
 
         Raises:
             SnapshotError: Something could not be read or stored; there is no snapshot.

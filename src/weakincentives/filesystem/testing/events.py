@@ -99,7 +99,7 @@ class EventTests(ConformanceSuite):
         fs.list("dir")
         fs.glob("**")
         fs.grep("text")
-        for refused in (
+        for change in (
             lambda: fs.write("dir/file", "", mode="create"),
             lambda: fs.write("dir/file/below", ""),
             lambda: fs.write("new/bell\a", ""),
@@ -108,7 +108,7 @@ class EventTests(ConformanceSuite):
             lambda: fs.mkdir("dir", exist_ok=False),
         ):
             with pytest.raises((OSError, ValueError)):
-                refused()
+                change()
         assert events == []
 
     def test_a_listener_sees_the_change_done(self, fs: ObservableFilesystem) -> None:

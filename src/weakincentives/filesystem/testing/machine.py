@@ -116,7 +116,7 @@ class Side:
     def _delete(self, path: str, *, recursive: bool = False) -> object:
         fs = self.filesystem
         if recursive and _is_root(path):
-            # the one permitted difference: memory empties the root, the host refuses to
+            # the one permitted difference: memory empties the root, the host raises
             return [fs.delete(entry.path, recursive=True) for entry in fs.list()]
         return fs.delete(path, recursive=recursive)
 

@@ -325,7 +325,7 @@ class MountRuleTests(HostSuite):
         report = fs.hydrate_from_host(mount, allowed_roots=[host])
         assert (report.filtered_count, report.skipped) == (3, ())
 
-    # --- what is refused, and then changes nothing ---
+    # --- rejected mounts change nothing ---
 
     @pytest.mark.parametrize(
         "path",

@@ -336,13 +336,13 @@ class SnapshotViewTests(ConformanceSuite):
         write_sample(fs)
         kept = fs.snapshot()
         change_sample(fs)
-        refused: list[tuple[type[BaseException], str]] = []
+        errors: list[tuple[type[BaseException], str]] = []
         calls: tuple[Callable[..., object], ...] = (fs.preview, fs.restore)
         for call in calls:
             with pytest.raises((SnapshotRestoreError, PathEscapeError)) as caught:
                 call(kept, paths=paths)
-            refused.append((caught.type, str(caught.value)))
-        assert refused[0] == refused[1]
+            errors.append((caught.type, str(caught.value)))
+        assert errors[0] == errors[1]
 
     def test_an_unknown_snapshot_cannot_be_previewed(self, fs: Previews) -> None:
         kept = fs.snapshot()

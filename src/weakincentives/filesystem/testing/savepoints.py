@@ -354,14 +354,14 @@ class SavepointTests(RollbackTests, LimitedSuite):
             fs.grep("t")
             fs.glob("**")
             fs.mkdir(".")
-            for refused in (
+            for change in (
                 lambda: fs.write("file", "", mode="create"),
                 lambda: fs.write("file/below", ""),
                 lambda: fs.delete("gone"),
                 lambda: fs.move("gone", "new"),
             ):
                 with pytest.raises(OSError):  # noqa: PT011 # several kinds, one for each
-                    refused()
+                    change()
             assert not savepoint.changed
             fs.write("file", "new")
             assert savepoint.changed

@@ -239,7 +239,7 @@ class QuotaTests(LimitedSuite):
         fs = self.make_limited(tmp_path, limits)
         fs.write("large", "0123456\n" * 50_000)
         fs.write("one line", "x" * 400_000)
-        for refused in (
+        for change in (
             lambda: fs.read_bytes("large"),
             lambda: fs.read_bytes("large", offset=5, limit=100_001),
             lambda: fs.read("large", limit=READ_ENTIRE_FILE),
@@ -248,7 +248,7 @@ class QuotaTests(LimitedSuite):
             lambda: fs.read("one line", limit=1),
         ):
             with pytest.raises(LimitExceededError, match=r"max_read_bytes.*400,000.*offset"):
-                refused()
+                change()
         assert len(fs.read_bytes("large", offset=300_000).content) == 100_000
         assert len(fs.read("large", limit=12_500).content) == 100_000
 
@@ -256,14 +256,14 @@ class QuotaTests(LimitedSuite):
         fs = self.make_limited(tmp_path, Limits(max_total_bytes=10))
         fs.write("a", "12345")
         fs.write("dir/b", "12345")
-        for refused in (
+        for change in (
             lambda: fs.write("c", "1"),
             lambda: fs.write_bytes("a", b"123456"),
             lambda: fs.write("a", "1", mode="append"),
             lambda: fs.copy("a", "c"),
         ):
             with pytest.raises(LimitExceededError, match="quota"):
-                refused()
+                change()
         assert [match.path for match in fs.glob("**")] == ["a", "dir/b"]
         assert fs.read("a").content == "12345"
 
@@ -271,13 +271,13 @@ class QuotaTests(LimitedSuite):
         fs = self.make_limited(tmp_path, Limits(max_files=3))
         fs.write("dir/a", "")
         fs.mkdir("b")
-        for refused in (
+        for change in (
             lambda: fs.write("c", ""),
             lambda: fs.mkdir("c"),
             lambda: fs.copy("b", "c"),
         ):
             with pytest.raises(LimitExceededError, match="quota"):
-                refused()
+                change()
         assert [entry.name for entry in fs.list()] == ["b", "dir"]
 
     def test_parents_count_as_entries(self, tmp_path: Path) -> None:

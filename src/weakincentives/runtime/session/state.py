@@ -274,7 +274,7 @@ class FoldEvent:
             try:
                 new_items[kind] = fold.fold(items_of_kind(kind) or NO_ITEMS, self.event, owner)
                 self.failed[kind] = False
-            except Exception as error:  # noqa: BLE001 # the other slices go on
+            except Exception as error:  # noqa: BLE001 # the other slices must still be folded
                 failure = ReducerError(fold, kind, self.event, error)
                 failure.__cause__ = error
                 self.failures.append(failure)

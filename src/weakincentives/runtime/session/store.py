@@ -47,7 +47,7 @@ from weakincentives.runtime.session.state import (
 
 T = TypeVar("T")
 
-_MAX_ATTEMPTS = 20  # at something that is changed each time while it is looked at
+_MAX_ATTEMPTS = 20  # to compute an item while others keep changing its slice
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ _MAX_LINE_NUMBERS = 10
 
 
 class EditError(WinkError, ValueError):
-    """An edit cannot be applied; the message tells a model why, and what to do next."""
+    """An edit cannot be applied; the message is for the model: why, and what to do next."""
 
 
 def excerpt(text: str, limit: int = _MAX_EXCERPT) -> str:

@@ -28,7 +28,7 @@ from weakincentives.contrib.tools.editing.model import (
 )
 
 MAX_MATCHES = 100
-"""Matches to list; beyond it nobody needs the exact number."""
+"""Matches to list; beyond it the exact number does not matter."""
 _MAX_COMPARED = 500_000  # lines whose indentation is compared in one search
 _WORD = re.compile(r"\w")
 

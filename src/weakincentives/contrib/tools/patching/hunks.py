@@ -16,7 +16,7 @@ ChangeKind = Literal["add", "update", "move", "delete"]
 
 
 class PatchError(WinkError, ValueError):
-    """A patch cannot be applied; the message tells which part, why, and what to do next.
+    """A patch cannot be applied; the message says which part, why, and what to do next.
 
     Args:
         message: The text for the model.

@@ -104,7 +104,7 @@ class SnapshotHistory:
 
     @contextmanager
     def _use_repository(self) -> Generator[Repository | None, None, None]:
-        """Open the repository; its errors are told apart from those of the workspace."""
+        """Open the repository; its errors differ from those of the workspace."""
         try:
             yield self._open_repository()
         except OSError as error:

@@ -1,12 +1,12 @@
 """Crash recovery of a restore: a write-ahead intent record, rolled forward after a crash.
 
 A restore commits the present state, writes the intent, applies the changes and clears the
-intent. Whoever opens the directory after a crash finds the intent and finishes the restore.
+intent. The next process that opens the directory after a crash finishes the restore.
 A restore that fails without a crash is rolled back to the present state it committed, or
 rolled forward if there was no room to commit that.
 
 The record occupies its place on disk from the start, so that it can be written when the disk
-is full. A checksum tells a complete record from none.
+is full. A checksum shows whether the record is complete.
 """
 
 import errno
@@ -112,7 +112,7 @@ class RestoreRunner:
         """Whether a restore failed half-way and could be neither finished nor rolled back."""
 
     def directory_identity(self) -> tuple[int, int]:
-        """Return device and inode, which tell the directory from a replacement."""
+        """Return device and inode, which distinguish the directory from a replacement."""
         found, _ = self.commits.directory.lstat("")
         return found.st_dev, found.st_ino
 

@@ -328,7 +328,7 @@ class SnapshotStore:
     def _repository_of(self, snapshot: FilesystemSnapshot) -> Repository:
         check_snapshot(snapshot)
         if not is_object_id(snapshot.commit_ref):
-            raise SnapshotRestoreError(f"Unknown snapshot: {str(snapshot)!r} is not of a directory")
+            raise SnapshotRestoreError(f"Unknown snapshot: {str(snapshot)!r} is not from the host")
         if self._has_own_store(snapshot):
             repository = self._open().commits.repository
             repository.objects.refresh()  # another process may have removed it
@@ -426,7 +426,7 @@ class SnapshotStore:
             is_ours = False
         if is_object_id(snapshot.commit_ref) and not force and not is_ours:
             raise SnapshotRestoreError(
-                f"Failed to restore {snapshot}: it is of another workspace;"
+                f"Failed to restore {snapshot}: it belongs to another workspace;"
                 " pass force=True to restore it here"
             )
 

@@ -166,7 +166,7 @@ class CaptureResult:
 class ChangeTracker:
     """Knows which paths of one directory may have changed since the last capture.
 
-    With `exclusive`, nobody else changes the directory without calling `invalidate`.
+    With `exclusive`, no other program changes the directory without a call of `invalidate`.
     """
 
     def __init__(self, directory: RootedDirectory, *, exclusive: bool) -> None:

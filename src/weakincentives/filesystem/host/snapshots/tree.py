@@ -115,7 +115,7 @@ class CapturedDirectory:
     """A directory, with what a git tree cannot express of it and everything below.
 
     `special_names` are the pipes, sockets and devices in it. A node is *noted* if the
-    manifest has something to say about it or what is below it; `noted` are such children.
+    manifest mentions it or an entry below it; `noted` are such children.
     Equal `notes`, a digest, mean equal `modes` and `specials`.
     """
 
