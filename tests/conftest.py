@@ -1,4 +1,4 @@
-"""What holds for all tests: sizes, property tests, how thousands are collected, signals."""
+"""Setup of all tests: sizes, property tests, collection of large suites, signals."""
 
 import gc
 import signal

@@ -1,4 +1,4 @@
-"""How much the long walks do: a part of it by default, all of it with `pytest --long`.
+"""Sizes of the long tests: a part by default, everything with `pytest --long`.
 
 Kills, races, faults and random operations find more the longer they run. `make test` runs enough
 to notice what breaks today; `make test-long` runs all of it, every night.

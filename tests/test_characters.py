@@ -1,4 +1,4 @@
-"""The table of characters that cannot be seen, held against Unicode's own."""
+"""The table of invisible characters, compared with Unicode's own data."""
 
 import sys
 import unicodedata

@@ -1,4 +1,4 @@
-"""The examples are programs that people copy: each runs as it is, and says what it should."""
+"""The example programs run and print what they should."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The public names: `__all__` tells the whole truth, and everything in it is explained."""
+"""Public names: `__all__` is complete, and everything in it is documented."""
 
 import importlib
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Settings of a run: a file, the environment, options, and who wins."""
+"""Settings of a run: files, environment variables and options, and which one wins."""
 
 import os
 from pathlib import Path

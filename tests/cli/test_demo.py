@@ -1,4 +1,4 @@
-"""`wink demo`: a story that is true, whoever watches it."""
+"""`wink demo`: the story it shows is real, on a terminal and without one."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`wink doctor`: what there is, what there is not, and what to do about it."""
+"""`wink doctor`: what is installed, what is missing, and how to install it."""
 
 import tempfile
 from importlib import metadata

@@ -1,4 +1,4 @@
-"""Keys while a run works, and how it ends: a real terminal, real signals."""
+"""Keys typed during a run, and how a run ends: a real terminal, real signals."""
 
 import os
 import signal

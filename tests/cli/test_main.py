@@ -1,4 +1,4 @@
-"""`wink`: what a person sees of the command line, good and bad."""
+"""`wink`: the command line as a user sees it, with and without errors."""
 
 import json
 import os

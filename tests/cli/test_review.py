@@ -1,4 +1,4 @@
-"""`wink review`: what a run left in its copy, decided later."""
+"""`wink review`: decide later about the changes that a run left in its copy."""
 
 import json
 import shlex

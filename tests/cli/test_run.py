@@ -1,4 +1,4 @@
-"""`wink run`: a task, a copy, a diff, and a person who decides."""
+"""`wink run`: a task, a working copy, a diff and a decision."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The line that tells how far a run has come."""
+"""The progress line of a run."""
 
 from weakincentives.adapters import ModelResponded, RequestRetried
 from weakincentives.cli.run.view import Progress, describe_target

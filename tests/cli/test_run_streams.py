@@ -1,4 +1,4 @@
-"""`wink run` where a stream of the process is closed or is no text: one line, and no work lost."""
+"""`wink run` with standard streams that are closed or not text: one line, and no work lost."""
 
 import io
 import sys

@@ -1,4 +1,4 @@
-"""`wink run` on a terminal: a person sees the diff, and is asked."""
+"""`wink run` on a terminal: the user sees the diff and is asked."""
 
 from collections.abc import Callable
 from pathlib import Path

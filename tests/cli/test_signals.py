@@ -1,4 +1,4 @@
-"""SIGTERM and SIGHUP outside of the model's turn: the copy is named, and nothing is half done."""
+"""SIGTERM and SIGHUP at any point of a run: the copy's path is printed, nothing is half done."""
 
 import os
 import signal

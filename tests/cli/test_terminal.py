@@ -1,4 +1,4 @@
-"""Strangers' text on a terminal: seen, never obeyed."""
+"""Untrusted text on a terminal is shown escaped and never interpreted."""
 
 import errno
 

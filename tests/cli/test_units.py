@@ -1,4 +1,4 @@
-"""Amounts as people write and read them."""
+"""Durations and counts as people write and read them."""
 
 import pytest
 

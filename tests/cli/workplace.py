@@ -1,4 +1,4 @@
-"""What the tests of commands share: a project with a fault, steps of scripts, how a run ended."""
+"""Shared by the tests of commands: a project with a bug, script steps, and the result of a run."""
 
 import fcntl
 import json

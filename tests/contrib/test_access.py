@@ -1,4 +1,4 @@
-"""Policies and the tools of every dialect: which files a call is about."""
+"""Policies and the tools of every dialect: which files a call accesses."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Tools on filesystems that have nothing but the protocol: what fails leaves nothing."""
+"""Tools on filesystems with only the protocol: a failed call changes nothing."""
 
 import re
 import threading

@@ -1,4 +1,4 @@
-"""Capabilities: a backend that derives from nothing of ours gets what its methods allow."""
+"""Capabilities: a backend without our base classes gets what its methods allow."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Result values: each can be shown by itself, whichever tool of whichever dialect made it."""
+"""Result values: each renders by itself, in every dialect."""
 
 from dataclasses import is_dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""The tools that run commands: calls in, answers for a model out, everything in a transaction."""
+"""Shell tools: calls, results for a model, and transactions around them."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Directory trees of every odd kind, each made from a number: what is to be in a workspace."""
+"""Generated directory trees of every odd kind, each from a seed."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""One glob matcher: what wcmatch says, in linear time, a directory at a time."""
+"""Globs: the semantics of wcmatch, in linear time, one directory at a time."""
 
 import random
 import re

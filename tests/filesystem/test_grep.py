@@ -1,4 +1,4 @@
-"""One search engine: the answers of a search line by line, in bounded time."""
+"""Grep: the same results as a search line by line, in bounded time."""
 
 import random
 import string

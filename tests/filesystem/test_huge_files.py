@@ -1,4 +1,4 @@
-"""Files larger than memory and time: sparse ones of 64 GB, lines without an end, holes."""
+"""Files too large for memory or time: sparse ones of 64 GB, endless lines, holes."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""Where a line begins, for those who read bytes."""
+"""`line_start`: the byte offset of a line."""
 
 from pathlib import Path
 

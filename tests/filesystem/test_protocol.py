@@ -1,4 +1,4 @@
-"""The protocol and its values, and what code written for them relies on."""
+"""The protocol, its result values, and the code that relies on them."""
 
 from dataclasses import FrozenInstanceError, fields, is_dataclass
 from datetime import UTC, datetime

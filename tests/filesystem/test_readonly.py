@@ -1,4 +1,4 @@
-"""Guards: what a call that only reads may not do."""
+"""Read-only scopes: what a read-only call may not do."""
 
 from pathlib import Path
 from threading import Thread

@@ -1,4 +1,4 @@
-"""Snapshots with names of your own."""
+"""Named snapshots."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Writing: what listeners, quotas and odd input must not do."""
+"""Writing: listeners, quotas and odd input."""
 
 import errno
 import pickle

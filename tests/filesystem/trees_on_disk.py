@@ -1,4 +1,4 @@
-"""Trees on the disk: laid out, looked at and spoiled.
+"""Directory trees on disk: create, read and damage them.
 
 Nothing of the package is used here. What is there is found by system calls on names in
 bytes, from directory to directory, so that no path is too long.

@@ -1,4 +1,4 @@
-"""The real git, kept away from the configuration of whoever runs the tests."""
+"""The real git, isolated from the user's configuration."""
 
 import os
 import subprocess

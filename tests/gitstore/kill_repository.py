@@ -1,4 +1,4 @@
-"""Does one operation on copies of a repository, and dies at another fault point in each.
+"""Runs one operation on copies of a repository, and kills itself at another fault point in each.
 
 `python -m tests.gitstore.kill_repository <operation> <git_dir> <copies>` makes the
 copies `0`, `1`, ... until the operation gets to its end, and prints how many died.

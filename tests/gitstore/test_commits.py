@@ -1,4 +1,4 @@
-"""Commits: exact values come back, and people see one clean line."""
+"""Commits: exact values are read back, and git shows one clean line."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The directory of a store: made by us and ours alone, or left as it is."""
+"""The directory of a store: created by us and private, or left alone."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The object store: what goes in comes out, once, undamaged, all of a batch or nothing."""
+"""The object store: objects are stored once, verified when read, and written all or none."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""Packs: git reads ours, we read git's, and damage is always told."""
+"""Packs: git reads ours, we read git's, and damage is always reported."""
 
 import hashlib
 import os

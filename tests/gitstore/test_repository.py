@@ -1,4 +1,4 @@
-"""The repository: snapshots that nothing takes away, and that git can show."""
+"""The repository: snapshots survive git's gc, and git can show them."""
 
 import json
 import logging

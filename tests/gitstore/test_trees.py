@@ -1,4 +1,4 @@
-"""Trees: every name is kept, git accepts each, and none means anything to it."""
+"""Trees: every name survives, git accepts all of them, and interprets none."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The frameworks, each with its own model for tests: given steps to play, they run an agent."""
+"""The frameworks, each with its own scripted test model."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Work in a child process, which never gets back into the tests."""
+"""Run code in a child process that never returns into the tests."""
 
 import os
 import traceback

@@ -1,4 +1,4 @@
-"""Changes in one step, with and without the calls that only new kernels have."""
+"""Atomic changes, with and without the system calls of new kernels."""
 
 import errno
 import inspect

@@ -1,4 +1,4 @@
-"""Files that are written out of sight."""
+"""Files that are written under a temporary name."""
 
 import os
 from pathlib import Path

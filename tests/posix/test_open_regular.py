@@ -1,4 +1,4 @@
-"""A file that is opened by its path: regular and bounded, or refused without being touched."""
+"""Files opened by path must be regular and bounded; others are rejected untouched."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Directory access below one root: both ways to open, and what each refuses."""
+"""Access below one root: both ways to open, and what each rejects."""
 
 import errno
 import gc

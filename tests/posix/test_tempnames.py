@@ -1,4 +1,4 @@
-"""Temporary names say whether their maker is alive."""
+"""Temporary names show whether their process is alive."""
 
 import os
 import re

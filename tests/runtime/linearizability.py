@@ -1,4 +1,4 @@
-"""A checker: can what threads did to a session be explained by one order of their calls?
+"""A linearizability checker: can one order of the calls explain what threads observed?
 
 A call is a program of steps. It runs on a session, and on a plain model, where it gives what it
 saw and the state after it. A history is linearizable if the calls that succeeded can be put in

@@ -1,4 +1,4 @@
-"""Places to attack that are gone afterwards, however deep, wide or full they became."""
+"""Directories to attack, removed afterwards however deep, wide or full they are."""
 
 import os
 import stat

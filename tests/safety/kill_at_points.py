@@ -1,4 +1,4 @@
-"""Makes one change in several workspaces, and dies at another fault point in each.
+"""Makes one change in several workspaces, and kills itself at another fault point in each.
 
 `python -m tests.safety.kill_at_points <change> <root>...` prints how many died.
 """

@@ -1,4 +1,4 @@
-"""Kills what works on the history of a workspace, at any moment, and looks at what is left.
+"""Kills operations on the snapshot history at random moments, and checks the state.
 
 Run as a program, so that the process is warm and has one thread:
 `python -m tests.safety.kill_history <operation> <rounds> <directory>` prints a summary

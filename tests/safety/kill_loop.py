@@ -1,4 +1,4 @@
-"""Kills writers: forks a child that works without pause, kills it, and looks at what is left.
+"""Forks a child that writes without pause, kills it, and checks the state.
 
 Run as a program, so that the process is warm and has one thread:
 `python -m tests.safety.kill_loop <scenario> <rounds> <root>` prints a summary in JSON.

@@ -1,4 +1,4 @@
-"""Kills savepoints, and those who roll them back, and looks at what the next one finds.
+"""Kills processes in savepoints and in recovery, and checks what the next one finds.
 
 `python -m tests.safety.kill_savepoints points <work> <directory>` dies at every fault point of
 some work, and again at points of the recovery. `... random <rounds> <directory>` kills a

@@ -1,4 +1,4 @@
-"""Runs a piece of work in a process of its own and says what memory it took.
+"""Runs code in a separate process and reports its peak memory.
 
 The work is a function of this module: `python -m tests.safety.measured <name> <root>`
 prints its result and by how many bytes the largest resident size grew, as JSON.

@@ -1,4 +1,4 @@
-"""What the attacks need: workspaces with an outside, hostile entries, small disks."""
+"""Shared by the attacks: workspaces with an outside, hostile entries, small disks."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""Work in savepoints that must happen whole or not at all, whoever fails or dies in it."""
+"""Work in savepoints that must be atomic despite faults and kills."""
 
 import os
 import shutil

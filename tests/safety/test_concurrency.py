@@ -1,4 +1,4 @@
-"""Threads and processes on one workspace see whole files and lose nothing of each other."""
+"""Threads and processes on one workspace see complete files and lose no changes."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Nothing outside the workspace is read, written, listed or removed, whatever the path says."""
+"""Nothing outside the workspace is read, written, listed or removed, by any path."""
 
 import os
 from pathlib import Path

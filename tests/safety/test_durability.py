@@ -1,4 +1,4 @@
-"""With `durable=True` data is on the disk before its name is, and the name before we return.
+"""With `durable=True`, data is synced before its name, and the name before the call returns.
 
 What reaches the disk is recorded in order. Losing power after any prefix of that order
 must not show a name whose content was not synced before.

@@ -1,4 +1,4 @@
-"""When a step fails, or the process dies there, the change has happened or it has not.
+"""A failed system call or a kill at any step leaves the old state or the new one.
 
 Every named fault point is walked with kill, a full disk and a broken disk; then every
 system call that changes something is made to fail in turn.

@@ -1,4 +1,4 @@
-"""A disk that is full costs the write and nothing else."""
+"""A full disk fails the write and harms nothing else."""
 
 import errno
 import json

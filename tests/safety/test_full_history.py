@@ -1,4 +1,4 @@
-"""A full disk costs the operation and nothing else, where the files are and where the store is.
+"""A full disk, of the workspace or of the store, fails the operation and harms nothing else.
 
 Where no disk may be mounted, a fault at every named point shows the same.
 """

@@ -1,4 +1,4 @@
-"""Whichever call to the system fails, an operation on the history has happened or it has not."""
+"""A failed system call leaves the snapshot history in the old state or the new one."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Whoever is killed while working on the history leaves the old state or the new one."""
+"""A kill during an operation on the history leaves the old state or the new one."""
 
 import json
 import re

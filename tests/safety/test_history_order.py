@@ -1,4 +1,4 @@
-"""What is decided survives the loss of power: everything reaches the disk in its order.
+"""Power loss: everything is synced in the documented order.
 
 The steps that matter are recorded. Losing power after any of them must leave the old
 state, or an intent that is on the disk together with all that is needed to finish it.

@@ -1,4 +1,4 @@
-"""Permissions, links and places that a restore must treat with care."""
+"""Permissions, links and locations that a restore must handle with care."""
 
 import json
 import subprocess

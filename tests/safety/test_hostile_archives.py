@@ -1,4 +1,4 @@
-"""Archives made to harm: each is refused with a reason, in little time and memory.
+"""Hostile archives are rejected with a reason, in bounded time and memory.
 
 Most are built byte by byte, because no honest program would write them.
 """

@@ -1,4 +1,4 @@
-"""A writer that is killed leaves the old content or the new one, and nothing in sight."""
+"""A killed writer leaves the old content or the new one, and no visible leftovers."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Giants cost what is shown of them, and not what they are."""
+"""Huge files cost as much memory as is shown of them."""
 
 import hashlib
 from pathlib import Path

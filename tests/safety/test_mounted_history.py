@@ -1,4 +1,4 @@
-"""Restores where other file systems are mounted in the workspace: all comes back, or nothing."""
+"""Restores with other file systems mounted in the workspace: everything, or nothing."""
 
 import subprocess
 from collections.abc import Callable, Iterator

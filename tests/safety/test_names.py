@@ -1,4 +1,4 @@
-"""Names nobody should make cannot be made; those that exist anyway work by their exact path."""
+"""Unsafe names cannot be created; existing ones work by their exact path."""
 
 import os
 from pathlib import Path

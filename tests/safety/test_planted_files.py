@@ -1,4 +1,4 @@
-"""Pipes, devices and giants where a configuration, a record or a recording is expected."""
+"""Pipes, devices and huge files in place of a configuration, record or recording."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Links that are swapped in while an operation runs lead nobody out.
+"""Links that are swapped in during an operation never lead outside.
 
 A process exchanges a directory (and a file) with a link to a directory that holds a
 secret, tens of thousands of times a second, while every operation is tried on them.

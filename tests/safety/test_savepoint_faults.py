@@ -1,4 +1,4 @@
-"""When the disk fails in a savepoint, or somebody interrupts, it has happened or it has not."""
+"""Disk faults and interrupts in a savepoint leave the old state or the new one."""
 
 import errno
 import os

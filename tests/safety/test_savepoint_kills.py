@@ -1,4 +1,4 @@
-"""Who is killed in a savepoint has done nothing, even if those who clean up are killed too."""
+"""A process killed in a savepoint is rolled back, even if recovery is killed too."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Trees that are very wide or very deep work, and results stay within their limits."""
+"""Very wide and very deep trees work, and results stay within their limits."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Hostile patterns end soon, deadlines are kept, and other threads go on meanwhile."""
+"""Hostile patterns end soon, time limits hold, and other threads keep running."""
 
 import random
 import threading

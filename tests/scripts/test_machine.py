@@ -1,4 +1,4 @@
-"""The search for Pythons: only what answers counts."""
+"""The search for installed Pythons: only working ones count."""
 
 import sys
 from pathlib import Path

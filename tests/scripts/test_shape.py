@@ -1,4 +1,4 @@
-"""The figures of the source tree: what counts, and what does not."""
+"""The figures about the source tree."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Files as they are stored: sources, and the ways in which editors and systems spoil them."""
+"""Sample files: sources in many languages, and the variants that editors and systems produce."""
 
 import re
 import unicodedata

@@ -1,4 +1,4 @@
-r"""Edits written by hand, one for each trap that was thought of.
+r"""Handwritten edits, one for each known trap.
 
 A case says what the whole text is afterwards, byte for byte, or which words a refusal
 must have. `\xNN` of text that is not UTF-8 is there as surrogates.

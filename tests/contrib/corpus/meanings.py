@@ -1,4 +1,4 @@
-"""What is meant by an edit: lines of a file, and what they are to become."""
+"""Intended edits: lines of a file, and their replacement."""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Edits that must be refused: what they quote is nowhere, in several places, or not meant."""
+"""Edits that must be rejected: the quoted text is missing, ambiguous or not meant."""
 
 import re
 from random import Random

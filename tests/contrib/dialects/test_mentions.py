@@ -1,4 +1,4 @@
-"""What a model is told mentions only tools and parameters that it has."""
+"""Texts for a model mention only tools and parameters that it has."""
 
 import re
 from collections.abc import Iterator

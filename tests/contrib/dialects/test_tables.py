@@ -1,4 +1,4 @@
-"""The tables of the dialects: names, schemas, and that what is call is what was meant."""
+"""The tables of the dialects: names, schemas, and calls that decode to the intended request."""
 
 from dataclasses import replace
 from functools import cache

@@ -1,4 +1,4 @@
-"""Edits of real files: text that is there is never taken for a placeholder."""
+"""Edits of real files: existing text is never mistaken for a placeholder."""
 
 import re
 import sysconfig

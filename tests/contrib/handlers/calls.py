@@ -1,4 +1,4 @@
-"""A workspace whose tools are called as a model calls them: every request a tool of its own."""
+"""A workspace whose tools are called as a model calls them, with one tool per request."""
 
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the tests of the tools share: workspaces, a plain dialect, and asking."""
+"""Shared by the tests of handlers: workspaces, a plain dialect, and a way to send requests."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields

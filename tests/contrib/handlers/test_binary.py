@@ -1,4 +1,4 @@
-"""read_file of what is not text: dumps, pictures, notebooks."""
+"""`read_file` of binary content: hex dumps, images, notebooks."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Whatever is asked: bytes outside stay, failures leave no trace, every backend does the same."""
+"""Changes by any request: other bytes are preserved, failures change nothing, on every backend."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""`edit_file`: what is replaced, what is told, and what stays as it was."""
+"""`edit_file`: replacements, messages, and the bytes that are preserved."""
 
 import threading
 from collections.abc import Sequence

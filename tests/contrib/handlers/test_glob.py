@@ -1,4 +1,4 @@
-"""glob: files by name, and why there are none."""
+"""`glob`: files by name, and the diagnosis if there are none."""
 
 import pytest
 

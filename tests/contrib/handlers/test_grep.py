@@ -1,4 +1,4 @@
-"""grep: lines, files and counts, whatever their number."""
+"""`grep`: lines, files and counts, with any number of matches."""
 
 import re
 import tracemalloc

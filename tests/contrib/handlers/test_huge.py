@@ -1,4 +1,4 @@
-"""Huge files, and searches that run out of time, as every dialect tells of them."""
+"""Huge files, and searches that run out of time, as reported in every dialect."""
 
 from collections.abc import Iterator
 from pathlib import Path

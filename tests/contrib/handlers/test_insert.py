@@ -1,4 +1,4 @@
-"""Inserted lines: between which, with which ends, and what is refused."""
+"""Insertion of lines: position, line endings and errors."""
 
 import pytest
 from hypothesis import given

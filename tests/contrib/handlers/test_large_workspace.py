@@ -1,4 +1,4 @@
-"""A workspace of ten thousand files: every answer within the budget, and saying what is left."""
+"""A workspace of ten thousand files: every result is within the budget and reports truncation."""
 
 from collections.abc import Iterator
 

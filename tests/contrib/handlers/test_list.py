@@ -1,4 +1,4 @@
-"""ls, stat and tree: what is in a directory, and what is at a path."""
+"""`ls`, `stat` and `tree`: directory listings and metadata."""
 
 import pytest
 

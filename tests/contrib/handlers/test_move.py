@@ -1,4 +1,4 @@
-"""Moving and making directories."""
+"""`move` and `mkdir`."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""read_file: pages of text, what is said about them, and refusals that help."""
+"""`read_file`: pages of text, the notes about them, and errors with a next step."""
 
 import base64
 import re

@@ -1,4 +1,4 @@
-"""`rm`: what goes, and that nothing else does."""
+"""`rm` removes what it names and nothing else."""
 
 from pathlib import Path
 

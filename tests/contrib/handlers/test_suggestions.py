@@ -1,4 +1,4 @@
-"""Near names: what may have been meant by a path at which nothing is."""
+"""Suggestions of similar names for a missing path."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`write_file`: modes, limits, base64, and what a model is told."""
+"""`write_file`: modes, limits, base64 and messages."""
 
 import base64
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The corpus of edits again, each as a patch: it lands in the same place, or is refused as well."""
+"""The corpus of edits, each as a patch: it applies in the same place, or is rejected as well."""
 
 import json
 from collections.abc import Iterator

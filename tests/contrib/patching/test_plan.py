@@ -1,4 +1,4 @@
-"""V4A patches: what they say, where their hunks go, and that all of it happens or nothing."""
+"""V4A patches: parsing, placement of hunks, and all or nothing."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Patches of real files: what is clear lands, with any kind of anchor, and nothing lands wrong."""
+"""Patches of real files: unambiguous ones apply, with any anchor, and none applies wrongly."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Unified diffs: those of programs apply exactly, those of models as far as they are clear."""
+"""Unified diffs: those of programs apply exactly, those of models if they are unambiguous."""
 
 from collections.abc import Mapping
 

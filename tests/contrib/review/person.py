@@ -1,4 +1,4 @@
-"""A person who works in a directory, in a process of their own, and knows what they have saved."""
+"""A person who works in a directory, in a separate process, and remembers every save."""
 
 import json
 import os

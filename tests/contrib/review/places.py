@@ -1,4 +1,4 @@
-"""What the tests of reviews do to an original and its copy."""
+"""Shared by the tests of reviews: changes to an original and its copy."""
 
 import os
 import subprocess

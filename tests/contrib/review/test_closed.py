@@ -1,4 +1,4 @@
-"""What an agent has closed, or put a pipe in the place of, can be taken back by who owns it."""
+"""Undo works if an agent removed all permissions of an entry, or replaced it by a pipe."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What both have changed: never overwritten, merged where that is clean and asked for."""
+"""Paths that changed on both sides: never overwritten, merged only on request."""
 
 from pathlib import Path
 

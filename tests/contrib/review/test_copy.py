@@ -1,4 +1,4 @@
-"""A copy to work on: exact, bounded, and without a way to the original."""
+"""Working copies: exact, bounded, and without a way back to the original."""
 
 import os
 from pathlib import Path

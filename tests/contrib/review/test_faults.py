@@ -1,4 +1,4 @@
-"""Whatever fails while changes are applied, and wherever it is killed: the old or the new."""
+"""Faults and kills at every step of an apply: the old state or the new one."""
 
 import errno
 import os

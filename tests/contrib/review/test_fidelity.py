@@ -1,4 +1,4 @@
-"""What a copy, an apply and an undo keep of a file besides its bytes."""
+"""Copy, apply and undo preserve everything about a file besides its bytes."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whatever an agent and a person do at the same time: both, or a conflict and nothing."""
+"""Concurrent changes of an agent and a person: both survive, or there is a conflict."""
 
 import os
 import random

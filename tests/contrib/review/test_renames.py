@@ -1,4 +1,4 @@
-"""A rename is one change: both names are chosen, applied, in conflict and taken back together."""
+"""A rename is one change: both names are selected, applied, in conflict and undone together."""
 
 import random
 from pathlib import Path

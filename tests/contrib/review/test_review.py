@@ -1,4 +1,4 @@
-"""Work on a copy, and bring it back: what was asked for, all of it or nothing."""
+"""Review of a working copy: apply the selected changes, all or nothing."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What a person saves while changes are applied, rolled back or recovered: it survives."""
+"""Concurrent saves survive an apply, its rollback and its recovery."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""What an agent cannot bring into the original unseen: rights, and what git would run."""
+"""Withheld changes: setuid bits, and everything that git would run."""
 
 import os
 import stat

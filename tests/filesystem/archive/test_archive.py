@@ -1,4 +1,4 @@
-"""Archives of memory and of a host directory: exact, the same every time, whole or not at all."""
+"""Archives of memory and host workspaces: exact, deterministic, all or nothing."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Archives by either library, and by many threads: the same content, read by each other."""
+"""Archives by both compression libraries and by many threads: each reads the other's."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A ZIP as a filesystem: the reading half of the suite, and what is its own."""
+"""ArchiveFilesystem: the read suites, and its own behaviour."""
 
 import os
 import zipfile

@@ -1,4 +1,4 @@
-"""What looks at many names at a time finds what looking at each of them finds."""
+"""Checks of many names at once agree with the check of each name."""
 
 import stat
 from collections.abc import Callable, Sequence

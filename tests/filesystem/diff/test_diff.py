@@ -1,4 +1,4 @@
-"""What changed between two states: every kind of change, at a known cost."""
+"""Differences between two states: every kind of change, at a known cost."""
 
 import os
 import random

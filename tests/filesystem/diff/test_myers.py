@@ -1,4 +1,4 @@
-"""Which lines differ: always right, the fewest where that is cheap, bounded everywhere."""
+"""Line diff: always correct, minimal where that is cheap, bounded everywhere."""
 
 import random
 from collections.abc import Callable

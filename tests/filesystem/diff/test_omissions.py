@@ -1,4 +1,4 @@
-"""What a patch cannot say: exactly the paths that differ when the real git has applied it."""
+"""Omissions of a patch: exactly the paths that differ after the real git has applied it."""
 
 import os
 import random

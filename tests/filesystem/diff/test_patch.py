@@ -1,4 +1,4 @@
-"""Patches: the real git applies them, and what comes out is the other state."""
+"""Patches: the real git applies them, and the result is the other state."""
 
 import os
 import random

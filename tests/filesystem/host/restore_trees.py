@@ -1,4 +1,4 @@
-"""Snapshots trees, spoils them and restores them, many times; says what did not come back.
+"""Takes snapshots of trees, damages the trees and restores them; reports differences.
 
 `python -m tests.filesystem.host.restore_trees <first> <count> <directory> [<user>]` works in an
 empty directory, as another user if asked to, and prints what it saw in JSON.

@@ -1,4 +1,4 @@
-"""What a capture holds, and what it looks at."""
+"""Captures: their content, and which files they read."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What a snapshot keeps comes back to the byte, whatever is in the workspace."""
+"""Snapshots restore every byte, whatever is in the workspace."""
 
 import hashlib
 import json

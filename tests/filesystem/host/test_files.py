@@ -1,4 +1,4 @@
-"""An open file of the host, and when its line index may be used again."""
+"""Open files of the host, and when a cached line index may be reused."""
 
 import os
 from collections.abc import Callable

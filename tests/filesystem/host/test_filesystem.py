@@ -1,4 +1,4 @@
-"""What only a workspace on the host has: a root on disk, leftovers, other programs beside it."""
+"""HostFilesystem only: a root on disk, leftovers, other programs beside it."""
 
 import errno
 import gc

@@ -1,4 +1,4 @@
-"""The list of snapshots: what may be forgotten, and how damage is told and mended."""
+"""Snapshot history: forgetting, pruning, and the detection and repair of damage."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The journal on disk: what is written, what is believed, and who rolls it back."""
+"""The journal on disk: its records, their validation, and recovery."""
 
 import fcntl
 import gc

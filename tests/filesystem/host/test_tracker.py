@@ -1,4 +1,4 @@
-"""What is kept of a capture for the next process."""
+"""The stat cache that a capture leaves for the next process."""
 
 import os
 from collections.abc import Callable, Iterator

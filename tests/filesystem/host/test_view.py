@@ -1,4 +1,4 @@
-"""Blobs as content: any part of them, verified at the end, however they are stored."""
+"""Blobs as content: random access, verified at the end, in every storage form."""
 
 import os
 import random

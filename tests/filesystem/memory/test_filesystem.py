@@ -1,4 +1,4 @@
-"""The filesystem in memory: what its tree promises beyond the protocol."""
+"""InMemoryFilesystem: the guarantees of its tree beyond the protocol."""
 
 import threading
 

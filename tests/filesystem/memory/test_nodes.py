@@ -1,4 +1,4 @@
-"""Dictionaries whose copies share."""
+"""Copy-on-write dictionaries."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Snapshots of the filesystem in memory: what the suites do not ask of every backend."""
+"""Snapshots in memory: behaviour beyond the conformance suites."""
 
 import copy
 import gc

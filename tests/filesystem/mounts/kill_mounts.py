@@ -1,4 +1,4 @@
-"""Mounts a folder into several workspaces, and dies at another fault point in each.
+"""Mounts a folder into several workspaces, and kills itself at another fault point in each.
 
 `python -m tests.filesystem.mounts.kill_mounts <host> <mount path> <root>...` prints how many died.
 """

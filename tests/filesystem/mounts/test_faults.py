@@ -1,4 +1,4 @@
-"""A mount that fails or dies half-way: the workspace is as it was, or has all of it."""
+"""Faults and kills during a mount: the workspace is unchanged, or has all of it."""
 
 import errno
 import logging

@@ -1,4 +1,4 @@
-"""Copying folders of the host into a workspace: what is allowed, what is left out, what is said."""
+"""Mounts of host folders: the allow-list, skipped entries and reports."""
 
 import os
 import subprocess
