@@ -168,6 +168,42 @@ def test_an_inner_transaction_can_fail_alone(fs: BaseFilesystem, session: Sessio
     assert [each.path for each in told if isinstance(each, FileWritten)] == ["a", "c"]
 
 
+def test_it_can_be_used_for_one_block_after_the_other(fs: BaseFilesystem, session: Session):
+    work = transaction(session, fs)
+    with work:
+        fs.write("a.txt", "1")
+    with suppress(Stopped), work:
+        fs.write("b.txt", "2")
+        raise Stopped
+    with work:
+        fs.write("c.txt", "3")
+        session[Note].append(Note("second"))
+    assert sorted(entry.name for entry in fs.list(".")) == ["a.txt", "c.txt"]
+    assert session[Note].latest() == Note("second")
+    writer = threading.Thread(target=fs.write, args=("d.txt", "4"), daemon=True)
+    writer.start()
+    writer.join(5)
+    assert fs.exists("d.txt"), "nobody holds the lock any more"
+
+
+def test_it_begins_where_its_block_is_entered(fs: BaseFilesystem, session: Session):
+    inner = transaction(session, fs)
+    with transaction(session, fs) as outer:
+        with inner:
+            session[Note].append(Note("second"))
+        outer.rollback()
+    assert [note.text for note in session[Note].all()] == ["first"]
+
+
+def test_it_cannot_be_entered_while_it_is_open(fs: BaseFilesystem, session: Session):
+    with transaction(session, fs) as work:
+        fs.write("a.txt", "1")
+        with pytest.raises(RuntimeError, match="open already"):
+            work.__enter__()
+    assert fs.exists("a.txt")
+    assert current_transaction() is None
+
+
 def test_a_filesystem_that_is_made_late_can_join(session: Session):
     fs = InMemoryFilesystem()
     fs.write("a", "mounted")

@@ -51,9 +51,19 @@ T = TypeVar("T")
 class Transaction:
     """Changes of files and session that are committed or rolled back together.
 
-    `transaction` creates one. It is a context manager for one `with` block, not a generator,
-    because every tool call pays for it.
+    `transaction` creates one. It begins when its `with` block is entered, and can be used for
+    one block after the other. It is not a generator, because every tool call pays for it.
     """
+
+    branch: Branch
+    """The changes of the session."""
+    _outer: "Transaction | None"
+    _handles: list[RollbackHandle]
+    _joined: list[Filesystem]
+    _wants_rollback: bool
+    _has_ended: bool
+    _end_callbacks: list[Callable[[], object]]
+    _end_priority: Callable[[], None] | None
 
     def __init__(
         self,
@@ -62,33 +72,32 @@ class Transaction:
         *,
         bypasses_filesystem: bool = False,
     ) -> None:
-        """Prepare a transaction, nested in the current one if that is of the same session.
-
-        Raises:
-            TransactionEndedError: The enclosing transaction was rolled back.
-        """
-        outer = _current.get()
+        """Prepare a transaction; it begins in `__enter__`."""
         self.session = session
-        self.branch: Branch = session.branch()
-        self._outer = outer if outer is not None and outer.session is session else None
         self._filesystem = filesystem
         self._bypasses_filesystem = bypasses_filesystem
-        self._handles: list[RollbackHandle] = []
-        self._joined: list[Filesystem] = []
-        self._wants_rollback = False
-        self._has_ended = False
-        self._end_callbacks: list[Callable[[], object]] = []
-        self._end_priority: Callable[[], None] | None = None
         self._token: Token[Transaction | None] | None = None
         self._branch_token: Token[Branch | None] | None = None
 
     def __enter__(self) -> Self:
-        """Begin the transaction.
+        """Begin the transaction, nested in the current one if that is of the same session.
 
         Raises:
+            RuntimeError: The transaction is open already.
+            TransactionEndedError: The enclosing transaction was rolled back.
             SnapshotError: The state of the files could not be recorded.
             OSError: The same, if files have to be read to be recorded.
         """
+        if self._token is not None:
+            raise RuntimeError("Transaction is open already")
+        outer = _current.get()
+        self.branch = self.session.branch()
+        self._outer = outer if outer is not None and outer.session is self.session else None
+        self._handles = []
+        self._joined = []
+        self._wants_rollback = self._has_ended = False
+        self._end_callbacks = []
+        self._end_priority = None
         self._token = _current.set(self)
         self._branch_token = self.branch.bind()
         try:
@@ -110,10 +119,12 @@ class Transaction:
             finally:
                 if self.branch.status == "open":
                     self.abandon()
-                if self._branch_token is not None:
-                    self.branch.unbind(self._branch_token)
-                if self._token is not None:
-                    _current.reset(self._token)
+                branch_token, self._branch_token = self._branch_token, None
+                token, self._token = self._token, None
+                if branch_token is not None:
+                    self.branch.unbind(branch_token)
+                if token is not None:
+                    _current.reset(token)
 
     @property
     def events(self) -> Sequence[FilesystemEvent]:
