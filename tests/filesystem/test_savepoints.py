@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from threading import Event, Thread
 from typing import TypeAlias
 
 import pytest
@@ -426,6 +427,39 @@ def test_closing_takes_back_what_is_open(fs: Undoable, tmp_path: Path) -> None:
         assert fs.read("file").content == "old"
 
 
+def test_a_savepoint_that_begins_while_another_thread_closes_is_a_whole_one() -> None:
+    fs = InMemoryFilesystem()
+    outer = fs.savepoint()
+    fs.write("file", "outer")
+    holds, waits = Event(), Event()
+
+    def close() -> None:
+        with fs._lock.mutex:
+            holds.set()
+            waits.wait(5)
+            fs.close()
+
+    closing = Thread(target=close, daemon=True)
+    closing.start()
+    assert holds.wait(5)
+    acquire = fs._lock.acquire
+
+    def acquire_and_wait() -> None:
+        acquire()
+        waits.set()
+
+    fs._lock.acquire = acquire_and_wait
+    inner = fs.savepoint()
+    closing.join(5)
+    fs._lock.acquire = acquire
+    assert (outer.is_open, inner.is_open) == (False, True)
+    fs.write("file", "inner")
+    assert inner.changed
+    inner.rollback()
+    assert not fs.exists("file")
+    assert not fs._lock.savepoints
+
+
 def test_a_forked_process_cannot_use_the_savepoint(host: HostFilesystem, root: Path) -> None:
     host.write("file", "old")
     with host.savepoint() as savepoint:
@@ -545,6 +579,47 @@ def test_an_interrupt_at_the_beginning_leaves_no_savepoint(host: HostFilesystem)
     assert not host._lock.savepoints
     assert not host._journal
     assert not host._lock._lock._is_owned()  # pyright: ignore[reportAttributeAccessIssue] # not in the stubs
+
+
+def test_a_lock_is_free_after_an_interrupt_before_the_beginning(fs: Undoable) -> None:
+    class Interrupted:
+        def __enter__(self) -> None:
+            fs._lock.mutex = mutex
+            raise KeyboardInterrupt
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    outer, mutex = fs.savepoint(), fs._lock.mutex
+    fs._lock.mutex = Interrupted()  # pyright: ignore[reportAttributeAccessIssue] # only once
+    with pytest.raises(KeyboardInterrupt):
+        fs.savepoint()
+    assert fs._lock.savepoints == [outer]
+    outer.release()
+    assert not fs._lock._lock._is_owned()  # pyright: ignore[reportAttributeAccessIssue] # not in the stubs
+
+
+def test_an_interrupt_before_a_rollback_leaves_the_savepoint_open(
+    fs: Undoable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    savepoint, storage = fs.savepoint(), fs._savepoint_storage()
+    fs.write("file", "")
+
+    def interrupt(*_: object) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(storage), "rollback", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        savepoint.rollback()
+    assert savepoint.is_open
+    savepoint.rollback()
+    assert not fs.exists("file")
+    fs.write("later", "")
+    with pytest.raises(ZeroDivisionError), fs.savepoint():
+        fs.write("file", str(1 // 0))
+    assert fs.exists("later")
+    assert not fs._lock._lock._is_owned()  # pyright: ignore[reportAttributeAccessIssue] # not in the stubs
 
 
 def test_a_lock_is_free_after_an_interrupt() -> None:

@@ -149,17 +149,20 @@ class Savepoint:
         self._thread = get_ident()
         self._is_open = False
         lock.acquire()
-        self._depth = len(lock.savepoints)
-        lock.savepoints.append(self)
         try:
-            with lock.mutex:
+            with lock.mutex:  # `close` in another thread must not see a half-open one
+                self._depth = len(lock.savepoints)
+                lock.savepoints.append(self)
                 storage.begin()
                 self._is_open = True
         except BaseException:
-            if storage.depth > self._depth:  # an interrupt arrived after it was opened
-                self._undo()
-            else:
-                self._end()
+            with lock.mutex:
+                if self not in lock.savepoints:  # an interrupt arrived at once
+                    lock.release()
+                elif storage.depth > self._depth:  # an interrupt arrived after it was opened
+                    self._undo()
+                else:
+                    self._end()
             raise
 
     @property
@@ -236,9 +239,12 @@ class Savepoint:
             try:
                 self._storage.rollback(self._depth)
             finally:
-                if changed:
-                    self._on_rollback()
-                self._end()
+                if self._storage.depth <= self._depth:  # not if an interrupt came too early
+                    try:
+                        if changed:
+                            self._on_rollback()
+                    finally:
+                        self._end()
 
     def _end(self) -> None:
         """End this savepoint and those inside it."""
