@@ -25,6 +25,8 @@ from weakincentives.contrib.tools.requests import (
     WriteFileParams,
 )
 from weakincentives.filesystem import InMemoryFilesystem
+from weakincentives.filesystem.memory.nodes import NodeContent
+from weakincentives.filesystem.savepoints import SavepointStorage
 
 _PIECES = [b"a", b"  b = c", b"\t", b"\r\n", b"\n", b"\r", b"\xff\x80", b"\xc3", "é\u2028".encode()]
 _BYTES = st.lists(st.sampled_from(_PIECES), max_size=30).map(b"".join)
@@ -95,6 +97,34 @@ def test_every_backend_does_and_says_the_same(requests: list[Any]):
         on_host, in_memory = Workspace(host), Workspace(fs)
         for request in requests:
             assert _changed(on_host, request) == _changed(in_memory, request)
+
+
+class _WithoutSavepoints(InMemoryFilesystem):
+    """A backend of the primitives alone, which counts how often a file is read."""
+
+    reads = 0
+
+    def _savepoint_storage(self) -> SavepointStorage:
+        raise NotImplementedError
+
+    def _open(self, path: str) -> NodeContent:
+        self.reads += 1
+        return super()._open(path)
+
+
+@pytest.mark.parametrize(
+    "request_", [EditFileParams("a", "one", "ONE"), MoveParams("a", "moved")], ids=["edit", "move"]
+)
+def test_without_savepoints_only_the_files_that_change_are_recorded(request_: Any):
+    fs = _WithoutSavepoints()
+    for number in range(50):
+        fs.write(f"dir/{number}", "other")
+    fs.write("a", "one\n")
+    fs._make_link("link", "dir")
+    fs.reads = 0
+    outcome = Workspace(fs).call(request_)
+    assert outcome.result.success, outcome.text
+    assert fs.reads < 20
 
 
 @pytest.mark.slow

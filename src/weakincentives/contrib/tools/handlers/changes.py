@@ -25,6 +25,8 @@ class Changes:
     def __init__(self, filesystem: Filesystem) -> None:
         """Change `filesystem`."""
         self._fs = filesystem
+        # a recording proxy records one file for a write, but all files for other changes
+        self._direct = None if isinstance(filesystem, RecordingFilesystem) else filesystem
 
     def create(self, path: str, text: str) -> None:
         """Create a file and its missing parent directories."""
@@ -32,8 +34,8 @@ class Changes:
 
     def replace(self, path: str, data: bytes) -> None:
         """Replace the bytes of an existing file of any size."""
-        if isinstance(self._fs, Rewritable):
-            self._fs.replace_content(path, data)
+        if isinstance(self._direct, Rewritable):
+            self._direct.replace_content(path, data)
         else:
             write_entire_file(self._fs, path, data)
 
@@ -43,8 +45,8 @@ class Changes:
 
     def move(self, source: str, destination: str) -> None:
         """Move a file or directory to a path that does not exist yet."""
-        if isinstance(self._fs, Movable):
-            self._fs.move(source, destination)
+        if isinstance(self._direct, Movable):
+            self._direct.move(source, destination)
         else:
             self._copy(source, destination)
             self._fs.delete(source, recursive=self._fs.stat(source).is_directory)
