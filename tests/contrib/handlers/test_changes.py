@@ -1,5 +1,6 @@
 """Changes by any request: other bytes are preserved, failures change nothing, on every backend."""
 
+import errno
 import json
 import re
 from collections.abc import Sequence
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 from tests.contrib.corpus import generate
 from tests.contrib.corpus.handmade import LANDS, REFUSALS, Lands
-from tests.contrib.handlers.calls import Tree, Workspace, make, tree_of
+from tests.contrib.handlers.calls import Tree, Workspace, make, make_context, tree_of
+from weakincentives.contrib.tools.handlers.move import move
 from weakincentives.contrib.tools.requests import (
     ApplyPatchParams,
     EditFileParams,
@@ -24,7 +26,7 @@ from weakincentives.contrib.tools.requests import (
     TextEdit,
     WriteFileParams,
 )
-from weakincentives.filesystem import InMemoryFilesystem
+from weakincentives.filesystem import BaseFilesystem, InMemoryFilesystem
 from weakincentives.filesystem.memory.nodes import NodeContent
 from weakincentives.filesystem.savepoints import SavepointStorage
 
@@ -125,6 +127,30 @@ def test_without_savepoints_only_the_files_that_change_are_recorded(request_: An
     outcome = Workspace(fs).call(request_)
     assert outcome.result.success, outcome.text
     assert fs.reads < 20
+
+
+class _WithoutMoves(_WithoutSavepoints):
+    """A backend that moves by copying, and cannot remove a source."""
+
+    def _move(self, source: str, destination: str) -> None:
+        BaseFilesystem._move(self, source, destination)
+
+    def _copy(self, source: str, destination: str) -> None:
+        BaseFilesystem._copy(self, source, destination)
+
+    def _remove(self, path: str) -> None:
+        if path == "dir":
+            raise OSError(errno.EIO, "Disk failed", path)
+        super()._remove(path)
+
+
+def test_a_move_that_fails_halfway_leaves_no_copy():
+    fs = _WithoutMoves()
+    fs.write("dir/a", "1")
+    before = tree_of(fs)
+    with pytest.raises(OSError, match="Disk failed"):
+        move(MoveParams("dir", "moved"), make_context(fs))
+    assert tree_of(fs) == before
 
 
 @pytest.mark.slow

@@ -71,11 +71,12 @@ class Changes:
 
 @contextmanager
 def single_change(filesystem: Filesystem) -> Generator[Changes, None, None]:
-    """Read, check and make one change while other threads cannot change anything.
+    """Read, check and create or replace one file while other threads cannot change anything.
 
     The write lock makes the read-check-write atomic, and the change itself is one atomic
     operation, so that there is nothing to roll back. A filesystem without such a lock or
-    such operations gets the guarantees of `all_or_none`.
+    such operations gets the guarantees of `all_or_none`. A move is not atomic on every
+    backend, so it needs `all_or_none`.
     """
     if isinstance(filesystem, Lockable) and _is_atomic(filesystem):
         release = filesystem.hold()
@@ -108,4 +109,4 @@ def all_or_none(filesystem: Filesystem) -> Generator[Changes, None, None]:
 
 
 def _is_atomic(filesystem: object) -> bool:
-    return isinstance(filesystem, Rewritable) and isinstance(filesystem, Movable)
+    return isinstance(filesystem, Rewritable) and not isinstance(filesystem, RecordingFilesystem)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.handlers import errors
-from weakincentives.contrib.tools.handlers.changes import single_change
+from weakincentives.contrib.tools.handlers.changes import all_or_none
 from weakincentives.contrib.tools.handlers.render import format_count, format_path, hint
 from weakincentives.contrib.tools.requests import MkdirParams, MoveParams, RmParams
 from weakincentives.contrib.tools.results import MkdirResult, MoveResult, RmResult
@@ -28,7 +28,7 @@ def move(request: MoveParams, context: HandlerContext) -> ToolResult[MoveResult]
     found = errors.stat_path(context, source)
     if context.filesystem.exists(destination):
         raise _destination_error(context, destination)
-    with errors.explain_errors(context, destination), single_change(context.filesystem) as changes:
+    with errors.explain_errors(context, destination), all_or_none(context.filesystem) as changes:
         changes.move(source, destination)
     slash = "/" if found.is_directory else ""
     text = f"Moved {format_path(source)}{slash} to {format_path(destination)}{slash}"
