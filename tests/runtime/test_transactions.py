@@ -21,6 +21,7 @@ from weakincentives.filesystem import (
     InMemoryFilesystem,
     LinkCreated,
     ReadableFilesystem,
+    Savepoint,
     time_limit,
 )
 from weakincentives.filesystem.savepoints import SavepointError, SavepointStorage
@@ -303,6 +304,36 @@ def test_a_backend_with_neither_is_put_back_by_its_own_methods(session: Session)
         fs.write("a", "changed")
         fs.delete("c")
     assert [str(each) for each in told] == ["c deleted", "a written"]
+
+
+class WithStubs(InMemoryFilesystem):
+    """A backend with methods that it does not implement."""
+
+    def savepoint(self) -> Savepoint:
+        raise NotImplementedError
+
+    def hold(self) -> Callable[[], None]:
+        raise NotImplementedError
+
+    def pin(self, snapshot: FilesystemSnapshot) -> Callable[[], None]:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("bypasses_filesystem", [False, True])
+def test_a_capability_that_is_not_implemented_is_not_needed(
+    session: Session, bypasses_filesystem: bool
+):
+    fs = WithStubs()
+    plant(fs)
+    before = state(fs, session)
+    changes = transaction(session, fs, bypasses_filesystem=bypasses_filesystem)
+    with pytest.raises(ValueError, match="no"), changes:
+        work(fs, session)
+        raise ValueError("no")
+    assert state(fs, session) == before
+    with changes:
+        fs.write("a", "changed")
+    assert fs.read("a").content == "changed"
 
 
 # --- changes past the filesystem ---

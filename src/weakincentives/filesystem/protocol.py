@@ -240,7 +240,11 @@ class Lockable(Protocol):
     """Has a lock that keeps other threads from changing files."""
 
     def hold(self) -> Callable[[], None]:
-        """Take the write lock; return the function that releases it, in the same thread."""
+        """Take the write lock; return the function that releases it, in the same thread.
+
+        Raises:
+            NotImplementedError: This backend has none after all.
+        """
         ...
 
 
@@ -249,7 +253,11 @@ class Pinnable(Protocol):
     """Can protect a snapshot from being pruned."""
 
     def pin(self, snapshot: FilesystemSnapshot) -> Callable[[], None]:
-        """Protect a snapshot until the returned function is called."""
+        """Protect a snapshot until the returned function is called.
+
+        Raises:
+            NotImplementedError: This backend cannot protect any after all.
+        """
         ...
 
 
@@ -365,6 +373,20 @@ def open_savepoint(filesystem: object) -> Savepoint | None:
     savepoint = getattr(filesystem, "savepoint", None)
     try:
         return None if savepoint is None else savepoint()
+    except NotImplementedError:
+        return None
+
+
+def hold_lock(filesystem: object) -> Callable[[], None] | None:
+    """Take the write lock of `filesystem`; return None if it is not `Lockable`.
+
+    Raises:
+        TimeLimitError: Another thread did not end its savepoint in time.
+    """
+    if not isinstance(filesystem, Lockable):
+        return None
+    try:
+        return filesystem.hold()
     except NotImplementedError:
         return None
 

@@ -7,6 +7,7 @@ an undo log or a full before-image needs nothing but the filesystem protocol.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from threading import Lock
 from typing import Protocol
 
@@ -21,7 +22,6 @@ from weakincentives.filesystem import (
     FileWritten,
     HostBacked,
     LinkCreated,
-    Lockable,
     Observable,
     ObservableFilesystem,
     Pinnable,
@@ -31,7 +31,13 @@ from weakincentives.filesystem import (
     StateReplaced,
     diff_since,
 )
-from weakincentives.filesystem.base import SNIFF_LENGTH, WriteLock, is_binary, open_savepoint
+from weakincentives.filesystem.base import (
+    SNIFF_LENGTH,
+    WriteLock,
+    hold_lock,
+    is_binary,
+    open_savepoint,
+)
 from weakincentives.runtime.before_images import (
     RecordingFilesystem,
     UndoLog,
@@ -317,11 +323,10 @@ class _WriteHold:
     """The write lock of a filesystem, held until `end`, with a pinned snapshot."""
 
     def __init__(self, filesystem: Filesystem) -> None:
-        self._release: Callable[[], None] | None = None
+        self._release: Callable[[], None] | None
         self._unpin: Callable[[], None] | None = None
-        if isinstance(filesystem, Lockable):
-            self._release = filesystem.hold()
-        else:
+        self._release = hold_lock(filesystem)
+        if self._release is None:
             _locks.acquire(filesystem)
             self._release = lambda: _locks.release(filesystem)
 
@@ -330,7 +335,8 @@ class _WriteHold:
         try:
             snapshot = take_snapshot(filesystem, tag)
             if isinstance(filesystem, Pinnable):
-                self._unpin = filesystem.pin(snapshot)
+                with suppress(NotImplementedError):
+                    self._unpin = filesystem.pin(snapshot)
             return snapshot
         except BaseException:
             self.end()

@@ -25,6 +25,7 @@ from weakincentives.filesystem.limits import share_of_time as share_of_time
 from weakincentives.filesystem.paths import check_new_path as check_new_path
 from weakincentives.filesystem.paths import outermost as outermost
 from weakincentives.filesystem.protocol import CHANGING_METHODS as CHANGING_METHODS
+from weakincentives.filesystem.protocol import hold_lock as hold_lock
 from weakincentives.filesystem.protocol import limits_of as limits_of
 from weakincentives.filesystem.protocol import open_savepoint as open_savepoint
 from weakincentives.filesystem.savepoints import WriteLock as WriteLock

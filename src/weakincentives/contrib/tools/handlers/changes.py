@@ -8,8 +8,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from weakincentives.errors import ToolValidationError
-from weakincentives.filesystem import Filesystem, Lockable, Movable, Rewritable
-from weakincentives.filesystem.base import open_savepoint
+from weakincentives.filesystem import Filesystem, Movable, Rewritable
+from weakincentives.filesystem.base import hold_lock, open_savepoint
 from weakincentives.posix import display_path
 from weakincentives.runtime.before_images import (
     RecordingFilesystem,
@@ -78,8 +78,8 @@ def single_change(filesystem: Filesystem) -> Generator[Changes, None, None]:
     such operations gets the guarantees of `all_or_none`. A move is not atomic on every
     backend, so it needs `all_or_none`.
     """
-    if isinstance(filesystem, Lockable) and _is_atomic(filesystem):
-        release = filesystem.hold()
+    release = hold_lock(filesystem) if _is_atomic(filesystem) else None
+    if release is not None:
         try:
             yield Changes(filesystem)
         finally:
