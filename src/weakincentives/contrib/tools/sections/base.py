@@ -43,7 +43,7 @@ _TOOL_GUIDANCE = f"""\
 you remember may be out of date.
 - Change part of a file with `$EditFileParams`: copy the text to replace exactly, without line \
 numbers.
-- Change several files at once with `$ApplyPatchParams`: it is applied completely or not at all.
+- Change several files at once with `$ApplyPatchParams`; a patch applies completely or not at all.
 - Write new files with `$WriteFileParams`, at most {MAX_WRITE_LENGTH:,} characters per call; \
 prefer one complete file to many small additions.
 - Delete files that you no longer need with `$RmParams`.
