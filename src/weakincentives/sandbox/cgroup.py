@@ -1,0 +1,137 @@
+"""Control groups: limits on the memory and the processes of a sandbox, in v1, v2 and hybrid.
+
+A group can be created where the host lets this process write to a hierarchy that has the
+controller: as root, or where a service manager has delegated a subtree. Elsewhere there is
+none, and a sandbox reports that it cannot promise the limit.
+"""
+
+import os
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_PREFIX = "wink-"
+_FILES = {
+    "memory": {
+        1: ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"),
+        2: ("memory.max",),
+    },
+    "pids": {1: ("pids.max",), 2: ("pids.max",)},
+}
+_NO_SWAP = "memory.swap.max"
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchy:
+    """A directory in which groups with these controllers can be created."""
+
+    directory: Path
+    version: int
+    controllers: frozenset[str]
+
+
+class ControlGroups:
+    """The groups of one sandbox, at most one in each hierarchy.
+
+    Args:
+        limits: The limit for each controller: bytes for `memory`, a number for `pids`.
+    """
+
+    def __init__(self, limits: Mapping[str, int], root: Path = Path("/")) -> None:
+        """Create the groups, as far as the host permits; see `controllers`."""
+        self._groups: list[Path] = []
+        self.controllers: frozenset[str] = frozenset()
+        missing = set(limits)
+        for hierarchy in find_hierarchies(root):
+            wanted = missing & hierarchy.controllers
+            if wanted and self._create(hierarchy, {name: limits[name] for name in wanted}):
+                missing -= wanted
+        self.controllers = frozenset(limits) - missing
+
+    def open(self) -> tuple[int, ...]:
+        """Return a descriptor for each group; writing "0" to it moves the writer there."""
+        return tuple(
+            os.open(group / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC) for group in self._groups
+        )
+
+    def remove(self) -> None:
+        """Remove the groups, which must be empty by now; idempotent."""
+        for group in self._groups:
+            with suppress(OSError):  # a killed process may linger: the next sandbox cleans up
+                group.rmdir()
+        self._groups.clear()
+
+    def _create(self, hierarchy: Hierarchy, limits: Mapping[str, int]) -> bool:
+        group = hierarchy.directory / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
+        try:
+            _remove_abandoned(hierarchy.directory)
+            group.mkdir()
+        except OSError:
+            return False
+        try:
+            for name, limit in limits.items():
+                _set_limit(group, _FILES[name][hierarchy.version], limit)
+            os.close(os.open(group / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC))
+        except OSError:
+            group.rmdir()
+            return False
+        self._groups.append(group)
+        return True
+
+
+def find_hierarchies(root: Path = Path("/")) -> Iterator[Hierarchy]:
+    """Yield directories where groups may be created, those most likely to work first."""
+    mounts = dict(_mounts(root / "proc/self/mountinfo"))
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, names, path = line.split(":", 2)
+        mount = mounts.get(names)
+        if mount is None:
+            continue
+        own = root / f"{mount}{path}".lstrip("/")
+        if names:
+            yield Hierarchy(own, 1, frozenset(names.split(",")))
+            continue
+        # a v2 group with processes of its own cannot have groups with limits, except the root
+        for directory in (own, own.parent):
+            with suppress(OSError):
+                enabled = (directory / "cgroup.subtree_control").read_text().split()
+                yield Hierarchy(directory, 2, frozenset(enabled))
+
+
+def _mounts(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the controllers of every hierarchy and where it is mounted; v2 has no names."""
+    with suppress(OSError):
+        for line in path.read_text().splitlines():
+            fields, _, source = line.partition(" - ")
+            kind, _, options = source.split(" ", 2)
+            if kind == "cgroup2":
+                yield "", fields.split(" ")[4]
+            elif kind == "cgroup":
+                known = [each for each in options.split(",") if each not in {"rw", "ro"}]
+                yield ",".join(known), fields.split(" ")[4]
+
+
+def _set_limit(group: Path, names: tuple[str, ...], limit: int) -> None:
+    first, *others = names
+    (group / first).write_text(str(limit))
+    for name in others:  # swap counts too, where the kernel keeps account of it
+        if (group / name).exists():
+            (group / name).write_text(str(limit))
+    if first == "memory.max" and (group / _NO_SWAP).exists():
+        (group / _NO_SWAP).write_text("0")
+
+
+def _remove_abandoned(directory: Path) -> None:
+    """Remove the empty groups of processes that were killed."""
+    for each in directory.glob(f"{_PREFIX}*"):
+        owner = re.fullmatch(rf"{_PREFIX}(\d+)-\w+", each.name)
+        if owner and not Path(f"/proc/{owner[1]}").exists():
+            with suppress(OSError):
+                each.rmdir()

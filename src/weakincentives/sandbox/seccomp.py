@@ -1,0 +1,268 @@
+"""A seccomp filter: system calls that no command in a sandbox needs, as a BPF program.
+
+The filter allows every system call except those listed in `RULES`: interfaces that reach
+other processes (`ptrace`), that change mounts or namespaces, that load code into the kernel
+(`bpf`, modules), and those with a long record of kernel bugs (`io_uring`, `userfaultfd`,
+`perf_event_open`, keyrings). A denied call fails with EPERM, or with ENOSYS where programs
+know how to do without it.
+
+Numbers come from the kernel's own tables and never change. A machine that is not listed in
+`MACHINES` has no filter, and a sandbox that promises one is not available there.
+"""
+
+import errno
+import platform
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
+
+_NEW_NAMESPACES = 0x7E020000  # every CLONE_NEW* flag that clone(2) knows
+_NEW_TIME_NAMESPACE = 0x80  # in clone(2) these bits are the exit signal
+_SET_ID_BITS = 0o6000
+_CREATES = 0x400040  # O_CREAT, and the bit of O_TMPFILE that is its own
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # both put characters into a terminal's input
+
+
+@dataclass(frozen=True, slots=True)
+class HasBits:
+    """Holds if an argument of the system call has any of these bits."""
+
+    argument: int
+    mask: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotIn:
+    """Holds if an argument of the system call is none of these values."""
+
+    argument: int
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Equals:
+    """Holds if an argument of the system call has this value."""
+
+    argument: int
+    value: int
+
+
+Condition = HasBits | NotIn | Equals
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A system call that fails with `error` if all conditions hold.
+
+    Args:
+        name: Its name in the manual.
+        x86_64: Its number there; None if the machine has no such call.
+        aarch64: Its number there.
+        error: The errno that it fails with.
+        conditions: What must hold; a rule without conditions always applies.
+    """
+
+    name: str
+    x86_64: int | None
+    aarch64: int | None
+    error: int = errno.EPERM
+    conditions: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A processor architecture, as seccomp sees it."""
+
+    name: str
+    audit_arch: int
+    first_foreign_number: int  # numbers from here on belong to another ABI of the machine
+
+
+MACHINES = {
+    "x86_64": Machine("x86_64", 0xC000003E, 0x40000000),  # above it: the x32 ABI
+    "aarch64": Machine("aarch64", 0xC00000B7, 0x80000000),
+}
+
+RULES = (
+    # other processes
+    Rule("ptrace", 101, 117),
+    Rule("process_vm_readv", 310, 270),
+    Rule("process_vm_writev", 311, 271),
+    Rule("process_madvise", 440, 440),
+    Rule("pidfd_getfd", 438, 438),
+    Rule("kcmp", 312, 272),
+    # mounts and namespaces
+    Rule("mount", 165, 40),
+    Rule("umount2", 166, 39),
+    Rule("pivot_root", 155, 41),
+    Rule("chroot", 161, 51),
+    Rule("open_tree", 428, 428),
+    Rule("open_tree_attr", 467, 467),
+    Rule("move_mount", 429, 429),
+    Rule("fsopen", 430, 430),
+    Rule("fsconfig", 431, 431),
+    Rule("fsmount", 432, 432),
+    Rule("fspick", 433, 433),
+    Rule("mount_setattr", 442, 442),
+    Rule("setns", 308, 268),
+    Rule("unshare", 272, 97, conditions=(HasBits(0, _NEW_NAMESPACES | _NEW_TIME_NAMESPACE),)),
+    Rule("clone", 56, 220, conditions=(HasBits(0, _NEW_NAMESPACES),)),
+    # its flags are in memory, where a filter cannot look; libraries fall back to clone
+    Rule("clone3", 435, 435, errno.ENOSYS),
+    # interfaces of the kernel with a long record of bugs
+    Rule("io_uring_setup", 425, 425, errno.ENOSYS),
+    Rule("io_uring_enter", 426, 426, errno.ENOSYS),
+    Rule("io_uring_register", 427, 427, errno.ENOSYS),
+    Rule("bpf", 321, 280),
+    Rule("perf_event_open", 298, 241),
+    Rule("userfaultfd", 323, 282),
+    Rule("add_key", 248, 217),
+    Rule("request_key", 249, 218),
+    Rule("keyctl", 250, 219),
+    Rule("fanotify_init", 300, 262),
+    Rule("open_by_handle_at", 304, 265),
+    Rule("lookup_dcookie", 212, 18),
+    Rule("move_pages", 279, 239),
+    Rule("migrate_pages", 256, 238),
+    Rule("modify_ldt", 154, None),
+    # the machine as a whole
+    Rule("kexec_load", 246, 104),
+    Rule("kexec_file_load", 320, 294),
+    Rule("init_module", 175, 105),
+    Rule("finit_module", 313, 273),
+    Rule("delete_module", 176, 106),
+    Rule("reboot", 169, 142),
+    Rule("swapon", 167, 224),
+    Rule("swapoff", 168, 225),
+    Rule("acct", 163, 89),
+    Rule("quotactl", 179, 60),
+    Rule("quotactl_fd", 443, 443),
+    Rule("settimeofday", 164, 170),
+    Rule("clock_settime", 227, 112),
+    Rule("clock_adjtime", 305, 266),
+    Rule("adjtimex", 159, 171),
+    Rule("syslog", 103, 116),
+    Rule("sethostname", 170, 161),
+    Rule("setdomainname", 171, 162),
+    Rule("vhangup", 153, 58),
+    Rule("iopl", 172, None),
+    Rule("ioperm", 173, None),
+    # typing into the terminal of whoever looks at it
+    Rule("ioctl", 16, 29, conditions=(Equals(1, _TIOCSTI),)),
+    Rule("ioctl", 16, 29, conditions=(Equals(1, _TIOCLINUX),)),
+    # a set-user-ID file in the workspace belongs to whoever runs the agent
+    Rule("chmod", 90, None, conditions=(HasBits(1, _SET_ID_BITS),)),
+    Rule("fchmod", 91, 52, conditions=(HasBits(1, _SET_ID_BITS),)),
+    Rule("fchmodat", 268, 53, conditions=(HasBits(2, _SET_ID_BITS),)),
+    Rule("fchmodat2", 452, 452, conditions=(HasBits(2, _SET_ID_BITS),)),
+    Rule("creat", 85, None, conditions=(HasBits(1, _SET_ID_BITS),)),
+    Rule("mknod", 133, None, conditions=(HasBits(1, _SET_ID_BITS),)),
+    Rule("mknodat", 259, 33, conditions=(HasBits(2, _SET_ID_BITS),)),
+    Rule("open", 2, None, conditions=(HasBits(1, _CREATES), HasBits(2, _SET_ID_BITS))),
+    Rule("openat", 257, 56, conditions=(HasBits(2, _CREATES), HasBits(3, _SET_ID_BITS))),
+    Rule("openat2", 437, 437, errno.ENOSYS),  # its mode is in memory too
+)
+
+NETWORK_FAMILIES = (AF_UNIX, AF_INET, AF_INET6, AF_NETLINK)
+"""Socket families that a network namespace isolates; others (AF_VSOCK) would leave it."""
+
+
+def socket_rules(families: Sequence[int]) -> tuple[Rule, ...]:
+    """Return rules that allow sockets of these families only; pairs of AF_UNIX stay allowed."""
+    refused = (NotIn(0, tuple(families)),)
+    pairs = (NotIn(0, tuple({AF_UNIX, *families})),)
+    return (
+        Rule("socket", 41, 198, errno.EAFNOSUPPORT, refused),
+        Rule("socketpair", 53, 199, errno.EAFNOSUPPORT, pairs),
+    )
+
+
+def is_supported(machine: str | None = None) -> bool:
+    """Return whether there is a filter for this machine."""
+    return (machine or platform.machine()) in MACHINES
+
+
+def build_filter(rules: Iterable[Rule] = RULES, machine: str | None = None) -> bytes:
+    """Return the BPF program that denies what the rules list.
+
+    Raises:
+        ValueError: There is no filter for this machine.
+    """
+    name = machine or platform.machine()
+    if name not in MACHINES:
+        raise ValueError(f"No seccomp filter for this machine: {name!r}")
+    return b"".join(_assemble(MACHINES[name], _by_number(rules, name)))
+
+
+# --- classic BPF, as in linux/filter.h and linux/seccomp.h ---
+
+_LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_NUMBER_OFFSET, _ARCH_OFFSET, _ARGUMENTS_OFFSET = 0, 4, 16
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+
+
+def _assemble(machine: Machine, rules: Sequence[tuple[int, list[Rule]]]) -> list[bytes]:
+    program = [
+        _instruction(_LOAD, _ARCH_OFFSET),
+        _instruction(_JUMP_EQUAL, machine.audit_arch, 1, 0),
+        _deny(errno.ENOSYS),  # a 32-bit call, whose numbers mean something else
+        _instruction(_LOAD, _NUMBER_OFFSET),
+        _instruction(_JUMP_AT_LEAST, machine.first_foreign_number, 0, 1),
+        _deny(errno.ENOSYS),
+    ]
+    for number, alternatives in rules:
+        block = _block(alternatives)
+        program += [_instruction(_JUMP_EQUAL, number, 0, len(block)), *block]
+    return [*program, _instruction(_RETURN, _ALLOW)]
+
+
+def _block(alternatives: Sequence[Rule]) -> list[bytes]:
+    """Return what decides about one system call; it always ends in a return."""
+    if not alternatives[0].conditions:
+        return [_deny(alternatives[0].error)]
+    block: list[bytes] = []
+    for rule in alternatives:
+        tail = [_deny(rule.error)]
+        for condition in reversed(rule.conditions):
+            tail = [*_test(condition, len(tail)), *tail]
+        block += tail
+    return [*block, _instruction(_RETURN, _ALLOW)]
+
+
+def _test(condition: Condition, skip: int) -> list[bytes]:
+    """Return a test that goes on if the condition holds, and skips `skip` instructions if not."""
+    load = _instruction(_LOAD, _ARGUMENTS_OFFSET + 8 * condition.argument)
+    match condition:
+        case HasBits(mask=mask):
+            return [load, _instruction(_JUMP_ANY_BIT, mask, 0, skip)]
+        case Equals(value=value):
+            return [load, _instruction(_JUMP_EQUAL, value, 0, skip)]
+        case NotIn(values=values):
+            count = len(values)
+            return [
+                load,
+                *(
+                    _instruction(_JUMP_EQUAL, value, count - 1 - index + skip, 0)
+                    for index, value in enumerate(values)
+                ),
+            ]
+
+
+def _by_number(rules: Iterable[Rule], machine: str) -> list[tuple[int, list[Rule]]]:
+    numbered = [(getattr(rule, machine), rule) for rule in rules]
+    known = sorted(
+        ((number, rule) for number, rule in numbered if number is not None),
+        key=lambda pair: pair[0],
+    )
+    return [(number, [rule for _, rule in each]) for number, each in groupby(known, lambda p: p[0])]
+
+
+def _deny(error: int) -> bytes:
+    return _instruction(_RETURN, _ERRNO | error)
+
+
+def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, if_true, if_false, value)

@@ -1,0 +1,112 @@
+"""Control groups: found in v1, v2 and hybrid hierarchies, and never left behind."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from weakincentives.sandbox.cgroup import ControlGroups, find_hierarchies
+from weakincentives.sandbox.limits import SandboxLimits
+
+LIMITS = SandboxLimits(memory=2**28, processes=32).groups()
+
+
+def mount(kind: str, point: str, options: str) -> str:
+    return f"30 24 0:26 / {point} rw,relatime - {kind} {kind} rw,{options}\n"
+
+
+def make_host(root: Path, groups: str, mounts: str) -> None:
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/cgroup").write_text(groups)
+    (root / "proc/self/mountinfo").write_text(mounts)
+
+
+def make_v2(root: Path, path: str, controllers: str) -> Path:
+    directory = root / "sys/fs/cgroup" / path.lstrip("/")
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "cgroup.subtree_control").write_text(controllers)
+    return directory
+
+
+def test_v2_groups_go_beside_a_group_that_has_processes(tmp_path: Path) -> None:
+    make_host(tmp_path, "0::/user/me.scope\n", mount("cgroup2", "/sys/fs/cgroup", "nsdelegate"))
+    make_v2(tmp_path, "user", "memory pids\n")
+    make_v2(tmp_path, "user/me.scope", "")
+    found = list(find_hierarchies(tmp_path))
+    assert [each.controllers for each in found] == [frozenset(), {"memory", "pids"}]
+    assert found[1].directory == tmp_path / "sys/fs/cgroup/user"
+
+
+def test_v1_hierarchies_have_the_controllers_of_their_mount(tmp_path: Path) -> None:
+    groups = "5:memory:/a\n4:cpu,cpuacct:/\n3:pids:/\n1:name=systemd:/\n0::/\n"
+    mounts = "".join(
+        mount("cgroup", f"/sys/fs/cgroup/{each}", each) for each in ("memory", "cpu,cpuacct")
+    )
+    make_host(tmp_path, groups, mounts)
+    found = {str(each.directory.relative_to(tmp_path)): each for each in find_hierarchies(tmp_path)}
+    assert set(found) == {"sys/fs/cgroup/memory/a", "sys/fs/cgroup/cpu,cpuacct"}
+    assert found["sys/fs/cgroup/memory/a"].version == 1
+
+
+def test_a_host_without_control_groups_limits_nothing(tmp_path: Path) -> None:
+    groups = ControlGroups(LIMITS, tmp_path)
+    assert groups.controllers == frozenset()
+    assert groups.open() == ()
+    groups.remove()
+
+
+def test_a_hierarchy_that_lacks_the_files_is_left_as_it_was(tmp_path: Path) -> None:
+    make_host(tmp_path, "3:pids:/\n", mount("cgroup", "/sys/fs/cgroup/pids", "pids"))
+    directory = tmp_path / "sys/fs/cgroup/pids"
+    directory.mkdir(parents=True)
+    directory.chmod(0o500)
+    groups = ControlGroups({"memory": 2**20}, tmp_path)
+    assert groups.controllers == frozenset()
+    assert list(directory.iterdir()) == []
+
+
+def has_groups() -> bool:
+    groups = ControlGroups(LIMITS)
+    groups.remove()
+    return bool(groups.controllers)
+
+
+real = pytest.mark.skipif(not has_groups(), reason="this host gives us no control group")
+
+
+@real
+def test_a_group_counts_who_joins_and_goes_away() -> None:
+    groups = ControlGroups({"pids": 8})
+    (descriptor,) = groups.open()
+    program = (
+        "import os, sys; os.write(int(sys.argv[1]), b'0');print(open('/proc/self/cgroup').read())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(descriptor)],
+        pass_fds=[descriptor],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    os.close(descriptor)
+    assert f"wink-{os.getpid()}-" in done.stdout
+    groups.remove()
+    groups.remove()
+    left = [each for found in find_hierarchies() for each in found.directory.glob("wink-*")]
+    assert not [each for each in left if each.name.startswith(f"wink-{os.getpid()}-")]
+
+
+@real
+def test_groups_of_killed_processes_are_removed_by_the_next() -> None:
+    program = (
+        "import os; from weakincentives.sandbox.cgroup import ControlGroups;"
+        "ControlGroups({'pids': 8}); print(os.getpid(), flush=True); os._exit(9)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    mark = f"wink-{done.stdout.strip()}-*"
+    hierarchies = [each.directory for each in find_hierarchies() if "pids" in each.controllers]
+    assert any(list(each.glob(mark)) for each in hierarchies)
+    ControlGroups({"pids": 8}).remove()
+    assert not any(list(each.glob(mark)) for each in hierarchies)
