@@ -7,6 +7,51 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class Confinement:
+    """What the process of a command gives up before the command starts.
+
+    Descriptors are those of this process; each is passed on for one command.
+
+    Args:
+        groups: Open `cgroup.procs` files of control groups to join.
+        limits: Resource limits, as pairs of an `RLIMIT_` constant and a value.
+        drops_privileges: Whether to give up all capabilities.
+        ruleset: A Landlock ruleset to restrict the process with.
+        seccomp: A BPF program that filters system calls.
+        inherited: Descriptors that the command gets as 3, 4, ...
+        is_wrapped: Whether the program is a wrapper that kills everything when it exits.
+    """
+
+    groups: tuple[int, ...] = ()
+    limits: tuple[tuple[int, int], ...] = ()
+    drops_privileges: bool = False
+    ruleset: int | None = None
+    seccomp: bytes = b""
+    inherited: tuple[int, ...] = ()
+    is_wrapped: bool = False
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """All descriptors to pass on; the encoded settings refer to them by position."""
+        ruleset = () if self.ruleset is None else (self.ruleset,)
+        return (*self.groups, *ruleset, *self.inherited)
+
+    def encode(self) -> dict[str, object]:
+        """Return the settings as the supervisor reads them."""
+        groups = len(self.groups)
+        first_inherited = groups + (self.ruleset is not None)
+        return {
+            "groups": tuple(range(groups)),
+            "limits": self.limits,
+            "drops_privileges": self.drops_privileges,
+            "ruleset": None if self.ruleset is None else groups,
+            "seccomp": self.seccomp,
+            "inherited": tuple(range(first_inherited, first_inherited + len(self.inherited))),
+            "is_wrapped": self.is_wrapped,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Command:
     """A validated command, ready to be sent to its supervisor."""
 
@@ -14,11 +59,13 @@ class Command:
     env: Mapping[str, str]
     stdin: bytes
     grace: float
+    confinement: Confinement = Confinement()
 
     def encode(self) -> bytes:
         """Serialize it for the supervisor: ten digits of length, then the payload."""
         # both sides run the same Python, and importing json would take longer than everything else
-        data = marshal.dumps((self.argv, dict(self.env), self.grace))
+        settings = self.confinement.encode()
+        data = marshal.dumps((self.argv, dict(self.env), self.grace, settings))
         return b"%010d" % len(data) + data
 
 

@@ -5,6 +5,7 @@ An `OutputBuffer` keeps the head and the tail of a stream in constant memory.
 
 import os
 import select
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -164,10 +165,11 @@ class Pipe:
 class Reader(Pipe):
     """Standard output or standard error of a process."""
 
-    def __init__(self, limit: int) -> None:
-        """Keep up to `limit` bytes."""
+    def __init__(self, limit: int, sink: Callable[[bytes], object] | None = None) -> None:
+        """Keep up to `limit` bytes; pass everything to `sink` as it is read."""
         super().__init__()
         self._buffer = OutputBuffer(limit)
+        self._sink = sink
 
     def output(self) -> Output:
         """Return what has been read so far."""
@@ -179,7 +181,7 @@ class Reader(Pipe):
             data = os.read(self._local, _CHUNK)
         except BlockingIOError:
             return True
-        self._buffer.feed(data)
+        self._feed(data)
         return bool(data)
 
     def drain(self) -> None:
@@ -191,7 +193,12 @@ class Reader(Pipe):
                 return
             if not data:
                 return
-            self._buffer.feed(data)
+            self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
+        self._buffer.feed(data)
+        if self._sink is not None and data:
+            self._sink(data)
 
 
 class Writer(Pipe):

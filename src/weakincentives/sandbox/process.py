@@ -4,45 +4,159 @@ There are no threads. Output is read for as long as any process can write it, so
 command blocks on a full pipe; bytes beyond the limit are counted and discarded.
 """
 
-import fcntl
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from weakincentives.sandbox import supervisor
 from weakincentives.sandbox.command import Command
 from weakincentives.sandbox.output import Reader, Stream, Writer
+from weakincentives.sandbox.protocol import OutputListener, SandboxUnavailableError
 
 _SCRIPT = str(Path(supervisor.__file__))
 _MAX_POLL = 1e6  # seconds; beyond it, poll without a timeout
 _RESPONSE_TIMEOUT = 5.0  # seconds for a supervisor to respond, in addition to its own work
 
 
+class Launcher:
+    """The fork server of a sandbox: started by the first command, closed with the sandbox.
+
+    Thread-safe. If it was killed, the next command starts another one.
+    """
+
+    def __init__(self) -> None:
+        """Start nothing yet."""
+        self._lock = threading.Lock()
+        self._requests: socket.socket | None = None
+        self._end: Callable[[], object] = _do_nothing
+        self._server = 0
+        self._active: set[CommandProcess] = set()
+
+    def add(self, process: "CommandProcess") -> None:
+        """Note a process that this server starts."""
+        with self._lock:
+            self._active.add(process)
+
+    def remove(self, process: "CommandProcess") -> None:
+        """Forget a process that has ended; if its supervisor was killed, kill its orphans."""
+        with self._lock:
+            self._active.discard(process)
+            if not process.report.is_done and self._server:
+                others = {each.report.supervisor for each in self._active}
+                supervisor.kill_orphans(self._server, {each for each in others if each})
+
+    def launch(self, descriptors: Sequence[int]) -> None:
+        """Fork a supervisor that gets these descriptors; see `supervisor.serve`.
+
+        Raises:
+            OSError: No process could be created.
+            SandboxUnavailableError: The server starts and exits at once.
+        """
+        with self._lock:
+            if self._send(descriptors) or self._send(descriptors):
+                return
+        raise SandboxUnavailableError(
+            f"The command's supervisor did not start; check that {sys.executable} runs"
+        )
+
+    def close(self) -> None:
+        """End it; supervisors that still run are not affected. Idempotent."""
+        with self._lock:
+            self._disconnect()
+
+    def _send(self, descriptors: Sequence[int]) -> bool:
+        """Return whether the server got the request; if not, the next one starts another."""
+        try:
+            socket.send_fds(self._connect(), [b"!"], descriptors)
+        except ConnectionError:
+            self._disconnect()
+            return False
+        return True
+
+    def _connect(self) -> socket.socket:
+        if self._requests is None:
+            local, remote = socket.socketpair()
+            with remote:
+                try:
+                    process = _start_server(remote.fileno())
+                except BaseException:
+                    local.close()
+                    raise
+            self._requests, self._server = local, process.pid
+            self._end = weakref.finalize(self, _end_server, local, process, os.getpid())
+        return self._requests
+
+    def _disconnect(self) -> None:
+        self._requests, self._server = None, 0
+        self._end()
+
+
+def _start_server(requests: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", _SCRIPT, str(requests)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=[requests],
+        start_new_session=True,
+        env={},
+        cwd="/",
+    )
+
+
+def _end_server(requests: socket.socket, process: subprocess.Popen[bytes], owner: int) -> None:
+    requests.close()
+    if os.getpid() == owner:  # in a fork it is not a child, and still serves the owner
+        process.kill()  # forks hold the socket too, so it may not see the end of it
+        process.wait()
+
+
+def _do_nothing() -> None: ...
+
+
 class CommandProcess:
     """A command with its supervisor, from start until every process is gone."""
 
-    def __init__(self, command: Command, directory: int, max_output: int) -> None:
+    def __init__(
+        self,
+        launcher: Launcher,
+        command: Command,
+        directory: int,
+        max_output: int,
+        on_output: OutputListener | None = None,
+    ) -> None:
         """Start it in the directory with this open descriptor.
+
+        Args:
+            launcher: The fork server to start it with.
+            command: What to run.
+            directory: The descriptor of its working directory.
+            max_output: Bytes of each stream to keep.
+            on_output: Called with the stream's name and every chunk as it arrives.
 
         Raises:
             OSError: The supervisor process could not be created.
         """
+        self._launcher = launcher
         self._control = _Control()
-        self.out: Reader = Reader(max_output)
-        self.err: Reader = Reader(max_output)
+        self.out: Reader = Reader(max_output, on_output and partial(on_output, "stdout"))
+        self.err: Reader = Reader(max_output, on_output and partial(on_output, "stderr"))
         self._stdin = Writer(command.stdin) if command.stdin else None
-        self._process: subprocess.Popen[bytes] | None = None
         self._grace = command.grace
         self._poll = select.poll()
         self._streams: dict[int, Stream] = {}
         try:
-            self._start(directory)
+            self._start(launcher, directory, command.confinement.descriptors)
             self._control.send(command.encode())
         except BaseException:
             self.close()
@@ -82,45 +196,48 @@ class CommandProcess:
 
     def close(self) -> None:
         """Release all resources; kill what still runs."""
-        process = self._process
-        if process is not None and not self.report.is_done:
-            supervisor.kill_descendants(process.pid)
-            process.kill()
-            if self.report.leader:
+        report = self.report
+        if not report.is_done:
+            if report.supervisor and not self._control.is_at_end:
+                supervisor.kill_descendants(report.supervisor)
+                supervisor.send([report.supervisor], signal.SIGKILL)
+            if report.leader:
                 # if the supervisor itself was killed, its descendants have another parent by now
-                supervisor.kill_session(self.report.leader)
+                supervisor.kill_session(report.leader)
+        if report.supervisor:
+            _wait_for_exit(report.supervisor)
+        self._launcher.remove(self)
         for each in (self._control, self.out, self.err, self._stdin):
             if each is not None:
                 each.close()
-        if process is not None:
-            process.wait()
 
-    def _start(self, directory: int) -> None:
-        # descriptors 0 to 2 become the standard streams: move ours above them
-        inherited = [
-            fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, 3)
-            for each in (self._control.remote.fileno(), directory)
-        ]
-        stdin = subprocess.DEVNULL if self._stdin is None else self._stdin.remote
+    def _start(self, launcher: Launcher, directory: int, confinement: Sequence[int]) -> None:
+        null = os.open(os.devnull, os.O_RDONLY) if self._stdin is None else -1
+        stdin = null if self._stdin is None else self._stdin.remote
+        streams = (stdin, self.out.remote, self.err.remote)
+        launcher.add(self)
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", _SCRIPT, *map(str, inherited)],
-                stdin=stdin,
-                stdout=self.out.remote,
-                stderr=self.err.remote,
-                pass_fds=inherited,
-                start_new_session=True,
-                env={},
-                cwd="/",
-            )
+            launcher.launch([self._control.remote.fileno(), directory, *streams, *confinement])
         finally:
-            for each in inherited:
-                os.close(each)
+            if null >= 0:
+                os.close(null)
         for each in (self._control, self.out, self.err, self._stdin):
             if each is not None:
                 each.close_remote()
                 self._streams[each.fileno()] = each
                 self._poll.register(each.fileno(), each.events)
+
+
+def _wait_for_exit(pid: int) -> None:
+    """Wait for a supervisor that has nothing left to do; it is not a child of this process."""
+    if sys.platform != "linux":
+        return
+    with suppress(OSError):  # it is gone
+        descriptor = os.pidfd_open(pid)
+        try:
+            select.select([descriptor], [], [], _RESPONSE_TIMEOUT)
+        finally:
+            os.close(descriptor)
 
 
 class SupervisorReport:
@@ -132,6 +249,7 @@ class SupervisorReport:
 
     def __init__(self) -> None:
         """Start without any report."""
+        self.supervisor: int | None = None
         self.leader: int | None = None
         self.error_number: int = 0
         self.status: int | None = None
@@ -142,7 +260,9 @@ class SupervisorReport:
 
     def update(self, word: str, value: int) -> None:
         """Apply one message of the supervisor."""
-        if word == "started":
+        if word == "supervisor":
+            self.supervisor = value
+        elif word == "started":
             self.leader, self.started = value, time.monotonic()
         elif word == "fault":
             self.error_number, self.is_done = value, True
@@ -161,6 +281,7 @@ class _Control:
         self._local, self.remote = socket.socketpair()
         self.report = SupervisorReport()
         self._unread = b""
+        self.is_at_end = False
 
     def fileno(self) -> int:
         return self._local.fileno()
@@ -182,6 +303,7 @@ class _Control:
         for line in lines:
             word, _, value = line.partition(b" ")
             self.report.update(word.decode(), int(value))
+        self.is_at_end = not data
         return bool(data)
 
     def close_remote(self) -> None:

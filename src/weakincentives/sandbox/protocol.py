@@ -1,10 +1,10 @@
 """The `Sandbox` protocol and its result, `ExecResult`."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Protocol, Self, runtime_checkable
+from typing import Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import Filesystem
@@ -91,6 +91,10 @@ DEFAULT_TIMEOUT = 30.0
 """The default timeout of a command, in seconds."""
 DEFAULT_MAX_OUTPUT = 1024 * 1024
 """The default limit for the captured output of each stream, in bytes."""
+
+
+OutputListener: TypeAlias = Callable[[Literal["stdout", "stderr"], bytes], object]
+"""Called with the name of a stream and a chunk of it, as a command prints."""
 
 
 class SandboxUnavailableError(WinkError, RuntimeError):

@@ -1,21 +1,31 @@
 """Process supervisor: runs one command and stops every process that it started.
 
-It runs as a script in a separate process, so it imports only the standard library. On Linux
-it is a subreaper: orphans of any session become its children, so when it has no child left,
-nothing is left. It stops everything when the command exits, when it is asked to, and when
-the parent process dies; in the last two cases the control socket is closed.
+It runs as a script in a separate process, so it imports only the standard library. The script
+is a fork server: it starts once for a sandbox, and forks a supervisor for every command,
+which takes a millisecond instead of the start of another Python.
+
+On Linux a supervisor is a subreaper: orphans of any session become its children, so when it has
+no child left, nothing is left. It stops everything when the command exits, when it is asked
+to, and when the parent process dies; in the last two cases the control socket is closed.
+
+Before the command starts, its process confines itself as the request says: resource limits,
+control groups, capabilities, Landlock, seccomp.
 """
 
 import ctypes
 import errno
+import fcntl
 import marshal
 import os
 import resource
 import select
 import signal
+import socket
+import struct
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 LINGER = 0.5
 """Seconds for remaining processes to exit by themselves after the command has exited."""
@@ -23,7 +33,19 @@ LINGER = 0.5
 KILL_TIMEOUT = 5.0
 """Seconds to wait for killed processes; only the kernel can delay them that long."""
 
-_PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 15, 36
+MAX_DESCRIPTORS = 32
+"""How many descriptors one request can carry."""
+
+FIRST_PRIVATE = 64
+"""Descriptors from here on are closed when the command starts; those below may be its own."""
+
+_PR_SET_NAME, _PR_SET_SECCOMP, _PR_CAPBSET_DROP = 15, 22, 24
+_PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
+_SECCOMP_MODE_FILTER = 2
+_LANDLOCK_RESTRICT = 446  # the same number on every machine
+_CAPABILITY_VERSION_3 = 0x20080522
+_libc = ctypes.CDLL(None, use_errno=True)
+_ignored_signals: list[int] = []  # found out once, because it takes longer than a fork
 _NAME = b"wink-sandbox"
 _POLL_INTERVAL = 0.02
 _HAS_PROC = os.path.exists("/proc/self/stat")  # noqa: PTH110 # pathlib takes long to import
@@ -34,12 +56,23 @@ _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 class Supervisor:
     """Watches one command and its descendants, and stops them."""
 
-    def __init__(self, control: int, wakeup: int, child: int, grace: float) -> None:
-        """Watch `child`, a child of this process; `wakeup` becomes readable when a child exits."""
+    def __init__(
+        self, control: int, wakeup: int, child: int, grace: float, wrapper: int | None = None
+    ) -> None:
+        """Watch `child`, a child of this process.
+
+        Args:
+            control: The socket for reports; it is closed at the other end to stop everything.
+            wakeup: Becomes readable when a child exits.
+            child: The process of the command.
+            grace: Seconds between SIGTERM and SIGKILL.
+            wrapper: The process whose end kills all others at once; it gets no SIGTERM.
+        """
         self.status: int | None = None
         self._control = control
         self._child = child
         self._grace = grace
+        self._wrapper = wrapper
         self._stop_requested = False
         self._has_no_children = False
         self._wakeup = wakeup
@@ -72,7 +105,7 @@ class Supervisor:
             self._stop_group()
         if self._has_no_children:
             return
-        found = descendants(os.getpid())
+        found = descendants(os.getpid()) - {self._wrapper}
         send(found, signal.SIGTERM)
         send(found, signal.SIGCONT)  # a stopped process would not handle SIGTERM
         self._wait_for_children(self._grace)
@@ -121,39 +154,102 @@ class Supervisor:
             pass  # the parent is gone
 
 
-def main(control: int, directory: int) -> None:
-    """Run the command received on the control socket, in an open directory."""
-    for each in (control, directory):
-        os.set_inheritable(each, False)  # noqa: FBT003 # positional-only in the standard library
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+def serve(requests: int) -> None:
+    """Fork a supervisor for every request, until the other end of the socket is closed.
+
+    A request is one byte with these descriptors: the control socket, the working directory,
+    the three standard streams, and those that the command's confinement uses.
+    """
     for each in _IGNORED:
         signal.signal(each, signal.SIG_IGN)
-    wakeup = _wake_on_child()  # before the fork: the parent may have ignored SIGCHLD
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the supervisors
+    _become_subreaper()  # if a supervisor is killed, its orphans can be found here
+    _ignored_signals.extend(
+        each
+        for each in map(int, signal.valid_signals())
+        if signal.getsignal(each) == signal.SIG_IGN
+    )
+    with socket.socket(fileno=requests) as server:
+        while True:
+            data, descriptors, _, _ = socket.recv_fds(server, 1, MAX_DESCRIPTORS)
+            if not data:
+                return
+            if os.fork() == 0:
+                server.close()
+                main(descriptors)
+                os._exit(0)
+            for each in descriptors:
+                os.close(each)
+
+
+def main(descriptors: Sequence[int]) -> None:
+    """Run the command received on the control socket."""
+    control, directory, *streams = descriptors[:5]
+    for each in descriptors:
+        os.set_inheritable(each, False)  # noqa: FBT003 # positional-only in the standard library
+    null = os.dup(2)
+    os.dup2(streams[2], 2)  # until the command runs, an error of this script is shown there
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    wakeup = _wake_on_child()  # before the fork: SIGCHLD is ignored until now
+    os.setsid()
     _become_subreaper()
-    argv, env, grace = marshal.loads(_read_command(control))
+    os.write(control, f"supervisor {os.getpid()}\n".encode())
+    argv, env, grace, confinement = marshal.loads(_read_command(control))
     error_reader, error_writer = os.pipe()
     start_reader, start_writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(start_writer)
-        execute(argv, env, directory, start_reader, error_writer)
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+        settings = (confinement, descriptors[5:])
+        execute(argv, env, directory, settings, start_reader, error_writer)
     # report the child before it may run, so that it can be killed even if this process dies
     os.write(control, f"started {child}\n".encode())
     os.write(start_writer, b"!")
-    for each in (error_writer, start_reader, start_writer, directory):
+    for each in (error_writer, start_reader, start_writer, *descriptors[1:]):
         os.close(each)
+    os.dup2(null, 2)  # the parent reads the streams until nobody has them
     fault = os.read(error_reader, 16)
     if fault:
         os.write(control, b"fault " + fault + b"\n")
         return
-    _detach_streams()
-    Supervisor(control, wakeup, child, grace).run()
+    wrapper = child if confinement["is_wrapped"] else None
+    Supervisor(control, wakeup, child, grace, wrapper).run()
+
+
+def confine(settings: Mapping[str, Any], descriptors: Sequence[int]) -> None:
+    """Confine this process and everything it starts, for good.
+
+    Args:
+        settings: As `command.Confinement.encode` returns them.
+        descriptors: Those that the settings refer to by position.
+
+    Raises:
+        OSError: The kernel refused; the command must not run.
+    """
+    groups: Sequence[int] = settings["groups"]
+    for position in groups:
+        os.write(descriptors[position], b"0")  # this process joins the control group
+    for kind, limit in settings["limits"]:
+        _lower_limit(kind, limit)
+    if settings["drops_privileges"]:
+        _drop_privileges()
+    if settings["ruleset"] is not None:
+        _check(_libc.syscall(_LANDLOCK_RESTRICT, descriptors[settings["ruleset"]], 0))
+    # these become 3, 4, ...; the ones that they replace are of no use to the command
+    inherited: Sequence[int] = settings["inherited"]
+    for number, each in enumerate([_move_up(descriptors[each]) for each in inherited], 3):
+        os.dup2(each, number)
+    if settings["seccomp"]:
+        _install_filter(settings["seccomp"])
 
 
 def execute(
     argv: tuple[str, ...],
     env: Mapping[str, str],
     directory: int,
+    confinement: tuple[Mapping[str, Any], Sequence[int]],
     start_reader: int,
     error_writer: int,
 ) -> None:
@@ -162,20 +258,78 @@ def execute(
     The number is negative if the directory, not the program, cannot be used.
     """
     fault, sign = errno.EINVAL, -1
+    start_reader, error_writer = _move_up(start_reader), _move_up(error_writer)
     try:
         os.setsid()
         os.fchdir(directory)
         sign = 1
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        for each in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-            signal.signal(each, signal.SIG_DFL)
+        for each in _ignored_signals:  # signals with a handler are reset by the kernel
+            _libc.signal(each, None)  # the module's own function takes 50 times as long
         if os.read(start_reader, 1):
-            os.execvpe(argv[0], argv, env)
+            confine(*confinement)
+            _execute_from_path(argv, env)
     except OSError as error:
         fault = error.errno or fault
     finally:
         os.write(error_writer, str(sign * fault).encode())
         os._exit(127)
+
+
+def _execute_from_path(argv: tuple[str, ...], env: Mapping[str, str]) -> None:
+    """Do what `os.execvpe` does, which imports a module in each new process before it begins."""
+    program = argv[0]
+    if "/" in program:
+        os.execve(program, argv, env)
+    refused: OSError | None = None
+    for directory in env.get("PATH", os.defpath).split(os.pathsep):
+        try:
+            os.execve(os.path.join(directory, program), argv, env)  # noqa: PTH118 # pathlib takes long to import
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            refused = refused or error
+    raise refused or FileNotFoundError(errno.ENOENT, program)
+
+
+def _move_up(descriptor: int) -> int:
+    """Return a duplicate above the numbers that a command inherits."""
+    return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, FIRST_PRIVATE)
+
+
+def _lower_limit(kind: int, limit: int) -> None:
+    """Set a resource limit; one that is lower already stays."""
+    _, hard = resource.getrlimit(kind)
+    lowest = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+    resource.setrlimit(kind, (lowest, lowest))
+
+
+def _drop_privileges() -> None:
+    """Give up every capability, and the way to get one back by a set-user-ID program."""
+    _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    number = 0
+    while _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) == 0:
+        number += 1
+    header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
+    _check(_libc.capset(header, bytes(24)))
+
+
+def _install_filter(program: bytes) -> None:
+    code = ctypes.create_string_buffer(program, len(program))
+    filled = _FilterProgram(len(program) // 8, ctypes.addressof(code))
+    _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    _check(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(filled), 0, 0))
+
+
+class _FilterProgram(ctypes.Structure):
+    """`struct sock_fprog`."""
+
+    _fields_ = (("count", ctypes.c_ushort), ("code", ctypes.c_void_p))
+
+
+def _check(result: int) -> None:
+    if result < 0:
+        raise OSError(ctypes.get_errno(), "The command cannot be confined")
 
 
 def descendants(pid: int) -> set[int]:
@@ -224,11 +378,26 @@ def kill_descendants(pid: int) -> None:
     _kill(lambda: descendants(pid))
 
 
+def kill_orphans(pid: int, supervisors: set[int]) -> None:
+    """Kill the children of a fork server that are not its supervisors, with all below them."""
+    _kill_and_wait(lambda: _orphans(pid, supervisors))
+
+
 def kill_session(session: int) -> None:
-    """Kill the processes of a session and poll until they are gone: they are not our children."""
+    """Kill the processes of a session."""
+    _kill_and_wait(lambda: session_members(session))
+
+
+def _orphans(pid: int, supervisors: set[int]) -> set[int]:
+    kept = supervisors.union(*map(descendants, supervisors))
+    return descendants(pid) - kept
+
+
+def _kill_and_wait(find: Callable[[], set[int]]) -> None:
+    """Kill processes and poll until they are gone: they are not our children."""
     until = time.monotonic() + KILL_TIMEOUT
-    while any(live_processes(session_members(session))) and time.monotonic() < until:
-        _kill(lambda: session_members(session))
+    while any(live_processes(find())) and time.monotonic() < until:
+        _kill(find)
         time.sleep(_POLL_INTERVAL)
 
 
@@ -253,9 +422,7 @@ def send(pids: Iterable[int], number: signal.Signals) -> None:
 def _become_subreaper() -> None:
     """Adopt orphaned descendants, where the kernel supports it."""
     if sys.platform == "linux":
-        prctl = ctypes.CDLL(None).prctl
-        prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        prctl(_PR_SET_NAME, _NAME, 0, 0, 0)  # so that `pkill python` does not hit it
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _read_command(control: int) -> bytes:
@@ -286,14 +453,8 @@ def _ignore(_number: int, _frame: object) -> None:
     """Do nothing: the byte written to the wakeup descriptor is enough."""
 
 
-def _detach_streams() -> None:
-    """Close the command's standard streams here, so that readers see their end."""
-    null = os.open(os.devnull, os.O_RDWR)
-    for stream in range(3):
-        os.dup2(null, stream)
-    os.close(null)
-
-
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    if sys.platform == "linux":
+        _libc.prctl(_PR_SET_NAME, _NAME, 0, 0, 0)  # so that `pkill python` does not hit it
+    serve(int(sys.argv[1]))
     os._exit(0)

@@ -1,0 +1,401 @@
+"""The engine that sandboxes on this machine share: start, time out, clean up, report.
+
+Each sandbox has a temporary home directory and a minimal environment without secrets. What
+confines a command is up to the subclass: `_confine` turns a command into the one to start.
+"""
+
+import errno
+import os
+import platform
+import signal
+import tempfile
+import time
+import weakref
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from threading import Condition, get_ident
+from types import TracebackType
+from typing import Self
+
+from weakincentives.filesystem import HostFilesystem
+from weakincentives.posix import check_time, os_error, remaining_time, remove_tree
+from weakincentives.sandbox.cgroup import ControlGroups
+from weakincentives.sandbox.command import (
+    Command,
+    Confinement,
+    check_limits,
+    encode_stdin,
+    validate_argv,
+    validate_env,
+)
+from weakincentives.sandbox.limits import DEFAULT_SANDBOX_LIMITS, SandboxLimits
+from weakincentives.sandbox.output import Output
+from weakincentives.sandbox.process import CommandProcess, Launcher, SupervisorReport
+from weakincentives.sandbox.protocol import (
+    DEFAULT_MAX_OUTPUT,
+    DEFAULT_TIMEOUT,
+    NOT_EXECUTABLE,
+    NOT_FOUND,
+    TIMED_OUT,
+    ExecResult,
+    OutputListener,
+    SandboxUnavailableError,
+)
+from weakincentives.sandbox.seccomp import is_supported
+from weakincentives.sandbox.system_paths import readable_paths
+
+
+class CommandEnvironment:
+    """Temporary directories for `HOME` and `TMPDIR`, and the variables every command gets."""
+
+    def __init__(self) -> None:
+        """Create the directories; `remove` or garbage collection deletes them."""
+        self._path = Path(tempfile.mkdtemp(prefix="wink-sandbox-"))
+        self.remove: Callable[[], object] = weakref.finalize(self, _remove, self._path, os.getpid())
+        for name in ("home", "tmp"):
+            (self._path / name).mkdir(mode=0o700)
+
+    @property
+    def home(self) -> str:
+        """The home directory."""
+        return str(self._path / "home")
+
+    @property
+    def temporary(self) -> str:
+        """The directory for temporary files."""
+        return str(self._path / "tmp")
+
+    def variables(
+        self, *, path: Sequence[str] | None = None, home: str = "", temporary: str = ""
+    ) -> dict[str, str]:
+        """Return the environment variables; home and temporary files may appear elsewhere."""
+        return {
+            "PATH": os.pathsep.join(os.get_exec_path() if path is None else path),
+            "HOME": home or self.home,
+            "TMPDIR": temporary or self.temporary,
+            "LANG": "C.UTF-8",
+            "TERM": "dumb",
+        }
+
+
+def _remove(path: Path, owner: int) -> None:
+    if os.getpid() != owner:
+        return  # this process is a fork of the owner
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            with os.scandir(descriptor) as entries:
+                names = [entry.name for entry in entries]
+            for name in names:
+                _remove_entry(descriptor, name)
+        finally:
+            os.close(descriptor)
+        path.rmdir()
+
+
+def _remove_entry(directory: int, name: str) -> None:
+    try:
+        os.unlink(name, dir_fd=directory)
+    except (IsADirectoryError, PermissionError):
+        remove_tree(directory, name)
+
+
+_MAX_EXCERPT = 2_000  # characters of a failed supervisor's output in the error
+
+
+class HostSandbox:
+    """Runs commands on this machine; the base of the sandboxes that need no container."""
+
+    def __init__(
+        self,
+        filesystem: HostFilesystem | str | os.PathLike[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        grace: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Run commands on the files of `filesystem`.
+
+        Args:
+            filesystem: The workspace, or the path of its directory.
+            env: Variables for every command, in addition to `PATH`, `HOME`, `TMPDIR`, `LANG`
+                and `TERM`; home and temporary files are in a directory that `close` removes.
+            grace: Seconds between `SIGTERM` and `SIGKILL` when processes are stopped.
+            clock: Returns the current time in seconds; timeouts are measured with it.
+
+        Raises:
+            SandboxUnavailableError: The filesystem is read-only, which commands would ignore.
+        """
+        variables = validate_env(env)
+        self._owns_filesystem = isinstance(filesystem, str | os.PathLike)
+        self._filesystem = _open_workspace(filesystem)
+        self._grace = grace
+        self._clock = clock
+        self._environment = CommandEnvironment()
+        self._env = {**self._variables(), **variables}
+        self._launcher = Launcher()
+        self._idle = Condition()
+        self._processes: dict[CommandProcess, int] = {}
+        self._is_closed = False
+
+    @property
+    def filesystem(self) -> HostFilesystem:
+        """The workspace in which commands run."""
+        return self._filesystem
+
+    def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str = ".",
+        env: Mapping[str, str] | None = None,
+        stdin: str | bytes | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+        max_output: int = DEFAULT_MAX_OUTPUT,
+        on_output: OutputListener | None = None,
+    ) -> ExecResult:
+        """Run a command and wait for it and every process it starts; see `Sandbox.exec`.
+
+        `on_output` gets all output as it is read, whatever the result keeps of it. If an enclosing
+        `time_limit` leaves less time than `timeout`, that is the limit.
+        """
+        check_limits(timeout, max_output)
+        check_time("Command")
+        variables = {**self._env, **validate_env(env)}
+        command = Command(validate_argv(argv), variables, encode_stdin(stdin), self._grace)
+        left = remaining_time()
+        until = self._clock() + (timeout if left is None else min(timeout, left))
+        self._check_open()
+        with closing(self._confine(command, cwd)) as confined:
+            with self._start(confined.command, cwd, max_output, on_output) as process:
+                timed_out = not process.serve(until, self._clock) and process.report.status is None
+            if self._is_closed:
+                raise SandboxUnavailableError(f"Sandbox was closed while a command ran: {argv!r}")
+            if process.report.error_number < 0:
+                raise os_error(-process.report.error_number, cwd)
+            if not timed_out:
+                confined.check(process)
+        return self._create_result(command, process, timed_out=timed_out)
+
+    def close(self) -> None:
+        """Stop all running commands and remove their temporary home; idempotent."""
+        me = get_ident()
+        with self._idle:
+            self._is_closed = True
+            for process in self._processes:
+                process.stop()
+            # a signal handler may call this on the thread that runs a command: don't wait for that
+            self._idle.wait_for(lambda: all(thread == me for thread in self._processes.values()))
+        self._launcher.close()
+        self._environment.remove()
+        if self._owns_filesystem:
+            self._filesystem.close()
+
+    def __enter__(self) -> Self:
+        """Return the sandbox."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    # --- what a subclass does differently ---
+
+    def _variables(self) -> dict[str, str]:
+        """Return the variables that every command gets."""
+        return self._environment.variables()
+
+    def _confine(self, command: Command, cwd: str) -> "ConfinedCommand":
+        """Return the command to start instead of `command`, which is to run in `cwd`."""
+        del cwd  # the process starts there anyway
+        return ConfinedCommand(command)
+
+    # --- shared steps ---
+
+    @contextmanager
+    def _start(
+        self, command: Command, cwd: str, max_output: int, on_output: OutputListener | None
+    ) -> Generator[CommandProcess, None, None]:
+        """Start a command; on exit, stop it and everything it started."""
+        directory = self._filesystem.open_directory(cwd)
+        try:
+            process = CommandProcess(self._launcher, command, directory, max_output, on_output)
+        except OSError as error:
+            raise SandboxUnavailableError(f"Cannot start a process: {error}") from error
+        finally:
+            os.close(directory)
+        try:
+            self._add(process)
+            yield process
+        finally:
+            try:
+                process.finish()
+            finally:
+                self._filesystem.invalidate()
+                self._remove(process)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise SandboxUnavailableError("Sandbox is closed")
+
+    def _add(self, process: CommandProcess) -> None:
+        with self._idle:
+            self._check_open()
+            self._processes[process] = get_ident()
+
+    def _remove(self, process: CommandProcess) -> None:
+        with self._idle:
+            self._processes.pop(process, None)
+            self._idle.notify_all()
+
+    def _create_result(
+        self, command: Command, process: CommandProcess, *, timed_out: bool
+    ) -> ExecResult:
+        report = process.report
+        if report.error_number:
+            code, message = _describe_exec_error(report.error_number, command.argv[0])
+            return ExecResult(command.argv, code, err=Output(message.encode() + b"\n"))
+        if not report.is_done or report.status is None:
+            raise SandboxUnavailableError(_describe_failure(report, process.err.output()))
+        code = self._exit_code(report.status)
+        return ExecResult(
+            command.argv,
+            TIMED_OUT if timed_out else code if code >= 0 else 128 - code,
+            process.out.output(),
+            process.err.output(),
+            duration_ms=(report.ended - report.started) * 1000,
+            timed_out=timed_out,
+            signal=_signal_name(-code) if code < 0 else None,
+            stopped_processes=report.left_running,
+        )
+
+    def _exit_code(self, status: int) -> int:
+        """Return the exit code, negative for the number of a signal."""
+        return os.waitstatus_to_exitcode(status)
+
+
+class IsolatedSandbox(HostSandbox):
+    """Runs commands that cannot leave the workspace; the base of the sandboxes that isolate."""
+
+    def __init__(
+        self,
+        filesystem: HostFilesystem | str | os.PathLike[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        readable: Iterable[str | os.PathLike[str]] = (),
+        limits: SandboxLimits = DEFAULT_SANDBOX_LIMITS,
+        grace: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Run commands on the files of `filesystem`.
+
+        Args:
+            filesystem: The workspace, or the path of its directory.
+            env: Variables for every command, in addition to `PATH`, `HOME`, `TMPDIR`, `LANG`
+                and `TERM`.
+            readable: Paths of the host that commands may read, besides programs and libraries.
+            limits: Memory, processes and file size.
+            grace: Seconds between `SIGTERM` and `SIGKILL` when processes are stopped.
+            clock: Returns the current time in seconds; timeouts are measured with it.
+
+        Raises:
+            SandboxUnavailableError: The host cannot isolate commands in this way, or the
+                filesystem is read-only.
+        """
+        if not is_supported():
+            raise SandboxUnavailableError(
+                f"There is no seccomp filter for this machine: {platform.machine()}; use podman"
+            )
+        self._readable = readable_paths(readable)
+        self._limits = limits
+        self._groups: ControlGroups | None = None
+        super().__init__(filesystem, env=env, grace=grace, clock=clock)
+
+    @property
+    def limited(self) -> frozenset[str]:
+        """What a control group limits for all commands together: `memory`, `pids`, or both."""
+        return self._join_groups().controllers
+
+    def close(self) -> None:
+        """Stop all running commands and remove what the sandbox created; idempotent."""
+        super().close()
+        if self._groups is not None:
+            self._groups.remove()
+
+    def _limit(self) -> Confinement:
+        """Return the limits of a command; the caller closes the descriptors."""
+        groups = self._join_groups()
+        return Confinement(
+            groups=groups.open(), limits=self._limits.resources(without=groups.controllers)
+        )
+
+    def _join_groups(self) -> ControlGroups:
+        if self._groups is None:
+            self._groups = ControlGroups(self._limits.groups())
+        return self._groups
+
+
+class ConfinedCommand:
+    """A command with everything that confines it, until it has ended."""
+
+    def __init__(self, command: Command) -> None:
+        """Start `command` as it is."""
+        self.command: Command = command
+
+    def check(self, process: CommandProcess) -> None:
+        """Make sure that the command has run.
+
+        Raises:
+            SandboxUnavailableError: The sandbox failed before the command could start.
+        """
+
+    def close(self) -> None:
+        """Release what was opened for this command."""
+
+
+def _open_workspace(filesystem: HostFilesystem | str | os.PathLike[str]) -> HostFilesystem:
+    if isinstance(filesystem, str | os.PathLike):
+        return HostFilesystem(filesystem)
+    if not isinstance(filesystem, HostFilesystem):  # pyright: ignore[reportUnnecessaryIsInstance] # callers may be untyped
+        raise TypeError(
+            f"A sandbox on this machine needs a HostFilesystem or a path, not {filesystem!r}"
+        )
+    if filesystem.read_only:
+        raise SandboxUnavailableError(
+            f"Commands would change a read-only filesystem: {filesystem.root!r}"
+        )
+    return filesystem
+
+
+def _describe_exec_error(code: int, program: str) -> tuple[int, str]:
+    """Return the exit code and the message for a program that could not be started."""
+    if code in {errno.ENOENT, errno.ENOTDIR}:
+        if "/" in program:
+            return NOT_FOUND, f"No such program, or its interpreter is missing: {program!r}"
+        return NOT_FOUND, f"No such program on PATH: {program!r}"
+    if code == errno.EACCES:
+        return NOT_EXECUTABLE, f"Not an executable file: {program!r}"
+    if code == errno.ENOEXEC:
+        return NOT_EXECUTABLE, f"Not a program, and its first line is not a #! line: {program!r}"
+    return NOT_EXECUTABLE, f"{os.strerror(code)}: {program!r}"
+
+
+def _describe_failure(report: SupervisorReport, err: Output) -> str:
+    if report.leader is None:
+        return f"The command's supervisor did not start: {err.text[-_MAX_EXCERPT:]!r}"
+    if report.status is None:
+        return "The command's supervisor was killed or did not respond"
+    return "Some processes that the command started could not be stopped"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
