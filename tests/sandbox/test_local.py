@@ -21,6 +21,9 @@ from weakincentives.filesystem import (
     time_limit,
 )
 from weakincentives.sandbox import LocalSandbox, Sandbox, SandboxUnavailableError
+from weakincentives.sandbox.bubblewrap import WORKSPACE, BubblewrapSandbox
+from weakincentives.sandbox.host import HostSandbox
+from weakincentives.sandbox.landlock import LandlockSandbox
 
 
 @pytest.fixture
@@ -30,17 +33,22 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.fixture(params=[LocalSandbox, BubblewrapSandbox, LandlockSandbox])
+def kind(request: pytest.FixtureRequest) -> type[HostSandbox]:
+    return request.param
+
+
 @pytest.fixture
-def sandbox(root: Path) -> Iterator[LocalSandbox]:
-    with LocalSandbox(root) as made:
+def sandbox(kind: type[HostSandbox], root: Path) -> Iterator[HostSandbox]:
+    with kind(root) as made:
         yield made
 
 
-def test_a_local_sandbox_is_a_sandbox(sandbox: LocalSandbox):
+def test_a_local_sandbox_is_a_sandbox(sandbox: HostSandbox):
     assert isinstance(sandbox, Sandbox)
 
 
-def test_a_command_works_on_the_files_of_the_workspace(sandbox: LocalSandbox):
+def test_a_command_works_on_the_files_of_the_workspace(sandbox: HostSandbox):
     sandbox.filesystem.write("a.txt", "hello")
     done = sandbox.exec(["sh", "-c", "cat a.txt; echo more > b.txt; echo oops >&2"])
     assert (done.exit_code, done.stdout, done.stderr) == (0, "hello", "oops\n")
@@ -51,25 +59,25 @@ def test_a_command_works_on_the_files_of_the_workspace(sandbox: LocalSandbox):
     assert sandbox.filesystem.read("b.txt").content == "more\n"
 
 
-def test_a_failure_is_a_result(sandbox: LocalSandbox):
+def test_a_failure_is_a_result(sandbox: HostSandbox):
     done = sandbox.exec(["sh", "-c", "exit 3"])
     assert (done.exit_code, done.signal, done.success) == (3, None, False)
 
 
-def test_a_signal_is_named(sandbox: LocalSandbox):
+def test_a_signal_is_named(sandbox: HostSandbox):
     done = sandbox.exec(["sh", "-c", "kill -SEGV $$"])
     assert (done.exit_code, done.signal) == (139, "SIGSEGV")
     real_time = sandbox.exec(["sh", "-c", "kill -40 $$"])
     assert (real_time.exit_code, real_time.signal) == (168, "signal 40")
 
 
-def test_arguments_are_passed_as_they_are(sandbox: LocalSandbox):
+def test_arguments_are_passed_as_they_are(sandbox: HostSandbox):
     odd = ["$HOME", "*", "a b", "", "'\"\\", "-rf", "new\nline", "é", "\udcff"]
     done = sandbox.exec(["printf", "%s|", *odd])
     assert done.out.data == os.fsencode("".join(f"{each}|" for each in odd))
 
 
-def test_a_missing_program_is_a_result(sandbox: LocalSandbox):
+def test_a_missing_program_is_a_result(sandbox: HostSandbox):
     done = sandbox.exec(["no-such-program", "x"])
     assert (done.exit_code, done.stdout) == (127, "")
     assert done.stderr == "No such program on PATH: 'no-such-program'\n"
@@ -77,46 +85,53 @@ def test_a_missing_program_is_a_result(sandbox: LocalSandbox):
     assert sandbox.exec(["sh/missing"]).exit_code == 127
 
 
-def test_what_cannot_be_executed_is_a_result(sandbox: LocalSandbox, root: Path):
+def test_what_cannot_be_executed_is_a_result(sandbox: HostSandbox, root: Path):
     (root / "plain").write_text("#!/bin/sh\n")
     (root / "no-first-line").write_text("echo hello\n")
     (root / "no-first-line").chmod(0o755)
     (root / "no-interpreter").write_text("#!/no/such/thing\n")
     (root / "no-interpreter").chmod(0o755)
-    results = {each: sandbox.exec([f"./{each}"]) for each in ("plain", ".", "no-first-line")}
-    assert [each.exit_code for each in results.values()] == [126, 126, 126]
-    assert "Not an executable file: './plain'" in results["plain"].stderr
-    assert "first line" in results["no-first-line"].stderr
+    plain, directory, script = (
+        sandbox.exec([f"./{each}"]) for each in ("plain", ".", "no-first-line")
+    )
+    assert (plain.exit_code, directory.exit_code) == (126, 126)
+    if isinstance(sandbox, BubblewrapSandbox):  # a shell starts the command, and runs scripts
+        assert "Permission denied" in plain.stderr
+        assert script.stdout == "hello\n"
+    else:
+        assert "Not an executable file: './plain'" in plain.stderr
+        assert (script.exit_code, "first line" in script.stderr) == (126, True)
     assert sandbox.exec(["./no-interpreter"]).exit_code == 127
     assert sandbox.exec(["echo", *["x" * 100_000] * 40]).exit_code == 126
 
 
-def test_a_program_of_the_workspace_runs_in_its_directory(sandbox: LocalSandbox, root: Path):
+def test_a_program_of_the_workspace_runs_in_its_directory(sandbox: HostSandbox, root: Path):
     sandbox.filesystem.write("bin/tool", "#!/bin/sh\npwd\n")
     (root / "bin" / "tool").chmod(0o755)
     for cwd in ("bin", "/bin", "./x/../bin/"):
         done = sandbox.exec(["./tool"], cwd=cwd)
-        assert done.stdout == f"{root / 'bin'}\n"
+        inside = Path(WORKSPACE) if isinstance(sandbox, BubblewrapSandbox) else root
+        assert done.stdout == f"{inside / 'bin'}\n"
 
 
-def test_nothing_can_be_read_unless_it_is_given(sandbox: LocalSandbox):
+def test_nothing_can_be_read_unless_it_is_given(sandbox: HostSandbox):
     assert sandbox.exec(["cat"]).stdout == ""
     assert sandbox.exec(["sh", "-c", "read x; echo $?"]).stdout == "1\n"
     assert sandbox.exec(["cat"], stdin="text é").stdout == "text é"
     assert sandbox.exec(["cat"], stdin=b"\xff\x00").out.data == b"\xff\x00"
 
 
-def test_there_is_no_terminal_to_ask_at(sandbox: LocalSandbox):
+def test_there_is_no_terminal_to_ask_at(sandbox: HostSandbox):
     done = sandbox.exec(["sh", "-c", "echo password > /dev/tty"])
     assert done.exit_code != 0
 
 
-def test_input_larger_than_a_pipe_goes_in_while_output_comes_out(sandbox: LocalSandbox):
+def test_input_larger_than_a_pipe_goes_in_while_output_comes_out(sandbox: HostSandbox):
     done = sandbox.exec(["cat"], stdin="x" * 3_000_000, max_output=5_000_000)
     assert len(done.stdout) == 3_000_000
 
 
-def test_input_that_nobody_reads_is_no_failure(sandbox: LocalSandbox):
+def test_input_that_nobody_reads_is_no_failure(sandbox: HostSandbox):
     assert sandbox.exec(["true"], stdin="x" * 3_000_000).exit_code == 0
     assert sandbox.exec(["head", "-c", "1"], stdin="x" * 3_000_000).stdout == "x"
 
@@ -146,12 +161,12 @@ def test_the_home_is_a_place_of_its_own_that_goes_away(root: Path):
 
 
 @pytest.mark.parametrize("cwd", ["..", "/../etc", "a/../../b"])
-def test_no_command_starts_outside(sandbox: LocalSandbox, cwd: str):
+def test_no_command_starts_outside(sandbox: HostSandbox, cwd: str):
     with pytest.raises(PathEscapeError):
         sandbox.exec(["pwd"], cwd=cwd)
 
 
-def test_a_link_is_no_directory_to_start_in(sandbox: LocalSandbox, root: Path):
+def test_a_link_is_no_directory_to_start_in(sandbox: HostSandbox, root: Path):
     (root / "out").symlink_to("/")
     (root / "in").symlink_to("out")
     for cwd in ("out", "in", "out/etc"):
@@ -175,12 +190,12 @@ def test_a_link_is_no_directory_to_start_in(sandbox: LocalSandbox, root: Path):
         (["echo", 1], TypeError),
     ],
 )
-def test_what_is_no_command_is_refused(sandbox: LocalSandbox, argv: list[str], error: type):
+def test_what_is_no_command_is_refused(sandbox: HostSandbox, argv: list[str], error: type):
     with pytest.raises(error):
         sandbox.exec(argv)
 
 
-def test_what_cannot_be_passed_on_is_refused(sandbox: LocalSandbox):
+def test_what_cannot_be_passed_on_is_refused(sandbox: HostSandbox):
     for env in ({"A=B": ""}, {"": "x"}, {"A": "\0"}, {"A\0": ""}):
         with pytest.raises(ValueError, match="ariable"):
             sandbox.exec(["true"], env=env)
@@ -193,7 +208,7 @@ def test_what_cannot_be_passed_on_is_refused(sandbox: LocalSandbox):
         sandbox.exec(["true"], max_output=-1)
 
 
-def test_of_much_output_the_beginning_and_the_end_are_kept(sandbox: LocalSandbox):
+def test_of_much_output_the_beginning_and_the_end_are_kept(sandbox: HostSandbox):
     script = "echo first; head -c 200000000 /dev/zero; echo; echo last; echo err >&2"
     done = sandbox.exec(["sh", "-c", script], max_output=1000)
     assert done.exit_code == 0
@@ -205,22 +220,33 @@ def test_of_much_output_the_beginning_and_the_end_are_kept(sandbox: LocalSandbox
     assert (done.stderr, done.stderr_truncated, done.stderr_dropped) == ("err\n", False, 0)
 
 
-def test_output_can_be_done_without(sandbox: LocalSandbox):
+def test_output_can_be_done_without(sandbox: HostSandbox):
     done = sandbox.exec(["sh", "-c", "echo hello; echo oops >&2"], max_output=0)
     assert (done.out.data, done.stdout_dropped, done.stderr_dropped) == (b"", 6, 5)
 
 
-def test_output_need_not_be_lines_or_text(sandbox: LocalSandbox):
+def test_output_need_not_be_lines_or_text(sandbox: HostSandbox):
     assert sandbox.exec(["printf", "no newline"]).stdout == "no newline"
     done = sandbox.exec(["printf", r"\377\000\303\251"])
     assert done.out.data == b"\xff\x00\xc3\xa9"
     assert done.stdout == "\\xff\0é"
 
 
-def test_a_command_has_no_descriptors_but_its_streams(sandbox: LocalSandbox, tmp_path: Path):
+OPEN_DESCRIPTORS = """
+import os
+for number in range(256):
+    try:
+        os.fstat(number)
+    except OSError:
+        continue
+    print(number)
+"""
+
+
+def test_a_command_has_no_descriptors_but_its_streams(sandbox: HostSandbox, tmp_path: Path):
     with (tmp_path / "other").open("w") as other:
         os.set_inheritable(other.fileno(), True)
-        done = sandbox.exec(["sh", "-c", "ls /proc/$$/fd; exit"], stdin="x")
+        done = sandbox.exec([sys.executable, "-I", "-S", "-c", OPEN_DESCRIPTORS], stdin="x")
     assert done.stdout.split() == ["0", "1", "2"]
 
 
@@ -237,7 +263,8 @@ def test_a_process_without_streams_can_run_commands(root: Path, tmp_path: Path):
     assert report.read_text() == "hello 3"
 
 
-def test_signals_are_as_a_command_expects_them(sandbox: LocalSandbox):
+@pytest.mark.parametrize("kind", [LocalSandbox, BubblewrapSandbox])  # Landlock hides /proc
+def test_signals_are_as_a_command_expects_them(sandbox: HostSandbox):
     ignored = (signal.SIGCHLD, signal.SIGINT, signal.SIGPIPE, signal.SIGUSR2)
     before = {each: signal.signal(each, signal.SIG_IGN) for each in ignored}
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
@@ -263,7 +290,7 @@ def test_a_sandbox_that_was_forgotten_leaves_no_home(root: Path):
     assert not home.parent.exists()
 
 
-def test_two_commands_run_side_by_side(sandbox: LocalSandbox):
+def test_two_commands_run_side_by_side(sandbox: HostSandbox):
     os.mkfifo(Path(sandbox.filesystem.root) / "pipe")
     with ThreadPoolExecutor(2) as pool:
         reads = pool.submit(sandbox.exec, ["cat", "pipe"])
@@ -315,7 +342,7 @@ def test_only_a_host_directory_that_may_change_will_do(root: Path):
         LocalSandbox(root / "missing")
 
 
-def test_a_time_limit_around_the_call_counts(sandbox: LocalSandbox):
+def test_a_time_limit_around_the_call_counts(sandbox: HostSandbox):
     with time_limit(0.2):
         done = sandbox.exec(["sleep", "60"], timeout=60)
     assert (done.timed_out, done.exit_code) == (True, 124)

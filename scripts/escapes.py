@@ -1,0 +1,501 @@
+"""The escape table: every way out of a sandbox that we know, tried in each of them.
+
+    python -m scripts.escapes [--json]
+
+Each attempt is a program that runs as a command of the sandbox and tries to do harm; what it
+achieved is judged from outside. The bare host is there to show that an attempt works where
+nothing stops it. As root the table is made twice: as root and as nobody.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from weakincentives.sandbox import ExecResult, LocalSandbox, SandboxUnavailableError
+from weakincentives.sandbox.bubblewrap import BubblewrapSandbox
+from weakincentives.sandbox.host import HostSandbox
+from weakincentives.sandbox.landlock import LandlockSandbox
+from weakincentives.sandbox.limits import SandboxLimits
+
+LIMITS = SandboxLimits(memory=256 * 1024**2, processes=64, file_size=16 * 1024**2)
+SECRET = "the key of a provider"
+KEY_VARIABLE = "ESCAPES_API_KEY"
+NOBODY = 65534
+
+SANDBOXES: dict[str, Callable[[Path], HostSandbox]] = {
+    "bare host": LocalSandbox,
+    "bubblewrap": lambda root: BubblewrapSandbox(root, limits=LIMITS),
+    "landlock": lambda root: LandlockSandbox(root, limits=LIMITS),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A workspace, and things around it that no command may reach."""
+
+    directory: Path
+    workspace: Path
+    home: Path
+    port: int
+    connections: list[str]
+    bystander: int
+    stop_servers: Callable[[], None]
+
+    @property
+    def mark(self) -> str:
+        """The name of daemons that this attempt leaves."""
+        return f"escapes-daemon-{self.port}-{os.getpid()}"
+
+    @property
+    def secret(self) -> Path:
+        """A file that only its owner can read."""
+        return self.home / "id_ed25519"
+
+
+@dataclass(frozen=True, slots=True)
+class Escape:
+    """An attempt to get out.
+
+    Args:
+        name: What is tried.
+        program: Python that runs inside; it prints what it got hold of.
+        succeeded: Judges from outside, by the result and the stage, whether it worked.
+        timeout: Seconds that the command has.
+    """
+
+    name: str
+    program: str
+    succeeded: Callable[[ExecResult, Stage], bool]
+    timeout: float = 20.0
+
+
+def printed_secret(done: ExecResult, _: Stage) -> bool:
+    """Return whether the secret came out."""
+    return SECRET in done.stdout
+
+
+def printed_yes(done: ExecResult, _: Stage) -> bool:
+    """Return whether the program reports success itself."""
+    return "yes" in done.stdout.split()
+
+
+def _exists(name: str) -> Callable[[ExecResult, Stage], bool]:
+    return lambda _, stage: (stage.directory / name).exists()
+
+
+def _changed_secret(_: ExecResult, stage: Stage) -> bool:
+    return stage.secret.read_text() != SECRET
+
+
+def _survived(_: ExecResult, stage: Stage) -> bool:
+    assert (stage.workspace / "pid").exists(), "the daemon never ran"
+    return bool(_daemons(stage))
+
+
+def _daemons(stage: Stage) -> list[int]:
+    mark = stage.mark.encode()
+    return [int(each) for each in _processes() if _command_line(each).startswith(mark)]
+
+
+def _command_line(pid: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _processes() -> list[str]:
+    return [each.name for each in Path("/proc").iterdir() if each.name.isdigit()]
+
+
+_SYSCALL = """
+import ctypes, platform
+libc = ctypes.CDLL(None, use_errno=True)
+def reaches(x86_64, aarch64, *arguments):
+    ctypes.set_errno(0)
+    number = x86_64 if platform.machine() == "x86_64" else aarch64
+    return libc.syscall(number, *arguments) >= 0 or ctypes.get_errno() not in (1, 38)
+"""
+_WRITE = "def write(path, text):\n    with open(path, 'w') as file: file.write(text)\n"
+
+ESCAPES: tuple[Escape, ...] = (
+    Escape("read a key in the home", "print(open('{home}/id_ed25519').read())", printed_secret),
+    Escape("read /etc/shadow", "open('/etc/shadow').read(); print('yes')", printed_yes),
+    Escape(
+        "read a key in the environment",
+        "import os; print(os.environ.get('" + KEY_VARIABLE + "'))",
+        printed_secret,
+    ),
+    Escape(
+        "read another process's environment in /proc",
+        "print(open('/proc/{pid}/environ', 'rb').read())",
+        printed_secret,
+    ),
+    Escape(
+        "read the key through any process in /proc",
+        """
+import glob
+for each in glob.glob('/proc/[0-9]*/environ') + glob.glob('/proc/[0-9]*/root{home}/id_ed25519'):
+    try:
+        print(open(each, 'rb').read())
+    except OSError:
+        pass
+""",
+        printed_secret,
+    ),
+    Escape(
+        "see other processes",
+        """
+import os
+for each in filter(str.isdigit, os.listdir('/proc')):
+    try:
+        if b'escapes-' + b'bystander' in open(f'/proc/{each}/cmdline', 'rb').read(): print('yes')
+    except OSError:
+        pass
+""",
+        printed_yes,
+    ),
+    Escape("signal other processes", "import os; os.kill({pid}, 0); print('yes')", printed_yes),
+    Escape("write outside", _WRITE + "write('{directory}/planted', '')", _exists("planted")),
+    Escape("overwrite a file outside", _WRITE + "write('{home}/id_ed25519', '')", _changed_secret),
+    Escape(
+        "truncate a file outside",
+        "import os; os.truncate('{home}/id_ed25519', 0)",
+        _changed_secret,
+    ),
+    Escape(
+        "write through a link in the workspace",
+        "import os; os.symlink('{directory}', 'out')\n" + _WRITE + "write('out/linked', '')",
+        _exists("linked"),
+    ),
+    Escape(
+        "hard-link a file outside into the workspace",
+        "import os; os.link('{home}/id_ed25519', 'mine'); print(open('mine').read())",
+        printed_secret,
+    ),
+    Escape(
+        "rename a file outside into the workspace",
+        "import os; os.rename('{home}/id_ed25519', 'mine')",
+        lambda _, stage: not stage.secret.exists(),
+    ),
+    Escape(
+        "remount /usr writable",
+        """
+import os, subprocess
+subprocess.run(['mount', '-o', 'remount,rw,bind', '/usr'])
+with open('/usr/.escapes', 'x'): os.remove('/usr/.escapes')
+print('yes')
+""",
+        printed_yes,
+    ),
+    Escape(
+        "mount a file system",
+        _SYSCALL + "print('yes' if reaches(165, 40, b'n', b'/no/such', b'tmpfs', 0, 0) else '')",
+        printed_yes,
+    ),
+    Escape(
+        "make a user namespace",
+        _SYSCALL + "print('yes' if reaches(272, 97, 0x10000000) else '')",
+        printed_yes,
+    ),
+    Escape(
+        "connect to a loopback port",
+        "import socket; socket.create_connection(('127.0.0.1', {port}), 5).send(b'tcp')",
+        lambda _, stage: "tcp" in stage.connections,
+    ),
+    Escape(
+        "connect to a Unix socket",
+        "import socket; s = socket.socket(socket.AF_UNIX); s.connect('{directory}/socket');"
+        "s.send(b'unix')",
+        lambda _, stage: "unix" in stage.connections,
+    ),
+    Escape(
+        "connect to an abstract Unix socket",
+        "import socket; s = socket.socket(socket.AF_UNIX); s.connect('\\0escapes-{port}');"
+        "s.send(b'abstract')",
+        lambda _, stage: "abstract" in stage.connections,
+    ),
+    Escape(
+        "send a datagram",
+        "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM);"
+        "s.sendto(b'udp', ('127.0.0.1', {port}))",
+        lambda _, stage: "udp" in stage.connections,
+    ),
+    Escape(
+        "open a raw socket",
+        "import socket; socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 3); print('yes')",
+        printed_yes,
+    ),
+    Escape(
+        "open a socket to the hypervisor",
+        "import socket; socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM); print('yes')",
+        printed_yes,
+    ),
+    Escape("io_uring", _SYSCALL + "print('yes' if reaches(425, 425, 0, 0) else '')", printed_yes),
+    Escape(
+        "ptrace", _SYSCALL + "print('yes' if reaches(101, 117, 16, 0, 0, 0) else '')", printed_yes
+    ),
+    Escape("bpf", _SYSCALL + "print('yes' if reaches(321, 280, -1, 0, 0) else '')", printed_yes),
+    Escape("userfaultfd", _SYSCALL + "print('yes' if reaches(323, 282, 1) else '')", printed_yes),
+    Escape(
+        "keyring", _SYSCALL + "print('yes' if reaches(250, 219, 0, -3, 0) else '')", printed_yes
+    ),
+    Escape(
+        "have capabilities, or get them",
+        """
+import ctypes, struct
+libc = ctypes.CDLL(None)
+data = ctypes.create_string_buffer(24)
+libc.capget(struct.pack('=Ii', 0x20080522, 0), data)
+print('yes' if any(data.raw) or libc.prctl(39, 0, 0, 0, 0) != 1 else '')
+""",
+        printed_yes,
+    ),
+    Escape(
+        "leave a set-user-ID program",
+        "import os\n" + _WRITE + "write('program', ''); os.chmod('program', 0o4755)",
+        lambda _, stage: bool((stage.workspace / "program").stat().st_mode & 0o4000),
+    ),
+    Escape(
+        "type into a terminal",
+        "import pty, fcntl, os; a, b = pty.openpty(); fcntl.ioctl(b, 0x5412, b'x'); print('yes')",
+        printed_yes,
+    ),
+    Escape(
+        "more processes than allowed",
+        """
+import os, time
+count = 0
+try:
+    while count < 300:
+        if os.fork() == 0:
+            time.sleep(30)
+            os._exit(0)
+        count += 1
+except OSError:
+    pass
+print('yes' if count >= 300 else count)
+""",
+        printed_yes,
+    ),
+    Escape(
+        "more memory than allowed",
+        "held = [bytearray(b'x') * 2**20 for _ in range(512)]; print('yes')",
+        printed_yes,
+    ),
+    Escape(
+        "a file larger than allowed",
+        "with open('large', 'wb') as file: file.truncate(0); [file.write(bytes(2**20)) for _ in"
+        " range(24)]",
+        lambda _, stage: (stage.workspace / "large").stat().st_size > LIMITS.file_size,
+    ),
+    Escape(
+        "flood the memory of the caller with output",
+        "import os\nfor _ in range(2000): os.write(1, b'x' * 65536)",
+        lambda done, _: len(done.out.data) > 2 * 1024**2,
+    ),
+    Escape(
+        "a daemon that stays",
+        """
+import os, subprocess, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open('pid', 'w').close()
+        os.execv(sys.executable, ['{mark}', '-c', 'import time; time.sleep(1000)'])
+    os._exit(0)
+while not os.path.exists('pid'): time.sleep(0.01)
+""",
+        _survived,
+    ),
+    Escape(
+        "outlive the timeout",
+        """
+import os, signal, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+open('pid', 'w').close()
+os.execv(sys.executable, ['{mark}', '-c', 'import time; time.sleep(1000)'])
+""",
+        _survived,
+        timeout=2.0,
+    ),
+    Escape(
+        "kill the supervisor",
+        """
+import os, signal, sys
+open('pid', 'w').close()
+if os.fork() == 0:
+    os.setsid()
+    os.execv(sys.executable, ['{mark}', '-c', 'import time; time.sleep(1000)'])
+os.kill(os.getppid(), signal.SIGKILL)
+import time; time.sleep(0.5)
+""",
+        _survived,
+    ),
+)
+
+
+def attempt(escape: Escape, sandbox: str) -> str:
+    """Return `stopped`, `possible`, or why the sandbox is not available."""
+    with make_stage() as stage:
+        try:
+            with SANDBOXES[sandbox](stage.workspace) as made:
+                program = escape.program
+                for name, value in _targets(stage).items():
+                    program = program.replace(f"{{{name}}}", value)
+                command = [sys.executable, "-I", "-c", program]
+                try:
+                    done = made.exec(command, timeout=escape.timeout)
+                except SandboxUnavailableError:
+                    done = ExecResult(tuple(command), 1)  # the attack on the sandbox itself
+            stage.stop_servers()
+            return "possible" if escape.succeeded(done, stage) else "stopped"
+        except SandboxUnavailableError as error:
+            return f"not available: {error}"
+        finally:
+            _kill_daemons(stage)
+
+
+def _targets(stage: Stage) -> dict[str, str]:
+    return {
+        "home": str(stage.home),
+        "directory": str(stage.directory),
+        "port": str(stage.port),
+        "pid": str(stage.bystander),
+        "mark": stage.mark,
+    }
+
+
+def _kill_daemons(stage: Stage) -> None:
+    for each in _daemons(stage):
+        os.kill(each, signal.SIGKILL)
+
+
+@contextmanager
+def make_stage() -> Generator[Stage, None, None]:
+    """Make a workspace, a home with a key, servers that note who connects, and a bystander."""
+    with tempfile.TemporaryDirectory(prefix="wink-escapes-") as name:
+        directory = Path(name)
+        directory.chmod(0o755)
+        workspace, home = directory / "workspace", directory / "home"
+        workspace.mkdir()
+        home.mkdir(mode=0o700)
+        (home / "id_ed25519").write_text(SECRET)
+        os.environ[KEY_VARIABLE] = SECRET
+        with ExitStack() as servers, _bystander() as bystander:
+            port, connections = servers.enter_context(_servers(directory))
+            yield Stage(directory, workspace, home, port, connections, bystander, servers.close)
+
+
+@contextmanager
+def _bystander() -> Generator[int, None, None]:
+    argv = ["escapes-bystander", "-I", "-c", "import time; time.sleep(1000)"]
+    process = subprocess.Popen(
+        argv, executable=sys.executable, env={KEY_VARIABLE: SECRET, "PATH": os.defpath}
+    )
+    try:
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def _servers(directory: Path) -> Generator[tuple[int, list[str]], None, None]:
+    connections: list[str] = []
+    tcp = socket.create_server(("127.0.0.1", 0))
+    port: int = tcp.getsockname()[1]
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    udp.bind(("127.0.0.1", port))
+    unix, abstract = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+    unix.bind(str(directory / "socket"))
+    abstract.bind(f"\0escapes-{port}")
+    servers = [tcp, unix, abstract]
+    for each in (unix, abstract):
+        each.listen()
+    threads = [threading.Thread(target=_note, args=(each, connections)) for each in servers]
+    threads.append(threading.Thread(target=_note_datagrams, args=(udp, connections)))
+    for each in threads:
+        each.start()
+    try:
+        yield port, connections
+    finally:
+        for each in servers:
+            each.shutdown(socket.SHUT_RDWR)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as last:
+            last.sendto(b"", ("127.0.0.1", port))
+        for each in threads:
+            each.join()
+        for each in (*servers, udp):
+            each.close()
+
+
+def _note(server: socket.socket, connections: list[str]) -> None:
+    while True:
+        try:
+            client, _ = server.accept()
+        except OSError:
+            return
+        with client:
+            client.settimeout(5)
+            connections.append(client.recv(100).decode())
+
+
+def _note_datagrams(server: socket.socket, connections: list[str]) -> None:
+    while data := server.recv(100):
+        connections.append(data.decode())
+
+
+def table(names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return for every escape what became of it in each sandbox."""
+    return {each.name: {name: attempt(each, name) for name in names} for each in ESCAPES}
+
+
+def render(results: dict[str, dict[str, dict[str, str]]]) -> Iterator[str]:
+    """Yield the lines of a Markdown table; `results` has one table for each user."""
+    columns = [(user, name) for user in results for name in SANDBOXES]
+    yield "| attempt | " + " | ".join(f"{name}, {user}" for user, name in columns) + " |"
+    yield "|---|" + "---|" * len(columns)
+    for escape in ESCAPES:
+        cells = (results[user][escape.name][name] for user, name in columns)
+        yield f"| {escape.name} | " + " | ".join(cells) + " |"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print the table; as root also for nobody."""
+    if "--as-nobody" in arguments:
+        _become_nobody()
+        print(json.dumps(table(tuple(SANDBOXES))))
+        return
+    results = {"root" if os.getuid() == 0 else "user": table(tuple(SANDBOXES))}
+    if os.getuid() == 0:
+        command = [sys.executable, "-m", "scripts.escapes", "--as-nobody"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        results["nobody"] = json.loads(done.stdout)
+    if "--json" in arguments:
+        print(json.dumps(results, indent=2))
+    else:
+        print("\n".join(render(results)))
+
+
+def _become_nobody() -> None:
+    """Go on as nobody, who needs a Python that is not in the home of root."""
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+    os.environ["HOME"] = "/"
+    if not os.access(sys.executable, os.X_OK):
+        sys.executable = "/usr/bin/python3"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

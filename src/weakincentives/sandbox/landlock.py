@@ -1,0 +1,220 @@
+"""The Landlock sandbox: commands that can use granted paths only, where namespaces are forbidden.
+
+Landlock needs no privileges. This module builds a ruleset, which is a file descriptor; the process
+of a command restricts itself with it (see `supervisor`). From there on it, and everything that
+it starts, can use the granted paths only, and cannot trace or signal processes outside. A
+seccomp filter keeps it from opening sockets, so there is no network. It sees the host's paths
+and runs as the current user, without capabilities.
+
+What a kernel can promise depends on the version of its interface, the ABI: truncation of
+files is covered from 3 on, device ioctls from 5, signals and abstract sockets from 6.
+"""
+
+import ctypes
+import errno
+import os
+import stat
+import struct
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import IntFlag
+
+from weakincentives.filesystem import HostFilesystem
+from weakincentives.sandbox.command import Command
+from weakincentives.sandbox.host import ConfinedCommand, IsolatedSandbox
+from weakincentives.sandbox.limits import DEFAULT_SANDBOX_LIMITS, SandboxLimits
+from weakincentives.sandbox.protocol import SandboxUnavailableError
+from weakincentives.sandbox.seccomp import RULES, build_filter, socket_rules
+from weakincentives.sandbox.system_paths import (
+    DEVICES,
+    ETC_FILES,
+    SYSTEM_DIRECTORIES,
+    search_path,
+)
+
+MIN_ABI = 3
+"""The first ABI that keeps a command from truncating files outside."""
+SIGNAL_ABI = 6
+"""The first ABI that keeps a command from sending signals to processes outside."""
+
+_CREATE_RULESET, _ADD_RULE = 444, 445  # the same numbers on every machine
+_VERSION_FLAG = 1
+_PATH_BENEATH = 1
+_SCOPE_ALL = 0b11  # abstract Unix sockets, signals
+_CONNECT_AND_BIND_TCP = 0b11
+
+
+class Access(IntFlag):
+    """What can be done with a file or below a directory, as in linux/landlock.h."""
+
+    EXECUTE = 1 << 0
+    WRITE_FILE = 1 << 1
+    READ_FILE = 1 << 2
+    READ_DIR = 1 << 3
+    REMOVE_DIR = 1 << 4
+    REMOVE_FILE = 1 << 5
+    MAKE_CHAR = 1 << 6
+    MAKE_DIR = 1 << 7
+    MAKE_REG = 1 << 8
+    MAKE_SOCK = 1 << 9
+    MAKE_FIFO = 1 << 10
+    MAKE_BLOCK = 1 << 11
+    MAKE_SYM = 1 << 12
+    REFER = 1 << 13
+    TRUNCATE = 1 << 14
+    IOCTL_DEV = 1 << 15
+
+
+READ = Access.EXECUTE | Access.READ_FILE | Access.READ_DIR
+WRITE = (
+    READ
+    | (Access.WRITE_FILE | Access.TRUNCATE | Access.REFER)
+    | (Access.REMOVE_DIR | Access.REMOVE_FILE)
+    | (Access.MAKE_DIR | Access.MAKE_REG | Access.MAKE_SOCK | Access.MAKE_FIFO | Access.MAKE_SYM)
+)
+DEVICE = Access.READ_FILE | Access.WRITE_FILE | Access.IOCTL_DEV
+_FILE_RIGHTS = (
+    Access.EXECUTE | Access.WRITE_FILE | Access.READ_FILE | Access.TRUNCATE | Access.IOCTL_DEV
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a command may do with a path and all below it; a missing path is no error."""
+
+    path: str
+    access: Access
+
+
+def landlock_abi() -> int:
+    """Return the version of the kernel's interface; 0 if there is none, or it is turned off."""
+    return max(_syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG), 0)
+
+
+def create_ruleset(grants: Iterable[Grant]) -> int:
+    """Return a descriptor of a ruleset that denies everything except the grants, and TCP.
+
+    Raises:
+        OSError: The kernel has no Landlock, or did not accept a rule.
+    """
+    abi = landlock_abi()
+    handled = _handled(abi)
+    attributes = struct.pack("=Q", handled)
+    if abi >= 4:
+        attributes += struct.pack("=Q", _CONNECT_AND_BIND_TCP)
+    if abi >= SIGNAL_ABI:
+        attributes += struct.pack("=Q", _SCOPE_ALL)
+    ruleset = _checked(_syscall(_CREATE_RULESET, attributes, len(attributes), 0))
+    try:
+        for grant in grants:
+            _add(ruleset, grant, handled)
+    except BaseException:
+        os.close(ruleset)
+        raise
+    return ruleset
+
+
+class LandlockSandbox(IsolatedSandbox):
+    """Runs commands that Landlock and seccomp confine to the workspace."""
+
+    def __init__(
+        self,
+        filesystem: HostFilesystem | str | os.PathLike[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        readable: Iterable[str | os.PathLike[str]] = (),
+        limits: SandboxLimits = DEFAULT_SANDBOX_LIMITS,
+        grace: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Run commands on the files of `filesystem`; see `IsolatedSandbox`.
+
+        Raises:
+            SandboxUnavailableError: The kernel has no Landlock, or the filesystem is read-only.
+        """
+        abi = landlock_abi()
+        if abi < MIN_ABI:
+            found = f"has ABI {abi}" if abi else "has none, or it is turned off"
+            raise SandboxUnavailableError(
+                f"Landlock needs ABI {MIN_ABI} (Linux 6.2), and this kernel {found};"
+                " use bubblewrap or podman"
+            )
+        self._filter = build_filter((*RULES, *socket_rules(())))
+        super().__init__(
+            filesystem, env=env, readable=readable, limits=limits, grace=grace, clock=clock
+        )
+
+    def _variables(self) -> dict[str, str]:
+        return self._environment.variables(path=search_path(self._readable))
+
+    def _confine(self, command: Command, cwd: str) -> ConfinedCommand:
+        del cwd  # the process starts there
+        confinement = replace(
+            self._limit(),
+            drops_privileges=True,
+            ruleset=create_ruleset(self._grants()),
+            seccomp=self._filter,
+        )
+        return _RestrictedCommand(replace(command, confinement=confinement))
+
+    def _grants(self) -> Iterator[Grant]:
+        yield Grant(self._filesystem.root, WRITE)
+        yield Grant(self._environment.home, WRITE)
+        yield Grant(self._environment.temporary, WRITE)
+        yield from (Grant(path, DEVICE) for path in DEVICES)
+        yield from (Grant(path, READ) for path in (*SYSTEM_DIRECTORIES, *self._readable))
+        yield from (Grant(f"/etc/{name}", READ) for name in ETC_FILES)
+        yield from (Grant(f"/proc/{name}", Access.READ_FILE) for name in _PROC_FILES)
+
+
+class _RestrictedCommand(ConfinedCommand):
+    """A command with the descriptors that its process confines itself with."""
+
+    def close(self) -> None:
+        for each in self.command.confinement.descriptors:
+            os.close(each)
+
+
+_PROC_FILES = ("cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems")
+
+
+def _handled(abi: int) -> int:
+    if abi < 1:
+        raise OSError(errno.EOPNOTSUPP, "The kernel has no Landlock, or it is turned off")
+    newest = {1: Access.MAKE_SYM, 2: Access.REFER, 3: Access.TRUNCATE, 4: Access.TRUNCATE}
+    return 2 * newest.get(abi, Access.IOCTL_DEV) - 1
+
+
+def _add(ruleset: int, grant: Grant, handled: int) -> None:
+    try:
+        target = os.open(grant.path, os.O_PATH | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return
+    try:
+        access = grant.access & handled
+        if not stat.S_ISDIR(os.fstat(target).st_mode):
+            access &= _FILE_RIGHTS
+        rule = struct.pack("=Qi", access, target)
+        _checked(_syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0))
+    finally:
+        os.close(target)
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        raise OSError(-result, os.strerror(-result))
+    return result
+
+
+def _syscall(number: int, *arguments: int | bytes | None) -> int:
+    """Make a system call; return its result, or the negative errno."""
+    converted = [
+        ctypes.c_long(each) if isinstance(each, int) else ctypes.c_char_p(each)
+        for each in arguments
+    ]
+    result = _libc.syscall(ctypes.c_long(number), *converted)
+    return -ctypes.get_errno() if result < 0 else result
+
+
+_libc = ctypes.CDLL(None, use_errno=True)

@@ -1,0 +1,287 @@
+"""Sandbox selection: what each sandbox can promise on this host, measured, and which one to use.
+
+A probe runs a small program inside the sandbox that tries to break out: read and write
+outside, connect to sockets, signal and trace other processes, use forbidden system calls. A
+promise holds if every attempt failed. Nothing is assumed from versions or settings.
+"""
+
+import json
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from weakincentives.filesystem import HostFilesystem
+from weakincentives.sandbox.bubblewrap import BubblewrapSandbox
+from weakincentives.sandbox.host import HostSandbox, IsolatedSandbox
+from weakincentives.sandbox.landlock import LandlockSandbox
+from weakincentives.sandbox.local import LocalSandbox
+from weakincentives.sandbox.protocol import SandboxUnavailableError
+
+PROMISES = {
+    "files": "reads and writes nothing outside the workspace, except programs and libraries",
+    "network": "reaches no network, and no socket of the host",
+    "processes": "sees, signals and traces no process outside",
+    "privileges": "has no capabilities and cannot get any",
+    "system calls": "cannot use ptrace, mount, io_uring, bpf and others",
+    "memory": "all commands together stay within a memory limit",
+    "process count": "all commands together stay within a number of processes",
+}
+"""What a sandbox may promise, and what that means."""
+
+REQUIRED = ("files", "network", "processes", "privileges", "system calls")
+"""The promises without which `auto` does not use a sandbox."""
+
+AUTO = "auto"
+ISOLATED: Mapping[str, type[IsolatedSandbox]] = {
+    "bubblewrap": BubblewrapSandbox,
+    "landlock": LandlockSandbox,
+}
+"""The sandboxes that `auto` tries, in this order."""
+LOCAL = "local"
+SANDBOXES = (AUTO, *ISOLATED, LOCAL)
+"""The names that `create_sandbox` takes."""
+
+_TIMEOUT = 60.0  # seconds; a probe takes milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """What a sandbox can do on this host.
+
+    Args:
+        name: Its name.
+        promises: Whether each promise holds; empty if the sandbox could not be started.
+        problem: Why it cannot be used, with the fix; empty if it can.
+    """
+
+    name: str
+    promises: Mapping[str, bool]
+    problem: str = ""
+
+    @property
+    def is_available(self) -> bool:
+        """Whether commands can run in it with everything that is required."""
+        return not self.problem
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """The promises that do not hold."""
+        return tuple(name for name, holds in self.promises.items() if not holds)
+
+
+def probe_sandbox(name: str) -> ProbeResult:
+    """Return what the sandbox of this name can promise on this host."""
+    with _bait() as bait:
+        try:
+            with ISOLATED[name](bait.workspace) as sandbox:
+                attempts = _attempt(sandbox, bait)
+                limited = sandbox.limited
+        except (SandboxUnavailableError, OSError) as error:
+            return ProbeResult(name, {}, str(error))
+    promises = {each: not any(attempts.get(each, {"": True}).values()) for each in REQUIRED}
+    promises["memory"] = "memory" in limited
+    promises["process count"] = "pids" in limited
+    broken = [each for each in REQUIRED if not promises[each]]
+    problem = f"It does not keep its promises here: {', '.join(broken)}" if broken else ""
+    return ProbeResult(name, promises, problem)
+
+
+def probe_sandboxes() -> tuple[ProbeResult, ...]:
+    """Return what every isolating sandbox can promise on this host."""
+    return tuple(probe_sandbox(name) for name in ISOLATED)
+
+
+def choose_sandbox() -> str:
+    """Return the name of the first sandbox whose required promises hold.
+
+    Raises:
+        SandboxUnavailableError: There is none; the message names what to do.
+    """
+    problems: list[str] = []
+    for name in ISOLATED:
+        result = probe_sandbox(name)
+        if result.is_available:
+            return name
+        problems.append(f"{name}: {result.problem}")
+    raise SandboxUnavailableError(
+        "No sandbox can isolate commands on this host. " + "; ".join(problems)
+    )
+
+
+def create_sandbox(
+    name: str,
+    filesystem: HostFilesystem | str | os.PathLike[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    readable: Iterable[str | os.PathLike[str]] = (),
+) -> HostSandbox:
+    """Return the sandbox of this name on a workspace.
+
+    Args:
+        name: One of `SANDBOXES`; `auto` is the first that keeps its promises on this host.
+        filesystem: The workspace, or the path of its directory.
+        env: Variables for every command.
+        readable: Paths of the host that commands may read, in a sandbox that isolates.
+
+    Raises:
+        SandboxUnavailableError: It cannot be used here.
+        ValueError: There is no sandbox of this name.
+    """
+    if name == LOCAL:
+        return LocalSandbox(filesystem, env=env)
+    chosen = choose_sandbox() if name == AUTO else name
+    if chosen not in ISOLATED:
+        raise ValueError(f"Sandbox must be one of {', '.join(SANDBOXES)}: {name!r}")
+    return ISOLATED[chosen](filesystem, env=env, readable=readable)
+
+
+# --- the probe: targets outside the sandbox, and a program inside that tries to reach them ---
+
+
+@dataclass(frozen=True, slots=True)
+class _Bait:
+    """Things outside a workspace that a command must not reach."""
+
+    workspace: Path
+    secret: Path
+    port: int
+    unix_socket: str
+    abstract_socket: str
+
+
+@contextmanager
+def _bait() -> Generator[_Bait, None, None]:
+    with tempfile.TemporaryDirectory(prefix="wink-probe-") as name:
+        directory = Path(name)
+        workspace, secret = directory / "workspace", directory / "secret"
+        workspace.mkdir()
+        secret.write_text("secret")
+        unix_socket = str(directory / "socket")  # may be longer than an address can be
+        abstract = f"\0wink-probe-{os.getpid()}"
+        with socket.socket() as tcp, _unix_server(directory), _unix_server(abstract):
+            tcp.bind(("127.0.0.1", 0))
+            tcp.listen()
+            port: int = tcp.getsockname()[1]
+            yield _Bait(workspace, secret, port, unix_socket, abstract)
+
+
+@contextmanager
+def _unix_server(address: str | Path) -> Generator[None, None, None]:
+    """Listen at an abstract address, or at a file called `socket` in a directory."""
+    with socket.socket(socket.AF_UNIX) as server:
+        if isinstance(address, str):
+            server.bind(address)
+        else:
+            directory = os.open(address, os.O_PATH)
+            try:
+                server.bind(f"/proc/self/fd/{directory}/socket")
+            finally:
+                os.close(directory)
+        server.listen()
+        yield
+
+
+def _attempt(sandbox: HostSandbox, bait: _Bait) -> dict[str, dict[str, bool]]:
+    """Return for every promise which attempts to break it succeeded."""
+    targets = {
+        "secret": str(bait.secret),
+        "outside": str(bait.secret.parent / "planted"),
+        "port": bait.port,
+        "sockets": [bait.unix_socket, bait.abstract_socket],
+        "process": os.getpid(),
+    }
+    arguments = [sys.executable, "-I", "-S", "-c", _ATTEMPTS, json.dumps(targets)]
+    done = sandbox.exec(arguments, timeout=_TIMEOUT)
+    found: dict[str, Any] = {}
+    with suppress(ValueError):
+        found = json.loads(done.stdout)
+    if done.exit_code != 0 or not found:
+        raise SandboxUnavailableError(f"The probe failed inside the sandbox: {done.stderr[-500:]}")
+    return found
+
+
+_ATTEMPTS = r"""
+import ctypes, json, os, socket, struct, sys
+targets = json.loads(sys.argv[1])
+libc = ctypes.CDLL(None, use_errno=True)
+
+def succeeds(action):
+    try:
+        return action() is not False
+    except OSError:
+        return False
+
+def connects(family, address):
+    with socket.socket(family) as client:
+        client.settimeout(5)
+        client.connect(address)
+
+def connects_to_file(path):
+    here = os.getcwd()
+    os.chdir(os.path.dirname(path))
+    try:
+        connects(socket.AF_UNIX, os.path.basename(path))
+    finally:
+        os.chdir(here)
+
+def reaches(number, *arguments):
+    # the arguments are wrong on purpose: a kernel that looks at them lets the call through
+    ctypes.set_errno(0)
+    return libc.syscall(number, *arguments) >= 0 or ctypes.get_errno() not in (1, 38)
+
+def capabilities():
+    header, data = struct.pack("=Ii", 0x20080522, 0), ctypes.create_string_buffer(24)
+    libc.capget(header, data)
+    return any(data.raw) or libc.prctl(39, 0, 0, 0, 0) != 1
+
+def set_user_id():
+    with open("set-user-id", "w"):
+        pass
+    try:
+        os.chmod("set-user-id", 0o4755)
+    finally:
+        os.remove("set-user-id")
+
+def write_system_file():
+    with open("/usr/.wink-probe", "x"):
+        os.remove("/usr/.wink-probe")
+
+numbers = {"x86_64": (101, 165, 425, 321), "aarch64": (117, 40, 425, 280)}[os.uname().machine]
+print(json.dumps({
+    "files": {
+        "read": succeeds(lambda: open(targets["secret"]).close()),
+        "write": succeeds(lambda: open(targets["outside"], "w").close()),
+        "append": succeeds(lambda: open(targets["secret"], "a").close()),
+        "truncate": succeeds(lambda: os.truncate(targets["secret"], 0)),
+        "system": succeeds(write_system_file),
+        "shadow": succeeds(lambda: open("/etc/shadow").close()),
+    },
+    "network": {
+        "tcp": succeeds(lambda: connects(socket.AF_INET, ("127.0.0.1", targets["port"]))),
+        "unix": succeeds(lambda: connects_to_file(targets["sockets"][0])),
+        "abstract": succeeds(lambda: connects(socket.AF_UNIX, targets["sockets"][1])),
+    },
+    "processes": {
+        "signal": succeeds(lambda: os.kill(targets["process"], 0)),
+        "environment": succeeds(lambda: open(f"/proc/{targets['process']}/environ").close()),
+        "command line": succeeds(lambda: open(f"/proc/{targets['process']}/cmdline").close()),
+    },
+    "privileges": {
+        "capabilities": capabilities(),
+        "set-user-ID": succeeds(set_user_id),
+    },
+    "system calls": {
+        "ptrace": reaches(numbers[0], 16, 0, 0, 0),
+        "mount": reaches(numbers[1], b"none", b"/no/such/directory", b"tmpfs", 0, None),
+        "io_uring": reaches(numbers[2], 0, None),
+        "bpf": reaches(numbers[3], -1, None, 0),
+        "filter": libc.prctl(21, 0, 0, 0, 0) != 2,
+    },
+}))
+"""

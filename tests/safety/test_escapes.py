@@ -1,0 +1,72 @@
+"""No known way out of a sandbox works, for root and for an ordinary user."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts import escapes
+from scripts.steps import ROOT
+from weakincentives.sandbox.bubblewrap import BubblewrapSandbox, find_bubblewrap
+
+ISOLATED = ("bubblewrap", "landlock")
+NOT_HARMFUL_ALONE = {
+    "read a key in the environment",
+    "flood the memory of the caller with output",
+    "a daemon that stays",
+    "outlive the timeout",
+    "kill the supervisor",
+}
+"""What the bare host stops too, because every sandbox does."""
+
+
+@pytest.mark.parametrize("escape", escapes.ESCAPES, ids=lambda each: each.name)
+@pytest.mark.parametrize("sandbox", ISOLATED)
+def test_an_escape_is_stopped(sandbox: str, escape: escapes.Escape) -> None:
+    assert escapes.attempt(escape, sandbox) == "stopped"
+
+
+@pytest.mark.parametrize("escape", escapes.ESCAPES, ids=lambda each: each.name)
+def test_an_escape_works_where_nothing_stops_it(escape: escapes.Escape) -> None:
+    found = escapes.attempt(escape, "bare host")
+    if os.getuid() == 0:  # an ordinary user cannot do all of it anyway
+        assert found == ("stopped" if escape.name in NOT_HARMFUL_ALONE else "possible")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become nobody")
+def test_nobody_gets_out_either() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.escapes", "--as-nobody"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout)
+    assert set(results) == {each.name for each in escapes.ESCAPES}
+    for name, cells in results.items():
+        assert [cells[each] for each in ISOLATED] == ["stopped", "stopped"], name
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root keeps capabilities in plain bubblewrap")
+def test_plain_bubblewrap_lets_root_remount_and_ours_does_not(tmp_path: Path) -> None:
+    """What `--unshare-all` alone leaves open, on a directory of our own."""
+    program = find_bubblewrap()
+    assert program is not None
+    target = tmp_path / "target"
+    target.mkdir()
+    script = f"mount -o remount,rw,bind {target}; touch {target}/planted"
+    plain = [program, "--unshare-all", "--ro-bind", "/", "/", "--ro-bind", target, target]
+    subprocess.run([*plain, "--", "sh", "-c", script], check=True)
+    assert (target / "planted").exists()
+    (target / "planted").unlink()
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    with BubblewrapSandbox(workspace, readable=[target]) as ours:
+        done = ours.exec(["sh", "-c", script])
+    assert "Read-only file system" in done.stderr
+    assert not (target / "planted").exists()

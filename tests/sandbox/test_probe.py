@@ -1,0 +1,99 @@
+"""Choosing a sandbox: by what it keeps on this host, never by what it claims."""
+
+from pathlib import Path
+
+import pytest
+
+from weakincentives.sandbox import LocalSandbox, SandboxUnavailableError, probe
+from weakincentives.sandbox.bubblewrap import BubblewrapSandbox
+from weakincentives.sandbox.host import IsolatedSandbox
+from weakincentives.sandbox.landlock import LandlockSandbox
+from weakincentives.sandbox.probe import (
+    ISOLATED,
+    PROMISES,
+    REQUIRED,
+    choose_sandbox,
+    create_sandbox,
+    probe_sandbox,
+    probe_sandboxes,
+)
+
+
+class Leaky(IsolatedSandbox):
+    """Says that it isolates, and does not."""
+
+
+class Missing(IsolatedSandbox):
+    def __init__(self, *arguments: object, **options: object) -> None:
+        raise SandboxUnavailableError("it is not installed: install it")
+
+
+@pytest.mark.parametrize("name", ISOLATED)
+def test_every_required_promise_is_measured(name: str) -> None:
+    result = probe_sandbox(name)
+    assert set(result.promises) == set(PROMISES)
+    assert (result.problem, result.is_available) == ("", True)
+    assert not set(result.broken) & set(REQUIRED)
+
+
+def test_a_sandbox_that_isolates_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "ISOLATED", {"leaky": Leaky})
+    result = probe_sandbox("leaky")
+    assert not result.is_available
+    assert {"files", "network", "processes", "system calls"} <= set(result.broken)
+    assert result.problem.startswith("It does not keep its promises here: files, network")
+
+
+def test_auto_takes_the_first_that_keeps_its_promises(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert choose_sandbox() == "bubblewrap"
+    monkeypatch.setattr(
+        probe, "ISOLATED", {"missing": Missing, "leaky": Leaky, "landlock": LandlockSandbox}
+    )
+    with create_sandbox("auto", tmp_path) as made:
+        assert isinstance(made, LandlockSandbox)
+
+
+def test_auto_refuses_rather_than_run_with_less(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(probe, "ISOLATED", {"missing": Missing, "leaky": Leaky})
+    with pytest.raises(
+        SandboxUnavailableError, match=r"missing: it is not installed: in.*; leaky: "
+    ):
+        create_sandbox("auto", tmp_path)
+
+
+def test_a_sandbox_is_created_by_name(tmp_path: Path) -> None:
+    with create_sandbox("local", tmp_path) as made:
+        assert isinstance(made, LocalSandbox)
+    with create_sandbox("bubblewrap", tmp_path, env={"A": "b"}) as made:
+        assert isinstance(made, BubblewrapSandbox)
+        assert made.exec(["sh", "-c", "echo $A"]).stdout == "b\n"
+    with pytest.raises(ValueError, match="one of auto, bubblewrap, landlock, local"):
+        create_sandbox("docker", tmp_path)
+
+
+def test_no_bubblewrap_is_a_sentence_with_the_fix(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("weakincentives.sandbox.bubblewrap.find_bubblewrap", lambda: None)
+    with pytest.raises(SandboxUnavailableError, match="apt install bubblewrap"):
+        BubblewrapSandbox(tmp_path)
+
+
+def test_a_bubblewrap_that_fails_is_not_the_commands_failure(tmp_path: Path) -> None:
+    (tmp_path / "bwrap").write_text("#!/bin/sh\necho no namespaces here >&2; exit 1\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    with (
+        BubblewrapSandbox(tmp_path, program=str(tmp_path / "bwrap")) as made,
+        pytest.raises(SandboxUnavailableError, match="no namespaces here"),
+    ):
+        made.exec(["true"])
+
+
+def test_probing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert all(each.is_available for each in probe_sandboxes())
+    assert list(tmp_path.iterdir()) == []
