@@ -20,13 +20,14 @@ from weakincentives.adapters import PROVIDERS
 from weakincentives.cli.units import parse_count, parse_duration
 from weakincentives.contrib.tools.dialects import DIALECTS
 from weakincentives.posix import read_regular
+from weakincentives.sandbox import SANDBOXES
 
 FILE_NAME = "wink.toml"
 PREFIX = "WINK_"
 AUTO = "auto"
 NO_SANDBOX, LOCAL_SANDBOX = "none", "local"
 DIALECT_CHOICES = (AUTO, *DIALECTS)
-SANDBOX_CHOICES = (NO_SANDBOX, LOCAL_SANDBOX)
+SANDBOX_CHOICES = (NO_SANDBOX, *SANDBOXES)
 KEY_VARIABLES: Mapping[str, str] = {
     "openai": "OPENAI_API_KEY",
     "anthropic": "ANTHROPIC_API_KEY",

@@ -51,6 +51,9 @@ COMMANDS: Mapping[str, CommandSource] = {
         "weakincentives.cli.doctor", "Check what is installed and what is missing."
     ),
     "review": CommandSource("weakincentives.cli.review", "Review the changes of an earlier run."),
+    "sandbox": CommandSource(
+        "weakincentives.cli.sandbox", "See what isolates commands here, or run one in it."
+    ),
     "run": CommandSource(
         "weakincentives.cli.run.command", "Let a model work on a copy, then review the changes."
     ),

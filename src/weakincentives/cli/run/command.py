@@ -13,8 +13,9 @@ import click
 
 from weakincentives.adapters import PROVIDERS, CancellationToken
 from weakincentives.cli.config import (
+    AUTO,
     DIALECT_CHOICES,
-    LOCAL_SANDBOX,
+    NO_SANDBOX,
     SANDBOX_CHOICES,
     ConfigError,
     Settings,
@@ -34,6 +35,7 @@ from weakincentives.cli.run.workspace import (
 )
 from weakincentives.cli.terminal import disable_echo
 from weakincentives.contrib.tools.dialects import DialectName
+from weakincentives.sandbox import choose_sandbox
 
 _MAX_TASK_LENGTH = 1024 * 1024
 _EPILOG = """\b
@@ -73,7 +75,7 @@ overridden by these options.
 @click.option(
     "--sandbox",
     type=click.Choice(SANDBOX_CHOICES),
-    help="local lets the model run commands on this machine with no isolation.",
+    help="Let the model run commands: auto isolates them, local does not.",
 )
 @click.option("--base-url", metavar="URL", help="Server to use instead of the provider's.")
 @click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the API key.")
@@ -131,12 +133,19 @@ def _job_options(
     return JobOptions(
         task,
         dialect,
-        has_shell=settings["sandbox"] == LOCAL_SANDBOX,
+        sandbox=_resolve_sandbox(settings["sandbox"]),
         max_tokens=settings["max_tokens"],
         max_steps=settings["max_steps"],
         seconds=settings["deadline"],
         dump=None if no_dump else dump_directory(settings["dump"], os.environ),
     )
+
+
+def _resolve_sandbox(name: str | None) -> str | None:
+    """Return the sandbox to use; `auto` becomes the first that isolates commands here."""
+    if name in (None, NO_SANDBOX):
+        return None
+    return choose_sandbox() if name == AUTO else name
 
 
 def _read_task(argument: str) -> str:

@@ -37,7 +37,7 @@ from weakincentives.runtime import (
     TokenUsage,
 )
 from weakincentives.runtime.session import Session, dump_session_tree
-from weakincentives.sandbox import LocalSandbox
+from weakincentives.sandbox import create_sandbox
 
 # bytecode files written by test runs would show up as changes
 _ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "1"}
@@ -63,11 +63,16 @@ class JobOptions:
 
     task: str
     dialect: DialectName
-    has_shell: bool = False
+    sandbox: str | None = None
     max_tokens: int | None = None
     max_steps: int | None = None
     seconds: float | None = None
     dump: Path | None = None
+
+    @property
+    def has_shell(self) -> bool:
+        """Whether the model can run commands."""
+        return self.sandbox is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +126,9 @@ class Job:
 
     def _create_section(self, filesystem: HostFilesystem, stack: ExitStack) -> FilesystemSection:
         extra_handlers = None
-        if self._options.has_shell:
-            sandbox = stack.enter_context(LocalSandbox(filesystem, env=_ENVIRONMENT))
+        if self._options.sandbox is not None:
+            made = create_sandbox(self._options.sandbox, filesystem, env=_ENVIRONMENT)
+            sandbox = stack.enter_context(made)
             # cancellation must not wait for a long-running command
             stack.callback(self._cancellation.subscribe(sandbox.close))
             extra_handlers = shell_handlers(sandbox)

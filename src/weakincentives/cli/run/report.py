@@ -4,6 +4,7 @@ import signal
 from collections.abc import Iterator
 
 from weakincentives.adapters import ProviderAdapter
+from weakincentives.cli.config import LOCAL_SANDBOX
 from weakincentives.cli.run.decision import EXIT_FAILED, Action, Decision, Resolution
 from weakincentives.cli.run.job import JobOptions, JobResult
 from weakincentives.cli.run.view import View
@@ -29,8 +30,8 @@ def print_start(
         "copy": str(copy.place),
         "model": f"{adapter.name}:{adapter.model}",
         "dialect": options.dialect,
-        "sandbox": "local" if options.has_shell else "none",
-        "isolation": "none" if options.has_shell else None,
+        "sandbox": options.sandbox or "none",
+        "isolation": _isolation(options),
         "max_tokens": options.max_tokens,
         "deadline_seconds": options.seconds,
         "skipped": [each.path for each in copy.skipped],
@@ -40,10 +41,16 @@ def print_start(
     view.emit("started", facts, escape_controls("\n".join(lines)))
 
 
+def _isolation(options: JobOptions) -> str | None:
+    return "none" if options.sandbox == LOCAL_SANDBOX else options.sandbox
+
+
 def _start_lines(copy: WorkingCopy, adapter: ProviderAdapter, options: JobOptions) -> Iterator[str]:
     limit = "" if options.seconds is None else f", for at most {format_clock(options.seconds)}"
-    if options.has_shell:
+    if options.sandbox == LOCAL_SANDBOX:
         yield "The model's commands run on this machine with no isolation (--sandbox local)."
+    elif options.sandbox is not None:
+        yield f"The model's commands run isolated by {options.sandbox}."
     yield (
         f"{adapter.name}:{adapter.model} works in a copy of"
         f" {display_path(str(copy.original))}{limit}"
@@ -53,7 +60,7 @@ def _start_lines(copy: WorkingCopy, adapter: ProviderAdapter, options: JobOption
     more = len(copy.skipped) - _MAX_NAMES
     if more > 0:
         yield f"  not copied: {more} more"
-    if copy.external_links and options.has_shell:
+    if copy.external_links and options.sandbox == LOCAL_SANDBOX:
         # a command that writes through such a link changes files outside the copy
         yield (
             "  links to outside the copy:"
