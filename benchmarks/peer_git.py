@@ -1,4 +1,4 @@
-"""Git's command line: what a user would take for undo, with nobody's configuration."""
+"""Git's command line: what a user would take for undo, without user configuration."""
 
 import os
 import shutil

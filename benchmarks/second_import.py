@@ -1,4 +1,4 @@
-"""The package as it is where an optional module is not installed, beside the one that is there."""
+"""A second import of the package, as if an optional module were not installed."""
 
 import importlib
 import sys

@@ -1,4 +1,4 @@
-"""What a workload builds its cases from: sizes, corpora, and scratch space that goes away."""
+"""What a workload builds its cases from: sizes, corpora, and scratch space that is removed."""
 
 import tempfile
 from contextlib import ExitStack

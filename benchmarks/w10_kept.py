@@ -1,4 +1,4 @@
-"""W10: the memory that 100 snapshots in memory hold, with one change between any two."""
+"""W10: the memory of 100 snapshots in memory, with one change between any two."""
 
 import gc
 import tracemalloc

@@ -1,4 +1,4 @@
-"""W4g: list, read, write and overwrite in memory must not feel how many files there are."""
+"""W4g: list, read, write and overwrite in memory must not depend on the number of files."""
 
 import itertools
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""W7c: a snapshot of a host directory after somebody else, a shell say, changed one file."""
+"""W7c: a snapshot of a host directory after another program, a shell say, changed one file."""
 
 from collections.abc import Iterator
 

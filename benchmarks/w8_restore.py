@@ -1,4 +1,4 @@
-"""W8: restore a host directory after one change, made through the protocol or by somebody else."""
+"""W8: restore a host directory after one change through the protocol or by another program."""
 
 from collections.abc import Iterator
 

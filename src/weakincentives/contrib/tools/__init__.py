@@ -1,4 +1,4 @@
-"""Tools for agents, the sections that bring them, and what a session knows of their work."""
+"""The tool suite for agents, workspace sections, and the session projection of the files."""
 
 from weakincentives.contrib.tools.context import ToolSettings
 from weakincentives.contrib.tools.projection import VfsFile, VirtualFileSystem

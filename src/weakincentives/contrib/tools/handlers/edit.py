@@ -131,8 +131,8 @@ def _parse_edits(request: EditFileParams) -> tuple[Edit, ...]:
         )
     if request.old_string is None:
         raise ToolValidationError(
-            "The text to replace is not given; send it as it is in the file, and the text"
-            " to put in its place"
+            "The text to replace is missing; send it exactly as in the file, together with the"
+            " replacement"
         )
     if request.new_string is None:
         raise ToolValidationError(
