@@ -4,8 +4,10 @@ import errno
 import os
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -458,6 +460,30 @@ def test_a_savepoint_that_begins_while_another_thread_closes_is_a_whole_one() ->
     inner.rollback()
     assert not fs.exists("file")
     assert not fs._lock.savepoints
+
+
+@pytest.mark.parametrize("end", [Savepoint.release, Savepoint.rollback, Savepoint.abandon])
+def test_a_savepoint_that_ends_while_another_thread_closes_says_so(
+    end: Callable[[Savepoint], None],
+) -> None:
+    fs = InMemoryFilesystem()
+    savepoint, holds = fs.savepoint(), Event()
+    fs.write("file", "")
+
+    def close() -> None:
+        with fs._lock.mutex:
+            holds.set()
+            time.sleep(0.1)  # until the other thread waits for the mutex
+            fs.close()
+
+    closing = Thread(target=close, daemon=True)
+    closing.start()
+    assert holds.wait(5)
+    expected = nullcontext() if end is Savepoint.abandon else pytest.raises(SavepointError)
+    with expected:
+        end(savepoint)
+    closing.join(5)
+    assert not fs.exists("file")
 
 
 def test_a_forked_process_cannot_use_the_savepoint(host: HostFilesystem, root: Path) -> None:

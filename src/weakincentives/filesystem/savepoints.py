@@ -189,6 +189,7 @@ class Savepoint:
         """
         self._check_usable()
         with self._lock.mutex:
+            self._check_usable()  # another thread may have closed the filesystem meanwhile
             try:
                 self._storage.release(self._depth)
             finally:
@@ -205,12 +206,15 @@ class Savepoint:
             BackendUnavailableError: The workspace has been removed; nothing can be undone.
         """
         self._check_usable()
-        self._undo()
+        with self._lock.mutex:
+            self._check_usable()  # another thread may have closed the filesystem meanwhile
+            self._undo()
 
     def abandon(self) -> None:
         """Roll back from any thread, unless the savepoint has ended."""
-        if self._is_open:
-            self._undo()
+        with self._lock.mutex:
+            if self._is_open:
+                self._undo()
 
     def __enter__(self) -> Self:
         """Use as a context manager."""
@@ -218,14 +222,15 @@ class Savepoint:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Release, or roll back after an exception; do nothing if it has ended."""
-        if kind is not None:
-            self.abandon()
-        elif self._is_open:
-            try:
-                self.release()
-            except BaseException:
+        with self._lock.mutex:
+            if kind is not None:
                 self.abandon()
-                raise
+            elif self._is_open:
+                try:
+                    self.release()
+                except BaseException:
+                    self.abandon()
+                    raise
 
     def _check_usable(self) -> None:
         if not self._is_open:
