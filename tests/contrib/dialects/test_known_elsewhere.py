@@ -69,7 +69,7 @@ def test_one_edit_is_made_under_the_other_name_too():
     ("arguments", "said"),
     [
         ({"file_path": "a", "edits": [{"old_string": "two"}]}, "new_string"),
-        ({"file_path": "a", "edits": []}, "not given"),
+        ({"file_path": "a", "edits": []}, "text to replace is missing"),
         ({"file_path": "a", "old_string": "two"}, "new_string"),
         ({"file_path": "a", "old_string": "two", "new_string": "2", "other": 1}, "other"),
         (
