@@ -1,10 +1,13 @@
 """Secrets never appear in what is raised, recorded, dumped or logged."""
 
+import gc
+import json
 import logging
 import traceback
 from base64 import b64decode, b64encode, urlsafe_b64encode
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from urllib.parse import quote
 
 import pytest
@@ -143,6 +146,32 @@ def test_the_variables_in_a_traceback_hold_no_secret(name: str, kind: str, strea
         type(error), error, error.__traceback__.tb_next, capture_locals=True
     )
     assert leaks("".join(here.format())) == []
+
+
+def texts_in(*values: object) -> Iterator[str]:
+    """Yield the texts that values hold at any depth; errors are checked on their own."""
+    pending, seen = list(values), set[int]()
+    while pending:
+        value = pending.pop()
+        if isinstance(value, str):
+            yield value
+        elif id(value) not in seen and not isinstance(value, ModuleType | type | BaseException):
+            seen.add(id(value))
+            pending += gc.get_referents(value)
+
+
+@each_adapter
+def test_the_variables_in_a_traceback_hold_no_part_of_an_answer(kind: str):
+    block = {"type": "content_block_start", "content_block": {"type": "text", "text": KEY}}
+    chunk = {"choices": [{"delta": {"content": KEY}}]} | block
+    body = f"data: {json.dumps(chunk)}\n\n".encode()
+    error = raised_by(response("200 OK", EVENTS, body=body), kind, streams=True)
+    _, *frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    variables = [
+        value for frame in frames for name, value in frame.f_locals.items() if name != "self"
+    ]
+    assert frames
+    assert leaks(" ".join(texts_in(*variables))) == []
 
 
 @both_ways

@@ -173,13 +173,8 @@ class HttpAdapter(ProviderAdapter, Generic[DecoderT]):
             AuthenticationError: The provider rejects the key.
             ContextTooLongError: The conversation exceeds the model's context window.
         """
-        seconds = DEFAULT_TIMEOUT if timeout is None else timeout
-        body = self._encode_request(request, stream=on_text is not None)
-        decoder = self._create_decoder()
         try:
-            with request_time(seconds, self._endpoint.all_secrets) as ends:
-                texts = self._stream_text(decoder, body, ends, seconds)
-                return lenient.collect_completion(decoder, texts, self._endpoint, on_text)
+            return self._exchange(request, on_text, timeout)
         except ProviderError as error:
             failure = error
         # without its traceback: the variables of those frames hold what the server sent
@@ -214,6 +209,20 @@ class HttpAdapter(ProviderAdapter, Generic[DecoderT]):
     @abstractmethod
     def _decode_error(self, body: object) -> ErrorBody:
         """Return the message and code of an error."""
+
+    def _exchange(
+        self,
+        request: CompletionRequest,
+        on_text: Callable[[str], None] | None,
+        timeout: float | None,
+    ) -> Completion:
+        """Send a request and collect the response."""
+        seconds = DEFAULT_TIMEOUT if timeout is None else timeout
+        body = self._encode_request(request, stream=on_text is not None)
+        decoder = self._create_decoder()
+        with request_time(seconds, self._endpoint.all_secrets) as ends:
+            texts = self._stream_text(decoder, body, ends, seconds)
+            return lenient.collect_completion(decoder, texts, self._endpoint, on_text)
 
     def _stream_text(
         self,
