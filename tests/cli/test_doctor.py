@@ -67,6 +67,12 @@ def test_upper_limits_exclusions_and_prereleases_count():
     assert openai(">=3", "3.1rc1").is_satisfied
 
 
+def test_an_invalid_version_is_reported():
+    found = openai(">=2", "2-of-our-own")
+    assert not found.is_satisfied
+    assert str(found) == "openai 2-of-our-own is installed, but >=2 is needed"
+
+
 def test_a_requirement_for_other_pythons_is_left_out(monkeypatch: pytest.MonkeyPatch):
     lines = [
         "click>=8.2",

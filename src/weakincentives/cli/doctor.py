@@ -21,6 +21,7 @@ import click
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion
 
 from weakincentives import __version__
 from weakincentives.adapters.http import redact_url
@@ -55,7 +56,10 @@ class Dependency:
         """Whether it is installed in an accepted version."""
         if self.installed is None:
             return False
-        return self.specifier.contains(self.installed, prereleases=True)
+        try:
+            return self.specifier.contains(self.installed, prereleases=True)
+        except InvalidVersion:  # older releases of packaging raise it
+            return False
 
     def __str__(self) -> str:
         """Return the name with the installed version, or what is wrong with it."""
