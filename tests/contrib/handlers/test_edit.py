@@ -368,7 +368,10 @@ def test_an_edit_that_fails_halfway_is_taken_back_on_any_filesystem():
 @pytest.mark.parametrize(
     ("edits", "fact"),
     [
-        ((TextEdit("x", "y" * 40_000, replace_all=True),), "would become too long: replacing 'x' with 'yyy"),
+        (
+            (TextEdit("x", "y" * 40_000, replace_all=True),),
+            "would become too long: replacing 'x' with 'yyy",
+        ),
         ((TextEdit("x", "xx", replace_all=True),) * 40, "occurs in too many places: 'x'"),
     ],
 )
