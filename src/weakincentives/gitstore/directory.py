@@ -248,8 +248,8 @@ class GitDirectory:
     def _check_exists(self) -> None:
         try:
             _check_owner(self.path)
-        except SnapshotError:
-            if self._root is not None and not os.path.lexists(self.path):
+        except _MissingStoreError:
+            if self._root is not None:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from None
             raise
 
@@ -347,11 +347,15 @@ class GitDirectory:
             os.close(directory)
 
 
+class _MissingStoreError(SnapshotError):
+    """The directory is missing; whether it exists by now says nothing about that moment."""
+
+
 def _check_owner(path: Path) -> os.stat_result:
     try:
         found = path.lstat()
     except FileNotFoundError:
-        raise SnapshotError(f"Snapshot store is missing: {str(path)!r}") from None
+        raise _MissingStoreError(f"Snapshot store is missing: {str(path)!r}") from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         raise _not_ours(path)
     return found
