@@ -29,11 +29,11 @@ def test_an_escape_is_stopped(sandbox: str, escape: escapes.Escape) -> None:
     assert escapes.attempt(escape, sandbox) == "stopped"
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="an ordinary user cannot do all of it anyway")
 @pytest.mark.parametrize("escape", escapes.ESCAPES, ids=lambda each: each.name)
 def test_an_escape_works_where_nothing_stops_it(escape: escapes.Escape) -> None:
     found = escapes.attempt(escape, "bare host")
-    if os.getuid() == 0:  # an ordinary user cannot do all of it anyway
-        assert found == ("stopped" if escape.name in NOT_HARMFUL_ALONE else "possible")
+    assert found == ("stopped" if escape.name in NOT_HARMFUL_ALONE else "possible")
 
 
 @pytest.mark.slow

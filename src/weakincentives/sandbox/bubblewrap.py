@@ -12,6 +12,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -97,6 +98,7 @@ class BubblewrapSandbox(IsolatedSandbox):
         if found is None:
             raise SandboxUnavailableError(f"bubblewrap is not installed: {_FIX}")
         self._program = found
+        self._system_mounts = _system_arguments()  # once: it looks at many paths
         self._filter = build_filter((*RULES, *socket_rules(NETWORK_FAMILIES)))
         super().__init__(
             filesystem, env=env, readable=readable, limits=limits, grace=grace, clock=clock
@@ -113,7 +115,7 @@ class BubblewrapSandbox(IsolatedSandbox):
     def _exit_code(self, status: int) -> int:
         code = os.waitstatus_to_exitcode(status)
         # bubblewrap reports a signal as shells do
-        return 128 - code if code - 128 in signal.valid_signals() else code
+        return 128 - code if 128 < code < 128 + signal.NSIG else code
 
     def _arguments(self, cwd: str) -> list[str]:
         """Return the command line of bubblewrap, up to the command."""
@@ -125,7 +127,7 @@ class BubblewrapSandbox(IsolatedSandbox):
             *("--unshare-cgroup-try", "--hostname", "sandbox"),
             *("--disable-userns", "--cap-drop", "ALL"),
             *("--die-with-parent", "--new-session", "--seccomp", str(_FILTER)),
-            *_system_arguments(),
+            *self._system_mounts,
             *("--ro-bind-data", str(_PASSWD), "/etc/passwd"),
             *("--ro-bind-data", str(_GROUP), "/etc/group"),
             *("--proc", "/proc", "--dev", "/dev"),
@@ -145,6 +147,7 @@ class _BubblewrapCommand(ConfinedCommand):
         self, command: Command, wrapper: list[str], program: bytes, confinement: Confinement
     ) -> None:
         self._ready, ready = os.pipe()
+        os.set_blocking(self._ready, False)  # a fork of this process may hold the other end
         self._open = [
             _memory_file("filter", program),
             _memory_file("passwd", _PASSWD_TEXT),
@@ -163,7 +166,9 @@ class _BubblewrapCommand(ConfinedCommand):
 
     def check(self, process: CommandProcess) -> None:
         self._close_inherited()
-        found = os.read(self._ready, 1)
+        found = b""
+        with suppress(BlockingIOError):
+            found = os.read(self._ready, 1)
         if found == _MISSING:
             process.report.error_number = errno.ENOENT
         elif process.report.error_number == errno.E2BIG:

@@ -310,7 +310,7 @@ class IsolatedSandbox(HostSandbox):
         """
         if not is_supported():
             raise SandboxUnavailableError(
-                f"There is no seccomp filter for this machine: {platform.machine()}; use podman"
+                f"There is no seccomp filter for this machine: {platform.machine()}"
             )
         self._readable = readable_paths(readable)
         self._limits = limits

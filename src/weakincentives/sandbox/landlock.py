@@ -137,8 +137,7 @@ class LandlockSandbox(IsolatedSandbox):
         if abi < MIN_ABI:
             found = f"has ABI {abi}" if abi else "has none, or it is turned off"
             raise SandboxUnavailableError(
-                f"Landlock needs ABI {MIN_ABI} (Linux 6.2), and this kernel {found};"
-                " use bubblewrap or podman"
+                f"Landlock needs ABI {MIN_ABI} (Linux 6.2), and this kernel {found}; use bubblewrap"
             )
         self._filter = build_filter((*RULES, *socket_rules(())))
         super().__init__(
