@@ -76,26 +76,63 @@ def has_groups() -> bool:
 real = pytest.mark.skipif(not has_groups(), reason="this host gives us no control group")
 
 
+JOIN = """
+import os, sys
+os.write(int(sys.argv[1]), b"0")
+print(open("/proc/self/cgroup").read(), flush=True)
+sys.stdin.read()
+"""
+
+
+def join(descriptor: int) -> subprocess.Popen[str]:
+    """Start a process that joins a group, prints its groups and stays until its input ends."""
+    return subprocess.Popen(
+        [sys.executable, "-c", JOIN, str(descriptor)],
+        pass_fds=[descriptor],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def groups_of_this_process() -> set[Path]:
+    hierarchies = {each.directory for each in find_hierarchies()}
+    return {group for each in hierarchies for group in each.glob(f"wink-{os.getpid()}-*")}
+
+
 @real
 def test_a_group_counts_who_joins_and_goes_away() -> None:
+    before = groups_of_this_process()
     groups = ControlGroups({"pids": 8})
+    (created,) = groups_of_this_process() - before
     (descriptor,) = groups.open()
-    program = (
-        "import os, sys; os.write(int(sys.argv[1]), b'0');print(open('/proc/self/cgroup').read())"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(descriptor)],
-        pass_fds=[descriptor],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    with join(descriptor) as process:
+        assert created.name in process.communicate()[0]
     os.close(descriptor)
-    assert f"wink-{os.getpid()}-" in done.stdout
     groups.remove()
     groups.remove()
-    left = [each for found in find_hierarchies() for each in found.directory.glob("wink-*")]
-    assert not [each for each in left if each.name.startswith(f"wink-{os.getpid()}-")]
+    remove_when_empty(created)
+
+
+def remove_when_empty(group: Path) -> None:
+    """Create sandboxes until one has removed the group; the test's time limit ends the wait."""
+    while group.exists():
+        ControlGroups({"pids": 8}).remove()
+
+
+@real
+def test_a_group_that_is_still_busy_is_removed_by_the_next() -> None:
+    before = groups_of_this_process()
+    groups = ControlGroups({"pids": 8})
+    (created,) = groups_of_this_process() - before
+    (descriptor,) = groups.open()
+    with join(descriptor) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        groups.remove()
+        assert created.exists()
+    os.close(descriptor)
+    remove_when_empty(created)
 
 
 @real

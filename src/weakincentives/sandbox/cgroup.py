@@ -5,6 +5,7 @@ controller: as root, or where a service manager has delegated a subtree. Elsewhe
 none, and a sandbox reports that it cannot promise the limit.
 """
 
+import atexit
 import os
 import re
 import secrets
@@ -22,6 +23,9 @@ _FILES = {
     "pids": {1: ("pids.max",), 2: ("pids.max",)},
 }
 _NO_SWAP = "memory.swap.max"
+
+_busy: set[Path] = set()
+"""Groups of closed sandboxes that could not be removed yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +62,19 @@ class ControlGroups:
         )
 
     def remove(self) -> None:
-        """Remove the groups, which must be empty by now; idempotent."""
-        for group in self._groups:
-            with suppress(OSError):  # a killed process may linger: the next sandbox cleans up
-                group.rmdir()
+        """Remove the groups, whose processes must have been killed; idempotent.
+
+        The kernel keeps a group busy until the last killed process is gone. Such a group is
+        removed by the next sandbox of this process, or at its exit.
+        """
+        _busy.update(self._groups)
         self._groups.clear()
+        _remove_busy()
 
     def _create(self, hierarchy: Hierarchy, limits: Mapping[str, int]) -> bool:
         group = hierarchy.directory / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
         try:
+            _remove_busy()
             _remove_abandoned(hierarchy.directory)
             group.mkdir()
         except OSError:
@@ -126,6 +134,19 @@ def _set_limit(group: Path, names: tuple[str, ...], limit: int) -> None:
             (group / name).write_text(str(limit))
     if first == "memory.max" and (group / _NO_SWAP).exists():
         (group / _NO_SWAP).write_text("0")
+
+
+@atexit.register
+def _remove_busy() -> None:
+    for group in tuple(_busy):
+        try:
+            group.rmdir()
+        except FileNotFoundError:
+            _busy.discard(group)
+        except OSError:
+            continue
+        else:
+            _busy.discard(group)
 
 
 def _remove_abandoned(directory: Path) -> None:
