@@ -6,8 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -52,7 +51,7 @@ def running_interpreter() -> Interpreter:
     """
     found = _running()
     if not found.complete:
-        raise _missing(*_venv_of(found))
+        _check_nothing_missing(dict([_venv_of(found)]))
     return found
 
 
@@ -63,9 +62,21 @@ def install_missing() -> None:
         StepFailedError: Something is missing and cannot be installed from here.
     """
     found = _running()
-    if not found.complete:
-        _install_debian_package(*_venv_of(found))
-    install_program("git", "git")
+    needed = {} if found.complete else dict([_venv_of(found)])
+    _install_debian_packages(needed | _missing_packages({"git": "git"}))
+
+
+def offer_programs(packages: Mapping[str, str]) -> None:
+    """Install the Debian package of each program that is missing; if that fails, say so and go on.
+
+    Args:
+        packages: For each program the name of its package.
+    """
+    try:
+        _install_debian_packages(_missing_packages(packages))
+    except StepFailedError as problem:
+        # the step that this belongs to has begun the line
+        print(f"\n{problem}", file=sys.stderr, flush=True)
 
 
 def other_interpreters(version: tuple[int, int]) -> list[Interpreter]:
@@ -102,24 +113,7 @@ def require_program(program: str, package: str) -> None:
     Raises:
         StepFailedError: It is missing; the text names Debian's `package`.
     """
-    if not shutil.which(program):
-        raise _missing(package, program)
-
-
-def install_program(program: str, package: str) -> None:
-    """Install Debian's `package` if `program` is missing, as root on Debian.
-
-    Raises:
-        StepFailedError: It is missing and cannot be installed from here.
-    """
-    if not shutil.which(program):
-        _install_debian_package(package, program)
-
-
-def offer_program(program: str, package: str) -> None:
-    """Install Debian's `package` for `program` where that is possible; continue without it else."""
-    with suppress(StepFailedError):
-        install_program(program, package)
+    _check_nothing_missing(_missing_packages({program: package}))
 
 
 def _running() -> Interpreter:
@@ -130,19 +124,30 @@ def _running() -> Interpreter:
 
 
 def _venv_of(interpreter: Interpreter) -> tuple[str, str]:
-    """Return the Debian package with the `venv` of a Python, and what to call it."""
-    return f"python{interpreter.name}-venv", f"Python {interpreter.name} with venv"
+    """Return what to call the `venv` of a Python, and its Debian package."""
+    return f"Python {interpreter.name} with venv", f"python{interpreter.name}-venv"
 
 
-def _missing(package: str, need: str) -> StepFailedError:
-    return StepFailedError(f"{need} is missing: install it (Debian's package is {package!r})")
+def _missing_packages(packages: Mapping[str, str]) -> dict[str, str]:
+    return {name: package for name, package in packages.items() if not shutil.which(name)}
 
 
-def _install_debian_package(package: str, need: str) -> None:
+def _check_nothing_missing(missing: Mapping[str, str]) -> None:
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        raise StepFailedError(
+            f"{', '.join(missing)} {verb} missing: install with your package manager"
+            f" (on Debian: apt-get install {' '.join(missing.values())})"
+        )
+
+
+def _install_debian_packages(missing: Mapping[str, str]) -> None:
+    """Install the packages of what is missing, all at once, as root on Debian."""
     if not (Path("/etc/debian_version").exists() and shutil.which("apt-get") and os.geteuid() == 0):
-        raise _missing(package, need)
-    _update_package_lists()
-    _apt_get("install", "--yes", "--no-install-recommends", package)
+        _check_nothing_missing(missing)
+    elif missing:
+        _update_package_lists()
+        _apt_get("install", "--yes", "--no-remove", "--no-install-recommends", *missing.values())
 
 
 @cache

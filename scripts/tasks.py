@@ -11,7 +11,7 @@ from scripts.environments import Environment, create, environment
 from scripts.machine import (
     Interpreter,
     install_missing,
-    offer_program,
+    offer_programs,
     other_interpreters,
     require_program,
     running_interpreter,
@@ -36,6 +36,22 @@ _WITH_CLAUDE_CODE = (
 
 # tests of the operating system and of our own tools: another Python changes nothing about them
 _ONE_PYTHON = ("--ignore=tests/safety", "--ignore=tests/benchmarks", "--ignore=tests/scripts")
+
+# what the tests of sandboxes run for real: without it they are skipped, or fail where CI is set
+_SANDBOX_PROGRAMS = {
+    "bwrap": "bubblewrap",
+    "podman": "podman",
+    # podman needs either; crun refuses to work with control groups of both versions at once
+    "crun": "crun",
+    "runc": "runc",
+    # containers of an ordinary user
+    "newuidmap": "uidmap",
+    "slirp4netns": "slirp4netns",
+    "fuse-overlayfs": "fuse-overlayfs",
+    # images without a registry; gpgv checks what it loads
+    "debootstrap": "debootstrap",
+    "gpgv": "gpgv",
+}
 
 # what must hold for the wheel where nothing but its dependencies is installed
 _SMOKE = """
@@ -65,6 +81,8 @@ def check(_: Sequence[str]) -> None:
 def test(_: Sequence[str]) -> None:
     """Run everything: check, the slow tests, the wheel, every other Python, LiteLLM."""
     install_missing()
+    with step("sandboxes"):
+        offer_programs(_SANDBOX_PROGRAMS)
     _check()
     _pytest(_development(), f"slow tests, {running_interpreter().name}", "-m", "slow")
     with TemporaryDirectory(prefix="wink-") as directory:
@@ -79,6 +97,7 @@ def test_long(_: Sequence[str]) -> None:  # noqa: PT019  a task of make
     """Run the long walks in full size, and every benchmark once with its peers; for the night."""
     install_missing()
     with step("set-up"):
+        offer_programs(_SANDBOX_PROGRAMS)
         tools = _development()
         python = _benchmarking().program("python")
     _pytest(tools, "long tests", "--long", "--timeout", "7200")
@@ -254,7 +273,7 @@ def _development() -> Environment:
 
 
 def _benchmarking() -> Environment:
-    offer_program("rg", "ripgrep")
+    offer_programs({"rg": "ripgrep"})
     # apart from .venv, because the peers bring pytest plugins and 50 packages
     return environment(".venv-bench", running_interpreter(), ["--editable", ".[bench]"])
 

