@@ -129,7 +129,7 @@ class HostSandbox:
         """
         variables = validate_env(env)
         self._owns_filesystem = isinstance(filesystem, str | os.PathLike)
-        self._filesystem = _open_workspace(filesystem)
+        self._filesystem = open_workspace(filesystem)
         self._grace = grace
         self._clock = clock
         self._environment = CommandEnvironment()
@@ -259,7 +259,7 @@ class HostSandbox:
     ) -> ExecResult:
         report = process.report
         if report.error_number:
-            code, message = _describe_exec_error(report.error_number, command.argv[0])
+            code, message = describe_exec_error(report.error_number, command.argv[0])
             return ExecResult(command.argv, code, err=Output(message.encode() + b"\n"))
         if not report.is_done or report.status is None:
             raise SandboxUnavailableError(_describe_failure(report, process.err.output()))
@@ -271,7 +271,7 @@ class HostSandbox:
             process.err.output(),
             duration_ms=(report.ended - report.started) * 1000,
             timed_out=timed_out,
-            signal=_signal_name(-code) if code < 0 else None,
+            signal=signal_name(-code) if code < 0 else None,
             stopped_processes=report.left_running,
         )
 
@@ -359,7 +359,12 @@ class ConfinedCommand:
         """Release what was opened for this command."""
 
 
-def _open_workspace(filesystem: HostFilesystem | str | os.PathLike[str]) -> HostFilesystem:
+def open_workspace(filesystem: HostFilesystem | str | os.PathLike[str]) -> HostFilesystem:
+    """Return the filesystem of a sandbox; a path is opened.
+
+    Raises:
+        SandboxUnavailableError: It is read-only, which commands would ignore.
+    """
     if isinstance(filesystem, str | os.PathLike):
         return HostFilesystem(filesystem)
     if not isinstance(filesystem, HostFilesystem):  # pyright: ignore[reportUnnecessaryIsInstance] # callers may be untyped
@@ -373,7 +378,7 @@ def _open_workspace(filesystem: HostFilesystem | str | os.PathLike[str]) -> Host
     return filesystem
 
 
-def _describe_exec_error(code: int, program: str) -> tuple[int, str]:
+def describe_exec_error(code: int, program: str) -> tuple[int, str]:
     """Return the exit code and the message for a program that could not be started."""
     if code in {errno.ENOENT, errno.ENOTDIR}:
         if "/" in program:
@@ -394,7 +399,8 @@ def _describe_failure(report: SupervisorReport, err: Output) -> str:
     return "Some processes that the command started could not be stopped"
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """Return the name of a signal, or its number if it has none."""
     try:
         return signal.Signals(number).name
     except ValueError:

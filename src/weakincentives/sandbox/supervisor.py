@@ -242,7 +242,7 @@ def confine(settings: Mapping[str, Any], descriptors: Sequence[int]) -> None:
     for number, each in enumerate([_move_up(descriptors[each]) for each in inherited], 3):
         os.dup2(each, number)
     if settings["seccomp"]:
-        _install_filter(settings["seccomp"])
+        install_filter(settings["seccomp"])
 
 
 def execute(
@@ -314,7 +314,8 @@ def _drop_privileges() -> None:
     _check(_libc.capset(header, bytes(24)))
 
 
-def _install_filter(program: bytes) -> None:
+def install_filter(program: bytes) -> None:
+    """Filter the system calls of this process and everything it starts, for good."""
     code = ctypes.create_string_buffer(program, len(program))
     filled = _FilterProgram(len(program) // 8, ctypes.addressof(code))
     _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
@@ -375,7 +376,7 @@ def processes() -> Iterator[tuple[int, str, int, int]]:
 
 def kill_descendants(pid: int) -> None:
     """Kill all descendants of a process."""
-    _kill(lambda: descendants(pid))
+    kill_all(lambda: descendants(pid))
 
 
 def kill_orphans(pid: int, supervisors: set[int]) -> None:
@@ -397,11 +398,11 @@ def _kill_and_wait(find: Callable[[], set[int]]) -> None:
     """Kill processes and poll until they are gone: they are not our children."""
     until = time.monotonic() + KILL_TIMEOUT
     while any(live_processes(find())) and time.monotonic() < until:
-        _kill(find)
+        kill_all(find)
         time.sleep(_POLL_INTERVAL)
 
 
-def _kill(find: Callable[[], set[int]]) -> None:
+def kill_all(find: Callable[[], set[int]]) -> None:
     """Kill processes; freeze them all first, so that none can fork in the meantime."""
     frozen: set[int] = set()
     while new := find() - frozen:

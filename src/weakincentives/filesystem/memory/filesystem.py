@@ -201,7 +201,7 @@ class InMemoryFilesystem(BaseFilesystem):
         """
         super().__init__(limits=limits, read_only=read_only or _read_only)
         self._clock = clock
-        self._edition = 0
+        self._edition: int = 0
         self._snapshot_count = 0
         self._history = MemoryHistory(max_snapshots)
         self._root_node = DirectoryNode(CopyOnWriteDict(), self._edition, clock())
