@@ -7,6 +7,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.sandbox.container_image import remove_test_image
 from tests.sizes import set_long
 
 # a busy machine is slow, and that is no fault of the code: there is no deadline anywhere
@@ -39,3 +40,9 @@ def pytest_configure(config: pytest.Config) -> None:
     set_long(bool(config.getoption("--long")))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Remove the image that tests of containers have made, once all workers have finished."""
+    if not hasattr(session.config, "workerinput"):
+        remove_test_image()

@@ -1,10 +1,20 @@
 """Run commands on the files of a workspace, isolated, with a timeout and bounded output."""
 
 from weakincentives.sandbox.bubblewrap import BubblewrapSandbox
+from weakincentives.sandbox.container import (
+    DEFAULT_IMAGE,
+    Container,
+    ContainerFilesystem,
+    PackageMirror,
+    PodmanSandboxConfig,
+    build_image,
+    prune_containers,
+)
 from weakincentives.sandbox.landlock import LandlockSandbox
 from weakincentives.sandbox.limits import DEFAULT_SANDBOX_LIMITS, SandboxLimits
 from weakincentives.sandbox.local import LocalSandbox
 from weakincentives.sandbox.output import Output
+from weakincentives.sandbox.podman import PodmanSandbox
 from weakincentives.sandbox.probe import (
     ISOLATED,
     PROMISES,
@@ -25,7 +35,12 @@ from weakincentives.sandbox.protocol import (
     SandboxUnavailableError,
 )
 
+# names of earlier drafts
+ContainerBackend = ContainerFilesystem
+PodmanConfig = PodmanSandboxConfig
+
 __all__ = [
+    "DEFAULT_IMAGE",
     "DEFAULT_MAX_OUTPUT",
     "DEFAULT_SANDBOX_LIMITS",
     "DEFAULT_TIMEOUT",
@@ -34,17 +49,26 @@ __all__ = [
     "REQUIRED",
     "SANDBOXES",
     "BubblewrapSandbox",
+    "Container",
+    "ContainerBackend",
+    "ContainerFilesystem",
     "ExecResult",
     "LandlockSandbox",
     "LocalSandbox",
     "Output",
     "OutputListener",
+    "PackageMirror",
+    "PodmanConfig",
+    "PodmanSandbox",
+    "PodmanSandboxConfig",
     "ProbeResult",
     "Sandbox",
     "SandboxLimits",
     "SandboxUnavailableError",
+    "build_image",
     "choose_sandbox",
     "create_sandbox",
     "probe_sandbox",
     "probe_sandboxes",
+    "prune_containers",
 ]

@@ -1,0 +1,219 @@
+"""Entries of a directory inside a container, by descriptor: facts, content, copies, removal.
+
+It runs as a part of the runner and imports only the standard library. Nothing follows a symbolic
+link, and permissions never keep the owner out.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from typing import NamedTuple
+
+FILE, DIRECTORY, LINK, SPECIAL = "f", "d", "l", "s"
+"""Kinds of entries."""
+
+TEMPORARY_PREFIX = ".wink-container-"
+"""Names with it are hidden: files on their way to their place."""
+
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+"""Flags to create a file."""
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_CHUNK = 1024 * 1024
+
+
+def open_directory(root: str, path: str) -> int:
+    """Open a directory below `root` without following links.
+
+    Raises:
+        OSError: It is not a directory.
+    """
+    descriptor = os.open(root, _PATH | os.O_DIRECTORY)
+    for segment in path.split("/") if path else ():
+        try:
+            deeper = os.open(segment, _PATH | os.O_DIRECTORY, dir_fd=descriptor)
+        finally:
+            os.close(descriptor)
+        descriptor = deeper
+    return descriptor
+
+
+class Parent:
+    """The open directory above a path, and the last segment of it; a context manager."""
+
+    def __init__(self, root: str, path: str) -> None:
+        """Open it; the root itself is `.` in the root."""
+        above, _, name = path.rpartition("/")
+        self.name: str = name or "."
+        self.directory: int = open_directory(root, above)
+
+    def __enter__(self) -> "Parent":
+        """Return it."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the directory."""
+        os.close(self.directory)
+
+
+class Facts(NamedTuple):
+    """What the runner reports about an entry; times are in nanoseconds."""
+
+    kind: str
+    size: int
+    permissions: int
+    modified: int
+    changed: int
+    created: int
+    inode: int
+    target: str
+
+
+def describe(directory: int, name: str) -> Facts:
+    """Return the facts of an entry."""
+    found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    kind = SPECIAL
+    target = ""
+    if stat.S_ISREG(found.st_mode):
+        kind = FILE
+    elif stat.S_ISDIR(found.st_mode):
+        kind = DIRECTORY
+    elif stat.S_ISLNK(found.st_mode):
+        kind, target = LINK, os.readlink(name, dir_fd=directory)
+    size = found.st_size if kind == FILE else 0
+    times = found.st_mtime_ns, found.st_ctime_ns, found.st_ctime_ns
+    return Facts(kind, size, stat.S_IMODE(found.st_mode), *times, found.st_ino, target)
+
+
+def scan(directory: int) -> Iterator[tuple[str, Facts]]:
+    """Yield the names in a directory with their facts."""
+    with _Accessible(directory):
+        listing = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+        try:
+            for name in os.listdir(listing):  # noqa: PTH208 # a descriptor has no path
+                if name.startswith(TEMPORARY_PREFIX):
+                    continue
+                try:
+                    yield name, describe(listing, name)
+                except FileNotFoundError:
+                    continue  # it is gone meanwhile
+        finally:
+            os.close(listing)
+
+
+class _Accessible:
+    """Grants the owner access to a directory while it is in use."""
+
+    def __init__(self, directory: int) -> None:
+        self._path = f"/proc/self/fd/{directory}"
+        self._mode: int = stat.S_IMODE(os.fstat(directory).st_mode)
+
+    def __enter__(self) -> None:
+        if self._mode & 0o500 != 0o500:
+            os.chmod(self._path, self._mode | 0o700)  # noqa: PTH101 # pathlib takes long to import
+
+    def __exit__(self, *_: object) -> None:
+        if self._mode & 0o500 != 0o500:
+            os.chmod(self._path, self._mode)  # noqa: PTH101 # pathlib takes long to import
+
+
+def open_readable(directory: int, name: str) -> int:
+    """Open a regular file for reading, whatever its permissions are."""
+    try:
+        descriptor = os.open(name, _READ | os.O_NONBLOCK, dir_fd=directory)
+    except PermissionError:
+        mode = mode_of(directory, name)
+        if mode is None:
+            raise
+        change_mode(directory, name, mode | 0o400)
+        try:
+            descriptor = os.open(name, _READ | os.O_NONBLOCK, dir_fd=directory)
+        finally:
+            change_mode(directory, name, mode)
+    found = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(found):
+        os.close(descriptor)
+        raise OSError(errno.EISDIR if stat.S_ISDIR(found) else errno.EPERM, "Not a regular file")
+    return descriptor
+
+
+def mode_of(directory: int, name: str) -> int | None:
+    """Return the permissions of a file, or None if there is nothing."""
+    try:
+        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return stat.S_IMODE(found.st_mode)
+
+
+def change_mode(directory: int, name: str, mode: int) -> None:
+    """Change permissions of a file or directory; a link is left alone."""
+    descriptor = os.open(name, _PATH, dir_fd=directory)
+    try:
+        if not stat.S_ISLNK(os.fstat(descriptor).st_mode):
+            os.chmod(f"/proc/self/fd/{descriptor}", mode)  # noqa: PTH101 # pathlib takes long to import
+    finally:
+        os.close(descriptor)
+
+
+def read_all(descriptor: int) -> bytes:
+    """Return the content of an open file, and close it."""
+    try:
+        parts: list[bytes] = []
+        while part := os.read(descriptor, _CHUNK):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write `data` to an open file, and close it."""
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(descriptor, left) :]
+    finally:
+        os.close(descriptor)
+
+
+def remove_tree(directory: int, name: str) -> None:
+    """Remove an entry with everything below it, whatever its permissions are."""
+    try:
+        os.unlink(name, dir_fd=directory)
+        return
+    except (IsADirectoryError, PermissionError):
+        pass
+    change_mode(directory, name, 0o700)
+    below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+    try:
+        for each in os.listdir(below):  # noqa: PTH208 # a descriptor has no path
+            remove_tree(below, each)
+    finally:
+        os.close(below)
+    os.rmdir(name, dir_fd=directory)
+
+
+def copy_tree(source: tuple[int, str], goal: tuple[int, str]) -> None:
+    """Copy an entry with everything below it; special files are left out."""
+    kind, _, mode, *_, target = describe(*source)
+    directory, name = goal
+    if kind == LINK:
+        os.symlink(target, name, dir_fd=directory)
+    elif kind == FILE:
+        data = read_all(open_readable(*source))
+        write_all(os.open(name, NEW_FILE, 0o600, dir_fd=directory), data)
+        change_mode(directory, name, mode)
+    elif kind == DIRECTORY:
+        os.mkdir(name, 0o700, dir_fd=directory)
+        old = os.open(source[1], _PATH | os.O_DIRECTORY, dir_fd=source[0])
+        new = os.open(name, _PATH | os.O_DIRECTORY, dir_fd=directory)
+        try:
+            for each, _ in scan(old):
+                copy_tree((old, each), (new, each))
+        finally:
+            os.close(old)
+            os.close(new)
+        change_mode(directory, name, mode)

@@ -1,0 +1,308 @@
+"""File operations inside a container, for a host that shares no directory with it.
+
+It runs as a part of the runner and imports only the standard library. No operation follows a
+symbolic link: every path is resolved one segment at a time from the open workspace.
+"""
+
+import errno
+import json
+import os
+import struct
+import time
+from collections.abc import Callable
+from typing import Any
+
+from weakincentives.sandbox.container.entries import (
+    DIRECTORY,
+    NEW_FILE,
+    TEMPORARY_PREFIX,
+    Parent,
+    change_mode,
+    copy_tree,
+    describe,
+    mode_of,
+    open_directory,
+    open_readable,
+    read_all,
+    remove_tree,
+    scan,
+    write_all,
+)
+
+SIZE = struct.Struct(">I")
+"""The size of the JSON part of a request or reply; the rest is data."""
+
+INLINE = 1024 * 1024
+"""Files up to this size are sent when they are opened; larger ones are read in pieces."""
+
+LARGE_FILE = 16 * 1024 * 1024
+"""Files up to this size are sent with others; larger ones are opened."""
+
+UNREADABLE, LARGE = -1, -2
+"""Instead of the size of a file that is not sent with others."""
+
+
+def pack(value: object, data: bytes = b"") -> bytes:
+    """Return a request or a reply as bytes."""
+    text = json.dumps(value).encode()
+    return SIZE.pack(len(text)) + text + data
+
+
+def unpack(payload: bytes) -> tuple[Any, bytes]:
+    """Return the value and the data of a request or a reply.
+
+    Raises:
+        ValueError: It is malformed.
+    """
+    if len(payload) < SIZE.size:
+        raise ValueError("A message is too short")
+    end = SIZE.size + SIZE.unpack_from(payload)[0]
+    return json.loads(payload[SIZE.size : end]), payload[end:]
+
+
+class FileServer:
+    """Serves file operations below one directory."""
+
+    def __init__(self, root: str) -> None:
+        """Serve the files of `root`."""
+        self._root = root
+        self._open: dict[int, int] = {}
+        self._staged: dict[int, str] = {}
+        self._count = 0
+        self._operations: dict[str, Callable[..., tuple[object, bytes]]] = {
+            "stat": self._stat,
+            "list": self._list,
+            "walk": self._walk,
+            "open": self._open_file,
+            "read": self._read,
+            "close": self._close,
+            "load": self._load,
+            "stage": self._stage,
+            "batch": self._batch,
+        }
+        self._changes: dict[str, Callable[..., None]] = {
+            "store": self._store,
+            "append": self._append,
+            "mkdir": self._make_directory,
+            "link": self._make_link,
+            "remove": self._remove,
+            "move": self._move,
+            "copy": self._copy,
+            "chmod": self._change_mode,
+            "pipe": self._make_pipe,
+        }
+
+    def handle(self, payload: bytes) -> bytes:
+        """Return the reply to a request; an OSError becomes its number."""
+        request, data = unpack(payload)
+        try:
+            value, reply = self._operations[request.pop("op")](data=data, **request)
+            return pack({"value": value}, reply)
+        except OSError as error:
+            return pack({"errno": error.errno or errno.EIO})
+        except UnicodeEncodeError:  # no file has such a name
+            return pack({"errno": errno.ENOENT})
+        except KeyError:  # a handle of an earlier container
+            return pack({"errno": errno.EBADF})
+
+    # --- reading ---
+
+    def _stat(self, path: str, data: bytes) -> tuple[object, bytes]:
+        del data
+        try:
+            with Parent(self._root, path) as parent:
+                return describe(parent.directory, parent.name), b""
+        except OSError as error:
+            if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}:
+                return None, b""
+            raise
+        except UnicodeEncodeError:
+            return None, b""
+
+    def _list(self, path: str, data: bytes) -> tuple[object, bytes]:
+        del data
+        directory = open_directory(self._root, path)
+        try:
+            return list(scan(directory)), b""
+        finally:
+            os.close(directory)
+
+    def _walk(self, path: str, data: bytes) -> tuple[object, bytes]:
+        """Return the time, and everything below a directory, each before those below it."""
+        del data
+        now = time.time_ns()
+        found: list[tuple[str, object]] = []
+        pending = [path]
+        while pending:
+            current = pending.pop()
+            directory = open_directory(self._root, current)
+            try:
+                for name, facts in scan(directory):
+                    below = f"{current}/{name}" if current else name
+                    found.append((below, facts))
+                    if facts[0] == DIRECTORY:
+                        pending.append(below)
+            finally:
+                os.close(directory)
+        return {"now": now, "entries": found}, b""
+
+    def _open_file(self, path: str, data: bytes) -> tuple[object, bytes]:
+        del data
+        with Parent(self._root, path) as parent:
+            descriptor = open_readable(parent.directory, parent.name)
+        size = os.fstat(descriptor).st_size
+        if size > INLINE:
+            self._count += 1
+            self._open[self._count] = descriptor
+            return {"size": size, "handle": self._count}, b""
+        try:
+            content = os.read(descriptor, INLINE + 1)
+            return {"size": len(content), "handle": 0}, content
+        finally:
+            os.close(descriptor)
+
+    def _read(self, handle: int, offset: int, size: int, data: bytes) -> tuple[object, bytes]:
+        del data
+        return {}, os.pread(self._open[handle], size, offset)
+
+    def _close(self, handle: int, data: bytes) -> tuple[object, bytes]:
+        del data
+        os.close(self._open.pop(handle))
+        return {}, b""
+
+    def _load(self, paths: list[str], limit: int, data: bytes) -> tuple[object, bytes]:
+        """Return the contents of the first of `paths`, up to about `limit` bytes together.
+
+        The size of a file that cannot be read is `UNREADABLE`, of a large one `LARGE`.
+        """
+        del data
+        sizes: list[int] = []
+        contents: list[bytes] = []
+        for path in paths:
+            if sum(map(len, contents)) > limit:
+                break
+            try:
+                with Parent(self._root, path) as parent:
+                    descriptor = open_readable(parent.directory, parent.name)
+            except OSError:
+                sizes.append(UNREADABLE)
+                continue
+            if os.fstat(descriptor).st_size > LARGE_FILE:
+                os.close(descriptor)
+                sizes.append(LARGE)
+                continue
+            contents.append(read_all(descriptor))
+            sizes.append(len(contents[-1]))
+        return sizes, b"".join(contents)
+
+    # --- writing ---
+
+    def _stage(self, token: int, data: bytes) -> tuple[object, bytes]:
+        """Append to a staged file, which a later `store` moves into place."""
+        if not token:
+            self._count += 1
+            token = self._count
+            self._staged[token] = f"{TEMPORARY_PREFIX}{token}"
+        root = open_directory(self._root, "")
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            write_all(os.open(self._staged[token], flags, 0o600, dir_fd=root), data)
+        finally:
+            os.close(root)
+        return token, b""
+
+    def _batch(self, changes: list[dict[str, Any]], data: bytes) -> tuple[object, bytes]:
+        """Apply changes in order; each takes its `size` bytes of the data."""
+        offset = 0
+        for change in changes:
+            size = change.pop("size", 0)
+            content = data[offset : offset + size]
+            offset += size
+            self._changes[change.pop("op")](data=content, **change)
+        return {}, b""
+
+    def _store(
+        self, path: str, *, mode: int | None, exclusive: bool, staged: int, data: bytes
+    ) -> None:
+        with Parent(self._root, path) as parent:
+            before = mode_of(parent.directory, parent.name)
+            if exclusive and before is not None:
+                raise OSError(errno.EEXIST, "The path exists")
+            wanted = mode if mode is not None else before if before is not None else 0o644
+            source, name = self._prepare(parent.directory, staged, data)
+            try:
+                change_mode(source, name, wanted)
+                os.rename(name, parent.name, src_dir_fd=source, dst_dir_fd=parent.directory)
+            except OSError:
+                os.unlink(name, dir_fd=source)
+                raise
+            finally:
+                os.close(source)
+
+    def _prepare(self, directory: int, staged: int, data: bytes) -> tuple[int, str]:
+        """Return the directory and the name of a temporary file with the content."""
+        if staged:
+            return open_directory(self._root, ""), self._staged.pop(staged)
+        self._count += 1
+        name = f"{TEMPORARY_PREFIX}{self._count}"
+        write_all(os.open(name, NEW_FILE, 0o600, dir_fd=directory), data)
+        return os.dup(directory), name
+
+    def _append(self, path: str, data: bytes) -> None:
+        with Parent(self._root, path) as parent:
+            content = read_all(open_readable(parent.directory, parent.name))
+        self._store(path, mode=None, exclusive=False, staged=0, data=content + data)
+
+    def _make_directory(self, path: str, data: bytes) -> None:
+        del data
+        with Parent(self._root, path) as parent:
+            os.mkdir(parent.name, 0o755, dir_fd=parent.directory)
+            change_mode(parent.directory, parent.name, 0o755)  # whatever the umask
+
+    def _make_link(self, path: str, target: str, data: bytes) -> None:
+        del data
+        with Parent(self._root, path) as parent:
+            os.symlink(target, parent.name, dir_fd=parent.directory)
+
+    def _remove(self, path: str, data: bytes) -> None:
+        del data
+        with Parent(self._root, path) as parent:
+            self._count += 1
+            hidden = f"{TEMPORARY_PREFIX}{self._count}"
+            root = open_directory(self._root, "")
+            try:
+                os.rename(parent.name, hidden, src_dir_fd=parent.directory, dst_dir_fd=root)
+                remove_tree(root, hidden)
+            finally:
+                os.close(root)
+
+    def _move(self, path: str, goal: str, data: bytes) -> None:
+        del data
+        with Parent(self._root, path) as old, Parent(self._root, goal) as new:
+            os.rename(old.name, new.name, src_dir_fd=old.directory, dst_dir_fd=new.directory)
+
+    def _copy(self, path: str, goal: str, data: bytes) -> None:
+        del data
+        with Parent(self._root, path) as old, Parent(self._root, goal) as new:
+            self._count += 1
+            hidden = f"{TEMPORARY_PREFIX}{self._count}"
+            root = open_directory(self._root, "")
+            try:
+                copy_tree((old.directory, old.name), (root, hidden))
+                os.rename(hidden, new.name, src_dir_fd=root, dst_dir_fd=new.directory)
+            except BaseException:
+                remove_tree(root, hidden)
+                raise
+            finally:
+                os.close(root)
+
+    def _make_pipe(self, path: str, data: bytes) -> None:
+        """Create a named pipe, for tests."""
+        del data
+        with Parent(self._root, path) as parent:
+            os.mkfifo(parent.name, dir_fd=parent.directory)
+
+    def _change_mode(self, path: str, mode: int, data: bytes) -> None:
+        del data
+        with Parent(self._root, path) as parent:
+            change_mode(parent.directory, parent.name, mode)

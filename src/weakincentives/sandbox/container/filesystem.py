@@ -1,0 +1,397 @@
+"""The filesystem of a container, for engines that share no directory with this machine.
+
+Every primitive is a request to the runner inside, which serves one at a time, so each is atomic.
+Snapshots are kept here, in an in-memory mirror: of an unchanged file only its metadata is
+compared, and a restore sends only what differs.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+from weakincentives.filesystem import (
+    DEFAULT_LIMITS,
+    MAX_MEMORY_SNAPSHOTS,
+    BaseFilesystem,
+    BytesContent,
+    Children,
+    Content,
+    Diff,
+    FileEntry,
+    FileStat,
+    FilesystemSnapshot,
+    Limits,
+    MemoryHistory,
+    ReadableFilesystem,
+    Results,
+)
+from weakincentives.filesystem.memory import DirectoryNode, changed_files
+from weakincentives.filesystem.savepoints import SavepointStorage
+from weakincentives.posix import join, os_error
+from weakincentives.sandbox.container.container import Container
+from weakincentives.sandbox.container.engine import WORKSPACE
+from weakincentives.sandbox.container.entries import DIRECTORY, FILE, LINK, Facts
+from weakincentives.sandbox.container.file_server import LARGE_FILE, UNREADABLE
+from weakincentives.sandbox.container.mirror import Change, ContainerMirror, find_changes
+
+_BATCH = 8 * 1024 * 1024  # bytes in one request or reply, about
+_MAX_PATHS = 1_000  # in one request
+_PIECE = 4 * 1024 * 1024  # bytes of a large file in one request
+
+
+class ContainerFilesystem(BaseFilesystem):
+    """The workspace of a container, through the runner inside."""
+
+    def __init__(
+        self,
+        container: Container,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        read_only: bool = False,
+        max_snapshots: int | None = MAX_MEMORY_SNAPSHOTS,
+    ) -> None:
+        """Use the workspace of `container`, which the first operation starts.
+
+        Args:
+            container: The container; several filesystems may use it.
+            limits: The limits.
+            read_only: Raise ReadOnlyError on every write.
+            max_snapshots: The number of snapshots to keep; then the oldest is forgotten. None
+                keeps all of them.
+        """
+        super().__init__(limits=limits, read_only=read_only)
+        self._container = container
+        self._mirror = ContainerMirror(max_snapshots)
+        self._savepoints = _Savepoints()
+
+    @property
+    def root(self) -> str:
+        """The directory in the container; it is not on this machine."""
+        return WORKSPACE
+
+    @property
+    def history(self) -> MemoryHistory:
+        """The snapshots that can be restored, to list and to forget."""
+        return self._mirror.history
+
+    # --- reading ---
+
+    def _lookup(self, path: str) -> FileStat | None:
+        facts, _ = self._call("stat", path)
+        return None if facts is None else self._stat_of(path, Facts(*facts))
+
+    def _children(self, path: str) -> Children:
+        found = Children([], [], [], [])
+        groups = {FILE: found[0], DIRECTORY: found[1], LINK: found[2]}
+        for name, facts in self._list(path):
+            group: Any = groups.get(facts.kind, found[3])
+            group.append(name)
+        return found
+
+    def _entries(self, path: str, limit: int) -> Results[FileEntry]:
+        found = sorted(self._list(path))
+        entries = [
+            FileEntry(
+                name,
+                join(path, name),
+                facts.kind == FILE,
+                facts.kind == DIRECTORY,
+                facts.size if facts.kind == FILE else None,
+                facts.kind == LINK,
+            )
+            for name, facts in found[:limit]
+        ]
+        return Results(entries, reason="entry limit" if len(found) > limit else None)
+
+    def _open(self, path: str) -> Content:
+        found, data = self._call("open", path)
+        if not found["handle"]:
+            return BytesContent(data)
+        return _RemoteContent(self._container, found["handle"], found["size"])
+
+    def _contents(self, paths: Iterable[str]) -> Generator[tuple[str, Content], None, None]:
+        pending = iter(paths)
+        while batch := list(islice(pending, _MAX_PATHS)):
+            for path, data in self._load(batch):
+                if data is not None:
+                    yield path, BytesContent(data)
+                    continue
+                yield from super()._contents([path])
+
+    def _walk_tree(self, path: str) -> Iterator[FileStat]:
+        found = self._lookup(path)
+        if found is None:
+            return
+        yield found
+        if found.is_directory:
+            _, entries = self._list_all(path)
+            for below, facts in sorted(entries, key=lambda entry: entry[0].split("/")):
+                yield self._stat_of(below, facts)
+
+    # --- writing ---
+
+    def _store(
+        self, path: str, data: bytes, *, permissions: int | None = None, exclusive: bool = False
+    ) -> None:
+        self._change(path, [self._storing(path, data, permissions, exclusive=exclusive)])
+
+    def _store_below(
+        self, missing: Sequence[str], path: str, data: bytes, *, exclusive: bool
+    ) -> None:
+        made = [Change("mkdir", each) for each in missing]
+        try:
+            self._change(path, [*made, self._storing(path, data, None, exclusive=exclusive)])
+        except BaseException:
+            self._remove_new_directories(missing)
+            raise
+
+    def _append(self, path: str, data: bytes) -> None:
+        self._change(path, [Change("append", path, data)])
+
+    def _remove(self, path: str) -> None:
+        self._change(path, [Change("remove", path)])
+
+    def _make_directory(self, path: str) -> None:
+        self._change(path, [Change("mkdir", path)])
+
+    def _make_link(self, path: str, target: str) -> None:
+        self._change(path, [Change("link", path, arguments={"target": target})])
+
+    def _move(self, source: str, destination: str) -> None:
+        self._change(source, [Change("move", source, arguments={"goal": destination})])
+
+    def _copy(self, source: str, destination: str) -> None:
+        self._change(source, [Change("copy", source, arguments={"goal": destination})])
+
+    # --- snapshots ---
+
+    def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
+        """Keep the present state until it is forgotten; any copy of the value restores it."""
+        with self._lock:
+            self._capture()
+            return self._mirror.snapshot(tag=tag)
+
+    def restore(self, snapshot: FilesystemSnapshot, *, paths: Sequence[str] | None = None) -> None:
+        """Restore the state of a snapshot, or only what is at and below `paths`.
+
+        Raises:
+            SnapshotRestoreError: The state cannot be restored; nothing has changed.
+        """
+        self._ensure_writable("")
+        with self._lock:
+            self._capture()
+            target = self._mirror.restored(snapshot, paths)
+            self._quota.check(target.size, target.count - 1)
+            self._replace(target)
+            self._emit_replaced("restore", snapshot.commit_ref)
+
+    def preview(self, snapshot: FilesystemSnapshot, *, paths: Sequence[str] | None = None) -> Diff:
+        """Return what `restore` with the same arguments would change."""
+        with self._lock:
+            self._capture()
+            return self._mirror.preview(snapshot, paths=paths)
+
+    def view(self, snapshot: FilesystemSnapshot) -> ReadableFilesystem:
+        """Return the state of a snapshot as a read-only filesystem."""
+        return self._mirror.view(snapshot)
+
+    def pin(self, snapshot: FilesystemSnapshot) -> Callable[[], None]:
+        """Protect a snapshot from being forgotten until the returned function is called."""
+        return self._mirror.pin(snapshot)
+
+    def _replace_all(self, state: ReadableFilesystem, name: str) -> Iterable[str] | None:
+        del name  # for error messages of other backends
+        target = self._mirror.build(state)
+        self._quota.check(target.size, target.count - 1)
+        self._capture()
+        before = self._mirror.tree
+        self._replace(target)
+        return changed_files(before, target) if self._listeners else []
+
+    def _savepoint_storage(self) -> SavepointStorage:
+        return _SavepointStack(self._savepoints, self._capture, self._replace)
+
+    def _capture(self) -> DirectoryNode:
+        """Make the mirror equal to the container; return its tree, which stays as it is."""
+        now, entries = self._list_all("")
+        missing = self._mirror.find_missing(entries)
+        contents: dict[str, bytes] = {}
+        for start in range(0, len(missing), _MAX_PATHS):
+            for path, data in self._load(missing[start : start + _MAX_PATHS]):
+                contents[path] = self._read_all(path) if data is None else data
+        return self._mirror.update(entries, contents, now)
+
+    def _replace(self, target: DirectoryNode) -> None:
+        """Make everything as it is in `target`, or change nothing; the mirror is up to date."""
+        before = self._mirror.tree
+        try:
+            self._change("", find_changes(before, target))
+        except BaseException:
+            self._capture()
+            self._change("", find_changes(self._mirror.tree, before))
+            raise
+        finally:
+            self._capture()
+
+    # --- requests ---
+
+    def _call(self, operation: str, path: str) -> tuple[Any, bytes]:
+        try:
+            return self._container.call(operation, path=path)
+        except OSError as error:
+            raise os_error(error.errno or 0, path) from None
+
+    def _list(self, path: str) -> list[tuple[str, Facts]]:
+        found, _ = self._call("list", path)
+        return [(name, Facts(*facts)) for name, facts in found]
+
+    def _list_all(self, path: str) -> tuple[int, list[tuple[str, Facts]]]:
+        found, _ = self._call("walk", path)
+        return found["now"], [(below, Facts(*facts)) for below, facts in found["entries"]]
+
+    def _load(self, paths: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
+        """Yield the content of each file that can be read; None if it is large."""
+        left = list(paths)
+        while left:
+            sizes, data = self._container.call("load", paths=left, limit=_BATCH)
+            offset = 0
+            for path, size in zip(left, sizes, strict=False):
+                if size >= 0:
+                    yield path, data[offset : offset + size]
+                    offset += size
+                elif size != UNREADABLE:
+                    yield path, None
+            left = left[len(sizes) :]
+
+    def _read_all(self, path: str) -> bytes:
+        with self._open(path) as content:
+            pieces = range(0, content.size, _PIECE)
+            return b"".join(content.read(offset, _PIECE) for offset in pieces)
+
+    def _storing(
+        self, path: str, data: bytes, permissions: int | None, *, exclusive: bool
+    ) -> Change:
+        return Change("store", path, data, {"mode": permissions, "exclusive": exclusive})
+
+    def _change(self, path: str, changes: Iterable[Change]) -> None:
+        """Apply changes in order, in as few requests as possible."""
+        batch: list[Change] = []
+        size = 0
+        self._savepoints.changes += 1
+        for each in changes:
+            batch.append(self._stage(each) if len(each.data) > LARGE_FILE else each)
+            size += len(batch[-1].data)
+            if size > _BATCH or len(batch) >= _MAX_PATHS:
+                self._send(path, batch)
+                batch, size = [], 0
+        if batch:
+            self._send(path, batch)
+
+    def _send(self, path: str, batch: list[Change]) -> None:
+        data = b"".join(each.data for each in batch)
+        try:
+            self._container.call("batch", changes=[each.request() for each in batch], data=data)
+        except OSError as error:
+            raise os_error(error.errno or 0, path) from None
+
+    def _stage(self, change: Change) -> Change:
+        """Send the data of a large file in pieces; return the change without it."""
+        token = 0
+        for offset in range(0, len(change.data), _PIECE):
+            piece = change.data[offset : offset + _PIECE]
+            token, _ = self._container.call("stage", token=token, data=piece)
+        return Change(change.operation, change.path, b"", {**change.arguments, "staged": token})
+
+    def _stat_of(self, path: str, facts: Facts) -> FileStat:
+        is_file = facts.kind == FILE
+        return FileStat(
+            path,
+            is_file,
+            facts.kind == DIRECTORY,
+            facts.size,
+            _date(facts.created),
+            _date(facts.modified),
+            facts.permissions,
+            facts.target if facts.kind == LINK else None,
+            (lambda: self.content_hash(path)) if is_file else None,
+        )
+
+
+class _RemoteContent(Content):
+    """A large file, open in the container."""
+
+    __slots__ = ("_container", "_handle", "_size")
+
+    def __init__(self, container: Container, handle: int, size: int) -> None:
+        self._container = container
+        self._handle = handle
+        self._size = size
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def read(self, offset: int, size: int) -> bytes:
+        parts: list[bytes] = []
+        while size > 0:
+            wanted = min(size, _PIECE)
+            _, data = self._container.call("read", handle=self._handle, offset=offset, size=wanted)
+            if not data:
+                break
+            parts.append(data)
+            offset, size = offset + len(data), size - len(data)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        handle, self._handle = self._handle, 0
+        if handle:
+            self._container.call("close", handle=handle)
+
+
+@dataclass(slots=True)
+class _Savepoints:
+    """The tree and the number of changes at each open savepoint, and the number at present."""
+
+    points: list[tuple[DirectoryNode, int]] = field(default_factory=list[tuple[DirectoryNode, int]])
+    changes: int = 0
+
+
+class _SavepointStack:
+    """The open savepoints of a filesystem, which captures and replaces the tree."""
+
+    def __init__(
+        self,
+        savepoints: _Savepoints,
+        capture: Callable[[], DirectoryNode],
+        replace: Callable[[DirectoryNode], None],
+    ) -> None:
+        self._savepoints = savepoints
+        self._points = savepoints.points
+        self._capture = capture
+        self._replace = replace
+
+    @property
+    def depth(self) -> int:
+        return len(self._points)
+
+    def begin(self) -> None:
+        self._points.append((self._capture(), self._savepoints.changes))
+
+    def has_changed(self, depth: int) -> bool:
+        return self._points[depth][1] != self._savepoints.changes
+
+    def release(self, depth: int) -> None:
+        del self._points[depth:]
+
+    def rollback(self, depth: int) -> None:
+        tree, changes = self._points[depth]
+        self._capture()
+        self._replace(tree)
+        self._savepoints.changes = changes
+        del self._points[depth:]
+
+
+def _date(nanoseconds: int) -> datetime:
+    return datetime.fromtimestamp(nanoseconds / 1e9, UTC)

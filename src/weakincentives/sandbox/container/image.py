@@ -1,0 +1,168 @@
+"""Container images without a registry: a Debian bootstrap, imported into the engine.
+
+The packages come from the mirror that this machine's apt is configured with, so it works where
+only a package mirror can be reached.
+"""
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from weakincentives.sandbox.container.engine import (
+    DEFAULT_IMAGE,
+    PodmanEngine,
+    PodmanSandboxConfig,
+    engine_error,
+)
+from weakincentives.sandbox.protocol import SandboxUnavailableError
+
+ProgressListener: TypeAlias = Callable[[str], object]
+"""Called with a line of text for every step of a build."""
+
+_SOURCES = Path("/etc/apt")
+_MAX_LINES = 20  # of the output of a failed step
+_SKIPPED = ("./proc/*", "./sys/*", "./dev/*", "./var/cache/apt/*", "./var/lib/apt/lists/*")
+# the name of a release, as opposed to one of its suites such as `-updates`
+_RELEASE = re.compile(r"[a-z]+")
+
+
+class PackageMirror(NamedTuple):
+    """A mirror of Debian packages and a release that it has."""
+
+    url: str
+    release: str
+
+
+def build_image(
+    tag: str = DEFAULT_IMAGE,
+    *,
+    config: PodmanSandboxConfig | None = None,
+    mirror: PackageMirror | None = None,
+    packages: Sequence[str] = ("python3",),
+    on_progress: ProgressListener | None = None,
+) -> str:
+    """Make an image with Python from Debian packages; return its ID.
+
+    Args:
+        tag: The name of the image.
+        config: The engine; by default from the environment.
+        mirror: Where to get packages from; by default as apt is configured on this machine.
+        packages: The packages besides a minimal Debian.
+        on_progress: Called with a line for every step.
+
+    Raises:
+        SandboxUnavailableError: A tool or a permission is missing, or a step failed.
+    """
+    engine = PodmanEngine(config or PodmanSandboxConfig.from_environment())
+    source = mirror or find_mirror()
+    program = _find_debootstrap()
+    with tempfile.TemporaryDirectory(prefix="wink-image-") as directory:
+        root = Path(directory, "root")
+        command = [program, "--variant=minbase", f"--include={','.join(packages)}"]
+        _run([*command, source.release, str(root), source.url], on_progress)
+        return import_directory(root, tag, engine=engine, on_progress=on_progress)
+
+
+def import_directory(
+    root: Path, tag: str, *, engine: PodmanEngine, on_progress: ProgressListener | None = None
+) -> str:
+    """Make an image of the files in a directory; return its ID.
+
+    Raises:
+        SandboxUnavailableError: podman failed.
+    """
+    if on_progress is not None:
+        on_progress(f"I: Importing {tag}")
+    skipped = [f"--exclude={pattern}" for pattern in _SKIPPED]
+    archive = ["tar", "-C", str(root), "--numeric-owner", *skipped, "-cf", "-", "."]
+    with subprocess.Popen(archive, stdout=subprocess.PIPE) as tar:
+        done = subprocess.run(
+            engine.command("import", "--quiet", "-", tag),
+            stdin=tar.stdout,
+            capture_output=True,
+            check=False,
+        )
+    if done.returncode or tar.returncode:
+        raise engine_error(done.stderr.decode(errors="replace"))
+    return done.stdout.decode().strip()
+
+
+def find_mirror(sources: Path = _SOURCES) -> PackageMirror:
+    """Return the first mirror of a Debian release in apt's configuration.
+
+    Raises:
+        SandboxUnavailableError: There is none.
+    """
+    for path in _source_files(sources):
+        text = path.read_text(errors="replace")
+        found = _parse_deb822(text) if path.suffix == ".sources" else _parse_list(text)
+        for each in found:
+            if _RELEASE.fullmatch(each.release):
+                return each
+    raise SandboxUnavailableError(
+        f"apt has no Debian mirror in {str(sources)!r}; pass mirror=PackageMirror(url, release)"
+    )
+
+
+def _source_files(sources: Path) -> list[Path]:
+    folder = sources / "sources.list.d"
+    found = [sources / "sources.list", *sorted(folder.glob("*.sources"))]
+    found += sorted(folder.glob("*.list"))
+    return [path for path in found if path.is_file()]
+
+
+def _parse_deb822(text: str) -> Iterator[PackageMirror]:
+    for block in re.split(r"\n\s*\n", text):
+        lines = (line for line in block.splitlines() if not line.startswith("#"))
+        fields = dict(line.split(":", 1) for line in lines if ":" in line)
+        if "deb" in fields.get("Types", "").split() and fields.get("Enabled", "").strip() != "no":
+            for suite in fields.get("Suites", "").split():
+                yield from (PackageMirror(url, suite) for url in fields.get("URIs", "").split())
+
+
+def _parse_list(text: str) -> Iterator[PackageMirror]:
+    for line in text.splitlines():
+        words = re.sub(r"\[[^]]*\]", "", line.partition("#")[0]).split()
+        if len(words) > 3 and words[0] == "deb":
+            yield PackageMirror(words[1], words[2])
+
+
+def _find_debootstrap() -> str:
+    found = shutil.which("debootstrap", path=os.pathsep.join([*os.get_exec_path(), "/usr/sbin"]))
+    if found is None:
+        raise SandboxUnavailableError(
+            "debootstrap is not installed: install it with `apt install debootstrap`"
+        )
+    if os.geteuid():
+        raise SandboxUnavailableError(
+            f"debootstrap needs root on {platform.system()}: build the image with sudo"
+        )
+    return found
+
+
+def _run(command: Sequence[str], on_progress: ProgressListener | None) -> None:
+    """Run a step of the build; pass each line of its output on."""
+    lines: list[str] = []
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        for line in process.stdout or ():
+            lines = [*lines, line.rstrip()][-_MAX_LINES:]
+            if on_progress is not None:
+                on_progress(line.rstrip())
+    if process.returncode:
+        text = "\n".join(lines)
+        raise SandboxUnavailableError(
+            f"{Path(command[0]).name} failed with code {process.returncode}:\n{text}"
+        )

@@ -1,0 +1,230 @@
+"""The Podman sandbox: commands in a container, through a runner that stays inside.
+
+The first command starts the container; later ones reuse it. A container has no network, no
+capabilities, a read-only root, and limits for CPU, memory and processes. It is removed by
+`close`, at the exit of this process, and also if this process is killed.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from threading import Condition, get_ident
+from types import TracebackType
+from typing import Self
+
+from weakincentives.filesystem import HostFilesystem, normalize_path
+from weakincentives.posix import check_time, os_error, remaining_time
+from weakincentives.sandbox.command import (
+    Command,
+    check_limits,
+    encode_stdin,
+    validate_argv,
+    validate_env,
+)
+from weakincentives.sandbox.container import (
+    HOME,
+    Container,
+    ContainerCommand,
+    ContainerFilesystem,
+    PodmanSandboxConfig,
+    RunnerClient,
+)
+from weakincentives.sandbox.host import describe_exec_error, open_workspace, signal_name
+from weakincentives.sandbox.output import Output
+from weakincentives.sandbox.protocol import (
+    DEFAULT_MAX_OUTPUT,
+    DEFAULT_TIMEOUT,
+    TIMED_OUT,
+    ExecResult,
+    OutputListener,
+    SandboxUnavailableError,
+)
+
+
+class PodmanSandbox:
+    """Runs commands in a container of podman."""
+
+    def __init__(
+        self,
+        filesystem: HostFilesystem | str | os.PathLike[str] | None = None,
+        *,
+        config: PodmanSandboxConfig | None = None,
+        env: Mapping[str, str] | None = None,
+        grace: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Run commands on the files of `filesystem`; podman is not called yet.
+
+        Args:
+            filesystem: The workspace, or the path of its directory; None for a workspace inside
+                the container, which is the only way with a remote engine.
+            config: The engine, the image and the limits; by default from the environment.
+            env: Variables for every command, in addition to `PATH`, `HOME`, `TMPDIR`, `LANG`
+                and `TERM`.
+            grace: Seconds between `SIGTERM` and `SIGKILL` when processes are stopped.
+            clock: Returns the current time in seconds; timeouts are measured with it.
+
+        Raises:
+            SandboxUnavailableError: The filesystem is read-only, which commands would ignore, or
+                the engine is remote and cannot use it.
+        """
+        self._env = validate_env(env)
+        self._config = config or PodmanSandboxConfig.from_environment()
+        self._owns_filesystem = not isinstance(filesystem, HostFilesystem)
+        self._filesystem: HostFilesystem | ContainerFilesystem
+        if filesystem is None:
+            self._container = Container(self._config, None)
+            self._filesystem = ContainerFilesystem(self._container)
+        elif self._config.is_remote:
+            raise SandboxUnavailableError(
+                "A remote engine shares no directory with this machine; leave `filesystem` out,"
+                " and mount files with `sandbox.filesystem.hydrate_from_host`"
+            )
+        else:
+            self._filesystem = open_workspace(filesystem)
+            self._container = Container(self._config, self._filesystem.root)
+        self._grace = grace
+        self._clock = clock
+        self._idle = Condition()
+        self._commands: dict[ContainerCommand, int] = {}
+        self._is_closed = False
+
+    @property
+    def config(self) -> PodmanSandboxConfig:
+        """The engine, the image and the limits."""
+        return self._config
+
+    @property
+    def container_name(self) -> str | None:
+        """The name of the container; None if it does not run."""
+        return self._container.name
+
+    @property
+    def filesystem(self) -> HostFilesystem | ContainerFilesystem:
+        """The workspace in which commands run."""
+        return self._filesystem
+
+    def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str = ".",
+        env: Mapping[str, str] | None = None,
+        stdin: str | bytes | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+        max_output: int = DEFAULT_MAX_OUTPUT,
+        on_output: OutputListener | None = None,
+    ) -> ExecResult:
+        """Run a command and wait for it and every process it starts; see `Sandbox.exec`.
+
+        The timeout does not include the start of the container. `on_output` gets all output as
+        it is read, whatever the result keeps of it.
+        """
+        check_limits(timeout, max_output)
+        check_time("Command")
+        args, data = validate_argv(argv), encode_stdin(stdin)
+        own = validate_env(env)
+        directory = self._check_directory(cwd)
+        client = self._container.connect()
+        command = Command(args, {**self._variables(), **own}, data, self._grace)
+        left = remaining_time()
+        until = self._clock() + (timeout if left is None else min(timeout, left))
+        running = ContainerCommand(client, command, directory, max_output, on_output)
+        try:
+            self._add(running)
+            timed_out = not running.serve(until, self._clock) and running.report.status is None
+        finally:
+            self._finish(running)
+        self._check(running, client, cwd)
+        return _create_result(args, running, timed_out=timed_out)
+
+    def close(self) -> None:
+        """Stop all running commands and remove the container; idempotent."""
+        me = get_ident()
+        with self._idle:
+            self._is_closed = True
+            for command in self._commands:
+                command.stop()
+            # a signal handler may call this on the thread that runs a command: don't wait for that
+            self._idle.wait_for(lambda: all(thread == me for thread in self._commands.values()))
+        if self._owns_filesystem:
+            with suppress(SandboxUnavailableError):  # the container is gone
+                self._filesystem.close()
+        self._container.close()
+
+    def __enter__(self) -> Self:
+        """Return the sandbox."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def _variables(self) -> dict[str, str]:
+        defaults = {"PATH": self._container.path, "HOME": HOME, "TMPDIR": "/tmp"}
+        return {**defaults, "LANG": "C.UTF-8", "TERM": "dumb", **self._env}
+
+    def _check_directory(self, cwd: str) -> str:
+        """Return the normalized path of a directory of the workspace."""
+        if self._is_closed:
+            raise SandboxUnavailableError("Sandbox is closed")
+        if isinstance(self._filesystem, HostFilesystem):
+            os.close(self._filesystem.open_directory(cwd))
+        return normalize_path(cwd)
+
+    def _add(self, command: ContainerCommand) -> None:
+        with self._idle:
+            self._commands[command] = get_ident()
+            if self._is_closed:
+                raise SandboxUnavailableError("Sandbox is closed")
+
+    def _finish(self, command: ContainerCommand) -> None:
+        try:
+            if not command.finish():
+                self._container.kill()
+        finally:
+            if isinstance(self._filesystem, HostFilesystem):
+                self._filesystem.invalidate()
+            with self._idle:
+                self._commands.pop(command, None)
+                self._idle.notify_all()
+
+    def _check(self, command: ContainerCommand, client: RunnerClient, cwd: str) -> None:
+        """Raise if there is no result."""
+        if self._is_closed:
+            raise SandboxUnavailableError("Sandbox was closed while a command ran")
+        if command.is_lost:
+            raise client.lost_error()
+        if command.report.error_number < 0:
+            self._filesystem.list(cwd)  # raises the reason
+            raise os_error(-command.report.error_number, cwd)
+
+
+def _create_result(
+    argv: tuple[str, ...], command: ContainerCommand, *, timed_out: bool
+) -> ExecResult:
+    report = command.report
+    if report.error_number:
+        code, message = describe_exec_error(report.error_number, argv[0])
+        return ExecResult(argv, code, err=Output(message.encode() + b"\n"))
+    if not report.is_done or report.status is None:
+        raise SandboxUnavailableError(
+            "The command's supervisor was killed, or a process could not be stopped"
+        )
+    code = os.waitstatus_to_exitcode(report.status)
+    return ExecResult(
+        argv,
+        TIMED_OUT if timed_out else code if code >= 0 else 128 - code,
+        command.out.output(),
+        command.err.output(),
+        duration_ms=(report.ended - report.started) * 1000,
+        timed_out=timed_out,
+        signal=signal_name(-code) if code < 0 else None,
+        stopped_processes=report.left_running,
+    )

@@ -1,0 +1,104 @@
+"""A small image for tests: this system's Python and a few programs, imported once per session."""
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from weakincentives.sandbox.container import PodmanSandboxConfig
+
+# one image for a session and its workers, which inherit the variable
+TAG = os.environ.setdefault("WINK_TEST_IMAGE", f"localhost/weakincentives-test:{os.getpid()}")
+_PROGRAMS = (
+    *("sh", "bash", "cat", "chmod", "echo", "env", "false", "head", "id", "kill", "ln", "ls"),
+    *("mkdir", "mkfifo", "nohup", "printf", "rm", "seq", "setsid", "sleep", "stat", "tail"),
+    *("touch", "tr", "true", "wc"),
+)
+_DIRECTORIES = ("dev", "etc", "home", "proc", "run", "sys", "usr", "var")
+_SKIPPED = {"test", "idlelib", "lib2to3", "ensurepip", "pydoc_data"}
+_SKIPPED |= {"dist-packages", "site-packages", "config-3.11-x86_64-linux-gnu"}
+
+
+def require_podman() -> None:
+    """Skip the test where podman is missing; fail where everything has to be there."""
+    if shutil.which("podman") is None:
+        if os.environ.get("CI"):
+            pytest.fail("podman is not installed, and CI is set")
+        pytest.skip("podman is not installed")
+
+
+def build_test_image() -> PodmanSandboxConfig:
+    """Return a configuration with the test image; make the image if it is not there."""
+    require_podman()
+    with _lock_path().open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # other workers want the same image
+        known = subprocess.run(["podman", "image", "exists", TAG], check=False)
+        if known.returncode:
+            command = ["podman", "import", "--quiet", "-", TAG]
+            subprocess.run(command, input=_archive(), check=True, capture_output=True)
+    return PodmanSandboxConfig(image=TAG)
+
+
+def remove_test_image() -> None:
+    """Remove the test image, if there is one."""
+    _lock_path().unlink(missing_ok=True)
+    if shutil.which("podman") is not None:
+        subprocess.run(["podman", "rmi", "--force", TAG], check=False, capture_output=True)
+
+
+def _lock_path() -> Path:
+    return Path(tempfile.gettempdir(), f"wink-image-{TAG.rpartition(':')[2]}.lock")
+
+
+def _archive() -> bytes:
+    python = Path("/usr/bin/python3").resolve()
+    version = re.fullmatch(r"python(3\.\d+)", python.name)
+    assert version, f"Unexpected name of the system's Python: {python}"
+    library = Path(f"/usr/lib/{python.name}")
+    programs = [path for name in _PROGRAMS if (path := shutil.which(name, path="/usr/bin:/bin"))]
+    extensions = map(str, (library / "lib-dynload").glob("*.so"))
+    data = BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as archive:
+        for name in (*_DIRECTORIES, "usr/bin", "usr/lib"):
+            _add_directory(archive, name)
+        _add_directory(archive, "tmp", 0o1777)
+        for name in ("bin", "lib", "lib64", "sbin"):
+            _add_link(archive, name, f"usr/{name}")
+        for each in {str(python), *programs, *_libraries([str(python), *programs, *extensions])}:
+            merged = each if each.startswith("/usr") else f"/usr{each}"
+            archive.add(Path(each).resolve(), merged.lstrip("/"))
+        _add_link(archive, "usr/bin/python3", python.name)
+        _add_library(archive, library)
+    return data.getvalue()
+
+
+def _add_directory(archive: tarfile.TarFile, name: str, mode: int = 0o755) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.mode = tarfile.DIRTYPE, mode
+    archive.addfile(entry)
+
+
+def _add_link(archive: tarfile.TarFile, name: str, target: str) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname = tarfile.SYMTYPE, target
+    archive.addfile(entry)
+
+
+def _add_library(archive: tarfile.TarFile, library: Path) -> None:
+    for directory, folders, files in os.walk(library):
+        folders[:] = [name for name in folders if name not in _SKIPPED]
+        for name in files:
+            path = Path(directory, name)
+            archive.add(path, str(path).lstrip("/"))
+
+
+def _libraries(programs: list[str]) -> set[str]:
+    done = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=False)
+    return set(re.findall(r"(/\S+) \(0x", done.stdout))

@@ -1,0 +1,141 @@
+"""The filesystem of a container passes the suites of every backend."""
+
+import hashlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sizes import size
+from weakincentives.filesystem import BaseFilesystem, Filesystem, Limits
+from weakincentives.filesystem.testing import (
+    ArchiveDetailTests,
+    ArchiveTests,
+    EventTests,
+    FilesystemProtocolTests,
+    IgnoreFileTests,
+    LinkTests,
+    PartialRestoreTests,
+    QuotaTests,
+    ReadOnlyTests,
+    SavepointTests,
+    SnapshotDetailTests,
+    SnapshotTests,
+    SnapshotViewTests,
+    SpecialFileTests,
+    TextTests,
+    ThreadTests,
+    TransferTests,
+    run_parity,
+)
+from weakincentives.sandbox.container import Container, PodmanSandboxConfig
+from weakincentives.sandbox.container.filesystem import ContainerFilesystem
+
+
+@pytest.fixture(scope="session")
+def shared_container(podman: PodmanSandboxConfig) -> Iterator[Container]:
+    """Start one container for all tests."""
+    made = Container(podman, None)
+    yield made
+    made.close()
+
+
+def clear(container: Container) -> None:
+    found, _ = container.call("list", path="")
+    container.call("batch", changes=[{"op": "remove", "path": name} for name, _ in found])
+
+
+@pytest.fixture(autouse=True)
+def empty_container(request: pytest.FixtureRequest, shared_container: Container) -> None:
+    """Empty the workspace before every test."""
+    clear(shared_container)
+    if request.instance is not None:
+        request.instance.container = shared_container
+
+
+class TestContainer(
+    FilesystemProtocolTests,
+    TextTests,
+    EventTests,
+    TransferTests,
+    LinkTests,
+    SpecialFileTests,
+    QuotaTests,
+    ReadOnlyTests,
+    ThreadTests,
+    IgnoreFileTests,
+    SavepointTests,
+    SnapshotTests,
+    SnapshotDetailTests,
+    PartialRestoreTests,
+    SnapshotViewTests,
+    ArchiveTests,
+    ArchiveDetailTests,
+):
+    container: Container
+
+    def make_filesystem(self, tmp_path: Path) -> ContainerFilesystem:
+        return ContainerFilesystem(self.container)
+
+    def make_limited(self, tmp_path: Path, limits: Limits) -> ContainerFilesystem:
+        return ContainerFilesystem(self.container, limits=limits)
+
+    def make_read_only(self, filled: Filesystem) -> Filesystem:
+        return ContainerFilesystem(self.container, read_only=True)
+
+    def make_special(self, fs: BaseFilesystem, path: str) -> None:
+        self.container.call("batch", changes=[{"op": "pipe", "path": path}])
+
+
+def test_random_operations_end_in_the_same_state_as_in_memory(shared_container: Container) -> None:
+    def empty() -> ContainerFilesystem:
+        clear(shared_container)
+        return ContainerFilesystem(shared_container)
+
+    count = size(500, 10_000)
+    assert run_parity(seed=1, count=count, subject=empty) == count
+
+
+def test_large_files_are_sent_in_pieces(shared_container: Container) -> None:
+    fs = ContainerFilesystem(shared_container, limits=Limits(max_write_length=100_000_000))
+    data = bytes(range(256)) * 80_000
+    fs.write_bytes("large", data)
+    assert fs.read_bytes("large", offset=10_000_000, limit=5).content == data[10_000_000:10_000_005]
+    kept = fs.snapshot()
+    fs.write_bytes("large", b"small")
+    fs.restore(kept)
+    assert fs.content_hash("large") == hashlib.sha256(data).hexdigest()
+
+
+class CountingContainer(Container):
+    """Counts the files whose content is transferred."""
+
+    loaded = 0
+
+    def call(self, operation: str, *, data: bytes = b"", **request: Any) -> tuple[Any, bytes]:
+        self.loaded += len(request["paths"]) if operation == "load" else 0
+        return super().call(operation, data=data, **request)
+
+
+def test_a_snapshot_transfers_only_what_has_changed(podman: PodmanSandboxConfig) -> None:
+    container = CountingContainer(podman, None)
+    try:
+        fs = ContainerFilesystem(container)
+        for number in range(20):
+            fs.write(f"dir/{number}", "x" * 100)
+        deadline = time.time() + 60
+        container.loaded = 1
+        while container.loaded and time.time() < deadline:  # until the files are old enough
+            container.loaded = 0
+            fs.snapshot()
+        fs.write("dir/3", "changed")
+        kept = fs.snapshot()
+        assert container.loaded == 1
+        fs.delete("dir", recursive=True)
+        fs.restore(kept)
+        assert fs.read("dir/3").content == "changed"
+        assert len(fs.list("dir")) == 20
+    finally:
+        container.close()

@@ -1,0 +1,115 @@
+"""Images without a registry: the mirror that apt uses, a bootstrap, and its import."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.sandbox.container_image import require_podman
+from tests.sizes import size
+from weakincentives.sandbox import (
+    PackageMirror,
+    PodmanSandbox,
+    PodmanSandboxConfig,
+    SandboxUnavailableError,
+    build_image,
+)
+from weakincentives.sandbox.container import find_mirror
+
+TAG = "localhost/weakincentives-built:test"
+SOURCES = """\
+Types: deb-src
+URIs: http://source.example/debian
+Suites: trixie
+
+Types: deb
+# URIs: http://old.example/debian
+URIs: http://mirror.example/debian
+Suites: bookworm-updates bookworm
+Components: main
+"""
+LIST = """\
+# deb http://commented.example/debian sid main
+deb [arch=amd64 signed-by=/key.gpg] http://list.example/debian trixie main contrib
+"""
+
+
+def write_sources(root: Path, name: str, text: str) -> None:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_the_mirror_is_the_one_that_apt_uses(tmp_path: Path) -> None:
+    write_sources(tmp_path, "sources.list.d/debian.sources", SOURCES)
+    assert find_mirror(tmp_path) == PackageMirror("http://mirror.example/debian", "bookworm")
+    write_sources(tmp_path, "sources.list", LIST)
+    assert find_mirror(tmp_path) == PackageMirror("http://list.example/debian", "trixie")
+
+
+def test_a_machine_without_a_mirror_has_to_be_told_one(tmp_path: Path) -> None:
+    with pytest.raises(SandboxUnavailableError, match=r"pass mirror=PackageMirror\(url, release\)"):
+        find_mirror(tmp_path)
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put a directory in front of `PATH`."""
+    found = tmp_path / "bin"
+    found.mkdir()
+    monkeypatch.setenv("PATH", str(found), prepend=os.pathsep)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    return found
+
+
+def make_program(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def test_what_a_bootstrap_makes_becomes_an_image(programs: Path) -> None:
+    require_podman()
+    make_program(programs / "debootstrap", 'echo "I: $*"; mkdir -p "$4/bin"; : > "$4/bin/program"')
+    lines: list[str] = []
+    found = build_image(
+        TAG,
+        mirror=PackageMirror("http://m.example", "sid"),
+        on_progress=lines.append,
+        packages=["a", "b"],
+    )
+    try:
+        assert lines[0].startswith("I: --variant=minbase --include=a,b sid /")
+        assert lines[0].endswith("/root http://m.example")
+        assert lines[-1] == f"I: Importing {TAG}"
+        done = subprocess.run(["podman", "image", "exists", found], check=False)
+        assert done.returncode == 0
+    finally:
+        subprocess.run(["podman", "rmi", "--force", TAG], check=True, capture_output=True)
+
+
+def test_a_failed_bootstrap_is_shown(programs: Path) -> None:
+    make_program(programs / "debootstrap", "echo 'E: no such release'; exit 1")
+    with pytest.raises(SandboxUnavailableError, match="code 1:\nE: no such release"):
+        build_image(TAG, mirror=PackageMirror("http://m.example", "sid"))
+
+
+def test_a_missing_tool_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    with pytest.raises(SandboxUnavailableError, match="apt install debootstrap"):
+        build_image(TAG, mirror=PackageMirror("http://m.example", "sid"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run debootstrap")
+def test_an_image_of_packages_runs_commands(tmp_path: Path) -> None:
+    require_podman()
+    if not size(short=False, long=True):
+        pytest.skip("takes a minute; run it with --long")
+    build_image(TAG)
+    try:
+        config = PodmanSandboxConfig(image=TAG)
+        with PodmanSandbox(tmp_path, config=config) as sandbox:
+            done = sandbox.exec(["python3", "-c", "import ssl; print('works')"])
+            assert done.stdout == "works\n"
+    finally:
+        subprocess.run(["podman", "rmi", "--force", TAG], check=True, capture_output=True)
