@@ -6,8 +6,15 @@ from weakincentives.contrib.tools.sections.host import (
     HostWorkspaceSection,
 )
 from weakincentives.contrib.tools.sections.memory import VfsToolsSection
+from weakincentives.contrib.tools.sections.podman import (
+    IsolationLevel,
+    PodmanSandboxSection,
+    PodmanShellParams,
+    PodmanWorkspace,
+)
 
 # names of earlier drafts
+PodmanSection = PodmanSandboxSection
 VfsSection = VfsToolsSection
 WorkspaceSection = HostWorkspaceSection
 
@@ -15,6 +22,11 @@ __all__ = [
     "ClaudeAgentWorkspaceSection",
     "FilesystemSection",
     "HostWorkspaceSection",
+    "IsolationLevel",
+    "PodmanSandboxSection",
+    "PodmanSection",
+    "PodmanShellParams",
+    "PodmanWorkspace",
     "VfsSection",
     "VfsToolsSection",
     "WorkspaceSection",

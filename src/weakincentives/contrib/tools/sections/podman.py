@@ -1,0 +1,285 @@
+"""A workspace with a container: files on the host, commands in a Podman sandbox."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
+
+from weakincentives.contrib.tools.context import Handler
+from weakincentives.contrib.tools.sections.base import FilesystemSection
+from weakincentives.contrib.tools.shell import (
+    DEFAULT_SHELL_LIMITS,
+    ShellLimits,
+    shell_handlers,
+)
+from weakincentives.filesystem import DEFAULT_LIMITS, Filesystem, HostFilesystem, Limits
+from weakincentives.prompt.validation import check_argument
+from weakincentives.runtime import EventBus
+from weakincentives.runtime.session import Session
+from weakincentives.runtime.session.snapshots import register_type
+from weakincentives.sandbox import (
+    DEFAULT_MAX_OUTPUT,
+    DEFAULT_TIMEOUT,
+    ExecResult,
+    PodmanSandbox,
+    PodmanSandboxConfig,
+)
+
+
+class IsolationLevel(Enum):
+    """What a clone of a section shares with the original."""
+
+    NO_ISOLATION = "no isolation"
+    """Files and container are shared."""
+    FULL_ISOLATION = "full isolation"
+    """The clone has files and a container of its own."""
+
+
+@register_type
+@dataclass(frozen=True, slots=True)
+class PodmanWorkspace:
+    """The container of a session.
+
+    Args:
+        image: The image.
+        overlay_path: The directory on the host that is mounted; empty with a remote engine.
+        container_name: The name of the container; None unless it runs.
+    """
+
+    image: str
+    overlay_path: str = ""
+    container_name: str | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the container runs."""
+        return self.container_name is not None
+
+
+@dataclass(frozen=True, slots=True)
+class PodmanShellParams:
+    """A command to run in the container.
+
+    Args:
+        commands: The program and its arguments, one item each; it runs without a shell.
+        cwd: The working directory; by default the workspace root.
+        env: Environment variables to set.
+        stdin: Text for standard input; empty by default.
+        timeout: Timeout in seconds.
+        capture_output: Return the output.
+    """
+
+    commands: tuple[str, ...]
+    cwd: str | None = None
+    env: dict[str, str] | None = None
+    stdin: str | None = None
+    timeout: int = 30
+    capture_output: bool = True
+
+
+class PodmanSandboxSection(FilesystemSection):
+    """A workspace whose commands run in a container.
+
+    The files are in a directory of the host, which the container mounts: file tools work
+    before it starts and after it has died. The first command starts it, `close` removes both.
+    With a remote engine the files are in the container.
+
+    Args:
+        config: The engine, the image and the limits; by default from the environment.
+        limits: The limits of the filesystem.
+        shell_limits: The limits of commands.
+        sandbox: A sandbox to share, which this section does not close.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: PodmanSandboxConfig | None = None,
+        title: str = "Podman Sandbox",
+        key: str | None = "podman",
+        limits: Limits = DEFAULT_LIMITS,
+        shell_limits: ShellLimits = DEFAULT_SHELL_LIMITS,
+        sandbox: PodmanSandbox | None = None,
+        extra_handlers: Mapping[type[Any], Handler] | None = None,
+        **options: Any,
+    ) -> None:
+        """Bring a workspace with a container; `options` are those of `FilesystemSection`."""
+        owner = type(self).__name__
+        check_argument(owner, "config", config, PodmanSandboxConfig, or_none=True)
+        check_argument(owner, "limits", limits, Limits)
+        check_argument(owner, "shell_limits", shell_limits, ShellLimits)
+        check_argument(owner, "sandbox", sandbox, PodmanSandbox, or_none=True)
+        self._shared = sandbox
+        self._sandbox: PodmanSandbox | None = sandbox
+        self._config = (
+            sandbox.config if sandbox else config or PodmanSandboxConfig.from_environment()
+        )
+        self._limits = limits
+        self._shell_limits = shell_limits
+        self._own_handlers = dict(extra_handlers or {})
+        handlers = shell_handlers(_SectionSandbox(self), limits=shell_limits)
+        if sandbox is not None:
+            options["filesystem"] = sandbox.filesystem
+        super().__init__(
+            title=title, key=key, extra_handlers={**handlers, **self._own_handlers}, **options
+        )
+        if self._session is not None:
+            self._session.install(
+                PodmanWorkspace,
+                initial=lambda: self.workspace,
+                refresh=lambda _: self.workspace,
+            )
+
+    @property
+    def config(self) -> PodmanSandboxConfig:
+        """The engine, the image and the limits."""
+        return self._config
+
+    @property
+    def sandbox(self) -> PodmanSandbox:
+        """The sandbox; its container starts with the first command."""
+        if self._sandbox is None:
+            filesystem = self.filesystem  # with a remote engine this makes the sandbox
+            if isinstance(filesystem, HostFilesystem):
+                self._sandbox = PodmanSandbox(filesystem, config=self._config)
+        assert self._sandbox is not None
+        return self._sandbox
+
+    @property
+    def workspace(self) -> PodmanWorkspace:
+        """The state of the container."""
+        backend = self._backend
+        path = str(backend.root) if isinstance(backend, HostFilesystem) else ""
+        name = None if self._sandbox is None else self._sandbox.container_name
+        return PodmanWorkspace(self._config.image, path, name)
+
+    def run(self, params: PodmanShellParams) -> ExecResult:
+        """Run a command in the container, outside of any tool call.
+
+        Raises:
+            SandboxUnavailableError: There is no container.
+        """
+        return _SectionSandbox(self).exec(
+            params.commands,
+            cwd=params.cwd or ".",
+            env=params.env,
+            stdin=params.stdin,
+            timeout=params.timeout,
+            max_output=self._shell_limits.max_output if params.capture_output else 0,
+        )
+
+    def clone(
+        self,
+        *,
+        session: Session | None = None,
+        bus: EventBus | None = None,
+        isolation: IsolationLevel = IsolationLevel.FULL_ISOLATION,
+    ) -> Self:
+        """Return a section for another session, with its own container or with this one.
+
+        Raises:
+            ValueError: `bus` is not the bus of `session`.
+        """
+        if isolation is IsolationLevel.FULL_ISOLATION:
+            return super().clone(session=session, bus=bus)
+        if session is not None and bus is not None and session.bus is not bus:
+            raise ValueError("bus must be the bus of the given session")
+        arguments = self._constructor_arguments()
+        arguments.update(sandbox=self.sandbox, mounts=())
+        return type(self)(**arguments, session=session)
+
+    def close(self) -> None:
+        """Remove the container and the workspace, unless they are shared."""
+        sandbox, self._sandbox = self._sandbox, None
+        if sandbox is not None and self._shared is None:
+            sandbox.close()
+        super().close()
+        self.refresh_workspace()
+
+    def refresh_workspace(self) -> None:
+        """Update the `PodmanWorkspace` of the session."""
+        session = self._session
+        if session is not None and session[PodmanWorkspace].latest() is not None:
+            session.refresh(PodmanWorkspace, lambda _: self.workspace)
+
+    @property
+    def _is_temporary(self) -> bool:
+        return self._shared is None
+
+    def _is_missing(self, backend: Filesystem) -> bool:
+        return isinstance(backend, HostFilesystem) and not Path(backend.root).is_dir()
+
+    def _create_backend(self) -> Filesystem:
+        if self._shared is not None:
+            self._sandbox = self._shared
+            return self._shared.filesystem
+        if self._config.is_remote:
+            self._sandbox = PodmanSandbox(config=self._config)
+            return self._sandbox.filesystem
+        root = self._config.cache_directory / "podman" / uuid4().hex
+        root.mkdir(mode=0o700, parents=True)
+        return HostFilesystem(root, limits=self._limits)
+
+    def _discard(self, backend: Filesystem) -> None:
+        if isinstance(backend, HostFilesystem):
+            backend.cleanup()
+        super()._discard(backend)
+        if isinstance(backend, HostFilesystem):
+            shutil.rmtree(backend.root, ignore_errors=True)
+
+    def _constructor_arguments(self) -> dict[str, Any]:
+        arguments = {
+            **super()._constructor_arguments(),
+            "config": self._config,
+            "limits": self._limits,
+            "shell_limits": self._shell_limits,
+            "extra_handlers": self._own_handlers,
+        }
+        del arguments["filesystem"]
+        return arguments
+
+
+class _SectionSandbox:
+    """The sandbox of a section, which the tools use before it is made."""
+
+    def __init__(self, section: PodmanSandboxSection) -> None:
+        self._section = section
+
+    @property
+    def filesystem(self) -> Filesystem:
+        return self._section.filesystem
+
+    def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str = ".",
+        env: Mapping[str, str] | None = None,
+        stdin: str | bytes | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+        max_output: int = DEFAULT_MAX_OUTPUT,
+    ) -> ExecResult:
+        try:
+            return self._section.sandbox.exec(
+                argv, cwd=cwd, env=env, stdin=stdin, timeout=timeout, max_output=max_output
+            )
+        finally:
+            self._section.refresh_workspace()
+
+    def close(self) -> None:
+        """Do nothing: the section closes it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,124 @@
+"""The section with a container: its tools, its slice, clones, and what is left after it."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from weakincentives.adapters import ToolCall, ToolExecutor, ToolOutcome
+from weakincentives.contrib.tools import HostMount
+from weakincentives.contrib.tools.sections import (
+    IsolationLevel,
+    PodmanSandboxSection,
+    PodmanSection,
+    PodmanShellParams,
+    PodmanWorkspace,
+)
+from weakincentives.prompt import Prompt, PromptTemplate, ToolContext
+from weakincentives.runtime.session import Session, select_latest
+from weakincentives.sandbox import PodmanSandboxConfig, SandboxUnavailableError
+
+Make = Callable[..., PodmanSandboxSection]
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def make(podman: PodmanSandboxConfig, cache: Path) -> Iterator[Make]:
+    made: list[PodmanSandboxSection] = []
+
+    def new(**options: object) -> PodmanSandboxSection:
+        config = replace(podman, cache=str(cache))
+        made.append(PodmanSandboxSection(**{"config": config, **options}))
+        return made[-1]
+
+    yield new
+    for each in made:
+        each.close()
+
+
+def call(section: PodmanSandboxSection, name: str, **arguments: object) -> ToolOutcome:
+    session = section.session or Session()
+    context = ToolContext(None, None, None, session, filesystem=section.filesystem)
+    return ToolExecutor(section.tools, context=context).execute(ToolCall(name, dict(arguments)))
+
+
+def test_files_work_before_the_container_and_commands_start_it(make: Make, cache: Path) -> None:
+    session = Session()
+    section = make(session=session)
+    call(section, "write_file", file_path="a.txt", content="hello")
+    before = select_latest(session, PodmanWorkspace)
+    assert before is not None
+    assert not before.is_running
+    assert Path(before.overlay_path).parent == cache / "podman"
+    outcome = call(section, "shell_execute", command=["sh", "-c", "cat a.txt; echo 2 > b.txt"])
+    assert outcome.text.endswith("stdout:\nhello")
+    running = select_latest(session, PodmanWorkspace)
+    assert running is not None
+    assert running.container_name == section.sandbox.container_name
+    assert section.filesystem.read("b.txt").content == "2\n"
+
+
+def test_the_prompt_has_the_workspace_and_names_the_shell(make: Make) -> None:
+    section = make()
+    prompt = Prompt(PromptTemplate(ns="test", key="podman", sections=(section,)))
+    assert prompt.filesystem() is section.filesystem
+    assert "`shell_execute`" in section.render_text(None)
+    assert PodmanSection is PodmanSandboxSection
+
+
+def test_mounts_are_in_the_container(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "main.py").write_text("print('mounted')\n")
+    section = make(mounts=[HostMount(str(tmp_path / "project"))], allowed_host_roots=[tmp_path])
+    (found,) = section.filesystem.glob("**/main.py")
+    done = section.run(PodmanShellParams(("python3", found.path)))
+    assert done.stdout == "mounted\n"
+    assert section.run(PodmanShellParams(("echo", "x"), capture_output=False)).out.data == b""
+
+
+def test_a_clone_is_isolated_or_shares_everything(make: Make) -> None:
+    section = make(session=Session())
+    section.filesystem.write("a", "1")
+    section.run(PodmanShellParams(("true",)))
+    apart, beside = (
+        section.clone(session=Session(), isolation=each)
+        for each in (IsolationLevel.FULL_ISOLATION, IsolationLevel.NO_ISOLATION)
+    )
+    try:
+        assert not apart.filesystem.exists("a")
+        apart.run(PodmanShellParams(("true",)))
+        assert apart.sandbox.container_name != section.sandbox.container_name
+        assert beside.run(PodmanShellParams(("cat", "a"))).stdout == "1"
+        assert beside.sandbox is section.sandbox
+    finally:
+        apart.close()
+        beside.close()
+    assert section.run(PodmanShellParams(("cat", "a"))).stdout == "1"
+
+
+def test_a_reset_empties_the_workspace(make: Make) -> None:
+    session = Session()
+    section = make(session=session)
+    section.run(PodmanShellParams(("sh", "-c", "echo 1 > a")))
+    session.reset()
+    assert section.run(PodmanShellParams(("ls",))).stdout == ""
+
+
+def test_nothing_is_left_after_close(make: Make, cache: Path) -> None:
+    session = Session()
+    section = make(session=session)
+    section.run(PodmanShellParams(("sh", "-c", "echo 1 > a")))
+    sandbox = section.sandbox
+    section.close()
+    section.close()
+    assert list((cache / "podman").iterdir()) == []
+    left = select_latest(session, PodmanWorkspace)
+    assert left is not None
+    assert not left.is_running
+    with pytest.raises(SandboxUnavailableError, match="closed"):
+        sandbox.exec(["true"])
