@@ -19,6 +19,8 @@ from weakincentives.filesystem.limits import (
 )
 from weakincentives.posix import RESERVED_PREFIX, display_path, shorten_path
 
+TOOL_OUTPUT = ".wink-output"
+"""The directory at the root in which tools keep long output; not part of the project."""
 _MAX_SEGMENT_BYTES = 255  # what the file systems of Linux and macOS store
 
 
@@ -52,6 +54,11 @@ def normalize_path(path: str) -> str:
         elif segment not in {"", "."}:
             kept.append(segment)
     return "/".join(kept)
+
+
+def is_tool_output(path: str) -> bool:
+    """Return whether a normalized path is output that a tool keeps, not part of the project."""
+    return path.startswith(TOOL_OUTPUT) and path.split("/", 1)[0] == TOOL_OUTPUT
 
 
 def validate_path(path: str, limits: Limits = DEFAULT_LIMITS) -> str:

@@ -119,6 +119,7 @@ class Sandbox(Protocol):
         stdin: str | bytes | None = None,
         timeout: float = DEFAULT_TIMEOUT,
         max_output: int = DEFAULT_MAX_OUTPUT,
+        on_output: OutputListener | None = None,
     ) -> ExecResult:
         """Run a command and wait for it to finish.
 
@@ -131,6 +132,7 @@ class Sandbox(Protocol):
             timeout: Seconds after which the command and everything it started is stopped.
             max_output: How many bytes of each stream to keep; of longer output, the head
                 and the tail are kept.
+            on_output: Called with all output as it is read, whatever the result keeps of it.
 
         Raises:
             ValueError: An argument is invalid, for example contains NUL.

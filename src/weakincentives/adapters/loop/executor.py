@@ -20,6 +20,7 @@ from weakincentives.adapters.options import MAX_RESULT_CHARACTERS, RunLimits, Ru
 from weakincentives.adapters.policies import Policy
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import (
+    Change,
     Diff,
     DirectoryCreated,
     EntryMoved,
@@ -29,7 +30,7 @@ from weakincentives.filesystem import (
     Viewable,
     diff_since,
 )
-from weakincentives.filesystem.base import readonly
+from weakincentives.filesystem.base import is_tool_output, readonly
 from weakincentives.posix import parents_of
 from weakincentives.prompt import PromptError, Tool, ToolContext, ToolResult
 from weakincentives.runtime import (
@@ -346,7 +347,12 @@ class _Before:
     snapshot: FilesystemSnapshot
 
     def diff(self) -> Diff | None:
-        return diff_since(self.filesystem, self.snapshot)
+        found = diff_since(self.filesystem, self.snapshot)
+        return None if found is None else found.only(_is_project_change)
+
+
+def _is_project_change(change: Change) -> bool:
+    return not is_tool_output(change.path) or not is_tool_output(change.source or change.path)
 
 
 def _workspace(context: ToolContext) -> Filesystem | None:
@@ -391,7 +397,7 @@ def _call_handler(call: CheckedCall) -> ToolResult[Any]:
 
 
 def _list_changes(step: Transaction) -> tuple[str, ...]:
-    """Return the changed paths, without the parent directories created for them."""
+    """Return the changed paths of the project, without the parent directories created for them."""
     events = step.freeze()
     if not events:
         return ()
@@ -401,7 +407,11 @@ def _list_changes(step: Transaction) -> tuple[str, ...]:
             paths[event.source] = False
         paths[getattr(event, "path", ".")] = isinstance(event, DirectoryCreated)
     parents = {parent for path in paths for parent in parents_of(path)}
-    return tuple(path for path, is_new in paths.items() if not (is_new and path in parents))
+    return tuple(
+        path
+        for path, is_new in paths.items()
+        if not (is_new and path in parents) and not is_tool_output(path)
+    )
 
 
 def _to_json(params: object) -> dict[str, Any]:

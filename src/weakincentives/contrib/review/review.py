@@ -333,7 +333,7 @@ class Review:
 
     def _compute_diff(self) -> Diff:
         sides = self._view(self.copy.base), self._view(self._after)
-        if self.withheld:
+        if self.withheld or any(self._filter.hides(each.path) for each in self._all_changes):
             review_filter = self._filter
             before = FilteredFilesystem(sides[0], review_filter.hides)
             after = FilteredFilesystem(sides[1], review_filter.hides, review_filter.strip_rights)

@@ -2,7 +2,8 @@
 
 A copy may contain what must not reach the original unseen: hooks and configuration that git
 runs, and setuid and setgid bits. Special files such as pipes cannot be copied. The filter
-withholds all of these. `OriginalSide` reads the original even where its owner has no access.
+withholds all of these. Output that tools keep is neither offered nor withheld: it is no change
+of the project. `OriginalSide` reads the original even where its owner has no access.
 """
 
 import os
@@ -25,6 +26,7 @@ from weakincentives.filesystem import (
     HostFilesystem,
     ReadableFilesystem,
 )
+from weakincentives.filesystem.base import is_tool_output
 from weakincentives.filesystem.diff import Side
 from weakincentives.filesystem.host import HostFile, Identity, is_stable
 from weakincentives.filesystem.mounts import MountFilter
@@ -65,7 +67,9 @@ class ReviewFilter:
         self._with_rights = with_rights
 
     def hides(self, path: str) -> bool:
-        """Return whether everything at `path` is withheld."""
+        """Return whether nothing at `path` is offered."""
+        if is_tool_output(path):
+            return True
         if not self._with_git and self._is_git(path.casefold()):
             return True
         return bool(self._wanted) and not all(map(self._wanted.wants, (*parents_of(path), path)))
@@ -77,7 +81,7 @@ class ReviewFilter:
 
     def withhold(self, changes: Sequence[Change]) -> list[Change]:
         """Return the withheld part of `changes`."""
-        found = (self._withheld_part(each) for each in changes)
+        found = (self._withheld_part(each) for each in changes if not is_tool_output(each.path))
         return [each for each in found if each is not None]
 
     def strip_rights(self, found: FileStat) -> FileStat:

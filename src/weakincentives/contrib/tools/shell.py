@@ -1,9 +1,9 @@
 """Shell tools: handlers that run commands in a sandbox, and their output for the model."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from weakincentives.contrib.tools.context import (
     DEFAULT_SETTINGS,
@@ -12,7 +12,9 @@ from weakincentives.contrib.tools.context import (
     ToolSettings,
 )
 from weakincentives.contrib.tools.dialects.shell import SHELL_TOOL_SPECS
-from weakincentives.contrib.tools.requests import BashParams, ShellExecuteParams
+from weakincentives.contrib.tools.handlers.render import hint
+from weakincentives.contrib.tools.kept_output import KeptFile, OutputSpool
+from weakincentives.contrib.tools.requests import BashParams, ReadFileParams, ShellExecuteParams
 from weakincentives.contrib.tools.spec import Dialect
 from weakincentives.contrib.tools.suite import SpecHandler
 from weakincentives.errors import ToolValidationError
@@ -117,16 +119,15 @@ class _CommandRunner:
                 f"timeout_seconds must be from 1 to {MAX_SHELL_SECONDS}:"
                 f" {request.timeout_seconds!r}"
             )
-        result = self._run(
+        result, text = self._run(
             context,
             request.command,
             cwd=request.cwd,
             env=request.env,
             stdin=request.stdin,
             seconds=request.timeout_seconds,
-            max_output=self.limits.max_output if request.capture_output else 0,
+            max_output=self.limits.max_output if request.capture_output else None,
         )
-        text = render_command(result, context.settings.budget, captured=request.capture_output)
         longer = replace(request, timeout_seconds=MAX_SHELL_SECONDS)
         hint = _timeout_hint(
             result, context, None if longer == request else longer, "timeout_seconds"
@@ -146,7 +147,7 @@ class _CommandRunner:
         if timeout < 1:
             raise ToolValidationError(f"timeout must be positive: {request.timeout!r}")
         max_output = limits.max_output if request.max_output is None else request.max_output
-        result = self._run(
+        result, text = self._run(
             context,
             ("sh", "-c", _RUN_IN_BASH, "sh", request.command),
             cwd=request.cwd,
@@ -154,7 +155,6 @@ class _CommandRunner:
             max_output=max(0, min(max_output, limits.max_output)),
         )
         longer = None if timeout == longest else replace(request, timeout=longest)
-        text = render_command(result, context.settings.budget)
         return _result(text + _timeout_hint(result, context, longer, "timeout"), result)
 
     def _run(
@@ -164,23 +164,32 @@ class _CommandRunner:
         *,
         cwd: str | None,
         seconds: float,
-        max_output: int,
+        max_output: int | None,
         env: Mapping[str, str] | None = None,
         stdin: str | None = None,
-    ) -> ExecResult:
+    ) -> tuple[ExecResult, str]:
+        """Run a command; return the result and its text. No `max_output`: without output."""
         self._check_workspace(context)
         deadline = context.tool_context.deadline
         if deadline is not None:
             deadline.check("Command")
             seconds = min(seconds, deadline.remaining().total_seconds())
-        return self.sandbox.exec(
-            argv,
-            cwd=context.resolve_path(cwd or "."),
-            env=env,
-            stdin=stdin,
-            timeout=max(seconds, 0.001),
-            max_output=max_output,
-        )
+        with OutputSpool() as spool:
+            result = self.sandbox.exec(
+                argv,
+                cwd=context.resolve_path(cwd or "."),
+                env=env,
+                stdin=stdin,
+                timeout=max(seconds, 0.001),
+                max_output=max_output or 0,
+                on_output=None if max_output is None else spool.feed,
+            )
+            if max_output is None:
+                return result, render_command(result, ["Output was not captured."])
+            streams = fit_streams(result.out, result.err, context.settings.budget)
+            cut = [name for name, each in streams.items() if each.truncated]
+            kept = spool.store(context.filesystem, *cut)
+        return result, render_command(result, render_streams(streams, kept, context))
 
     def _check_workspace(self, context: HandlerContext) -> None:
         """Raise if the sandbox has another workspace: its changes could not be undone."""
@@ -205,30 +214,33 @@ class _CommandRunner:
             )
 
 
-def render_command(result: ExecResult, budget: int, *, captured: bool = True) -> str:
-    """Return the exit code, both streams, and notes about what was left out or stopped.
+Streams: TypeAlias = Mapping[str, Output]
+"""What is shown of each stream."""
 
-    Args:
-        result: The result of the command.
-        budget: Characters for both streams together.
-        captured: Whether output was requested.
-    """
-    parts = [_render_exit(result)]
-    if captured:
-        parts += _render_streams(*_fit_streams(result, budget))
-    else:
-        parts.append("Output was not captured.")
+
+def render_command(result: ExecResult, output: Sequence[str]) -> str:
+    """Return the exit code, the rendered output, and a note about what was stopped."""
+    parts = [_render_exit(result), *output]
     if result.stopped_processes:
         parts.append(_stopped_note(result.stopped_processes))
     return "\n".join(each.rstrip("\n") for each in parts)
 
 
-def _render_streams(out: Output, err: Output) -> list[str]:
-    streams = (("stdout", out), ("stderr", err))
+def render_streams(
+    streams: Streams, kept: Mapping[str, KeptFile], context: HandlerContext
+) -> list[str]:
+    """Return both streams, and where the rest of those that were cut is."""
     texts = [
-        f"{name}:\n{_render_output(each)}" for name, each in streams if each.data or each.dropped
+        f"{name}:\n{_render_output(each)}"
+        for name, each in streams.items()
+        if each.data or each.dropped
     ]
-    return [*texts, *_truncation_note(out, err)] if texts else ["No output."]
+    notes = [
+        _truncation_note(name, each, kept.get(name), context)
+        for name, each in streams.items()
+        if each.truncated
+    ]
+    return [*texts, *notes] if texts else ["No output."]
 
 
 def _render_exit(result: ExecResult) -> str:
@@ -243,12 +255,11 @@ def _render_exit(result: ExecResult) -> str:
     return f"exit code {result.exit_code} after {seconds}"
 
 
-def _fit_streams(result: ExecResult, budget: int) -> tuple[Output, Output]:
-    """Return both streams within the budget; the longer one is shortened first."""
-    out, err = result.out, result.err
+def fit_streams(out: Output, err: Output, budget: int) -> Streams:
+    """Return both streams within a number of characters; the longer one is shortened first."""
     half = budget // 2
     for_err = min(len(err.data), max(half, budget - len(out.data)))
-    return out.shorten(budget - for_err), err.shorten(for_err)
+    return {"stdout": out.shorten(budget - for_err), "stderr": err.shorten(for_err)}
 
 
 def _render_output(output: Output) -> str:
@@ -264,14 +275,17 @@ def _escape_controls(text: str) -> str:
     return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
-def _truncation_note(out: Output, err: Output) -> list[str]:
-    names = [name for name, each in (("stdout", out), ("stderr", err)) if each.truncated]
-    if not names:
-        return []
-    return [
-        f"[truncated: only the beginning and end of {' and '.join(names)} are shown; to see all"
-        " of it, redirect the output to a file and read that in parts]"
-    ]
+def _truncation_note(
+    name: str, shown: Output, kept: KeptFile | None, context: HandlerContext
+) -> str:
+    text = f"[truncated: only the beginning and end of {name} are shown; "
+    if kept is None or not kept.path:
+        reason = f" (it could not be kept: {kept.problem})" if kept is not None else ""
+        return f"{text}to see all of it{reason}, redirect it to a file and read that in parts]"
+    amount = "all" if kept.kept == kept.size else f"the first {kept.kept:,} of"
+    text += f"{amount} {kept.size:,} bytes are in {kept.path!r}"
+    gap = ReadFileParams(kept.path, offset=shown.head.count(b"\n"))
+    return text + hint("; to read on:", context.dialect.format_call(gap)) + "]"
 
 
 def _stopped_note(count: int) -> str:

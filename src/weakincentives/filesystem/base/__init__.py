@@ -22,7 +22,9 @@ from weakincentives.filesystem.ignore import IGNORE_FILES as IGNORE_FILES
 from weakincentives.filesystem.ignore import MAX_IGNORE_FILE as MAX_IGNORE_FILE
 from weakincentives.filesystem.ignore import IgnoreRules as IgnoreRules
 from weakincentives.filesystem.limits import share_of_time as share_of_time
+from weakincentives.filesystem.paths import TOOL_OUTPUT as TOOL_OUTPUT
 from weakincentives.filesystem.paths import check_new_path as check_new_path
+from weakincentives.filesystem.paths import is_tool_output as is_tool_output
 from weakincentives.filesystem.paths import outermost as outermost
 from weakincentives.filesystem.protocol import CHANGING_METHODS as CHANGING_METHODS
 from weakincentives.filesystem.protocol import hold_lock as hold_lock

@@ -86,7 +86,8 @@ _RESULT = """\
 The result starts with the exit code; a nonzero exit code is not a tool error, and files that were \
 written stay.
 There is no interactive input, and all processes end with the command, so servers cannot run in \
-the background. Long output is cut in the middle."""
+the background.
+Of long output, the beginning and the end are shown; the result names a file with all of it."""
 _EXECUTE = f"""\
 Run a program in the workspace: tests, compilers, version control. command is a list with one item \
 per argument: ["python", "-m", "pytest", "-q"]. No shell interprets it; for pipes, globs or &&, \

@@ -29,6 +29,7 @@ from weakincentives.contrib.tools.requests import (
 from weakincentives.contrib.tools.results import LsResult, StatResult, TreeResult
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import FileEntry, FileStat
+from weakincentives.filesystem.base import TOOL_OUTPUT
 from weakincentives.posix import display_path
 from weakincentives.prompt import ToolResult
 
@@ -113,7 +114,10 @@ def list_directory(context: HandlerContext, path: str) -> tuple[Sequence[FileEnt
         entries = context.filesystem.list(path or ".")
     except OSError as error:
         raise not_directory_error(context, path, error) from None
-    return entries, bool(getattr(entries, "truncated", False))
+    is_truncated = bool(getattr(entries, "truncated", False))
+    if not path:  # those who need it know its name
+        entries = [entry for entry in entries if entry.name != TOOL_OUTPUT]
+    return entries, is_truncated
 
 
 def not_directory_error(context: HandlerContext, path: str, error: OSError) -> OSError:
