@@ -25,6 +25,7 @@ from weakincentives.sandbox import (
     DEFAULT_MAX_OUTPUT,
     DEFAULT_TIMEOUT,
     ExecResult,
+    OutputListener,
     PodmanSandbox,
     PodmanSandboxConfig,
 )
@@ -262,10 +263,17 @@ class _SectionSandbox:
         stdin: str | bytes | None = None,
         timeout: float = DEFAULT_TIMEOUT,
         max_output: int = DEFAULT_MAX_OUTPUT,
+        on_output: OutputListener | None = None,
     ) -> ExecResult:
         try:
             return self._section.sandbox.exec(
-                argv, cwd=cwd, env=env, stdin=stdin, timeout=timeout, max_output=max_output
+                argv,
+                cwd=cwd,
+                env=env,
+                stdin=stdin,
+                timeout=timeout,
+                max_output=max_output,
+                on_output=on_output,
             )
         finally:
             self._section.refresh_workspace()
