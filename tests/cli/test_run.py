@@ -426,13 +426,21 @@ def test_the_settings_of_the_workspace_are_used(wink: Wink, project: Path, scrip
     assert "no answer in 1 steps" in done.err
 
 
-def test_a_script_of_the_workspace_cannot_run_commands(
-    wink: Wink, project: Path, script: Script, monkeypatch: pytest.MonkeyPatch
+def test_a_script_of_the_workspace_runs_isolated_commands_only(
+    wink: Wink,
+    project: Path,
+    script: Script,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ):
+    outside = tmp_path / "outside"
+    steps = script(shell("touch", "inside", str(outside)), "Done.")
+    (project / "wink.toml").write_text(f'model = "{steps}"\n')
+    done = wink("run", "x", "--workspace", project, "--json")
+    assert [each["path"] for each in done.last["changes"]] == ["inside"]
     monkeypatch.setenv("WINK_SANDBOX", "local")
-    (project / "wink.toml").write_text(f'model = "{script(shell("true"), "Done.")}"\n')
-    assert "cannot run commands" in misuse(wink, "x", "--workspace", project)
-    assert wink("run", "x", "--workspace", project, "--sandbox", "none").code == 0
+    assert "without isolation" in misuse(wink, "x", "--workspace", project)
+    assert not outside.exists()
 
 
 def test_excluded_files_are_not_copied(wink: Wink, project: Path, script: Script):
@@ -449,12 +457,17 @@ def test_the_dialect_is_the_one_that_is_asked_for(wink: Wink, project: Path, scr
     assert [each["path"] for each in done.last["changes"]] == ["a.txt"]
 
 
-def test_commands_run_only_where_they_are_asked_for(wink: Wink, project: Path, script: Script):
+def test_commands_run_isolated_unless_the_user_says_otherwise(
+    wink: Wink, project: Path, script: Script
+):
     steps = script(shell("sh", "-c", "echo hi > said.txt"), "Done.")
-    done = run(wink, project, steps, "--json")
+    for options, isolation in (((), "bubblewrap"), (("--sandbox", "local"), "none")):
+        done = run(wink, project, steps, "--json", *options)
+        assert done.events[0]["isolation"] == isolation
+        assert [each["path"] for each in done.last["changes"]] == ["said.txt"]
+    done = run(wink, project, steps, "--json", "--sandbox", "none")
+    assert done.events[0]["isolation"] is None
     assert (done.events[2]["success"], done.last["changes"]) == (False, [])
-    done = run(wink, project, steps, "--json", "--sandbox", "local")
-    assert [each["path"] for each in done.last["changes"]] == ["said.txt"]
 
 
 def test_what_cannot_be_copied_is_told(wink: Wink, project: Path, script: Script):

@@ -1,12 +1,13 @@
 """`wink sandbox`: what is promised, and commands in a sandbox."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cli.workplace import Script, Wink, shell
-from weakincentives.sandbox import SandboxUnavailableError, probe
+from weakincentives.sandbox import LandlockSandbox, SandboxUnavailableError, probe
 
 
 class Missing:
@@ -26,7 +27,7 @@ def test_a_probe_prints_every_promise(wink: Wink) -> None:
 
 
 def test_no_sandbox_is_a_failure_that_names_the_fix(
-    wink: Wink, monkeypatch: pytest.MonkeyPatch, project: Path, script: Script
+    wink: Wink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(probe, "ISOLATED", {"bubblewrap": Missing})
     done = wink("sandbox", "probe")
@@ -36,10 +37,52 @@ def test_no_sandbox_is_a_failure_that_names_the_fix(
     done = wink("sandbox", "run", "--", "true")
     assert (done.code, done.out) == (125, "")
     assert "it is not installed: install it" in done.err
-    options = ("--workspace", project, "--model", script("Done."), "--sandbox", "auto")
-    done = wink("run", "x", *options)
-    assert done.code == 1
+
+
+@pytest.mark.parametrize("name", ["auto", "bubblewrap"])
+def test_a_run_that_is_asked_to_isolate_and_cannot_starts_nothing(
+    wink: Wink,
+    monkeypatch: pytest.MonkeyPatch,
+    project: Path,
+    script: Script,
+    copies: Callable[[], list[Path]],
+    name: str,
+) -> None:
+    monkeypatch.setattr(probe, "ISOLATED", {"bubblewrap": Missing})
+    steps = script(shell("touch", "planted"), "Done.")
+    done = wink("run", "x", "--workspace", project, "--model", steps, "--sandbox", name)
+    assert (done.code, copies()) == (2, [])
     assert "it is not installed: install it" in done.err
+
+
+def test_a_run_without_a_sandbox_says_so_and_offers_no_commands(
+    wink: Wink, monkeypatch: pytest.MonkeyPatch, project: Path, script: Script
+) -> None:
+    monkeypatch.setattr(probe, "ISOLATED", {"bubblewrap": Missing})
+    options = ("--workspace", project, "--model", script(shell("touch", "planted"), "Done."))
+    done = wink("run", "x", *options)
+    assert done.code == 0
+    assert done.err.startswith(
+        "The model cannot run commands. No sandbox can isolate commands on this host."
+        " bubblewrap: it is not installed: install it\n"
+    )
+    done = wink("run", "x", *options, "--json")
+    started, _, call = done.events[:3]
+    assert (started["sandbox"], started["isolation"]) == ("none", None)
+    assert "it is not installed" in started["sandbox_reason"]
+    assert not call["success"]
+
+
+def test_a_run_says_why_an_earlier_sandbox_is_not_used(
+    wink: Wink, monkeypatch: pytest.MonkeyPatch, project: Path, script: Script
+) -> None:
+    sandboxes = {"bubblewrap": Missing, "landlock": LandlockSandbox}
+    monkeypatch.setattr(probe, "ISOLATED", sandboxes)
+    done = wink("run", "x", "--workspace", project, "--model", script("Done."))
+    assert done.err.startswith(
+        "The model's commands run isolated by landlock."
+        " Not used: bubblewrap: it is not installed: install it\n"
+    )
 
 
 @pytest.mark.parametrize("name", ["auto", "bubblewrap", "landlock", "local"])
@@ -64,18 +107,16 @@ def test_a_timeout_is_reported(wink: Wink, project: Path) -> None:
     assert done.err == "wink: the command timed out after 0.5 and was stopped\n"
 
 
-@pytest.mark.parametrize("name", ["auto", "landlock"])
+@pytest.mark.parametrize("options", [(), ("--sandbox", "auto"), ("--sandbox", "landlock")])
 def test_a_model_runs_isolated_commands(
-    wink: Wink, project: Path, script: Script, name: str, tmp_path: Path
+    wink: Wink, project: Path, script: Script, options: tuple[str, ...], tmp_path: Path
 ) -> None:
     outside = tmp_path / "outside"
     line = f"echo fixed >> calc.py; echo x > {outside}; true"
     steps = script(shell("sh", "-c", line), "Done.")
-    done = wink(
-        *("run", "x", "--workspace", project, "--model", steps, "--sandbox", name, "--apply")
-    )
+    done = wink("run", "x", "--workspace", project, "--model", steps, "--apply", *options)
     assert done.code == 0
-    isolated = "bubblewrap" if name == "auto" else name
+    isolated = "landlock" if "landlock" in options else "bubblewrap"
     assert f"The model's commands run isolated by {isolated}." in done.err
     assert (project / "calc.py").read_text().endswith("fixed\n")
     assert not outside.exists()

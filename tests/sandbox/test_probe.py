@@ -49,12 +49,15 @@ def test_a_sandbox_that_isolates_nothing_is_found_out(monkeypatch: pytest.Monkey
 def test_auto_takes_the_first_that_keeps_its_promises(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert choose_sandbox() == "bubblewrap"
+    assert (choose_sandbox().name, choose_sandbox().reason) == ("bubblewrap", "")
     monkeypatch.setattr(
         probe, "ISOLATED", {"missing": Missing, "leaky": Leaky, "landlock": LandlockSandbox}
     )
     with create_sandbox("auto", tmp_path) as made:
         assert isinstance(made, LandlockSandbox)
+    chosen = choose_sandbox()
+    assert [each.name for each in chosen.rejected] == ["missing", "leaky"]
+    assert chosen.reason.startswith("missing: it is not installed: install it; leaky: It does not")
 
 
 def test_auto_refuses_rather_than_run_with_less(

@@ -97,21 +97,43 @@ def probe_sandboxes() -> tuple[ProbeResult, ...]:
     return tuple(probe_sandbox(name) for name in ISOLATED)
 
 
-def choose_sandbox() -> str:
-    """Return the name of the first sandbox whose required promises hold.
+@dataclass(frozen=True, slots=True)
+class SandboxChoice:
+    """The sandbox that `auto` stands for on this host.
+
+    Args:
+        name: Its name.
+        rejected: The sandboxes before it, which cannot be used here.
+    """
+
+    name: str
+    rejected: tuple[ProbeResult, ...] = ()
+
+    @property
+    def reason(self) -> str:
+        """Why the sandboxes before it are not used; empty if there is none before it."""
+        return _join_problems(self.rejected)
+
+
+def choose_sandbox() -> SandboxChoice:
+    """Return the first sandbox whose required promises hold.
 
     Raises:
         SandboxUnavailableError: There is none; the message names what to do.
     """
-    problems: list[str] = []
+    rejected: list[ProbeResult] = []
     for name in ISOLATED:
         result = probe_sandbox(name)
         if result.is_available:
-            return name
-        problems.append(f"{name}: {result.problem}")
+            return SandboxChoice(name, tuple(rejected))
+        rejected.append(result)
     raise SandboxUnavailableError(
-        "No sandbox can isolate commands on this host. " + "; ".join(problems)
+        f"No sandbox can isolate commands on this host. {_join_problems(rejected)}"
     )
+
+
+def _join_problems(results: Iterable[ProbeResult]) -> str:
+    return "; ".join(f"{each.name}: {each.problem}" for each in results)
 
 
 def create_sandbox(
@@ -135,7 +157,7 @@ def create_sandbox(
     """
     if name == LOCAL:
         return LocalSandbox(filesystem, env=env)
-    chosen = choose_sandbox() if name == AUTO else name
+    chosen = choose_sandbox().name if name == AUTO else name
     if chosen not in ISOLATED:
         raise ValueError(f"Sandbox must be one of {', '.join(SANDBOXES)}: {name!r}")
     return ISOLATED[chosen](filesystem, env=env, readable=readable)

@@ -13,9 +13,7 @@ import click
 
 from weakincentives.adapters import PROVIDERS, CancellationToken
 from weakincentives.cli.config import (
-    AUTO,
     DIALECT_CHOICES,
-    NO_SANDBOX,
     SANDBOX_CHOICES,
     ConfigError,
     Settings,
@@ -25,6 +23,7 @@ from weakincentives.cli.run.decision import action_options, parse_action
 from weakincentives.cli.run.job import Job, JobOptions
 from weakincentives.cli.run.model import choose_dialect, create_model
 from weakincentives.cli.run.report import Report, print_start
+from weakincentives.cli.run.sandbox import resolve_sandbox
 from weakincentives.cli.run.view import JsonView, LinesView, QuietView, View
 from weakincentives.cli.run.workspace import (
     create_copy,
@@ -35,7 +34,6 @@ from weakincentives.cli.run.workspace import (
 )
 from weakincentives.cli.terminal import disable_echo
 from weakincentives.contrib.tools.dialects import DialectName
-from weakincentives.sandbox import choose_sandbox
 
 _MAX_TASK_LENGTH = 1024 * 1024
 _EPILOG = """\b
@@ -75,7 +73,7 @@ overridden by these options.
 @click.option(
     "--sandbox",
     type=click.Choice(SANDBOX_CHOICES),
-    help="Let the model run commands: auto isolates them, local does not.",
+    help="Where the model's commands run; by default isolated where that works, else nowhere.",
 )
 @click.option("--base-url", metavar="URL", help="Server to use instead of the provider's.")
 @click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the API key.")
@@ -133,19 +131,12 @@ def _job_options(
     return JobOptions(
         task,
         dialect,
-        sandbox=_resolve_sandbox(settings["sandbox"]),
+        sandbox=resolve_sandbox(settings["sandbox"]),
         max_tokens=settings["max_tokens"],
         max_steps=settings["max_steps"],
         seconds=settings["deadline"],
         dump=None if no_dump else dump_directory(settings["dump"], os.environ),
     )
-
-
-def _resolve_sandbox(name: str | None) -> str | None:
-    """Return the sandbox to use; `auto` becomes the first that isolates commands here."""
-    if name in (None, NO_SANDBOX):
-        return None
-    return choose_sandbox() if name == AUTO else name
 
 
 def _read_task(argument: str) -> str:

@@ -19,6 +19,7 @@ from weakincentives.adapters import (
     UserMessage,
     partial_response,
 )
+from weakincentives.cli.run.sandbox import NO_COMMANDS, RunSandbox
 from weakincentives.cli.run.view import Progress, View
 from weakincentives.cli.signals import cancel_on_signals
 from weakincentives.cli.terminal import describe_error
@@ -47,8 +48,10 @@ decides whether to apply it. Change only what the task needs, leave no temporary
 read before you change. Nobody can answer questions: if something is unclear, choose the simplest
 solution and say so.
 """
-_COMMANDS = "You can run commands: run the project's tests before you start and after you are done."
-_NO_COMMANDS = "You cannot run commands."
+_WITH_SHELL = (
+    "You can run commands: run the project's tests before you start and after you are done."
+)
+_WITHOUT_SHELL = "You cannot run commands."
 _ADVICE: Mapping[type[BaseException], str] = {
     BudgetExceededError: "raise the limit with --max-tokens",
     DeadlineExceededError: "raise the limit with --deadline",
@@ -63,7 +66,7 @@ class JobOptions:
 
     task: str
     dialect: DialectName
-    sandbox: str | None = None
+    sandbox: RunSandbox = NO_COMMANDS
     max_tokens: int | None = None
     max_steps: int | None = None
     seconds: float | None = None
@@ -72,7 +75,7 @@ class JobOptions:
     @property
     def has_shell(self) -> bool:
         """Whether the model can run commands."""
-        return self.sandbox is not None
+        return self.sandbox.name is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +129,8 @@ class Job:
 
     def _create_section(self, filesystem: HostFilesystem, stack: ExitStack) -> FilesystemSection:
         extra_handlers = None
-        if self._options.sandbox is not None:
-            made = create_sandbox(self._options.sandbox, filesystem, env=_ENVIRONMENT)
+        if self._options.sandbox.name is not None:
+            made = create_sandbox(self._options.sandbox.name, filesystem, env=_ENVIRONMENT)
             sandbox = stack.enter_context(made)
             # cancellation must not wait for a long-running command
             stack.callback(self._cancellation.subscribe(sandbox.close))
@@ -140,7 +143,7 @@ class Job:
         )
 
     def _create_prompt(self, section: FilesystemSection) -> Prompt[None]:
-        commands = _COMMANDS if self._options.has_shell else _NO_COMMANDS
+        commands = _WITH_SHELL if self._options.has_shell else _WITHOUT_SHELL
         role = MarkdownSection[None](
             title="Your work", key="role", template=f"{_ROLE}{commands}\n{_SUMMARY}"
         )

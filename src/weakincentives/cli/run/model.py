@@ -25,7 +25,7 @@ from weakincentives.adapters import (
     create_adapter,
 )
 from weakincentives.adapters.recording import MAX_RECORDING_BYTES
-from weakincentives.cli.config import AUTO, KEY_VARIABLES, NO_SANDBOX, ConfigError, Settings
+from weakincentives.cli.config import AUTO, KEY_VARIABLES, LOCAL_SANDBOX, ConfigError, Settings
 from weakincentives.contrib.tools.dialects import DialectName, dialect_for
 from weakincentives.posix import read_regular
 from weakincentives.serde import SerdeError, convert
@@ -137,11 +137,11 @@ def _create_adapter(
 
 
 def _check_script(settings: Settings) -> None:
-    """Raise if a script from a workspace would run commands."""
-    if settings["sandbox"] not in (None, NO_SANDBOX) and settings.given["model"].is_foreign:
+    """Raise if a script from a workspace would run commands that nothing isolates."""
+    if settings["sandbox"] == LOCAL_SANDBOX and settings.given["model"].is_foreign:
         raise ConfigError(
-            f"{settings.given['model'].source}: a workspace's script cannot run commands;"
-            " choose it with --model, or use --sandbox none"
+            f"{settings.given['model'].source}: a workspace's script cannot run commands"
+            " without isolation; choose it with --model, or use --sandbox auto"
         )
 
 

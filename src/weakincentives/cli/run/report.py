@@ -4,7 +4,7 @@ import signal
 from collections.abc import Iterator
 
 from weakincentives.adapters import ProviderAdapter
-from weakincentives.cli.config import LOCAL_SANDBOX
+from weakincentives.cli.config import LOCAL_SANDBOX, NO_SANDBOX
 from weakincentives.cli.run.decision import EXIT_FAILED, Action, Decision, Resolution
 from weakincentives.cli.run.job import JobOptions, JobResult
 from weakincentives.cli.run.view import View
@@ -30,8 +30,9 @@ def print_start(
         "copy": str(copy.place),
         "model": f"{adapter.name}:{adapter.model}",
         "dialect": options.dialect,
-        "sandbox": options.sandbox or "none",
-        "isolation": _isolation(options),
+        "sandbox": options.sandbox.name or NO_SANDBOX,
+        "sandbox_reason": options.sandbox.reason,
+        "isolation": options.sandbox.isolation,
         "max_tokens": options.max_tokens,
         "deadline_seconds": options.seconds,
         "skipped": [each.path for each in copy.skipped],
@@ -41,16 +42,10 @@ def print_start(
     view.emit("started", facts, escape_controls("\n".join(lines)))
 
 
-def _isolation(options: JobOptions) -> str | None:
-    return "none" if options.sandbox == LOCAL_SANDBOX else options.sandbox
-
-
 def _start_lines(copy: WorkingCopy, adapter: ProviderAdapter, options: JobOptions) -> Iterator[str]:
     limit = "" if options.seconds is None else f", for at most {format_clock(options.seconds)}"
-    if options.sandbox == LOCAL_SANDBOX:
-        yield "The model's commands run on this machine with no isolation (--sandbox local)."
-    elif options.sandbox is not None:
-        yield f"The model's commands run isolated by {options.sandbox}."
+    if str(options.sandbox):
+        yield str(options.sandbox)
     yield (
         f"{adapter.name}:{adapter.model} works in a copy of"
         f" {display_path(str(copy.original))}{limit}"
@@ -60,7 +55,7 @@ def _start_lines(copy: WorkingCopy, adapter: ProviderAdapter, options: JobOption
     more = len(copy.skipped) - _MAX_NAMES
     if more > 0:
         yield f"  not copied: {more} more"
-    if copy.external_links and options.sandbox == LOCAL_SANDBOX:
+    if copy.external_links and options.sandbox.name == LOCAL_SANDBOX:
         # a command that writes through such a link changes files outside the copy
         yield (
             "  links to outside the copy:"
