@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
 from weakincentives.filesystem.text import Content
-from weakincentives.filesystem.types import Children, FileStat
+from weakincentives.filesystem.types import Children, FileStat, FilesystemSnapshot
 from weakincentives.posix import display_path, os_error, parents_of
 
 _SKIPPABLE = frozenset(
@@ -50,6 +50,14 @@ class Primitives(ABC):
     def _blob_id(self, path: str) -> str | None:
         """Return git's object id of a file's content, if it is known without reading the file."""
         del path  # for backends that know ids
+        return None
+
+    def _changed_since(self, snapshot: FilesystemSnapshot) -> list[str] | None:
+        """Return the paths that may differ from a snapshot, if that is known without a diff.
+
+        Everything at and below them is compared. None means everything.
+        """
+        del snapshot  # for backends that track changes
         return None
 
     def _open_file(self, path: str) -> Content:

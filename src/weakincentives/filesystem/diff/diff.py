@@ -7,6 +7,7 @@ is not known on both sides.
 
 import errno
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -246,6 +247,10 @@ def diff_since(
     before = filesystem.view(snapshot)
     if not isinstance(before, ReadableFilesystem):
         return None
+    changed = filesystem._changed_since(snapshot)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # for backends that know
+    if changed is not None:
+        with suppress(FileNotFoundError):  # removed again since: compare everything
+            return diff(before, filesystem, path=changed, renames=renames)
     return diff(before, filesystem, renames=renames)
 
 

@@ -546,6 +546,9 @@ class HostFilesystem(BaseFilesystem):
     def _blob_id(self, path: str) -> str | None:
         return self._snapshots.blob_id(path)
 
+    def _changed_since(self, snapshot: FilesystemSnapshot) -> list[str] | None:
+        return self._snapshots.changed_since(snapshot)
+
     def _pinned_commits(self) -> set[str]:
         """Return the commits that a savepoint, a transaction or an interrupted restore needs."""
         pinned = pinned_commits(self._directory) | _pins.names()

@@ -109,6 +109,15 @@ def plan_restore(current: CapturedDirectory, target: SnapshotFilesystem) -> Rest
     return plan
 
 
+def changed_paths(current: CapturedDirectory, target: SnapshotFilesystem) -> list[str]:
+    """Return what differs between `current` and `target`, without entering equal subtrees.
+
+    Of a directory that only one of them has, everything below differs too.
+    """
+    specials = set(current.specials) ^ set(target.manifest.specials)
+    return [*plan_restore(current, target).paths, *specials]
+
+
 def _plan_entry(
     plan: RestorePlan,
     target: SnapshotFilesystem,

@@ -28,6 +28,7 @@ from weakincentives.filesystem.host.snapshots.recovery import (
     RestoreRunner,
     explain_store_error,
 )
+from weakincentives.filesystem.host.snapshots.restore import changed_paths
 from weakincentives.filesystem.host.snapshots.tracker import ChangeTracker
 from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem
 from weakincentives.filesystem.limits import LimitExceededError
@@ -147,6 +148,16 @@ class SnapshotStore:
                 raise SnapshotRestoreError(
                     f"Failed to restore {snapshot}: {self._explain(error)}"
                 ) from error
+
+    def changed_since(self, snapshot: FilesystemSnapshot) -> list[str] | None:
+        """Return the paths that differ from `snapshot` now; None if that is not known."""
+        try:
+            with self._lock:
+                then = self.view(snapshot)
+                with self._lock_repository() as runner:
+                    return changed_paths(runner.commits.capture_only(), then)
+        except (OSError, ObjectError, SnapshotError):
+            return None
 
     def restore(
         self,
