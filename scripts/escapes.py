@@ -198,6 +198,11 @@ print('yes')
         printed_yes,
     ),
     Escape(
+        "change a setting of the kernel",
+        "import os; os.close(os.open('/proc/sys/kernel/core_pattern', os.O_WRONLY)); print('yes')",
+        printed_yes,
+    ),
+    Escape(
         "mount a file system",
         _SYSCALL + "print('yes' if reaches(165, 40, b'n', b'/no/such', b'tmpfs', 0, 0) else '')",
         printed_yes,

@@ -42,6 +42,14 @@ _HOME, _TEMPORARY = "/home/user", "/tmp"
 _USER_ID = 1000
 _MAX_EXCERPT = 2_000  # characters of bubblewrap's own error
 _FIX = "install it with `apt install bubblewrap` or `pip install 'weakincentives[bubblewrap]'`"
+# The kernel lets its root user change settings there without any capability, and a command is
+# that user outside if this process is root.
+_KERNEL_SETTINGS = ("acpi", "asound", "bus", "dynamic_debug", "fs", "irq", "scsi", "sys")
+_KERNEL_MOUNTS = tuple(
+    word
+    for name in _KERNEL_SETTINGS
+    for word in ("--ro-bind-try", f"/proc/{name}", f"/proc/{name}")
+)
 # the first descriptors that a command would inherit
 _FILTER, _PASSWD, _GROUP, _READY = 3, 4, 5, 6
 # reports that the sandbox is up, or that the program is missing, then becomes the command
@@ -130,7 +138,7 @@ class BubblewrapSandbox(IsolatedSandbox):
             *self._system_mounts,
             *("--ro-bind-data", str(_PASSWD), "/etc/passwd"),
             *("--ro-bind-data", str(_GROUP), "/etc/group"),
-            *("--proc", "/proc", "--dev", "/dev"),
+            *("--proc", "/proc", *_KERNEL_MOUNTS, "--dev", "/dev"),
             *("--bind", self._environment.temporary, _TEMPORARY),
             *("--bind", self._environment.home, _HOME),
             *_bind_arguments(self._readable),  # last, for paths below the mounts above

@@ -232,6 +232,7 @@ _ATTEMPTS = r"""
 import ctypes, json, os, socket, struct, sys
 targets = json.loads(sys.argv[1])
 libc = ctypes.CDLL(None, use_errno=True)
+SETTING = "/proc/sys/kernel/core_pattern"  # whoever writes it runs programs as root
 
 def succeeds(action):
     try:
@@ -282,6 +283,7 @@ print(json.dumps({
         "append": succeeds(lambda: open(targets["secret"], "a").close()),
         "truncate": succeeds(lambda: os.truncate(targets["secret"], 0)),
         "system": succeeds(write_system_file),
+        "settings": succeeds(lambda: os.close(os.open(SETTING, os.O_WRONLY))),
         "shadow": succeeds(lambda: open("/etc/shadow").close()),
     },
     "network": {
