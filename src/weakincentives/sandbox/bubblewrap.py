@@ -113,7 +113,7 @@ class BubblewrapSandbox(IsolatedSandbox):
         )
 
     def _variables(self) -> dict[str, str]:
-        path = search_path(self._readable)
+        path = search_path(self._readable, workspace=self._filesystem.root, seen_at=WORKSPACE)
         return self._environment.variables(path=path, home=_HOME, temporary=_TEMPORARY)
 
     def _confine(self, command: Command, cwd: str) -> ConfinedCommand:

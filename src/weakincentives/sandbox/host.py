@@ -312,7 +312,8 @@ class IsolatedSandbox(HostSandbox):
             raise SandboxUnavailableError(
                 f"There is no seccomp filter for this machine: {platform.machine()}"
             )
-        self._readable = readable_paths(readable)
+        root = filesystem.root if isinstance(filesystem, HostFilesystem) else os.fspath(filesystem)
+        self._readable = readable_paths(readable, workspace=os.path.realpath(root))
         self._limits = limits
         self._groups: ControlGroups | None = None
         super().__init__(filesystem, env=env, grace=grace, clock=clock)

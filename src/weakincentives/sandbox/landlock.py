@@ -145,7 +145,9 @@ class LandlockSandbox(IsolatedSandbox):
         )
 
     def _variables(self) -> dict[str, str]:
-        return self._environment.variables(path=search_path(self._readable))
+        root = self._filesystem.root
+        path = search_path(self._readable, workspace=root, seen_at=root)
+        return self._environment.variables(path=path)
 
     def _confine(self, command: Command, cwd: str) -> ConfinedCommand:
         del cwd  # the process starts there

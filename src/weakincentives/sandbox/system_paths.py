@@ -26,27 +26,61 @@ ETC_FILES = (
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 
 _PROGRAM_DIRECTORIES = frozenset({"bin", "sbin"})
+_ENVIRONMENTS = (".venv", "venv")
+_ENVIRONMENT_FILE = "pyvenv.cfg"
+_MAX_LINKS = 40  # as the kernel follows
 
 
-def readable_paths(extra: Iterable[str | os.PathLike[str]] = ()) -> tuple[str, ...]:
+def readable_paths(
+    extra: Iterable[str | os.PathLike[str]] = (), *, workspace: str
+) -> tuple[str, ...]:
     """Return the directories outside `/usr` that hold programs: this Python's, and `PATH`'s.
 
     Of a directory `PREFIX/bin` in `PATH` the prefix is readable, because programs have their
-    libraries there; never a home directory or one that contains it.
+    libraries there; never a home directory or one that contains it. The virtual environment of
+    the workspace needs its interpreter. Nothing inside the workspace is returned: a command could
+    replace it by a link to a directory outside, which the next command would then read.
     """
     more = [str(Path(each)) for each in extra]
-    found = [*_python_prefixes(), *_path_prefixes(os.get_exec_path()), *more]
-    resolved = dict.fromkeys(each for path in found for each in (path, os.path.realpath(path)))
+    environment = find_environment(workspace)
+    own = () if environment is None else _interpreter_prefixes(Path(workspace, environment, "bin"))
+    found = [*_python_prefixes(), *_path_prefixes(os.get_exec_path()), *own, *more]
+    fixed = [path for path in found if not _leads_into(path, workspace)]
+    resolved = dict.fromkeys(each for path in fixed for each in (path, os.path.realpath(path)))
     return tuple(
         path for path in resolved if can_read(path) and not _is_below(path, SYSTEM_DIRECTORIES)
     )
 
 
-def search_path(readable: Iterable[str]) -> list[str]:
-    """Return the directories of `PATH` that a sandboxed command can read."""
+def search_path(readable: Iterable[str], *, workspace: str, seen_at: str) -> list[str]:
+    """Return the directories in which a sandboxed command looks for programs.
+
+    They are the directories of `PATH` that it can read, after the virtual environment of the
+    workspace. Shims that choose a Python, as those of pyenv, are in a directory that it cannot
+    read: this Python takes their place.
+
+    Args:
+        readable: The directories that the command can read.
+        workspace: The workspace.
+        seen_at: Where the command finds the workspace.
+    """
+    environment = find_environment(workspace)
+    found = [] if environment is None else [f"{seen_at}/{environment}/bin"]
     allowed = (*SYSTEM_DIRECTORIES, *readable)
-    kept = [each for each in os.get_exec_path() if _is_below(each, allowed)]
-    return list(dict.fromkeys(each for each in kept if can_read(each)))
+    for each in os.get_exec_path():
+        if _is_below(each, allowed) and can_read(each):
+            found.append(each)
+        elif os.access(f"{each}/python3", os.X_OK):
+            found.append(str(Path(sys.executable).parent))
+    return list(dict.fromkeys(found))
+
+
+def find_environment(workspace: str) -> str | None:
+    """Return the name of the virtual environment in a workspace, or None if it has none."""
+    for name in _ENVIRONMENTS:
+        if Path(workspace, name, _ENVIRONMENT_FILE).is_file():
+            return name
+    return None
 
 
 def can_read(path: str) -> bool:
@@ -56,19 +90,44 @@ def can_read(path: str) -> bool:
 
 def _python_prefixes() -> Iterator[str]:
     yield from (sys.prefix, sys.base_prefix)
-    # the interpreter may be a link into yet another installation
-    yield str(Path(sys.executable).resolve().parent.parent)
+    yield from _interpreter_prefixes(Path(sys.executable).parent)
 
 
 def _path_prefixes(directories: Iterable[str]) -> Iterator[str]:
-    home = str(Path.home())
     for each in directories:
         path = Path(each)
         if path.name not in _PROGRAM_DIRECTORIES or not path.is_absolute() or not can_read(each):
             continue
-        prefix = str(path.parent)
-        if not _is_below(home, (prefix,)) and not (path.parent.name.startswith(".")):
-            yield prefix
+        is_environment = (path.parent / _ENVIRONMENT_FILE).is_file()
+        if is_environment:
+            yield from _interpreter_prefixes(path)
+        is_hidden = path.parent.name.startswith(".")
+        if (is_environment or not is_hidden) and not _contains_home(path.parent):
+            yield str(path.parent)
+
+
+def _interpreter_prefixes(programs: Path) -> Iterator[str]:
+    """Yield the installations that the `python` of an environment leads to, link by link.
+
+    The links may be those of a stranger: only a directory that has a standard library counts.
+    """
+    path = programs / "python"
+    for _ in range(_MAX_LINKS):
+        if not path.is_symlink():
+            return
+        path = Path(os.path.normpath(path.parent / path.readlink()))
+        prefix = path.parent.parent
+        if any(prefix.glob("lib/python3*/os.py")) and not _contains_home(prefix):
+            yield str(prefix)
+
+
+def _contains_home(path: Path) -> bool:
+    return _is_below(str(Path.home()), (str(path), os.path.realpath(path)))
+
+
+def _leads_into(path: str, workspace: str) -> bool:
+    inside = (workspace, os.path.realpath(workspace))
+    return any(_is_below(each, inside) for each in (path, os.path.realpath(path)))
 
 
 def _is_below(path: str, directories: Iterable[str]) -> bool:

@@ -1,0 +1,144 @@
+"""What a sandbox makes readable of the host, and where commands look for programs."""
+
+import os
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from weakincentives.sandbox.probe import create_sandbox
+from weakincentives.sandbox.system_paths import find_environment, readable_paths, search_path
+
+isolated = pytest.mark.parametrize("name", ["bubblewrap", "landlock"])
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    made = tmp_path / "workspace"
+    made.mkdir()
+    return made
+
+
+def put_on_path(monkeypatch: pytest.MonkeyPatch, *directories: Path) -> None:
+    before = os.environ["PATH"]
+    monkeypatch.setenv("PATH", os.pathsep.join([*map(str, directories), before]))
+
+
+def make_environment(path: Path) -> Path:
+    venv.create(path, symlinks=True, with_pip=False)
+    return path
+
+
+# --- nothing that a command can replace ---
+
+
+@isolated
+def test_a_command_cannot_replace_a_readable_directory_by_a_link(
+    name: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = tmp_path / "outside"
+    (outside / "bin").mkdir(parents=True)
+    (outside / "key").write_text("secret")
+    make_environment(workspace / "env")
+    put_on_path(monkeypatch, workspace / "env" / "bin")
+    with create_sandbox(name, workspace, readable=[workspace / "env"]) as sandbox:
+        sandbox.exec(["sh", "-c", f"mv env moved; ln -s {outside} env"])
+        done = sandbox.exec(["sh", "-c", f"cat {workspace}/env/key {outside}/key env/key"])
+    assert (done.stdout, done.exit_code != 0) == ("", True)
+
+
+@isolated
+def test_a_link_into_the_workspace_is_not_readable_either(
+    name: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = tmp_path / "outside"
+    (outside / "bin").mkdir(parents=True)
+    (outside / "key").write_text("secret")
+    (workspace / "env" / "bin").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(workspace / "env")
+    put_on_path(monkeypatch, tmp_path / "link" / "bin")
+    with create_sandbox(name, workspace) as sandbox:
+        sandbox.exec(["sh", "-c", f"mv env moved; ln -s {outside} env"])
+        done = sandbox.exec(["sh", "-c", f"cat {tmp_path}/link/key"])
+    assert (done.stdout, done.exit_code != 0) == ("", True)
+
+
+def test_the_interpreter_of_a_strangers_environment_must_be_an_installation(
+    workspace: Path, tmp_path: Path
+) -> None:
+    private = tmp_path / "private"
+    (private / "bin").mkdir(parents=True)
+    (workspace / ".venv" / "bin").mkdir(parents=True)
+    (workspace / ".venv" / "pyvenv.cfg").write_text(f"home = {private}/bin\n")
+    link = workspace / ".venv" / "bin" / "python"
+    for target in (private / "bin" / "python", Path.home() / "python", Path("/python")):
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        found = readable_paths(workspace=str(workspace))
+        assert not {str(private), str(Path.home()), "/"} & set(found)
+
+
+def test_a_circle_of_links_is_no_interpreter(workspace: Path) -> None:
+    (workspace / ".venv" / "bin").mkdir(parents=True)
+    (workspace / ".venv" / "pyvenv.cfg").touch()
+    (workspace / ".venv" / "bin" / "python").symlink_to("python")
+    assert str(workspace) not in readable_paths(workspace=str(workspace))
+
+
+# --- programs that commands find ---
+
+
+@isolated
+@pytest.mark.parametrize("directory", [".venv", "venv"])
+def test_the_environment_of_the_workspace_comes_first(
+    name: str, directory: str, workspace: Path
+) -> None:
+    make_environment(workspace / directory)
+    with create_sandbox(name, workspace) as sandbox:
+        done = sandbox.exec(["python", "-c", "import sys; print(sys.prefix)"])
+    seen_at = "/workspace" if name == "bubblewrap" else str(workspace)
+    assert (done.stdout, done.stderr) == (f"{seen_at}/{directory}\n", "")
+
+
+@isolated
+def test_an_active_environment_outside_is_used_even_if_its_name_is_hidden(
+    name: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    active = make_environment(tmp_path / "elsewhere" / ".venv")
+    put_on_path(monkeypatch, active / "bin")
+    with create_sandbox(name, workspace) as sandbox:
+        done = sandbox.exec(["python", "-c", "import sys; print(sys.prefix)"])
+    assert (done.stdout, done.stderr) == (f"{active}\n", "")
+
+
+@isolated
+def test_this_python_stands_in_for_a_shim_that_cannot_be_read(
+    name: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shims = tmp_path / "shims"
+    shims.mkdir()
+    (shims / "python3").touch(mode=0o755)
+    put_on_path(monkeypatch, shims)
+    with create_sandbox(name, workspace) as sandbox:
+        done = sandbox.exec(["python3", "-c", "import sys; print(sys.executable)"])
+    assert (done.stdout, done.stderr) == (f"{Path(sys.executable).parent}/python3\n", "")
+
+
+def test_hidden_directories_and_homes_are_not_readable(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    for each in (".cargo", ".local", "."):
+        (home / each / "bin").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    put_on_path(monkeypatch, *(home / each / "bin" for each in (".cargo", ".local", ".")))
+    found = readable_paths(workspace=str(workspace))
+    assert not [each for each in found if each.startswith(str(home))]
+    path = search_path(found, workspace=str(workspace), seen_at="/workspace")
+    assert not [each for each in path if each.startswith(str(home))]
+
+
+def test_a_directory_with_the_name_of_an_environment_is_none(workspace: Path) -> None:
+    (workspace / "venv" / "bin").mkdir(parents=True)
+    assert find_environment(str(workspace)) is None
