@@ -1,5 +1,11 @@
 """Run commands on the files of a workspace, isolated, with a timeout and bounded output."""
 
+from weakincentives.sandbox.background import (
+    MAX_BACKGROUND,
+    BackgroundProcess,
+    BackgroundSandbox,
+    PollResult,
+)
 from weakincentives.sandbox.bubblewrap import BubblewrapSandbox
 from weakincentives.sandbox.container import (
     DEFAULT_IMAGE,
@@ -46,9 +52,12 @@ __all__ = [
     "DEFAULT_SANDBOX_LIMITS",
     "DEFAULT_TIMEOUT",
     "ISOLATED",
+    "MAX_BACKGROUND",
     "PROMISES",
     "REQUIRED",
     "SANDBOXES",
+    "BackgroundProcess",
+    "BackgroundSandbox",
     "BubblewrapSandbox",
     "Container",
     "ContainerBackend",
@@ -62,6 +71,7 @@ __all__ = [
     "PodmanConfig",
     "PodmanSandbox",
     "PodmanSandboxConfig",
+    "PollResult",
     "ProbeResult",
     "Sandbox",
     "SandboxChoice",

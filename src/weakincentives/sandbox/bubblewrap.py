@@ -4,6 +4,10 @@ A command sees programs and libraries (read-only), the workspace at `/workspace`
 private home and temporary directory, and nothing else of the host: no other files,
 processes, sockets or network. It runs as an ordinary user without capabilities, also when this
 process is root. The kernel kills everything in the sandbox when the command ends.
+
+The commands of one sandbox share a network namespace with nothing but loopback, so that one can
+reach the server that another runs in the background. Where the fork server cannot make that
+namespace (AppArmor may allow it to bubblewrap alone), each command has its own.
 """
 
 import errno
@@ -21,7 +25,7 @@ from weakincentives.filesystem import HostFilesystem
 from weakincentives.sandbox.command import Command, Confinement
 from weakincentives.sandbox.host import ConfinedCommand, IsolatedSandbox
 from weakincentives.sandbox.limits import DEFAULT_SANDBOX_LIMITS, SandboxLimits
-from weakincentives.sandbox.process import CommandProcess
+from weakincentives.sandbox.process import CommandProcess, Launcher
 from weakincentives.sandbox.protocol import SandboxUnavailableError
 from weakincentives.sandbox.seccomp import (
     NETWORK_FAMILIES,
@@ -29,6 +33,7 @@ from weakincentives.sandbox.seccomp import (
     build_filter,
     socket_rules,
 )
+from weakincentives.sandbox.supervisor import network_namespace
 from weakincentives.sandbox.system_paths import (
     ETC_FILES,
     SYSTEM_DIRECTORIES,
@@ -117,21 +122,37 @@ class BubblewrapSandbox(IsolatedSandbox):
         return self._environment.variables(path=path, home=_HOME, temporary=_TEMPORARY)
 
     def _confine(self, command: Command, cwd: str) -> ConfinedCommand:
-        confinement = replace(self._limit(), is_wrapped=True)
-        return _BubblewrapCommand(command, self._arguments(cwd), self._filter, confinement)
+        host_network = self._host_network()
+        wrapper = self._arguments(cwd, shares_network=host_network is not None)
+        confinement = replace(self._limit(), is_wrapped=True, forbidden_network=host_network)
+        return _BubblewrapCommand(command, wrapper, self._filter, confinement)
+
+    def _create_launcher(self) -> Launcher:
+        return Launcher(isolates_network=True)
+
+    def _shares_network(self) -> bool:
+        return self._host_network() is not None
+
+    def _host_network(self) -> int | None:
+        """Return this process's network namespace if all commands share another, else None."""
+        try:
+            return network_namespace() if self._launcher.isolates_network else None
+        except OSError as error:
+            raise SandboxUnavailableError(f"Cannot start a process: {error}") from error
 
     def _exit_code(self, status: int) -> int:
         code = os.waitstatus_to_exitcode(status)
         # bubblewrap reports a signal as shells do
         return 128 - code if 128 < code < 128 + signal.NSIG else code
 
-    def _arguments(self, cwd: str) -> list[str]:
+    def _arguments(self, cwd: str, *, shares_network: bool) -> list[str]:
         """Return the command line of bubblewrap, up to the command."""
         normal = os.path.normpath(f"{WORKSPACE}/{cwd}")
         return [
             self._program,
             *("--unshare-user", "--uid", str(_USER_ID), "--gid", str(_USER_ID)),
-            *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"),
+            *("--unshare-pid", "--unshare-ipc", "--unshare-uts"),
+            *(() if shares_network else ("--unshare-net",)),
             *("--unshare-cgroup-try", "--hostname", "sandbox"),
             *("--disable-userns", "--cap-drop", "ALL"),
             *("--die-with-parent", "--new-session", "--seccomp", str(_FILTER)),

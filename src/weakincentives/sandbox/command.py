@@ -20,6 +20,7 @@ class Confinement:
         seccomp: A BPF program that filters system calls.
         inherited: Descriptors that the command gets as 3, 4, ...
         is_wrapped: Whether the program is a wrapper that kills everything when it exits.
+        forbidden_network: The inode of a network namespace that the command must not be in.
     """
 
     groups: tuple[int, ...] = ()
@@ -29,6 +30,7 @@ class Confinement:
     seccomp: bytes = b""
     inherited: tuple[int, ...] = ()
     is_wrapped: bool = False
+    forbidden_network: int | None = None
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -48,6 +50,7 @@ class Confinement:
             "seccomp": self.seccomp,
             "inherited": tuple(range(first_inherited, first_inherited + len(self.inherited))),
             "is_wrapped": self.is_wrapped,
+            "forbidden_network": self.forbidden_network,
         }
 
 

@@ -5,6 +5,7 @@ confines a command is up to the subclass: `_confine` turns a command into the on
 """
 
 import errno
+import math
 import os
 import platform
 import signal
@@ -20,6 +21,7 @@ from typing import Self
 
 from weakincentives.filesystem import HostFilesystem
 from weakincentives.posix import check_time, os_error, remaining_time, remove_tree
+from weakincentives.sandbox.background import BackgroundProcess, BackgroundProcesses, OnStart
 from weakincentives.sandbox.cgroup import ControlGroups
 from weakincentives.sandbox.command import (
     Command,
@@ -134,7 +136,8 @@ class HostSandbox:
         self._clock = clock
         self._environment = CommandEnvironment()
         self._env = {**self._variables(), **variables}
-        self._launcher = Launcher()
+        self._launcher = self._create_launcher()
+        self._background = BackgroundProcesses()
         self._idle = Condition()
         self._processes: dict[CommandProcess, int] = {}
         self._is_closed = False
@@ -162,13 +165,57 @@ class HostSandbox:
         """
         check_limits(timeout, max_output)
         check_time("Command")
-        variables = {**self._env, **validate_env(env)}
-        command = Command(validate_argv(argv), variables, encode_stdin(stdin), self._grace)
+        command = self._create_command(argv, env, stdin)
         left = remaining_time()
         until = self._clock() + (timeout if left is None else min(timeout, left))
         self._check_open()
+        return self._run(command, cwd, until, max_output, on_output=on_output)
+
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str = ".",
+        env: Mapping[str, str] | None = None,
+        max_output: int = DEFAULT_MAX_OUTPUT,
+    ) -> BackgroundProcess:
+        """Start a command in the background; see `BackgroundSandbox.start`."""
+        check_limits(DEFAULT_TIMEOUT, max_output)
+        command = self._create_command(argv, env, None)
+        self._check_open()
+
+        def run(on_start: OnStart) -> ExecResult:
+            with self._filesystem.changed_by_others():
+                return self._run(command, cwd, math.inf, max_output, on_start=on_start)
+
+        return self._background.start(command.argv, run, is_reachable=self._shares_network())
+
+    def processes(self) -> Sequence[BackgroundProcess]:
+        """Return the background processes; see `BackgroundSandbox.processes`."""
+        return self._background.list()
+
+    def _create_command(
+        self, argv: Sequence[str], env: Mapping[str, str] | None, stdin: str | bytes | None
+    ) -> Command:
+        variables = {**self._env, **validate_env(env)}
+        return Command(validate_argv(argv), variables, encode_stdin(stdin), self._grace)
+
+    def _run(
+        self,
+        command: Command,
+        cwd: str,
+        until: float,
+        max_output: int,
+        *,
+        on_output: OutputListener | None = None,
+        on_start: OnStart | None = None,
+    ) -> ExecResult:
+        """Run a command to its end."""
+        argv = command.argv
         with closing(self._confine(command, cwd)) as confined:
             with self._start(confined.command, cwd, max_output, on_output) as process:
+                if on_start is not None:
+                    on_start(process)
                 timed_out = not process.serve(until, self._clock) and process.report.status is None
             if self._is_closed:
                 raise SandboxUnavailableError(f"Sandbox was closed while a command ran: {argv!r}")
@@ -206,6 +253,14 @@ class HostSandbox:
         self.close()
 
     # --- what a subclass does differently ---
+
+    def _create_launcher(self) -> Launcher:
+        """Return the fork server for commands."""
+        return Launcher()
+
+    def _shares_network(self) -> bool:
+        """Return whether a command can connect to what another one serves on localhost."""
+        return True
 
     def _variables(self) -> dict[str, str]:
         """Return the variables that every command gets."""
@@ -267,8 +322,8 @@ class HostSandbox:
         return ExecResult(
             command.argv,
             TIMED_OUT if timed_out else code if code >= 0 else 128 - code,
-            process.out.output(),
-            process.err.output(),
+            process.out.take(is_end=True),
+            process.err.take(is_end=True),
             duration_ms=(report.ended - report.started) * 1000,
             timed_out=timed_out,
             signal=signal_name(-code) if code < 0 else None,

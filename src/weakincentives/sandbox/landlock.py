@@ -149,6 +149,9 @@ class LandlockSandbox(IsolatedSandbox):
         path = search_path(self._readable, workspace=root, seen_at=root)
         return self._environment.variables(path=path)
 
+    def _shares_network(self) -> bool:
+        return False  # there are no sockets
+
     def _confine(self, command: Command, cwd: str) -> ConfinedCommand:
         del cwd  # the process starts there
         confinement = replace(

@@ -6,7 +6,8 @@ An `OutputBuffer` keeps the head and the tail of a stream in constant memory.
 import os
 import select
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Protocol
 
 
@@ -58,18 +59,46 @@ class Output:
 
 
 class OutputBuffer:
-    """Keeps at most `limit` bytes of a stream: its head and its tail."""
+    """Keeps at most `limit` bytes of a stream: its head and its tail. Thread-safe."""
 
     def __init__(self, limit: int) -> None:
         """Keep up to `limit` bytes: half from the beginning, half from the end."""
         self._head_size = limit - limit // 2
         self._tail_size = limit // 2
+        self._lock = Lock()
+        self._clear()
+
+    def feed(self, data: bytes) -> None:
+        """Add the next bytes of the stream."""
+        with self._lock:
+            self._feed(data)
+
+    def output(self) -> Output:
+        """Return the bytes kept so far; no UTF-8 character is split."""
+        with self._lock:
+            return self._output()
+
+    def take(self, *, is_end: bool = False) -> Output:
+        """Return the bytes kept since the last call.
+
+        Unless `is_end`, the beginning of a UTF-8 character stays for the next call.
+        """
+        with self._lock:
+            found = self._output()
+            self._clear()
+            data = found.tail or found.head
+            whole = data if is_end else _trim_partial_end(data)
+            if len(whole) == len(data):
+                return found
+            self._feed(data[len(whole) :])
+            return replace(found, tail=whole) if found.tail else replace(found, head=whole)
+
+    def _clear(self) -> None:
         self._head = bytearray()
         self._tail = bytearray()
         self._total = 0
 
-    def feed(self, data: bytes) -> None:
-        """Add the next bytes of the stream."""
+    def _feed(self, data: bytes) -> None:
         self._total += len(data)
         room = self._head_size - len(self._head)
         if room > 0:
@@ -82,8 +111,7 @@ class OutputBuffer:
         if len(self._tail) > 2 * self._tail_size:
             del self._tail[: -self._tail_size]
 
-    def output(self) -> Output:
-        """Return the bytes kept so far; no UTF-8 character is split."""
+    def _output(self) -> Output:
         head, tail = bytes(self._head), bytes(self._tail[-self._tail_size :])
         if len(head) + len(tail) == self._total:
             return Output(head + tail)
@@ -174,6 +202,10 @@ class Reader(Pipe):
     def output(self) -> Output:
         """Return what has been read so far."""
         return self._buffer.output()
+
+    def take(self, *, is_end: bool = False) -> Output:
+        """Return what has been read since the last call; see `OutputBuffer.take`."""
+        return self._buffer.take(is_end=is_end)
 
     def serve(self) -> bool:
         """Read one chunk; return False at the end of the stream."""

@@ -5,16 +5,19 @@ capabilities, a read-only root, and limits for CPU, memory and processes. It is 
 `close`, at the exit of this process, and also if this process is killed.
 """
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from threading import Condition, get_ident
 from types import TracebackType
 from typing import Self
 
 from weakincentives.filesystem import HostFilesystem, normalize_path
 from weakincentives.posix import check_time, os_error, remaining_time
+from weakincentives.sandbox.background import BackgroundProcess, BackgroundProcesses, OnStart
 from weakincentives.sandbox.command import (
     Command,
     check_limits,
@@ -88,6 +91,7 @@ class PodmanSandbox:
         self._clock = clock
         self._idle = Condition()
         self._commands: dict[ContainerCommand, int] = {}
+        self._background = BackgroundProcesses()
         self._is_closed = False
 
     @property
@@ -123,21 +127,34 @@ class PodmanSandbox:
         """
         check_limits(timeout, max_output)
         check_time("Command")
-        args, data = validate_argv(argv), encode_stdin(stdin)
-        own = validate_env(env)
-        directory = self._check_directory(cwd)
-        client = self._container.connect()
-        command = Command(args, {**self._variables(), **own}, data, self._grace)
+        prepared = self._prepare(argv, cwd, env, stdin)
         left = remaining_time()
         until = self._clock() + (timeout if left is None else min(timeout, left))
-        running = ContainerCommand(client, command, directory, max_output, on_output)
-        try:
-            self._add(running)
-            timed_out = not running.serve(until, self._clock) and running.report.status is None
-        finally:
-            self._finish(running)
-        self._check(running, client, cwd)
-        return _create_result(args, running, timed_out=timed_out)
+        return self._run(prepared, cwd, until, max_output, on_output=on_output)
+
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str = ".",
+        env: Mapping[str, str] | None = None,
+        max_output: int = DEFAULT_MAX_OUTPUT,
+    ) -> BackgroundProcess:
+        """Start a command in the background; see `BackgroundSandbox.start`."""
+        check_limits(DEFAULT_TIMEOUT, max_output)
+        prepared = self._prepare(argv, cwd, env, None)
+
+        def run(on_start: OnStart) -> ExecResult:
+            files = self._filesystem
+            is_host = isinstance(files, HostFilesystem)  # one in the container trusts nothing
+            with files.changed_by_others() if is_host else nullcontext():
+                return self._run(prepared, cwd, math.inf, max_output, on_start=on_start)
+
+        return self._background.start(prepared.command.argv, run, is_reachable=True)
+
+    def processes(self) -> Sequence[BackgroundProcess]:
+        """Return the background processes; see `BackgroundSandbox.processes`."""
+        return self._background.list()
 
     def close(self) -> None:
         """Stop all running commands and remove the container; idempotent."""
@@ -165,6 +182,44 @@ class PodmanSandbox:
     ) -> None:
         """Close it."""
         self.close()
+
+    def _prepare(
+        self,
+        argv: Sequence[str],
+        cwd: str,
+        env: Mapping[str, str] | None,
+        stdin: str | bytes | None,
+    ) -> "_Prepared":
+        """Check a command and make sure that the container runs."""
+        args, data = validate_argv(argv), encode_stdin(stdin)
+        own = validate_env(env)
+        directory = self._check_directory(cwd)
+        client = self._container.connect()
+        command = Command(args, {**self._variables(), **own}, data, self._grace)
+        return _Prepared(client, command, directory)
+
+    def _run(
+        self,
+        prepared: "_Prepared",
+        cwd: str,
+        until: float,
+        max_output: int,
+        *,
+        on_output: OutputListener | None = None,
+        on_start: OnStart | None = None,
+    ) -> ExecResult:
+        """Run a command to its end."""
+        client, command = prepared.client, prepared.command
+        running = ContainerCommand(client, command, prepared.directory, max_output, on_output)
+        try:
+            self._add(running)
+            if on_start is not None:
+                on_start(running)
+            timed_out = not running.serve(until, self._clock) and running.report.status is None
+        finally:
+            self._finish(running)
+        self._check(running, client, cwd)
+        return _create_result(command.argv, running, timed_out=timed_out)
 
     def _variables(self) -> dict[str, str]:
         defaults = {"PATH": self._container.path, "HOME": HOME, "TMPDIR": "/tmp"}
@@ -206,6 +261,15 @@ class PodmanSandbox:
             raise os_error(-command.report.error_number, cwd)
 
 
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A checked command, and the runner that is to start it."""
+
+    client: RunnerClient
+    command: Command
+    directory: str
+
+
 def _create_result(
     argv: tuple[str, ...], command: ContainerCommand, *, timed_out: bool
 ) -> ExecResult:
@@ -221,8 +285,8 @@ def _create_result(
     return ExecResult(
         argv,
         TIMED_OUT if timed_out else code if code >= 0 else 128 - code,
-        command.out.output(),
-        command.err.output(),
+        command.out.take(is_end=True),
+        command.err.take(is_end=True),
         duration_ms=(report.ended - report.started) * 1000,
         timed_out=timed_out,
         signal=signal_name(-code) if code < 0 else None,

@@ -34,13 +34,29 @@ class Launcher:
     Thread-safe. If it was killed, the next command starts another one.
     """
 
-    def __init__(self) -> None:
-        """Start nothing yet."""
+    def __init__(self, *, isolates_network: bool = False) -> None:
+        """Start nothing yet.
+
+        With `isolates_network`, commands are in a network namespace that they share with each
+        other, not with the host, if the host allows it.
+        """
+        self._isolates_network = isolates_network
         self._lock = threading.Lock()
         self._requests: socket.socket | None = None
         self._end: Callable[[], object] = _do_nothing
         self._server = 0
         self._active: set[CommandProcess] = set()
+
+    @property
+    def isolates_network(self) -> bool:
+        """Whether commands are in a network namespace of their own; starts the server.
+
+        Raises:
+            OSError: No process could be created.
+        """
+        with self._lock:
+            self._connect()
+            return self._isolates_network
 
     def add(self, process: "CommandProcess") -> None:
         """Note a process that this server starts."""
@@ -85,25 +101,34 @@ class Launcher:
 
     def _connect(self) -> socket.socket:
         if self._requests is None:
-            local, remote = socket.socketpair()
-            with remote:
-                try:
-                    process = _start_server(remote.fileno())
-                except BaseException:
-                    local.close()
-                    raise
-            self._requests, self._server = local, process.pid
-            self._end = weakref.finalize(self, _end_server, local, process, os.getpid())
+            self._requests = self._start()
+            if self._isolates_network and self._requests.recv(1) != b"+":
+                self._disconnect()
+                self._isolates_network = False
+                self._requests = self._start()
         return self._requests
+
+    def _start(self) -> socket.socket:
+        local, remote = socket.socketpair()
+        with remote:
+            try:
+                process = _start_server(remote.fileno(), isolates_network=self._isolates_network)
+            except BaseException:
+                local.close()
+                raise
+        self._server = process.pid
+        self._end = weakref.finalize(self, _end_server, local, process, os.getpid())
+        return local
 
     def _disconnect(self) -> None:
         self._requests, self._server = None, 0
         self._end()
 
 
-def _start_server(requests: int) -> subprocess.Popen[bytes]:
+def _start_server(requests: int, *, isolates_network: bool) -> subprocess.Popen[bytes]:
+    options = [supervisor.ISOLATE_NETWORK] if isolates_network else []
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", _SCRIPT, str(requests)],
+        [sys.executable, "-I", "-S", _SCRIPT, str(requests), *options],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -39,9 +39,14 @@ MAX_DESCRIPTORS = 32
 FIRST_PRIVATE = 64
 """Descriptors from here on are closed when the command starts; those below may be its own."""
 
+ISOLATE_NETWORK = "isolate-network"
+"""The argument of a fork server whose commands share a network namespace of their own."""
+
 _PR_SET_NAME, _PR_SET_SECCOMP, _PR_CAPBSET_DROP = 15, 22, 24
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
 _SECCOMP_MODE_FILTER = 2
+_CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
+_SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 _LANDLOCK_RESTRICT = 446  # the same number on every machine
 _CAPABILITY_VERSION_3 = 0x20080522
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -228,6 +233,9 @@ def confine(settings: Mapping[str, Any], descriptors: Sequence[int]) -> None:
     Raises:
         OSError: The kernel refused; the command must not run.
     """
+    forbidden = settings["forbidden_network"]
+    if forbidden is not None and network_namespace() in {forbidden, None}:
+        raise OSError(errno.EPERM, "The network of the command is not isolated")
     groups: Sequence[int] = settings["groups"]
     for position in groups:
         os.write(descriptors[position], b"0")  # this process joins the control group
@@ -243,6 +251,38 @@ def confine(settings: Mapping[str, Any], descriptors: Sequence[int]) -> None:
         os.dup2(each, number)
     if settings["seccomp"]:
         install_filter(settings["seccomp"])
+
+
+def network_namespace() -> int | None:
+    """Return the inode of this process's network namespace; None if it cannot be told."""
+    try:
+        return os.stat("/proc/self/ns/net").st_ino  # noqa: PTH116 # pathlib takes long to import
+    except OSError:
+        return None
+
+
+def isolate_network() -> None:
+    """Move this process to a network namespace of its own, with nothing but loopback.
+
+    Everything that it starts shares the namespace, so a command can reach the server that
+    another one runs.
+
+    Raises:
+        OSError: The kernel refused; this process may be in a user namespace of its own.
+    """
+    user, group = os.geteuid(), os.getegid()
+    if _libc.unshare(_CLONE_NEWNET) != 0:
+        _check(_libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET))
+        for name, text in (
+            ("setgroups", "deny"),
+            ("uid_map", f"{user} {user} 1"),
+            ("gid_map", f"{group} {group} 1"),
+        ):
+            with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123 # as above
+                file.write(text)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("16sH14x", b"lo", _IFF_UP)
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, request)
 
 
 def execute(
@@ -454,8 +494,20 @@ def _ignore(_number: int, _frame: object) -> None:
     """Do nothing: the byte written to the wakeup descriptor is enough."""
 
 
+def announce_network(requests: int) -> None:
+    """Isolate the network and say so; exit if that is impossible."""
+    try:
+        isolate_network()
+    except OSError:
+        os.write(requests, b"-")
+        os._exit(1)
+    os.write(requests, b"+")
+
+
 if __name__ == "__main__":
     if sys.platform == "linux":
         _libc.prctl(_PR_SET_NAME, _NAME, 0, 0, 0)  # so that `pkill python` does not hit it
+    if sys.argv[2:] == [ISOLATE_NETWORK]:
+        announce_network(int(sys.argv[1]))
     serve(int(sys.argv[1]))
     os._exit(0)

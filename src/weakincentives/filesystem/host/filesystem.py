@@ -12,7 +12,7 @@ import stat
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import groupby
 from operator import itemgetter
@@ -235,6 +235,10 @@ class HostFilesystem(BaseFilesystem):
     def invalidate(self) -> None:
         """Note that something else may have changed files: the next snapshot checks all."""
         self._snapshots.invalidate()
+
+    def changed_by_others(self) -> AbstractContextManager[None]:
+        """Note that another program changes files during the block: every snapshot checks all."""
+        return self._snapshots.changed_by_others()
 
     def cleanup(self) -> None:
         """Remove the snapshots of this directory, unless another instance uses them."""

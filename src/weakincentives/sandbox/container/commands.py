@@ -42,6 +42,7 @@ _NO_CONFINEMENT = {
     "seccomp": b"",
     "inherited": (),
     "is_wrapped": False,
+    "forbidden_network": None,
 }
 
 

@@ -10,7 +10,7 @@ undone.
 import logging
 import os
 from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import RLock
 from typing import NamedTuple
@@ -96,6 +96,10 @@ class SnapshotStore:
     def invalidate(self) -> None:
         """Note that anything in the directory may have changed."""
         self._tracker.invalidate()
+
+    def changed_by_others(self) -> AbstractContextManager[None]:
+        """Trust nothing during the block: another program changes the directory."""
+        return self._tracker.changed_by_others()
 
     def touch(self, path: str) -> None:
         """Note that `path` is about to change.

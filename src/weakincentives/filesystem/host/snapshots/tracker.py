@@ -8,9 +8,11 @@ workspace or predates the last garbage collection is ignored.
 import hashlib
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 
 import msgspec
 
@@ -181,6 +183,8 @@ class ChangeTracker:
         self._saved: CapturedDirectory | None = None
         self._invalidations = 0
         self._captured_invalidations = 0  # how many of them the last capture covers
+        self._others = 0  # programs that may change files at any time
+        self._count_lock = Lock()
 
     @property
     def last(self) -> CapturedDirectory:
@@ -198,6 +202,18 @@ class ChangeTracker:
         """Note that anything may have changed."""
         self._invalidations += 1
 
+    @contextmanager
+    def changed_by_others(self) -> Generator[None, None, None]:
+        """Trust nothing during the block: another program changes the directory."""
+        with self._count_lock:
+            self._others += 1
+        try:
+            yield
+        finally:
+            with self._count_lock:
+                self._invalidations += 1
+                self._others -= 1
+
     def forget(self) -> None:
         """Drop the last capture."""
         self._last = None
@@ -211,7 +227,7 @@ class ChangeTracker:
         prior = last or self._load_index(repository)
         touched, invalidations = frozenset(self._touched), self._invalidations
         is_complete = self._captured_invalidations == invalidations and last is not None
-        trusted = self._exclusive and is_complete
+        trusted = self._exclusive and is_complete and not self._others
         found = capture(self._directory, batch, prior, touched if trusted else None)
         tree = self._tree
         manifest = self._manifest
