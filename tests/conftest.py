@@ -36,10 +36,12 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the sizes, and handle Ctrl-C even where a shell runs the tests in the background."""
+    """Choose the sizes, and handle signals even where a shell or `nohup` has them ignored."""
     set_long(bool(config.getoption("--long")))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -9,8 +9,10 @@ from weakincentives.adapters.messages import Completion, StopReason
 from weakincentives.prompt import RenderedPrompt
 from weakincentives.runtime import SYSTEM_CLOCK, PromptExecuted, PromptRendered, TokenUsage
 from weakincentives.runtime.session import Session
+from weakincentives.runtime.timeline import record_as
 
 
+@record_as("model")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelResponded:
     """A model has answered a request; its tool calls are about to run."""

@@ -8,6 +8,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 from weakincentives.filesystem import normalize_path
 from weakincentives.prompt import Media, Tool, ToolAccess, ToolContext, ToolResult
 from weakincentives.runtime import TokenUsage
+from weakincentives.serde import SerdeError, convert
 
 _PATH_FIELDS = (
     "path",
@@ -130,6 +131,46 @@ class ToolMessage:
 
 Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 """One message of a conversation."""
+
+
+_MESSAGES: Mapping[object, type[Any]] = {
+    "system": SystemMessage,
+    "user": UserMessage,
+    "assistant": AssistantMessage,
+    "tool": ToolMessage,
+}
+
+
+def load_messages(data: Iterable[Any]) -> tuple[Message, ...]:
+    """Return messages from JSON values, as a timeline stores them.
+
+    The results of tool calls are put into the order of the calls.
+
+    Raises:
+        SerdeError: A value is not a message.
+    """
+    messages = [_load_message(each) for each in data]
+    order: dict[str, int] = {}
+    ordered: list[tuple[int, int, Message]] = []
+    group = 0
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            place = order.get(message.call_id, len(order))
+        else:
+            group, place = group + 1, -1
+            if isinstance(message, AssistantMessage):
+                order = {call.call_id: at for at, call in enumerate(message.tool_calls)}
+        ordered.append((group, place, message))
+    ordered.sort(key=lambda each: each[:2])
+    return tuple(message for _, _, message in ordered)
+
+
+def _load_message(data: Any) -> Message:
+    fields_of: dict[str, Any] = convert(data, dict[str, Any])
+    kind = _MESSAGES.get(fields_of.pop("role", None))
+    if kind is None:
+        raise SerdeError(f"Not a message: {repr(data)[:200]}")
+    return convert(fields_of, kind)
 
 
 @dataclass(frozen=True, slots=True)

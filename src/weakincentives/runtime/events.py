@@ -91,6 +91,22 @@ class PromptExecuted:
 
 
 @dataclass(frozen=True, slots=True)
+class ConversationStarted:
+    """A run begins with these messages; no slice keeps this event."""
+
+    messages: tuple[Any, ...]
+    session_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class MessageAdded:
+    """A message was added to the conversation of a run; no slice keeps this event."""
+
+    message: Any
+    session_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
 class SessionReset:
     """A session was reset; state that is derived from it should be reset too."""
 

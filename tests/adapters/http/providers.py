@@ -79,7 +79,8 @@ def provider_error(
     with provider.serve(answer) as (adapter, server):
         with pytest.raises(ProviderError) as caught:
             adapter.complete(REQUEST, on_text=(lambda _: None) if stream else None, timeout=timeout)
-        assert len(server.requests) == 1
+        # never sent again; a client that gave up early may be ahead of the server
+        assert len(server.requests) <= 1
     error = caught.value
     assert error.provider == provider.name
     assert provider.name in str(error)

@@ -110,17 +110,21 @@ def test_everything_is_told_on_the_bus():
     adapter.evaluate(prompt(InMemoryFilesystem()), session=session)
     kinds = [type(each).__name__ for each in told]
     assert kinds == [
+        "ConversationStarted",
         "PromptRendered",
+        "MessageAdded",
         "ModelResponded",
         "FileWritten",
+        "MessageAdded",
         "ToolInvoked",
+        "MessageAdded",
         "ModelResponded",
         "PromptExecuted",
     ]
     rendered = session[PromptRendered].latest()
     assert rendered is not None
     assert (rendered.adapter, rendered.tools) == ("openai", ("read_file", "write_file", "break"))
-    responded = told[1]
+    responded = told[3]
     assert isinstance(responded, ModelResponded)
     assert (responded.step, responded.text, responded.tool_calls) == (
         1,

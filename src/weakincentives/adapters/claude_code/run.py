@@ -213,7 +213,7 @@ class ClaudeCodeRun(PromptRun[OutputT]):
         if request.kind == "after":
             return self._native_calls.after_call(request.call_id)
         [outcome] = self._tool_calls.run([call])
-        self._transcript.outcomes[call.call_id] = outcome
+        self._transcript.add_outcome(outcome)
         return outcome
 
     def _finish_call(self, block: ToolResultBlock) -> None:

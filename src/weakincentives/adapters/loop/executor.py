@@ -15,7 +15,13 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, cast
 
-from weakincentives.adapters.messages import CheckedCall, ToolCall, ToolOutcome, find_paths
+from weakincentives.adapters.messages import (
+    CheckedCall,
+    ToolCall,
+    ToolMessage,
+    ToolOutcome,
+    find_paths,
+)
 from weakincentives.adapters.options import MAX_RESULT_CHARACTERS, RunLimits, RunOptions
 from weakincentives.adapters.policies import Policy
 from weakincentives.errors import WinkError
@@ -36,6 +42,7 @@ from weakincentives.prompt import PromptError, Tool, ToolContext, ToolResult
 from weakincentives.runtime import (
     UNKNOWN_TOOL,
     DeadlineExceededError,
+    MessageAdded,
     Span,
     ToolInvoked,
     Transaction,
@@ -239,6 +246,11 @@ class ToolExecutor:
     def _emit_event(self, record: "_CallRecord") -> None:
         result, session = record.result, self._context.session
         prompt = self._context.prompt
+        if result is not None:
+            message = ToolMessage(
+                record.call.call_id, record.call.name, record.text, result.success, result.media
+            )
+            session.dispatch(MessageAdded(message, session.session_id))
         session.dispatch(
             ToolInvoked(
                 tool=record.call.name,

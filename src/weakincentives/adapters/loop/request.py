@@ -60,6 +60,7 @@ class ModelRequester:
         self._options = options
         self._on_text = on_text
         self._step = 0
+        self._duration = 0.0
 
     def send(self, request: CompletionRequest) -> Completion:
         """Return the answer to a request, after retries if necessary.
@@ -81,6 +82,20 @@ class ModelRequester:
                 self._back_off(error, retries, counter.characters)
             retries += 1
 
+    def report(self, completion: Completion) -> None:
+        """Emit `ModelResponded` for the last answer, which is part of the conversation by now."""
+        self._session.dispatch(
+            response_event(
+                completion,
+                prompt_name=self._prompt_name,
+                adapter=self._model.name,
+                model=self._model.model,
+                step=self._step,
+                duration_ms=self._duration * 1000,
+                session_id=self._session.session_id,
+            )
+        )
+
     def _send_once(self, request: CompletionRequest, counter: "_TextCounter") -> Completion:
         model, clock = self._model, self._options.clock
         started = clock.monotonic()
@@ -101,17 +116,7 @@ class ModelRequester:
                 if span.is_recording
                 else None,
             )
-        self._session.dispatch(
-            response_event(
-                completion,
-                prompt_name=self._prompt_name,
-                adapter=model.name,
-                model=model.model,
-                step=self._step,
-                duration_ms=(clock.monotonic() - started) * 1000,
-                session_id=self._session.session_id,
-            )
-        )
+        self._duration = clock.monotonic() - started
         return completion
 
     def _complete_in_time(self, request: CompletionRequest, counter: "_TextCounter") -> Completion:

@@ -7,7 +7,7 @@ a whole, and `PromptExecuted` is emitted.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from weakincentives.adapters.errors import ModelRefusedError, OutputError, StepLimitError
@@ -32,7 +32,13 @@ from weakincentives.adapters.messages import (
 )
 from weakincentives.adapters.options import RunLimits, RunOptions
 from weakincentives.prompt import Prompt, RenderedPrompt, ToolContext
-from weakincentives.runtime import TokenUsage, prompt_span, record_response
+from weakincentives.runtime import (
+    ConversationStarted,
+    MessageAdded,
+    TokenUsage,
+    prompt_span,
+    record_response,
+)
 from weakincentives.runtime.session import Session
 from weakincentives.serde import SerdeError
 
@@ -54,16 +60,27 @@ class RunState:
         self.last: Completion = Completion(stop_reason="other")
         self.open_calls: tuple[ToolCall, ...] = ()
         """The calls of the last answer, until their results are among the messages."""
+        self.on_message: Callable[[Message], object] = _ignore
+        """Called with every message that is added, except results that the executor reported."""
+        self._reported: set[str] = set()
+
+    def add(self, message: Message) -> None:
+        """Append a message."""
+        self.messages.append(message)
+        self.on_message(message)
 
     def add_completion(self, completion: Completion) -> None:
         """Append an answer of the model."""
         self.last = completion
         self.steps += 1
         self.usage += completion.usage
-        self.messages.append(
-            AssistantMessage(completion.text, completion.tool_calls, completion.extras)
-        )
+        self.add(AssistantMessage(completion.text, completion.tool_calls, completion.extras))
         self.open_calls = completion.tool_calls
+
+    def add_outcome(self, outcome: ToolOutcome) -> None:
+        """Keep the result of a call that the executor ran."""
+        self.outcomes[outcome.call.call_id] = outcome
+        self._reported.add(outcome.call.call_id)
 
     def close_calls(self) -> None:
         """Append a result message for every call of the last answer, in order.
@@ -76,7 +93,10 @@ class RunState:
             text = _NO_RESULT if found is None else found.text
             success = found is not None and found.result.success
             media = () if found is None else found.result.media
-            self.messages.append(ToolMessage(call.call_id, call.name, text, success, media))
+            message = ToolMessage(call.call_id, call.name, text, success, media)
+            self.messages.append(message)
+            if call.call_id not in self._reported:
+                self.on_message(message)
         self.open_calls = ()
 
 
@@ -102,6 +122,9 @@ class PromptRun(ABC, Generic[OutputT]):
         self._options = options
         self._name: str = rendered.name or f"{rendered.ns}:{rendered.key}"
         self._state = state
+        state.on_message = lambda message: session.dispatch(
+            MessageAdded(message, session.session_id)
+        )
         self._context = ToolContext(
             prompt,
             rendered,
@@ -132,6 +155,7 @@ class PromptRun(ABC, Generic[OutputT]):
         with prompt_span(
             self._name, session_id=session.session_id, text=self._rendered.text
         ) as span:
+            session.dispatch(ConversationStarted(tuple(state.messages), session.session_id))
             emit_start(session, self._rendered, adapter=self._adapter.name)
             try:
                 return self._response(self._answer())
@@ -242,13 +266,14 @@ class AgentLoop(PromptRun[OutputT]):
         used = [each.call_id for each in state.messages if isinstance(each, ToolMessage)]
         completion = with_call_ids(self._requester.send(request), len(state.outcomes) + 1, used)
         state.add_completion(completion)
+        self._requester.report(completion)
         self._record_usage(completion.usage)
         self._check_refusal(completion)
         return completion
 
     def _run_tools(self, completion: Completion) -> None:
         for outcome in self._tool_calls.run(completion.tool_calls):
-            self._state.outcomes[outcome.call.call_id] = outcome
+            self._state.add_outcome(outcome)
         self._state.close_calls()
 
     def _request_repair(
@@ -265,7 +290,11 @@ class AgentLoop(PromptRun[OutputT]):
             ) from error
         self._output_retries += 1
         truncated = completion.stop_reason == "length"
-        self._state.messages.append(UserMessage(repair_request(error, truncated=truncated)))
+        self._state.add(UserMessage(repair_request(error, truncated=truncated)))
+
+
+def _ignore(message: Message) -> None:
+    del message  # until a run listens
 
 
 def step_limit_message(steps: int, calls: int) -> str:

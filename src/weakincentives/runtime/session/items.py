@@ -94,6 +94,14 @@ class Items(Generic[T]):
                 return position
         return None
 
+    def shared_length(self, other: "Items[T]") -> int:
+        """Return how many items at the beginning are the same objects as in `other`."""
+        shorter = min(len(self), len(other))
+        if self._list is other._list:  # noqa: SLF001 # of the same class
+            return shorter
+        pairs = zip(self.as_tuple(), other.as_tuple(), strict=False)
+        return next((at for at, (one, two) in enumerate(pairs) if one is not two), shorter)
+
     def _can_append_in_place(self, owner: object) -> bool:
         return self._owner is owner and len(self._list) == self._length
 

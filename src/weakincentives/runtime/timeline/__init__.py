@@ -1,0 +1,31 @@
+"""Timelines: every step of a session with its files and its conversation, append-only."""
+
+from weakincentives.runtime.timeline.filesystem import StepFilesystem
+from weakincentives.runtime.timeline.recorder import SessionRecorder, record_as
+from weakincentives.runtime.timeline.records import TimelineError
+from weakincentives.runtime.timeline.steps import (
+    Entry,
+    FileChanges,
+    StepKind,
+    StepRecord,
+    StoredSession,
+    StoredSlice,
+    TimelineHeader,
+)
+from weakincentives.runtime.timeline.timeline import SUFFIX, Timeline
+
+__all__ = [
+    "SUFFIX",
+    "Entry",
+    "FileChanges",
+    "SessionRecorder",
+    "StepFilesystem",
+    "StepKind",
+    "StepRecord",
+    "StoredSession",
+    "StoredSlice",
+    "Timeline",
+    "TimelineError",
+    "TimelineHeader",
+    "record_as",
+]

@@ -1,0 +1,290 @@
+"""Recording a session as it goes: every step is on disk before the next one begins."""
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from threading import RLock
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+from zlib import compress
+
+from weakincentives import __version__
+from weakincentives.filesystem import (
+    DirectoryCreated,
+    EntryMoved,
+    FileDeleted,
+    Filesystem,
+    FilesystemEvent,
+    FileWritten,
+    LinkCreated,
+    Observable,
+    ReadableFilesystem,
+    StateReplaced,
+)
+from weakincentives.runtime.deadlines import SYSTEM_CLOCK
+from weakincentives.runtime.events import (
+    ConversationStarted,
+    MessageAdded,
+    PromptExecuted,
+    PromptRendered,
+    ToolInvoked,
+)
+from weakincentives.runtime.session import Session
+from weakincentives.runtime.timeline.chunks import ChunkReader, ChunkWriter
+from weakincentives.runtime.timeline.records import HEADER, STEP, RecordReader, RecordWriter
+from weakincentives.runtime.timeline.steps import (
+    FileChanges,
+    ListChange,
+    StepKind,
+    StepRecord,
+    TimelineHeader,
+)
+from weakincentives.runtime.timeline.timeline import Timeline
+from weakincentives.runtime.timeline.tracker import FileTracker, SessionTracker
+from weakincentives.serde import encode, to_builtins
+
+_FILE_EVENTS = (
+    FileWritten,
+    FileDeleted,
+    DirectoryCreated,
+    LinkCreated,
+    EntryMoved,
+    StateReplaced,
+)
+_MAX_TITLE = 100
+_LEVEL = 6
+_log = logging.getLogger(__name__)
+
+EventT = TypeVar("EventT")
+_STEP_EVENTS: dict[type[Any], StepKind] = {
+    PromptRendered: "prompt",
+    ToolInvoked: "tool",
+    PromptExecuted: "end",
+}
+
+
+def record_as(kind: StepKind) -> Callable[[type[EventT]], type[EventT]]:
+    """Return a decorator: events of the class are steps of this kind in every recording."""
+
+    def decorate(event_type: type[EventT]) -> type[EventT]:
+        _STEP_EVENTS[event_type] = kind
+        return event_type
+
+    return decorate
+
+
+class SessionRecorder:
+    """Writes the steps of a session to a timeline, as they happen.
+
+    A step is an event: a prompt, an answer of the model, a tool call. It is stored with what
+    changed since the step before: files, slices and messages. A process that is killed loses
+    at most the step in flight. If the disk is full, the session goes on and `problem` says why
+    the recording does not.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        path: str | os.PathLike[str],
+        filesystem: Filesystem | None = None,
+        *,
+        at: int | None = None,
+        branch: str | None = None,
+        durable: bool = True,
+        now: Callable[[], datetime] = SYSTEM_CLOCK.now,
+    ) -> None:
+        """Record `session` and its descendants from now on.
+
+        Args:
+            session: The session.
+            path: The file. It must not exist, unless `at` continues it.
+            filesystem: The workspace; it must derive from `ReadableFilesystem`.
+            at: Continue the timeline at this step. If steps follow it already, this is a
+                new branch.
+            branch: A name for the branch.
+            durable: Whether each step is synced to disk, so that it survives a power failure.
+            now: Returns the date of a step.
+
+        Raises:
+            FileExistsError: The file exists.
+            TimelineError: There is no such step, or another process is recording to the file.
+            OSError: It cannot be written.
+        """
+        if filesystem is not None and not isinstance(filesystem, ReadableFilesystem):
+            raise TypeError(f"Filesystem cannot be recorded: {filesystem!r}")
+        self._session = session
+        self._path = Path(path)
+        self._durable = durable
+        self._now = now
+        self._lock = RLock()
+        self._messages: list[Any] = []
+        self._recorded_messages: list[Any] = []
+        self._sessions = SessionTracker(session)
+        self._branch = branch
+        self.problem: str | None = None
+        self._parent: int | None = None
+        self._count = 0
+        entries = {}
+        if at is None:
+            self._writer = RecordWriter(self._path)
+        else:
+            with Timeline(self._path) as before:
+                before.step(at)
+                entries = dict(before.entries(at))
+                self._messages = list(before.messages(at))
+                self._recorded_messages = list(self._messages)
+                self._parent, self._count = at, before.last
+                self._writer = RecordWriter(self._path, end=before.end)
+        self._unsubscribe: list[Callable[[], object]] = []
+        try:
+            if at is None:
+                self._write_header("/" if filesystem is None else filesystem.root)
+            self._reader = RecordReader(self._path)
+            self._files = None
+            if filesystem is not None:
+                chunks = ChunkWriter(self._writer, ChunkReader(self._reader))
+                self._files = FileTracker(filesystem, chunks, entries)
+                self._files.mark_all()
+            self._append("start", "recording began" if at is None else f"continued at step {at}")
+            self._subscribe(filesystem)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path
+
+    @property
+    def last(self) -> int:
+        """The number of the last step."""
+        return self._count
+
+    def close(self) -> None:
+        """Record what changed since the last step, and stop; idempotent."""
+        for unsubscribe in self._unsubscribe:
+            unsubscribe()
+        was_recording, self._unsubscribe = bool(self._unsubscribe), []
+        with self._lock:
+            if was_recording and self._has_changes():
+                self._record("files", "changes after the last step", {})
+            self._writer.close()
+            with suppress(AttributeError):  # if the first step could not be written
+                self._reader.close()
+
+    def __enter__(self) -> Self:
+        """Use as a context manager."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def _subscribe(self, filesystem: Filesystem | None) -> None:
+        bus = self._session.bus
+        self._unsubscribe.append(bus.subscribe(ConversationStarted, self._start_conversation))
+        self._unsubscribe.append(bus.subscribe(MessageAdded, self._add_message))
+        for event_type in _FILE_EVENTS:
+            self._unsubscribe.append(bus.subscribe(event_type, self._mark))
+        for event_type, kind in _STEP_EVENTS.items():
+            self._unsubscribe.append(bus.subscribe(event_type, self._handler(kind)))
+        if isinstance(filesystem, Observable):
+            self._unsubscribe.append(filesystem.subscribe(self._mark))
+
+    def _mark(self, event: FilesystemEvent) -> None:
+        if self._files is not None:
+            with self._lock:
+                self._files.mark(event)
+
+    def _start_conversation(self, event: ConversationStarted) -> None:
+        with self._lock:
+            self._messages = [to_builtins(each) for each in event.messages]
+
+    def _add_message(self, event: MessageAdded) -> None:
+        with self._lock:
+            self._messages.append(to_builtins(event.message))
+
+    def _handler(self, kind: StepKind) -> Callable[[Any], None]:
+        def record(event: Any) -> None:
+            details = cast("Mapping[str, Any]", to_builtins(event))
+            self._record(kind, _title(kind, details), details)
+
+        return record
+
+    def _record(self, kind: StepKind, title: str, details: Mapping[str, Any]) -> None:
+        """Append a step; a recording that fails does not end the session."""
+        with self._lock:
+            if self.problem is not None:
+                return
+            try:
+                self._append(kind, title, details)
+            except (OSError, ValueError) as error:
+                self.problem = f"Recording stopped after step {self._count}: {error}"
+                _log.warning("%s", self.problem)
+
+    def _has_changes(self) -> bool:
+        files = self._files.has_changes if self._files is not None else False
+        return files or self._messages != self._recorded_messages
+
+    def _append(self, kind: StepKind, title: str, details: Mapping[str, Any] | None = None) -> None:
+        files = FileChanges() if self._files is None else self._files.collect()
+        step = StepRecord(
+            number=self._count + 1,
+            parent=self._parent,
+            kind=kind,
+            created_at=self._now(),
+            title=title,
+            branch=self._branch,
+            details=details or {},
+            files=files,
+            sessions=self._sessions.collect(),
+            messages=self._message_change(),
+        )
+        self._writer.append(STEP, compress(encode(step), _LEVEL))
+        if self._durable:
+            self._writer.sync()
+        self._count += 1
+        self._parent = self._count
+        self._branch = None
+
+    def _message_change(self) -> ListChange | None:
+        before, now = self._recorded_messages, self._messages
+        keep = 0
+        for old, new in zip(before, now, strict=False):
+            if old is not new and old != new:
+                break
+            keep += 1
+        if keep == len(before) == len(now):
+            return None
+        self._recorded_messages = list(now)
+        return ListChange(keep, tuple(now[keep:]))
+
+    def _write_header(self, root: str) -> None:
+        header = TimelineHeader(
+            self._session.session_id, self._now(), root, f"weakincentives {__version__}"
+        )
+        self._writer.append(HEADER, encode(header))
+
+
+def _title(kind: StepKind, details: Mapping[str, Any]) -> str:
+    """Return what happened, in a line."""
+    match kind:
+        case "tool":
+            paths = ", ".join(details.get("paths") or ())
+            text = f"{details.get('tool', 'tool')} {paths}"
+        case "model":
+            calls = ", ".join(details.get("tool_calls") or ())
+            text = details.get("text") or (f"calls {calls}" if calls else "answers")
+        case _:
+            text = details.get("prompt_name") or details.get("prompt_key") or kind
+    line = " ".join(str(text).split())
+    return line if len(line) <= _MAX_TITLE else f"{line[: _MAX_TITLE - 3]}..."

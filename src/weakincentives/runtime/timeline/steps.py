@@ -1,0 +1,211 @@
+"""Steps: what one record of a timeline says about files, sessions and conversation.
+
+A step holds only what differs from the step before it, its parent. Steps with the same parent
+are branches, so a timeline is a tree.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+from uuid import UUID
+
+from weakincentives.filesystem import FileStat
+
+EntryKind: TypeAlias = Literal["file", "directory", "link", "special"]
+StepKind: TypeAlias = Literal["start", "prompt", "model", "tool", "end", "files"]
+"""What happened: the recording began, a prompt was sent, the model answered, a tool call ended,
+a prompt was finished, or files changed outside of all that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file, directory or link at one step; `chunks` are the offsets of a file's content."""
+
+    path: str
+    kind: EntryKind
+    permissions: int
+    size: int = 0
+    sha256: str | None = None
+    chunks: tuple[int, ...] = ()
+    target: str | None = None
+
+    def stat(self, modified_at: datetime) -> FileStat:
+        """Return the entry as the metadata of a filesystem."""
+        digest = self.sha256
+        return FileStat(
+            self.path,
+            is_file=self.kind == "file",
+            is_directory=self.kind == "directory",
+            size_bytes=self.size,
+            modified_at=modified_at,
+            permissions=self.permissions,
+            link_target=self.target,
+            hasher=None if digest is None else lambda: digest,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FileChanges:
+    """Paths that are gone, with everything below them; then entries that are new or differ."""
+
+    removed: tuple[str, ...] = ()
+    entries: tuple[Entry, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether anything changed."""
+        return bool(self.removed or self.entries)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths that changed."""
+        return tuple(sorted({*self.removed, *(each.path for each in self.entries)}))
+
+    def apply(self, entries: dict[str, Entry]) -> None:
+        """Change the entries of the parent step, by path, into those of this step."""
+        for path in self.removed:
+            remove_below(entries, path)
+        for each in self.entries:
+            entries[each.path] = each
+
+
+def remove_below(entries: dict[str, Entry], path: str) -> None:
+    """Remove an entry and everything below it."""
+    found = entries.pop(path, None)
+    if found is not None and found.kind == "directory":
+        prefix = f"{path}/"
+        for each in [name for name in entries if name.startswith(prefix)]:
+            del entries[each]
+
+
+@dataclass(frozen=True, slots=True)
+class ListChange:
+    """A list that keeps its first items and gets others after them."""
+
+    keep: int
+    items: tuple[Any, ...] = ()
+
+    def apply(self, before: Sequence[Any]) -> list[Any]:
+        """Return the list after the change."""
+        return [*before[: self.keep], *self.items]
+
+
+@dataclass(frozen=True, slots=True)
+class SliceChange:
+    """The change of one slice; its items are JSON values."""
+
+    type: str
+    log: bool
+    change: ListChange
+
+
+@dataclass(frozen=True, slots=True)
+class SessionChange:
+    """The change of one session: the slices that differ, and the types of those that are gone."""
+
+    session_id: UUID
+    parent_id: UUID | None
+    created_at: datetime
+    tags: dict[str, str] = field(default_factory=dict[str, str])
+    slices: tuple[SliceChange, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One step as it is stored.
+
+    Args:
+        number: Its number in the timeline, from 1.
+        parent: The number of the step before it; None for the first.
+        kind: What happened.
+        created_at: When.
+        title: What happened, in a line.
+        branch: The name of the branch that begins here, if it has one.
+        details: The event as JSON values.
+        files: What changed in the workspace.
+        sessions: What changed in the sessions, parents first.
+        messages: What changed in the conversation.
+    """
+
+    number: int
+    parent: int | None
+    kind: StepKind
+    created_at: datetime
+    title: str
+    branch: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    files: FileChanges = field(default_factory=FileChanges)
+    sessions: tuple[SessionChange, ...] = ()
+    messages: ListChange | None = None
+
+    @property
+    def success(self) -> bool:
+        """Whether it succeeded; a failed tool call was rolled back."""
+        return bool(self.details.get("success", True))
+
+    @property
+    def duration_ms(self) -> float | None:
+        """How long it took, if known."""
+        found = self.details.get("duration_ms")
+        return float(found) if isinstance(found, int | float) else None
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineHeader:
+    """The first record: what was recorded, and when it began."""
+
+    session_id: UUID
+    created_at: datetime
+    root: str
+    """The directory of the workspace; `/` if it is not on disk."""
+    generator: str
+    """The program that wrote it."""
+
+
+@dataclass(slots=True)
+class StoredSlice:
+    """A slice at one step, as JSON values."""
+
+    log: bool
+    items: list[Any]
+
+
+@dataclass(slots=True)
+class StoredSession:
+    """A session at one step, with its slices by the names of their types."""
+
+    session_id: UUID
+    parent_id: UUID | None
+    created_at: datetime
+    tags: dict[str, str]
+    slices: dict[str, StoredSlice]
+
+    def copy(self) -> "StoredSession":
+        """Return a copy whose slices can be replaced."""
+        return StoredSession(
+            self.session_id, self.parent_id, self.created_at, self.tags, dict(self.slices)
+        )
+
+
+def apply_sessions(
+    sessions: Mapping[UUID, StoredSession], changes: Iterable[SessionChange]
+) -> dict[UUID, StoredSession]:
+    """Return the sessions after the changes of a step."""
+    result = dict(sessions)
+    for change in changes:
+        known = result.get(change.session_id)
+        if known is None:
+            session = StoredSession(
+                change.session_id, change.parent_id, change.created_at, change.tags, {}
+            )
+        else:
+            session = known.copy()
+        for name in change.removed:
+            session.slices.pop(name, None)
+        for each in change.slices:
+            before = session.slices.get(each.type)
+            items = each.change.apply([] if before is None else before.items)
+            session.slices[each.type] = StoredSlice(each.log, items)
+        result[change.session_id] = session
+    return result

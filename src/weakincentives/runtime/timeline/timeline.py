@@ -1,0 +1,308 @@
+"""A recorded timeline: its steps, and the files, sessions and conversation at each of them."""
+
+import os
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Self
+from uuid import UUID
+from zlib import decompressobj
+from zlib import error as zlib_error
+
+from weakincentives.filesystem import Diff, diff
+from weakincentives.filesystem.archive import ArchiveError
+from weakincentives.filesystem.archive.format import check_paths, check_target
+from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
+from weakincentives.runtime.timeline.chunks import CHUNK_SIZE, ChunkReader
+from weakincentives.runtime.timeline.filesystem import StepFilesystem
+from weakincentives.runtime.timeline.records import (
+    CHUNK,
+    HEADER,
+    SIGNATURE,
+    STEP,
+    RecordReader,
+    TimelineError,
+)
+from weakincentives.runtime.timeline.steps import (
+    Entry,
+    StepRecord,
+    StoredSession,
+    TimelineHeader,
+    apply_sessions,
+)
+from weakincentives.serde import SerdeError, decode
+
+SUFFIX = ".timeline"
+"""The suffix of the file."""
+_MAX_STEP_BYTES = 1024**3
+_CACHED_STATES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """Everything at one step; nothing in it is changed once it is made."""
+
+    entries: Mapping[str, Entry]
+    sessions: Mapping[UUID, StoredSession]
+    messages: Sequence[Any]
+
+
+_EMPTY = _State({}, {}, ())
+
+
+class Timeline:
+    """The steps of a recorded session, from a file that may still be growing."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Open a timeline.
+
+        A file that was cut off or damaged is read up to the last whole step before the damage;
+        `problem` says what is missing.
+
+        Raises:
+            TimelineError: It is not a timeline, or its first record is damaged.
+            OSError: It cannot be read.
+        """
+        self.path: Path = Path(path)
+        self._reader = RecordReader(self.path)
+        self._chunks = ChunkReader(self._reader)
+        self._steps: list[StepRecord] = []
+        self._states: OrderedDict[int, _State] = OrderedDict()
+        self._end = len(SIGNATURE)
+        self.problem: str | None = None
+        try:
+            self.header: TimelineHeader = self._read_header()
+            self.refresh()
+        except BaseException:
+            self._reader.close()
+            raise
+
+    @property
+    def steps(self) -> Sequence[StepRecord]:
+        """The steps, in the order in which they were recorded."""
+        return tuple(self._steps)
+
+    @property
+    def end(self) -> int:
+        """The offset after the last whole step, where a recording continues."""
+        return self._end
+
+    @property
+    def last(self) -> int:
+        """The number of the last step.
+
+        Raises:
+            TimelineError: There are no steps.
+        """
+        if not self._steps:
+            raise TimelineError(f"Timeline has no steps: {str(self.path)!r}")
+        return len(self._steps)
+
+    def refresh(self) -> int:
+        """Read the steps that were recorded since; return how many."""
+        before = len(self._steps)
+        start, size = self._end, self._reader.size
+        problem = None
+        for record in self._reader.scan(start):
+            start = record.end
+            if record.kind != STEP:
+                continue
+            try:
+                self._steps.append(self._read_step(record.offset))
+            except TimelineError as error:
+                problem = f"Step {len(self._steps) + 1} and everything after it is lost: {error}"
+                break
+            self._end = start
+        if problem is None and start < size:
+            problem = (
+                f"The last {size - start} bytes are not a whole record: the step in flight when"
+                f" the recording stopped, or damage; {len(self._steps)} steps are intact"
+            )
+        self.problem = problem
+        return len(self._steps) - before
+
+    def step(self, number: int) -> StepRecord:
+        """Return the step with this number.
+
+        Raises:
+            TimelineError: There is none.
+        """
+        if not 1 <= number <= len(self._steps):
+            raise TimelineError(
+                f"There is no step {number}: {str(self.path)!r} has steps 1 to {len(self._steps)}"
+            )
+        return self._steps[number - 1]
+
+    def ancestors(self, number: int) -> list[int]:
+        """Return the steps that lead to a step, from the first to the step itself."""
+        chain: list[int] = []
+        current: int | None = number
+        while current is not None:
+            chain.append(current)
+            current = self.step(current).parent
+        return chain[::-1]
+
+    def children(self, number: int) -> tuple[int, ...]:
+        """Return the steps that follow a step; several are branches."""
+        return tuple(each.number for each in self._steps if each.parent == number)
+
+    def leaves(self) -> tuple[int, ...]:
+        """Return the last step of every branch."""
+        parents = {each.parent for each in self._steps}
+        return tuple(each.number for each in self._steps if each.number not in parents)
+
+    def entries(self, number: int) -> Mapping[str, Entry]:
+        """Return the entries of the workspace after a step, by path."""
+        return self._state(number).entries
+
+    def files(self, number: int, *, limits: Limits = DEFAULT_LIMITS) -> StepFilesystem:
+        """Return the files as they were after a step."""
+        return StepFilesystem(
+            self._state(number).entries,
+            self._chunks,
+            root=self.header.root,
+            date=self.step(number).created_at,
+            limits=limits,
+        )
+
+    def sessions(self, number: int) -> Mapping[UUID, StoredSession]:
+        """Return the sessions after a step as data, parents first."""
+        return self._state(number).sessions
+
+    def messages(self, number: int) -> Sequence[Any]:
+        """Return the conversation after a step, as JSON values."""
+        return self._state(number).messages
+
+    def diff(self, before: int, after: int, *, renames: bool = True) -> Diff:
+        """Return what changed in the files from one step to another, on any branches."""
+        return diff(
+            self.files(before),
+            self.files(after),
+            path=self._paths_between(before, after) or [],
+            renames=renames,
+        )
+
+    def changes(self, number: int) -> Diff:
+        """Return what a step changed in the files; the first one changed nothing."""
+        parent = self.step(number).parent
+        return self.diff(number if parent is None else parent, number)
+
+    def verify(self) -> list[str]:
+        """Read every record; return what is damaged."""
+        found = [] if self.problem is None else [self.problem]
+        for record in self._reader.scan():
+            try:
+                if record.kind == CHUNK:
+                    self._chunks.load(record.offset)
+                else:
+                    self._reader.read(record.offset, record.kind)
+            except TimelineError as error:
+                found.append(str(error))
+        return found
+
+    def close(self) -> None:
+        """Close the file; idempotent."""
+        self._reader.close()
+
+    def __enter__(self) -> Self:
+        """Use as a context manager."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    @property
+    def chunks(self) -> ChunkReader:
+        """Reads the content of files."""
+        return self._chunks
+
+    def _paths_between(self, before: int, after: int) -> list[str]:
+        """Return the paths that any step between two steps changed, and that one of them has."""
+        first, second = set(self.ancestors(before)), set(self.ancestors(after))
+        changed = {path for number in first ^ second for path in self.step(number).files.paths}
+        sides = self.entries(before), self.entries(after)
+        return sorted(path for path in changed if any(path in side for side in sides))
+
+    def _state(self, number: int) -> _State:
+        found = self._states.get(number)
+        if found is None:
+            found = self._compute(number)
+            self._states[number] = found
+            if len(self._states) > _CACHED_STATES:
+                self._states.popitem(last=False)
+        self._states.move_to_end(number)
+        return found
+
+    def _compute(self, number: int) -> _State:
+        """Return the state after a step, from the nearest ancestor whose state is known."""
+        pending: list[StepRecord] = []
+        current: int | None = number
+        while current is not None and current not in self._states:
+            step = self.step(current)
+            pending.append(step)
+            current = step.parent
+        base = _EMPTY if current is None else self._states[current]
+        entries = dict(base.entries)
+        sessions, messages = base.sessions, base.messages
+        for step in reversed(pending):
+            step.files.apply(entries)
+            if step.sessions:
+                sessions = apply_sessions(sessions, step.sessions)
+            if step.messages is not None:
+                messages = step.messages.apply(messages)
+        return _State(entries, sessions, messages)
+
+    def _read_header(self) -> TimelineHeader:
+        record = next(self._reader.scan(), None)
+        if record is None or record.kind != HEADER:
+            raise TimelineError(f"Timeline is empty or damaged: {str(self.path)!r}")
+        self._end = record.end
+        try:
+            return decode(self._reader.read(record.offset, HEADER), TimelineHeader)
+        except SerdeError as error:
+            raise TimelineError(
+                f"Header of the timeline is damaged: {error}: {str(self.path)!r}"
+            ) from error
+
+    def _read_step(self, offset: int) -> StepRecord:
+        packed = self._reader.read(offset, STEP)
+        inflater = decompressobj()
+        try:
+            data = inflater.decompress(packed, _MAX_STEP_BYTES)
+            if not inflater.eof:
+                raise TimelineError(f"Step at byte {offset} is cut off or too large")
+            step = decode(data, StepRecord)
+            _check_step(step, len(self._steps) + 1)
+        except (SerdeError, ArchiveError, zlib_error) as error:
+            raise TimelineError(f"Step at byte {offset} is damaged: {error}") from error
+        return step
+
+
+def _check_step(step: StepRecord, number: int) -> None:
+    """Raise if a step cannot follow those before it, or names what cannot be in a workspace."""
+    if step.number != number or not (
+        (step.parent is None) if number == 1 else (step.parent or 0) in range(1, number)
+    ):
+        raise TimelineError(f"Step {number} does not follow the steps before it")
+    _check_date(step.created_at)
+    entries = step.files.entries
+    paths = [each.path for each in entries] + list(step.files.removed)
+    if paths:
+        check_paths(paths)
+    for each in entries:
+        if each.target is not None:
+            check_target(each.target, each.path)
+        if (each.kind == "link") != (each.target is not None):
+            raise TimelineError(f"Link and target do not match: {each.path!r}")
+        if each.chunks and not (
+            (len(each.chunks) - 1) * CHUNK_SIZE < each.size <= len(each.chunks) * CHUNK_SIZE
+        ):
+            raise TimelineError(f"Size and content do not match: {each.path!r}")
+
+
+def _check_date(date: datetime) -> None:
+    if date.tzinfo is None:
+        raise TimelineError(f"Date has no time zone: {date.isoformat()!r}")

@@ -1,0 +1,49 @@
+"""Recording a run: the conversation of every step is what the model saw."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.adapters.workers import prompt
+from weakincentives.adapters import Completion, ScriptedAdapter, ScriptError, ToolCall, UserMessage
+from weakincentives.adapters.messages import load_messages
+from weakincentives.filesystem import InMemoryFilesystem
+from weakincentives.runtime.session import Session
+from weakincentives.runtime.timeline import SessionRecorder, Timeline
+
+
+def write(path: str) -> ToolCall:
+    return ToolCall("write_file", {"path": path, "content": "x"})
+
+
+def test_a_run_is_recorded_step_by_step(tmp_path: Path):
+    files, session = InMemoryFilesystem(), Session()
+    path = tmp_path / "run.timeline"
+    adapter = ScriptedAdapter([Completion("I write.", (write("a"), write("b"))), "Done."])
+    with SessionRecorder(session, path, files):
+        response = adapter.evaluate(
+            prompt(files), session=session, messages=[UserMessage("please")]
+        )
+    with Timeline(path) as timeline:
+        kinds = [each.kind for each in timeline.steps]
+        assert kinds == ["start", "prompt", "model", "tool", "tool", "model", "end"]
+        roles = [each["role"] for each in timeline.messages(timeline.last)]
+        assert roles == ["system", "user", "assistant", "tool", "tool", "assistant"]
+        assert load_messages(timeline.messages(timeline.last))[1:] == response.messages
+        # each request had exactly the conversation of the step before its answer
+        for number, request in ((2, adapter.requests[0]), (5, adapter.requests[1])):
+            assert load_messages(timeline.messages(number)) == request.messages
+        assert timeline.step(4).files.paths == ("a",)
+        assert timeline.step(5).files.paths == ("b",)
+
+
+def test_a_run_that_fails_is_recorded_to_its_end(tmp_path: Path):
+    files, session = InMemoryFilesystem(), Session()
+    path = tmp_path / "run.timeline"
+    adapter = ScriptedAdapter([Completion("", (write("a"),))])
+    with SessionRecorder(session, path, files), pytest.raises(ScriptError):
+        adapter.evaluate(prompt(files), session=session)
+    with Timeline(path) as timeline:
+        assert timeline.step(timeline.last).kind == "end"
+        assert not timeline.step(timeline.last).success
+        assert timeline.files(timeline.last).exists("a")

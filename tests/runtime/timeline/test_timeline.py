@@ -1,0 +1,457 @@
+"""Timelines: every step can be read back, whatever changed and however the recording ended."""
+
+import os
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeAlias
+from uuid import uuid4
+from zlib import compress
+
+import pytest
+
+from weakincentives.filesystem import (
+    HostFilesystem,
+    InMemoryFilesystem,
+    Limits,
+    ReadableFilesystem,
+    diff,
+)
+from weakincentives.runtime import (
+    ConversationStarted,
+    MessageAdded,
+    PromptExecuted,
+    PromptRendered,
+    ToolInvoked,
+    transaction,
+)
+from weakincentives.runtime.session import Session
+from weakincentives.runtime.timeline import (
+    SessionRecorder,
+    Timeline,
+    TimelineError,
+    TimelineHeader,
+)
+from weakincentives.runtime.timeline.records import HEADER, STEP, RecordWriter
+from weakincentives.serde import encode
+
+DATE = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Note:
+    text: str
+
+
+Files: TypeAlias = InMemoryFilesystem | HostFilesystem
+LIMITS = Limits(max_write_length=10_000_000)
+
+
+@pytest.fixture(params=["memory", "host"])
+def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Files]:
+    if request.param == "memory":
+        yield InMemoryFilesystem(limits=LIMITS)
+        return
+    root = tmp_path / "root"
+    root.mkdir()
+    with HostFilesystem(root, git_dir=tmp_path / "git", limits=LIMITS) as filesystem:
+        yield filesystem
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.timeline"
+
+
+def state_of(filesystem: ReadableFilesystem) -> dict[str, tuple[object, ...]]:
+    """Return everything that a step must keep, by path."""
+    found: dict[str, tuple[object, ...]] = {}
+    pending = ["."]
+    while pending:
+        for entry in filesystem.list(pending.pop()):
+            stat = filesystem.stat(entry.path)
+            data = filesystem.read_bytes(entry.path).content if stat.is_file else None
+            mode = None if stat.is_symlink else stat.permissions
+            found[entry.path] = (stat.kind, mode, stat.link_target, data)
+            if stat.is_directory:
+                pending.append(entry.path)
+    return found
+
+
+def call(session: Session, tool: str = "write_file", **details: object) -> None:
+    session.dispatch(ToolInvoked(tool=tool, **details))  # pyright: ignore[reportArgumentType]
+
+
+def test_every_step_has_the_files_of_its_moment(files: Files, path: Path):
+    session = Session()
+    files.write("kept.txt", "kept\n")
+    files.write("a/b/deep.txt", "old\n")
+    states = []
+    with SessionRecorder(session, path, files):
+        states.append(state_of(files))
+        files.write("a/b/deep.txt", "new\n")
+        call(session)
+        states.append(state_of(files))
+        files.delete("a", recursive=True)
+        call(session, "rm")
+        states.append(state_of(files))
+        files.write("a", "a file where a directory was")
+        files.mkdir("empty/inner")
+        call(session)
+        states.append(state_of(files))
+        files.move("empty", "moved")
+        files.write_bytes("moved/data.bin", bytes(range(256)) * 9000)
+        call(session)
+        states.append(state_of(files))
+    with Timeline(path) as timeline:
+        assert timeline.problem is None
+        assert [each.kind for each in timeline.steps] == ["start", "tool", "tool", "tool", "tool"]
+        assert [state_of(timeline.files(number)) for number in range(1, 6)] == states
+        assert timeline.verify() == []
+
+
+def test_a_rolled_back_call_is_a_step_without_changes(files: Files, path: Path):
+    session = Session()
+    files.write("a.txt", "old")
+    with SessionRecorder(session, path, files):
+        with transaction(session, files) as step:
+            files.write("a.txt", "new")
+            files.write("b/c.txt", "new")
+            step.rollback()
+        call(session, success=False, error="refused")
+    with Timeline(path) as timeline:
+        assert not timeline.step(2).files
+        assert not timeline.step(2).success
+        assert state_of(timeline.files(2)) == state_of(files)
+
+
+def test_restoring_a_snapshot_is_recorded(files: Files, path: Path):
+    session = Session()
+    files.write("a.txt", "one")
+    files.write("d/b.txt", "two")
+    with SessionRecorder(session, path, files):
+        snapshot = files.snapshot()
+        files.write("a.txt", "six")
+        files.delete("d", recursive=True)
+        call(session)
+        files.restore(snapshot)
+        call(session, "undo")
+    with Timeline(path) as timeline:
+        assert state_of(timeline.files(3)) == state_of(files)
+        assert state_of(timeline.files(1)) == state_of(files)
+        assert set(timeline.step(3).files.paths) == {"a.txt", "d", "d/b.txt"}
+
+
+def test_random_changes_are_recorded(files: Files, path: Path):
+    chance = random.Random(7)
+    session = Session()
+    names = ["a", "b", "c/d", "c/e", "f/g/h", "f/g/i"]
+    expected = []
+    with SessionRecorder(session, path, files, durable=False):
+        expected.append(state_of(files))
+        for _ in range(60):
+            for _ in range(chance.randrange(3)):
+                change(files, chance, names)
+            call(session)
+            expected.append(state_of(files))
+    with Timeline(path) as timeline:
+        numbers = list(range(1, 62))
+        chance.shuffle(numbers)
+        for number in numbers:
+            assert state_of(timeline.files(number)) == expected[number - 1]
+
+
+def change(files: Files, chance: random.Random, names: list[str]) -> None:
+    name = chance.choice(names)
+    try:
+        match chance.randrange(4):
+            case 0:
+                files.write(name, "x" * chance.randrange(5000) + "\n")
+            case 1:
+                files.write(name, "line\n" * 50, mode="append")
+            case 2:
+                files.delete(chance.choice([name, name.split("/")[0]]), recursive=True)
+            case _:
+                files.move(name, chance.choice(names))
+    except OSError:
+        return  # some are impossible; what counts is the state afterwards
+
+
+def test_one_change_in_a_large_file_costs_a_few_bytes(files: Files, path: Path):
+    session = Session()
+    chance = random.Random(1)
+    lines = [f"{chance.random()}\n" for _ in range(20_000)]
+    files.write("large.txt", "".join(lines))
+    with SessionRecorder(session, path, files):
+        before = path.stat().st_size
+        for number in range(40):
+            lines[number * 500] = f"changed {number}\n"
+            files.write("large.txt", "".join(lines))
+            call(session)
+        assert path.stat().st_size - before < 40 * 2_000
+    with Timeline(path) as timeline:
+        assert timeline.files(41).read_bytes("large.txt").content == "".join(lines).encode()
+        assert timeline.files(2).read("large.txt").content.startswith("changed 0\n")
+
+
+def test_a_file_larger_than_a_chunk_is_kept(path: Path):
+    files = InMemoryFilesystem(limits=LIMITS)
+    data = random.Random(3).randbytes(2_500_000)
+    files.write_bytes("large.bin", data)
+    with SessionRecorder(Session(), path, files):
+        pass
+    with Timeline(path) as timeline:
+        view = timeline.files(1)
+        assert view.read_bytes("large.bin", limit=len(data)).content == data
+        assert (
+            view.read_bytes("large.bin", offset=1_048_570, limit=12).content
+            == (data[1_048_570:1_048_582])
+        )
+
+
+def test_slices_and_messages_are_those_of_the_step(path: Path):
+    session = Session()
+    child = Session(parent=session, tags={"role": "helper"})
+    with SessionRecorder(session, path):
+        session.dispatch(ConversationStarted(({"role": "user", "text": "hi"},), session.session_id))
+        session[Note].append(Note("one"))
+        session.dispatch(PromptRendered(prompt_ns="a", prompt_key="b"))
+        session.dispatch(MessageAdded({"role": "assistant", "text": "hello"}, session.session_id))
+        child[Note].append(Note("inner"))
+        call(session)
+        session[Note].clear()
+        session[Note].append(Note("two"))
+        session.dispatch(PromptExecuted(prompt_ns="a", prompt_key="b"))
+    with Timeline(path) as timeline:
+        name = f"{Note.__module__}:Note"
+
+        def notes(number: int) -> list[object]:
+            stored = timeline.sessions(number)[session.session_id].slices.get(name)
+            return [] if stored is None else stored.items
+
+        assert [notes(number) for number in (1, 2, 3, 4)] == [
+            [],
+            [{"text": "one"}],
+            [{"text": "one"}],
+            [{"text": "two"}],
+        ]
+        assert timeline.sessions(3)[child.session_id].slices[name].items == [{"text": "inner"}]
+        assert timeline.sessions(3)[child.session_id].tags == {"role": "helper"}
+        assert [len(timeline.messages(number)) for number in (1, 2, 3, 4)] == [0, 1, 2, 2]
+
+
+def test_a_slice_that_json_cannot_represent_does_not_end_the_recording(path: Path):
+    @dataclass(frozen=True)
+    class Strange:
+        value: object
+
+    session = Session()
+    with SessionRecorder(session, path) as recorder:
+        session[Strange].append(Strange(object()))
+        session[Note].append(Note("fine"))
+        call(session)
+        assert recorder.problem is None
+    with Timeline(path) as timeline:
+        stored = timeline.sessions(2)[session.session_id].slices
+        (strange,) = (stored[name].items for name in stored if "Strange" in name)
+        assert "not_serializable" in strange[0]
+
+
+def test_a_recording_continues_at_any_step_as_a_branch(files: Files, path: Path):
+    session = Session()
+    files.write("a.txt", "one\n")
+    with SessionRecorder(session, path, files):
+        files.write("a.txt", "two\n")
+        call(session)
+        files.write("a.txt", "three\n")
+        call(session)
+    files.write("a.txt", "one\n")
+    other = Session()
+    with SessionRecorder(other, path, files, at=1, branch="again"):
+        files.write("a.txt", "zwei\n")
+        call(other)
+    with Timeline(path) as timeline:
+        assert timeline.leaves() == (3, 5)
+        assert timeline.children(1) == (2, 4)
+        assert timeline.step(4).branch == "again"
+        assert timeline.ancestors(5) == [1, 4, 5]
+        assert timeline.files(5).read("a.txt").content == "zwei\n"
+        assert timeline.files(3).read("a.txt").content == "three\n"
+        patch = timeline.diff(3, 5).patch()
+        assert "-three" in patch
+        assert "+zwei" in patch
+
+
+def test_only_one_process_records_to_a_file(path: Path):
+    with SessionRecorder(Session(), path):
+        with pytest.raises(TimelineError, match="Another process is recording"):
+            SessionRecorder(Session(), path, at=1)
+        with pytest.raises(FileExistsError):
+            SessionRecorder(Session(), path)
+    SessionRecorder(Session(), path, at=1).close()
+
+
+def test_the_file_is_private(path: Path):
+    SessionRecorder(Session(), path).close()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.fixture
+def recorded(path: Path) -> tuple[bytes, list[Mapping[str, object]]]:
+    """Return the bytes of a timeline of six steps, and the state after each."""
+    files, session = InMemoryFilesystem(), Session()
+    files.write("a.txt", "0\n" * 100)
+    states: list[Mapping[str, object]] = []
+    with SessionRecorder(session, path, files):
+        states.append(state_of(files))
+        for number in range(5):
+            files.write("a.txt", f"{number}\n" * 100)
+            files.write(f"{number}.txt", f"{number}\n")
+            call(session)
+            states.append(state_of(files))
+    return path.read_bytes(), states
+
+
+def test_a_file_cut_off_anywhere_has_its_whole_steps(
+    recorded: tuple[bytes, list[Mapping[str, object]]], path: Path
+):
+    data, states = recorded
+    seen = set()
+    for size in range(16, len(data), 7):
+        path.write_bytes(data[:size])
+        try:
+            timeline = Timeline(path)
+        except TimelineError as error:
+            assert "empty or damaged" in str(error)
+            continue
+        with timeline:
+            count = len(timeline.steps)
+            seen.add(count)
+            assert timeline.problem is None or "not a whole record" in timeline.problem
+            for number in range(1, count + 1):
+                assert state_of(timeline.files(number)) == states[number - 1]
+    assert seen == set(range(6))
+
+
+def test_a_flipped_bit_is_never_taken_for_data(
+    recorded: tuple[bytes, list[Mapping[str, object]]], path: Path
+):
+    data, states = recorded
+    for place in range(16, len(data), 3):
+        broken = bytearray(data)
+        broken[place] ^= 1 << place % 8
+        path.write_bytes(broken)
+        try:
+            with Timeline(path) as timeline:
+                assert timeline.verify() != []
+                for number in range(1, len(timeline.steps) + 1):
+                    assert state_of(timeline.files(number)) == states[number - 1]
+        except TimelineError:
+            continue
+
+
+def test_a_torn_step_is_cut_off_when_the_recording_continues(
+    recorded: tuple[bytes, list[Mapping[str, object]]], path: Path
+):
+    data, _ = recorded
+    path.write_bytes(data[:-5])
+    with Timeline(path) as timeline:
+        last = timeline.last
+        assert timeline.problem is not None
+    files, session = InMemoryFilesystem(), Session()
+    with SessionRecorder(session, path, files, at=last):
+        files.write("new.txt", "new")
+        call(session)
+    with Timeline(path) as timeline:
+        assert timeline.problem is None
+        assert timeline.last == last + 2
+        assert state_of(timeline.files(last + 2)) == state_of(files)
+
+
+def test_a_growing_file_is_followed(path: Path):
+    files, session = InMemoryFilesystem(), Session()
+    with SessionRecorder(session, path, files), Timeline(path) as timeline:
+        assert timeline.refresh() == 0
+        files.write("a.txt", "1")
+        call(session)
+        assert timeline.refresh() == 1
+        assert timeline.files(2).read("a.txt").content == "1"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "Not a timeline"),
+        (b"PK\x03\x04", "Not a timeline"),
+        (b"wink-timeline 9\n", "version '9'"),
+        (b"wink-timeline 1\n", "empty or damaged"),
+    ],
+)
+def test_other_files_are_refused(path: Path, content: bytes, message: str):
+    path.write_bytes(content)
+    with pytest.raises(TimelineError, match=message):
+        Timeline(path)
+
+
+def test_a_pipe_is_refused_and_does_not_block(path: Path):
+    os.mkfifo(path)
+    with pytest.raises(PermissionError):
+        Timeline(path)
+
+
+@pytest.mark.parametrize("name", ["../out", "/etc/passwd", "a/../b", "a\0b", ".wink-tmp-1"])
+def test_names_that_leave_the_workspace_are_damage(path: Path, name: str):
+    write_step(path, {"entries": [{"path": name, "kind": "directory", "permissions": 493}]})
+    with Timeline(path) as timeline:
+        assert timeline.steps == ()
+        assert timeline.problem is not None
+        assert "lost" in timeline.problem
+
+
+def write_step(path: Path, files: Mapping[str, object]) -> None:
+    """Write a timeline by hand, with one step."""
+    writer = RecordWriter(path)
+    writer.append(HEADER, encode(TimelineHeader(uuid4(), DATE, "/", "test")))
+    step = {
+        "number": 1,
+        "parent": None,
+        "kind": "start",
+        "created_at": DATE,
+        "title": "",
+        "files": files,
+    }
+    writer.append(STEP, compress(encode(step)))
+    writer.close()
+
+
+def test_a_full_disk_stops_the_recording_and_not_the_session(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    files, session = InMemoryFilesystem(), Session()
+    with SessionRecorder(session, path, files) as recorder:
+        files.write("a.txt", "1")
+        call(session)
+
+        def fail(_descriptor: int, _data: bytes) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("weakincentives.runtime.timeline.records.write_all", fail)
+            files.write("a.txt", "2")
+            call(session)
+        assert recorder.problem is not None
+        assert "No space left" in recorder.problem
+        call(session)
+    with Timeline(path) as timeline:
+        assert timeline.problem is None
+        assert timeline.last == 2
+
+
+def test_a_step_compares_with_any_backend(files: Files, path: Path):
+    files.write("a/b.txt", "text\n")
+    with SessionRecorder(Session(), path, files):
+        pass
+    with Timeline(path) as timeline:
+        assert not diff(timeline.files(1), files)
