@@ -1,6 +1,7 @@
 """`wink sandbox`: what is promised, and commands in a sandbox."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -120,3 +121,14 @@ def test_a_model_runs_isolated_commands(
     assert f"The model's commands run isolated by {isolated}." in done.err
     assert (project / "calc.py").read_text().endswith("fixed\n")
     assert not outside.exists()
+
+
+def test_test_runs_leave_no_caches_in_the_changes(
+    wink: Wink, project: Path, script: Script
+) -> None:
+    (project / "test_calc.py").write_text("def test_nothing():\n    import calc\n")
+    command = shell(sys.executable, "-m", "pytest", "--quiet")
+    model = script(command, "Done.")
+    done = wink("run", "x", "--workspace", project, "--model", model, "--json")
+    assert "1 passed" in done.events[2]["message"], done.events[2]
+    assert done.last["changes"] == []

@@ -1,8 +1,11 @@
 """What a sandbox makes readable of the host, and where commands look for programs."""
 
 import os
+import shutil
 import sys
+import tempfile
 import venv
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -142,3 +145,61 @@ def test_hidden_directories_and_homes_are_not_readable(
 def test_a_directory_with_the_name_of_an_environment_is_none(workspace: Path) -> None:
     (workspace / "venv" / "bin").mkdir(parents=True)
     assert find_environment(str(workspace)) is None
+
+
+# --- a workspace that is a copy ---
+
+
+@pytest.fixture
+def original() -> Generator[Path, None, None]:
+    """Yield a directory that is not below `/tmp`, which commands have a private one of."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
+        yield Path(directory).resolve()
+
+
+def test_a_copy_is_found_at_the_path_of_its_original_too(workspace: Path, original: Path) -> None:
+    (original / "file").write_text("original")
+    (workspace / "file").write_text("copy")
+    with create_sandbox("bubblewrap", workspace, original=original) as sandbox:
+        line = f"pwd; cat {original}/file; echo changed > {original}/file; cat file"
+        done = sandbox.exec(["sh", "-c", line])
+    assert (done.stdout, done.stderr) == ("/workspace\ncopychanged\n", "")
+    assert (original / "file").read_text() == "original"
+
+
+def test_the_scripts_of_a_copied_environment_use_the_copy(
+    workspace: Path, original: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_environment(original / ".venv")
+    script = original / ".venv" / "bin" / "where"
+    script.write_text(f"#!{original}/.venv/bin/python\nimport app\nprint(app.place)\n")
+    script.chmod(0o755)
+    [packages] = (original / ".venv").glob("lib/python3*/site-packages")
+    (packages / "editable.pth").write_text(f"{original}/src\n")
+    (original / "src").mkdir()
+    (original / "src" / "app.py").write_text("place = 'original'\n")
+    shutil.copytree(original, workspace, symlinks=True, dirs_exist_ok=True)
+    (workspace / "src" / "app.py").write_text("place = 'copy'\n")
+    put_on_path(monkeypatch, original / ".venv" / "bin")  # as in the shell of a person
+    with create_sandbox("bubblewrap", workspace, original=original) as sandbox:
+        done = sandbox.exec(["where"])
+    assert (done.stdout, done.stderr) == ("copy\n", "")
+
+
+def test_an_original_does_not_hide_the_environment_that_was_not_copied(
+    workspace: Path, original: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_environment(original / ".venv")
+    put_on_path(monkeypatch, original / ".venv" / "bin")
+    with create_sandbox("bubblewrap", workspace, original=original) as sandbox:
+        done = sandbox.exec(["python", "-c", "import sys; print(sys.prefix)"])
+    assert (done.stdout, done.stderr) == (f"{original}/.venv\n", "")
+    assert list(workspace.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", ["/", "/usr", "/home", "/tmp", "/tmp/x", "/workspace", "/etc"])
+def test_an_original_never_hides_what_commands_need(path: str, workspace: Path) -> None:
+    (workspace / "file").touch()
+    with create_sandbox("bubblewrap", workspace, original=path) as sandbox:
+        assert sandbox.exec(["ls"]).stdout == "file\n"
+        assert sandbox.exec(["ls", path]).stdout != "file\n" or path == "/workspace"

@@ -69,7 +69,7 @@ def run(*, sandbox: str, workspace: Path, timeout: str, stdin: bool, argv: tuple
     """
     seconds = parse_duration(timeout)
     try:
-        with create_sandbox(sandbox, workspace) as made:
+        with create_sandbox(sandbox, workspace, original=workspace) as made:
             data = sys.stdin.buffer.read() if stdin else None
             done = made.exec(argv, stdin=data, timeout=seconds, max_output=0, on_output=_write)
     except SandboxUnavailableError as error:

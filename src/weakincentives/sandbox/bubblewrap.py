@@ -38,12 +38,15 @@ from weakincentives.sandbox.system_paths import (
     ETC_FILES,
     SYSTEM_DIRECTORIES,
     can_read,
+    is_below,
     search_path,
 )
 
 WORKSPACE = "/workspace"
 """Where commands find the workspace."""
 _HOME, _TEMPORARY = "/home/user", "/tmp"
+_WRITABLE = (_HOME, _TEMPORARY, WORKSPACE)
+_OWN_DIRECTORIES = (*_WRITABLE, "/dev", "/etc", "/proc")
 _USER_ID = 1000
 _MAX_EXCERPT = 2_000  # characters of bubblewrap's own error
 _FIX = "install it with `apt install bubblewrap` or `pip install 'weakincentives[bubblewrap]'`"
@@ -87,6 +90,7 @@ class BubblewrapSandbox(IsolatedSandbox):
         *,
         env: Mapping[str, str] | None = None,
         readable: Iterable[str | os.PathLike[str]] = (),
+        original: str | os.PathLike[str] | None = None,
         limits: SandboxLimits = DEFAULT_SANDBOX_LIMITS,
         program: str | None = None,
         grace: float = 1.0,
@@ -99,6 +103,8 @@ class BubblewrapSandbox(IsolatedSandbox):
             env: Variables for every command, in addition to `PATH`, `HOME`, `TMPDIR`, `LANG`
                 and `TERM`.
             readable: Paths of the host that commands may read, besides programs and libraries.
+            original: The directory that the workspace is a copy of: commands find the workspace
+                at this path too, unless that would hide something that they need.
             limits: Memory, processes and file size.
             program: The path of `bwrap`; found if left out.
             grace: Seconds between `SIGTERM` and `SIGKILL` when processes are stopped.
@@ -114,8 +120,15 @@ class BubblewrapSandbox(IsolatedSandbox):
         self._system_mounts = _system_arguments()  # once: it looks at many paths
         self._filter = build_filter((*RULES, *socket_rules(NETWORK_FAMILIES)))
         super().__init__(
-            filesystem, env=env, readable=readable, limits=limits, grace=grace, clock=clock
+            filesystem,
+            env=env,
+            readable=readable,
+            original=original,
+            limits=limits,
+            grace=grace,
+            clock=clock,
         )
+        self._alias = self._find_alias()
 
     def _variables(self) -> dict[str, str]:
         path = search_path(self._readable, workspace=self._filesystem.root, seen_at=WORKSPACE)
@@ -162,11 +175,32 @@ class BubblewrapSandbox(IsolatedSandbox):
             *("--proc", "/proc", *_KERNEL_MOUNTS, "--dev", "/dev"),
             *("--bind", self._environment.temporary, _TEMPORARY),
             *("--bind", self._environment.home, _HOME),
-            *_bind_arguments(self._readable),  # last, for paths below the mounts above
+            *_bind_arguments(self._mounted()),  # last, for paths below the mounts above
             *("--bind", self._filesystem.root, WORKSPACE),
+            *(() if self._alias is None else ("--bind", self._filesystem.root, self._alias)),
             *("--remount-ro", "/", "--chdir", normal),
             *("--", "/bin/sh", "-c", _START, "sh"),
         ]
+
+    def _find_alias(self) -> str | None:
+        """Return the second path of the workspace, if it can have one."""
+        original = self._original
+        if original is None or is_below(original, _WRITABLE):
+            return None  # a command could put a link in its place
+        if any(is_below(each, (original,)) for each in (*SYSTEM_DIRECTORIES, *_OWN_DIRECTORIES)):
+            return None
+        # the workspace must have what commands read there
+        inside = [os.path.relpath(each, original) for each in self._below(original)]
+        root = Path(self._filesystem.root)
+        return original if all((root / each).exists() for each in inside) else None
+
+    def _mounted(self) -> list[str]:
+        """Return the readable paths, except those that the second path of the workspace has."""
+        hidden = () if self._alias is None else self._below(self._alias)
+        return [each for each in self._readable if each not in hidden]
+
+    def _below(self, directory: str) -> list[str]:
+        return [each for each in self._readable if is_below(each, (directory,))]
 
 
 class _BubblewrapCommand(ConfinedCommand):

@@ -344,6 +344,7 @@ class IsolatedSandbox(HostSandbox):
         *,
         env: Mapping[str, str] | None = None,
         readable: Iterable[str | os.PathLike[str]] = (),
+        original: str | os.PathLike[str] | None = None,
         limits: SandboxLimits = DEFAULT_SANDBOX_LIMITS,
         grace: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
@@ -355,6 +356,9 @@ class IsolatedSandbox(HostSandbox):
             env: Variables for every command, in addition to `PATH`, `HOME`, `TMPDIR`, `LANG`
                 and `TERM`.
             readable: Paths of the host that commands may read, besides programs and libraries.
+            original: The directory that the workspace is a copy of. Where the sandbox can do that,
+                commands find the workspace at this path too, because virtual environments and
+                caches refer to it.
             limits: Memory, processes and file size.
             grace: Seconds between `SIGTERM` and `SIGKILL` when processes are stopped.
             clock: Returns the current time in seconds; timeouts are measured with it.
@@ -369,6 +373,7 @@ class IsolatedSandbox(HostSandbox):
             )
         root = filesystem.root if isinstance(filesystem, HostFilesystem) else os.fspath(filesystem)
         self._readable = readable_paths(readable, workspace=os.path.realpath(root))
+        self._original = None if original is None else str(Path(original).absolute())
         self._limits = limits
         self._groups: ControlGroups | None = None
         super().__init__(filesystem, env=env, grace=grace, clock=clock)

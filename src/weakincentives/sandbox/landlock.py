@@ -124,6 +124,7 @@ class LandlockSandbox(IsolatedSandbox):
         *,
         env: Mapping[str, str] | None = None,
         readable: Iterable[str | os.PathLike[str]] = (),
+        original: str | os.PathLike[str] | None = None,
         limits: SandboxLimits = DEFAULT_SANDBOX_LIMITS,
         grace: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
@@ -141,7 +142,13 @@ class LandlockSandbox(IsolatedSandbox):
             )
         self._filter = build_filter((*RULES, *socket_rules(())))
         super().__init__(
-            filesystem, env=env, readable=readable, limits=limits, grace=grace, clock=clock
+            filesystem,
+            env=env,
+            readable=readable,
+            original=original,
+            limits=limits,
+            grace=grace,
+            clock=clock,
         )
 
     def _variables(self) -> dict[str, str]:

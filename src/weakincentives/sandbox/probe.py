@@ -142,6 +142,7 @@ def create_sandbox(
     *,
     env: Mapping[str, str] | None = None,
     readable: Iterable[str | os.PathLike[str]] = (),
+    original: str | os.PathLike[str] | None = None,
 ) -> HostSandbox:
     """Return the sandbox of this name on a workspace.
 
@@ -150,6 +151,7 @@ def create_sandbox(
         filesystem: The workspace, or the path of its directory.
         env: Variables for every command.
         readable: Paths of the host that commands may read, in a sandbox that isolates.
+        original: The directory that the workspace is a copy of; see `IsolatedSandbox`.
 
     Raises:
         SandboxUnavailableError: It cannot be used here.
@@ -160,7 +162,7 @@ def create_sandbox(
     chosen = choose_sandbox().name if name == AUTO else name
     if chosen not in ISOLATED:
         raise ValueError(f"Sandbox must be one of {', '.join(SANDBOXES)}: {name!r}")
-    return ISOLATED[chosen](filesystem, env=env, readable=readable)
+    return ISOLATED[chosen](filesystem, env=env, readable=readable, original=original)
 
 
 # --- the probe: targets outside the sandbox, and a program inside that tries to reach them ---

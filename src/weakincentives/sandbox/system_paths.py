@@ -48,7 +48,7 @@ def readable_paths(
     fixed = [path for path in found if not _leads_into(path, workspace)]
     resolved = dict.fromkeys(each for path in fixed for each in (path, os.path.realpath(path)))
     return tuple(
-        path for path in resolved if can_read(path) and not _is_below(path, SYSTEM_DIRECTORIES)
+        path for path in resolved if can_read(path) and not is_below(path, SYSTEM_DIRECTORIES)
     )
 
 
@@ -68,7 +68,7 @@ def search_path(readable: Iterable[str], *, workspace: str, seen_at: str) -> lis
     found = [] if environment is None else [f"{seen_at}/{environment}/bin"]
     allowed = (*SYSTEM_DIRECTORIES, *readable)
     for each in os.get_exec_path():
-        if _is_below(each, allowed) and can_read(each):
+        if is_below(each, allowed) and can_read(each):
             found.append(each)
         elif os.access(f"{each}/python3", os.X_OK):
             found.append(str(Path(sys.executable).parent))
@@ -86,6 +86,11 @@ def find_environment(workspace: str) -> str | None:
 def can_read(path: str) -> bool:
     """Return whether this user can look at a path; it may be in somebody's closed home."""
     return os.access(path, os.R_OK)
+
+
+def is_below(path: str, directories: Iterable[str]) -> bool:
+    """Return whether a path is one of the directories, or inside one, by name."""
+    return any(path == each or path.startswith(f"{each.rstrip('/')}/") for each in directories)
 
 
 def _python_prefixes() -> Iterator[str]:
@@ -122,13 +127,9 @@ def _interpreter_prefixes(programs: Path) -> Iterator[str]:
 
 
 def _contains_home(path: Path) -> bool:
-    return _is_below(str(Path.home()), (str(path), os.path.realpath(path)))
+    return is_below(str(Path.home()), (str(path), os.path.realpath(path)))
 
 
 def _leads_into(path: str, workspace: str) -> bool:
     inside = (workspace, os.path.realpath(workspace))
-    return any(_is_below(each, inside) for each in (path, os.path.realpath(path)))
-
-
-def _is_below(path: str, directories: Iterable[str]) -> bool:
-    return any(path == each or path.startswith(f"{each.rstrip('/')}/") for each in directories)
+    return any(is_below(each, inside) for each in (path, os.path.realpath(path)))

@@ -40,8 +40,13 @@ from weakincentives.runtime import (
 from weakincentives.runtime.session import Session, dump_session_tree
 from weakincentives.sandbox import create_sandbox
 
-# bytecode files written by test runs would show up as changes
-_ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "1"}
+# what test runs and linters cache in the workspace would show up as changes
+_ENVIRONMENT = {
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTEST_ADDOPTS": "-o cache_dir=$TMPDIR/pytest",  # pytest expands the variable
+    "MYPY_CACHE_DIR": "/dev/null",
+    "RUFF_NO_CACHE": "true",
+}
 _ROLE = """\
 You work unattended in a copy of a user's project. When you are done, the user sees the diff and
 decides whether to apply it. Change only what the task needs, leave no temporary files behind, and
@@ -130,7 +135,8 @@ class Job:
     def _create_section(self, filesystem: HostFilesystem, stack: ExitStack) -> FilesystemSection:
         extra_handlers = None
         if self._options.sandbox.name is not None:
-            made = create_sandbox(self._options.sandbox.name, filesystem, env=_ENVIRONMENT)
+            name, original = self._options.sandbox.name, self._copy.original
+            made = create_sandbox(name, filesystem, env=_ENVIRONMENT, original=original)
             sandbox = stack.enter_context(made)
             # cancellation must not wait for a long-running command
             stack.callback(self._cancellation.subscribe(sandbox.close))
