@@ -34,6 +34,9 @@ NOBODY = 65534
 SANDBOXES: dict[str, Callable[[Path], HostSandbox]] = {
     "bare host": LocalSandbox,
     "bubblewrap": lambda root: BubblewrapSandbox(root, limits=LIMITS),
+    "bubblewrap with an allow-list": lambda root: BubblewrapSandbox(
+        root, limits=LIMITS, allow_hosts=["allowed.example"]
+    ),
     "landlock": lambda root: LandlockSandbox(root, limits=LIMITS),
 }
 
@@ -228,6 +231,21 @@ print('yes')
         "import socket; s = socket.socket(socket.AF_UNIX); s.connect('\\0escapes-{port}');"
         "s.send(b'abstract')",
         lambda _, stage: "abstract" in stage.connections,
+    ),
+    Escape(
+        "reach a host that is not on the allow-list",
+        """
+import os, socket
+hosts = ['127.0.0.1', 'localhost', '[::ffff:127.0.0.1]', '127.1', '2130706433', 'allowed.example']
+proxy = os.environ.get('HTTP_PROXY', 'http://127.0.0.1:{port}').rpartition('/')[2].split(':')
+for host in hosts:
+    for request in (f'CONNECT {host}:{port} HTTP/1.1', f'GET http://{host}:{port}/ HTTP/1.1'):
+        with socket.create_connection(proxy, 5) as client:
+            client.sendall(request.encode() + b'\\r\\nHost: allowed.example\\r\\n\\r\\n')
+            client.recv(1000)
+            client.sendall(b'through the proxy')
+""",
+        lambda _, stage: bool(stage.connections),
     ),
     Escape(
         "send a datagram",

@@ -8,12 +8,16 @@ process is root. The kernel kills everything in the sandbox when the command end
 The commands of one sandbox share a network namespace with nothing but loopback, so that one can
 reach the server that another runs in the background. Where the fork server cannot make that
 namespace (AppArmor may allow it to bubblewrap alone), each command has its own.
+
+With an allow-list, a proxy outside connects commands to the hosts of the list. Each command has
+a port of that proxy on its loopback interface, and otherwise no more than without it.
 """
 
 import errno
 import os
 import shutil
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -22,18 +26,24 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from weakincentives.filesystem import HostFilesystem
+from weakincentives.sandbox.allowlist import LOCALHOST, AllowList
 from weakincentives.sandbox.command import Command, Confinement
 from weakincentives.sandbox.host import ConfinedCommand, IsolatedSandbox
 from weakincentives.sandbox.limits import DEFAULT_SANDBOX_LIMITS, SandboxLimits
 from weakincentives.sandbox.process import CommandProcess, Launcher
-from weakincentives.sandbox.protocol import SandboxUnavailableError
+from weakincentives.sandbox.protocol import (
+    ConnectionListener,
+    NetworkConnection,
+    SandboxUnavailableError,
+)
+from weakincentives.sandbox.proxy import ProxyServer, ProxySettings
 from weakincentives.sandbox.seccomp import (
     NETWORK_FAMILIES,
     RULES,
     build_filter,
     socket_rules,
 )
-from weakincentives.sandbox.supervisor import network_namespace
+from weakincentives.sandbox.supervisor import LISTEN, PROXY_PORT, network_namespace
 from weakincentives.sandbox.system_paths import (
     ETC_FILES,
     SYSTEM_DIRECTORIES,
@@ -59,13 +69,14 @@ _KERNEL_MOUNTS = tuple(
     for word in ("--ro-bind-try", f"/proc/{name}", f"/proc/{name}")
 )
 # the first descriptors that a command would inherit
-_FILTER, _PASSWD, _GROUP, _READY = 3, 4, 5, 6
+_FILTER, _PASSWD, _GROUP, _READY, _INFO, _PORT_IS_OPEN = 3, 4, 5, 6, 7, 8
 # reports that the sandbox is up, or that the program is missing, then becomes the command
 _UP, _MISSING = b".", b"-"
 _START = (
     f'command -v -- "$1" >/dev/null || {{ printf -- - >&{_READY}; exit 127; }};'
     f' printf . >&{_READY} && exec "$@" {_READY}>&-'
 )
+_WAIT_FOR_PORT = f"read -r line <&{_PORT_IS_OPEN} || exit 1; exec {_PORT_IS_OPEN}<&-; "
 
 
 def find_bubblewrap() -> str | None:
@@ -92,6 +103,8 @@ class BubblewrapSandbox(IsolatedSandbox):
         readable: Iterable[str | os.PathLike[str]] = (),
         original: str | os.PathLike[str] | None = None,
         limits: SandboxLimits = DEFAULT_SANDBOX_LIMITS,
+        allow_hosts: Iterable[str] = (),
+        on_connection: ConnectionListener | None = None,
         program: str | None = None,
         grace: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
@@ -106,13 +119,19 @@ class BubblewrapSandbox(IsolatedSandbox):
             original: The directory that the workspace is a copy of: commands find the workspace
                 at this path too, unless that would hide something that they need.
             limits: Memory, processes and file size.
+            allow_hosts: Hosts that commands may connect to by HTTP and HTTPS, such as
+                `example.com`, `*.example.com` or `example.com:8443`; by default none.
+            on_connection: Called with each connection when it has ended, in another thread.
             program: The path of `bwrap`; found if left out.
             grace: Seconds between `SIGTERM` and `SIGKILL` when processes are stopped.
             clock: Returns the current time in seconds; timeouts are measured with it.
 
         Raises:
             SandboxUnavailableError: There is no bubblewrap, or the filesystem is read-only.
+            ValueError: A host is invalid.
         """
+        allowed = AllowList(allow_hosts)
+        self._proxy = ProxySettings(allowed, on_connection) if allowed.rules else None
         found = program or find_bubblewrap()
         if found is None:
             raise SandboxUnavailableError(f"bubblewrap is not installed: {_FIX}")
@@ -136,9 +155,19 @@ class BubblewrapSandbox(IsolatedSandbox):
 
     def _confine(self, command: Command, cwd: str) -> ConfinedCommand:
         host_network = self._host_network()
-        wrapper = self._arguments(cwd, shares_network=host_network is not None)
+        shares_network = host_network is not None
         confinement = replace(self._limit(), is_wrapped=True, forbidden_network=host_network)
-        return _BubblewrapCommand(command, wrapper, self._filter, confinement)
+        port = None
+        if self._proxy is not None:
+            try:
+                port = _ProxyPort(self._launcher, self._proxy, is_shared=shares_network)
+            except BaseException:
+                for each in confinement.groups:
+                    os.close(each)
+                raise
+            command = replace(command, env=port.variables | dict(command.env))
+        wrapper = self._arguments(cwd, port, shares_network=shares_network)
+        return _BubblewrapCommand(command, wrapper, self._filter, confinement, port)
 
     def _create_launcher(self) -> Launcher:
         return Launcher(isolates_network=True)
@@ -158,9 +187,10 @@ class BubblewrapSandbox(IsolatedSandbox):
         # bubblewrap reports a signal as shells do
         return 128 - code if 128 < code < 128 + signal.NSIG else code
 
-    def _arguments(self, cwd: str, *, shares_network: bool) -> list[str]:
+    def _arguments(self, cwd: str, port: "_ProxyPort | None", *, shares_network: bool) -> list[str]:
         """Return the command line of bubblewrap, up to the command."""
         normal = os.path.normpath(f"{WORKSPACE}/{cwd}")
+        waits = port is not None and not shares_network
         return [
             self._program,
             *("--unshare-user", "--uid", str(_USER_ID), "--gid", str(_USER_ID)),
@@ -169,6 +199,7 @@ class BubblewrapSandbox(IsolatedSandbox):
             *("--unshare-cgroup-try", "--hostname", "sandbox"),
             *("--disable-userns", "--cap-drop", "ALL"),
             *("--die-with-parent", "--new-session", "--seccomp", str(_FILTER)),
+            *(("--info-fd", str(_INFO)) if waits else ()),
             *self._system_mounts,
             *("--ro-bind-data", str(_PASSWD), "/etc/passwd"),
             *("--ro-bind-data", str(_GROUP), "/etc/group"),
@@ -179,7 +210,7 @@ class BubblewrapSandbox(IsolatedSandbox):
             *("--bind", self._filesystem.root, WORKSPACE),
             *(() if self._alias is None else ("--bind", self._filesystem.root, self._alias)),
             *("--remount-ro", "/", "--chdir", normal),
-            *("--", "/bin/sh", "-c", _START, "sh"),
+            *("--", "/bin/sh", "-c", _WAIT_FOR_PORT + _START if waits else _START, "sh"),
         ]
 
     def _find_alias(self) -> str | None:
@@ -207,8 +238,14 @@ class _BubblewrapCommand(ConfinedCommand):
     """A command with the descriptors that bubblewrap reads, and a pipe that says it is up."""
 
     def __init__(
-        self, command: Command, wrapper: list[str], program: bytes, confinement: Confinement
+        self,
+        command: Command,
+        wrapper: list[str],
+        program: bytes,
+        confinement: Confinement,
+        port: "_ProxyPort | None",
     ) -> None:
+        self._port = port
         self._ready, ready = os.pipe()
         os.set_blocking(self._ready, False)  # a fork of this process may hold the other end
         self._open = [
@@ -216,9 +253,10 @@ class _BubblewrapCommand(ConfinedCommand):
             _memory_file("passwd", _PASSWD_TEXT),
             _memory_file("group", _GROUP_TEXT),
             ready,
-            *confinement.groups,
+            *(() if port is None else port.inherited),
         ]
-        inherited = tuple(self._open[:4])
+        inherited = tuple(self._open)
+        self._open += confinement.groups
         super().__init__(
             replace(
                 command,
@@ -237,20 +275,81 @@ class _BubblewrapCommand(ConfinedCommand):
         elif process.report.error_number == errno.E2BIG:
             return  # the arguments are too long, for any program
         elif process.report.is_done and found != _UP:
+            if self._port is not None:
+                self._port.check()
             text = process.err.output().text.strip()[-_MAX_EXCERPT:]
             raise SandboxUnavailableError(f"bubblewrap could not set up the sandbox: {text}")
+
+    @property
+    def connections(self) -> tuple[NetworkConnection, ...]:
+        return () if self._port is None else self._port.server.connections
 
     def close(self) -> None:
         self._close_inherited()
         os.close(self._ready)
+        if self._port is not None:
+            self._port.server.close()
 
     def _close_inherited(self) -> None:
         while self._open:
             os.close(self._open.pop())
 
 
+class _ProxyPort:
+    """A loopback port for one command, and the proxy behind it.
+
+    In a network namespace that commands share, the fork server opens the port. In one that
+    bubblewrap makes for the command, a process enters it from outside when bubblewrap has
+    described the sandbox on one of the `inherited` pipes; on the other it lets the command begin.
+    """
+
+    def __init__(self, launcher: Launcher, settings: ProxySettings, *, is_shared: bool) -> None:
+        courier, remote = socket.socketpair()
+        info, info_writer = (-1, -1) if is_shared else os.pipe()
+        start_reader, start = (-1, -1) if is_shared else os.pipe()
+        self.inherited = () if is_shared else (info_writer, start_reader)
+        passed = (remote.fileno(),) if is_shared else (remote.fileno(), info, start)
+        try:
+            launcher.launch(passed, LISTEN)
+        except BaseException as error:
+            for each in (courier.detach(), *self.inherited):
+                os.close(each)
+            if isinstance(error, OSError):
+                raise SandboxUnavailableError(f"Cannot start a process: {error}") from error
+            raise
+        finally:
+            for each in (remote.detach(), *passed[1:]):
+                os.close(each)
+        self.server = ProxyServer(courier, settings)
+        if is_shared:
+            self.check()
+        number = self.server.wait_for_port() if is_shared else PROXY_PORT
+        self.variables = _proxy_variables(settings, number)
+
+    def check(self) -> None:
+        """Raise an error if the port could not be opened, unless bubblewrap is to blame."""
+        if self.server.wait_for_port() or self.server.error_number == errno.ECHILD:
+            return
+        self.server.close()
+        problem = os.strerror(self.server.error_number)
+        raise SandboxUnavailableError(
+            f"The proxy cannot open a port in the sandbox: {problem}; run it without allowed hosts"
+        )
+
+
 _PASSWD_TEXT = f"user:x:{_USER_ID}:{_USER_ID}:user:{_HOME}:/bin/sh\n".encode()
 _GROUP_TEXT = f"user:x:{_USER_ID}:\n".encode()
+
+
+def _proxy_variables(settings: ProxySettings, port: int) -> dict[str, str]:
+    """Return the variables by which programs find the proxy."""
+    listed = {rule.host for rule in settings.allowed.rules}
+    # servers that the command itself starts, unless that name means one of the host
+    direct = [each for each in (LOCALHOST, "127.0.0.1", "::1") if each not in listed]
+    url = f"http://127.0.0.1:{port}"
+    variables = {"http_proxy": url, "https_proxy": url, "all_proxy": url}
+    variables["no_proxy"] = ",".join(direct)
+    return variables | {name.upper(): value for name, value in variables.items()}
 
 
 def _memory_file(name: str, data: bytes) -> int:

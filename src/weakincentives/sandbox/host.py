@@ -14,6 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import Condition, get_ident
 from types import TracebackType
@@ -41,6 +42,7 @@ from weakincentives.sandbox.protocol import (
     NOT_FOUND,
     TIMED_OUT,
     ExecResult,
+    NetworkConnection,
     OutputListener,
     SandboxUnavailableError,
 )
@@ -223,7 +225,8 @@ class HostSandbox:
                 raise os_error(-process.report.error_number, cwd)
             if not timed_out:
                 confined.check(process)
-        return self._create_result(command, process, timed_out=timed_out)
+        result = self._create_result(command, process, timed_out=timed_out)
+        return replace(result, connections=confined.connections)
 
     def close(self) -> None:
         """Stop all running commands and remove their temporary home; idempotent."""
@@ -408,6 +411,11 @@ class ConfinedCommand:
     def __init__(self, command: Command) -> None:
         """Start `command` as it is."""
         self.command: Command = command
+
+    @property
+    def connections(self) -> tuple[NetworkConnection, ...]:
+        """The connections of the command through a proxy; complete once this is closed."""
+        return ()
 
     def check(self, process: CommandProcess) -> None:
         """Make sure that the command has run.

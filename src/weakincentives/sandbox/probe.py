@@ -10,7 +10,7 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from weakincentives.sandbox.bubblewrap import BubblewrapSandbox
 from weakincentives.sandbox.host import HostSandbox, IsolatedSandbox
 from weakincentives.sandbox.landlock import LandlockSandbox
 from weakincentives.sandbox.local import LocalSandbox
-from weakincentives.sandbox.protocol import SandboxUnavailableError
+from weakincentives.sandbox.protocol import ConnectionListener, SandboxUnavailableError
 
 PROMISES = {
     "files": "reads and writes nothing outside the workspace, except programs and libraries",
@@ -143,6 +143,8 @@ def create_sandbox(
     env: Mapping[str, str] | None = None,
     readable: Iterable[str | os.PathLike[str]] = (),
     original: str | os.PathLike[str] | None = None,
+    allow_hosts: Iterable[str] = (),
+    on_connection: ConnectionListener | None = None,
 ) -> HostSandbox:
     """Return the sandbox of this name on a workspace.
 
@@ -152,17 +154,43 @@ def create_sandbox(
         env: Variables for every command.
         readable: Paths of the host that commands may read, in a sandbox that isolates.
         original: The directory that the workspace is a copy of; see `IsolatedSandbox`.
+        allow_hosts: Hosts that commands may connect to; see `BubblewrapSandbox`.
+        on_connection: Called with each connection when it has ended, in another thread.
 
     Raises:
-        SandboxUnavailableError: It cannot be used here.
-        ValueError: There is no sandbox of this name.
+        SandboxUnavailableError: It cannot be used here, or cannot limit the network to hosts.
+        ValueError: There is no sandbox of this name, or a host is invalid.
     """
+    hosts = tuple(allow_hosts)
     if name == LOCAL:
+        _check_hosts(name, hosts)
         return LocalSandbox(filesystem, env=env)
     chosen = choose_sandbox().name if name == AUTO else name
     if chosen not in ISOLATED:
         raise ValueError(f"Sandbox must be one of {', '.join(SANDBOXES)}: {name!r}")
-    return ISOLATED[chosen](filesystem, env=env, readable=readable, original=original)
+    kind = ISOLATED[chosen]
+    if issubclass(kind, BubblewrapSandbox):
+        return kind(
+            filesystem,
+            env=env,
+            readable=readable,
+            original=original,
+            allow_hosts=hosts,
+            on_connection=on_connection,
+        )
+    _check_hosts(chosen, hosts)
+    return kind(filesystem, env=env, readable=readable, original=original)
+
+
+def _check_hosts(name: str, hosts: Sequence[str]) -> None:
+    """Raise an error if hosts are allowed in a sandbox that cannot tell them apart."""
+    if not hosts:
+        return
+    fact = "reaches the whole network" if name == LOCAL else "has no network"
+    raise SandboxUnavailableError(
+        f"The {name} sandbox {fact} and cannot allow {', '.join(hosts)} only; use bubblewrap, or"
+        " do not name hosts"
+    )
 
 
 # --- the probe: targets outside the sandbox, and a program inside that tries to reach them ---

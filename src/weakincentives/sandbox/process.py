@@ -71,15 +71,15 @@ class Launcher:
                 others = {each.report.supervisor for each in self._active}
                 supervisor.kill_orphans(self._server, {each for each in others if each})
 
-    def launch(self, descriptors: Sequence[int]) -> None:
-        """Fork a supervisor that gets these descriptors; see `supervisor.serve`.
+    def launch(self, descriptors: Sequence[int], request: bytes = supervisor.RUN) -> None:
+        """Fork a process that gets these descriptors; see `supervisor.serve`.
 
         Raises:
             OSError: No process could be created.
             SandboxUnavailableError: The server starts and exits at once.
         """
         with self._lock:
-            if self._send(descriptors) or self._send(descriptors):
+            if self._send(request, descriptors) or self._send(request, descriptors):
                 return
         raise SandboxUnavailableError(
             f"The command's supervisor did not start; check that {sys.executable} runs"
@@ -90,10 +90,10 @@ class Launcher:
         with self._lock:
             self._disconnect()
 
-    def _send(self, descriptors: Sequence[int]) -> bool:
+    def _send(self, request: bytes, descriptors: Sequence[int]) -> bool:
         """Return whether the server got the request; if not, the next one starts another."""
         try:
-            socket.send_fds(self._connect(), [b"!"], descriptors)
+            socket.send_fds(self._connect(), [request], descriptors)
         except ConnectionError:
             self._disconnect()
             return False

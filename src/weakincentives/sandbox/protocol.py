@@ -18,6 +18,35 @@ NOT_FOUND = 127
 """The exit code if the program does not exist."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkConnection:
+    """A connection that a command made, or tried to make, through the proxy of its sandbox.
+
+    Args:
+        host: The host that it asked for; empty if it sent no valid request.
+        port: The port.
+        address: The IP address that the proxy chose; empty if the connection was refused.
+        allowed: Whether the allow-list permits it.
+        reason: Why it was refused or has failed, in a sentence; empty if it worked.
+        bytes_sent: Bytes from the command to the host.
+        bytes_received: Bytes from the host to the command.
+        duration_ms: How long it took.
+    """
+
+    host: str
+    port: int
+    address: str = ""
+    allowed: bool = True
+    reason: str = ""
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    duration_ms: float = 0.0
+
+
+ConnectionListener: TypeAlias = Callable[[NetworkConnection], object]
+"""Called with each connection of a command when it has ended, in a thread of the proxy."""
+
+
 @dataclass(frozen=True, slots=True)
 class ExecResult:
     """The result of a finished command, whether it succeeded or failed.
@@ -32,6 +61,7 @@ class ExecResult:
         timed_out: Whether it was stopped because it timed out.
         signal: The name of the signal that killed it, if any.
         stopped_processes: How many processes it left running; they were stopped.
+        connections: The connections it made or tried to make, in a sandbox with an allow-list.
     """
 
     argv: tuple[str, ...]
@@ -42,6 +72,7 @@ class ExecResult:
     timed_out: bool = False
     signal: str | None = None
     stopped_processes: int = 0
+    connections: tuple[NetworkConnection, ...] = ()
 
     @property
     def success(self) -> bool:

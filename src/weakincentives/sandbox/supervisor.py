@@ -8,6 +8,9 @@ On Linux a supervisor is a subreaper: orphans of any session become its children
 no child left, nothing is left. It stops everything when the command exits, when it is asked
 to, and when the parent process dies; in the last two cases the control socket is closed.
 
+For a command that may use the network, the server also opens a port for the proxy, in its own
+network namespace or in that of the command.
+
 Before the command starts, its process confines itself as the request says: resource limits,
 control groups, capabilities, Landlock, seccomp.
 """
@@ -33,6 +36,12 @@ LINGER = 0.5
 KILL_TIMEOUT = 5.0
 """Seconds to wait for killed processes; only the kernel can delay them that long."""
 
+RUN, LISTEN = b"!", b"@"
+"""The requests to a fork server: run a command, open the proxy's port for a command."""
+
+PROXY_PORT = 3128
+"""The port of the proxy in a network namespace that no other command uses."""
+
 MAX_DESCRIPTORS = 32
 """How many descriptors one request can carry."""
 
@@ -47,6 +56,9 @@ _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
 _SECCOMP_MODE_FILTER = 2
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
+_NS_GET_USERNS = 0xB701
+_IP_FREEBIND = 15
+_BACKLOG = 128
 _LANDLOCK_RESTRICT = 446  # the same number on every machine
 _CAPABILITY_VERSION_3 = 0x20080522
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -160,10 +172,11 @@ class Supervisor:
 
 
 def serve(requests: int) -> None:
-    """Fork a supervisor for every request, until the other end of the socket is closed.
+    """Fork a process for every request, until the other end of the socket is closed.
 
-    A request is one byte with these descriptors: the control socket, the working directory,
-    the three standard streams, and those that the command's confinement uses.
+    A request is one byte with descriptors. `RUN`: the control socket, the working directory,
+    the three standard streams, and those that the command's confinement uses. `LISTEN`: see
+    `open_port`.
     """
     for each in _IGNORED:
         signal.signal(each, signal.SIG_IGN)
@@ -179,9 +192,11 @@ def serve(requests: int) -> None:
             data, descriptors, _, _ = socket.recv_fds(server, 1, MAX_DESCRIPTORS)
             if not data:
                 return
-            if os.fork() == 0:
+            if data == LISTEN and len(descriptors) == 1:
+                open_port(descriptors)
+            elif os.fork() == 0:
                 server.close()
-                main(descriptors)
+                (main if data == RUN else open_port)(descriptors)
                 os._exit(0)
             for each in descriptors:
                 os.close(each)
@@ -221,6 +236,51 @@ def main(descriptors: Sequence[int]) -> None:
         return
     wrapper = child if confinement["is_wrapped"] else None
     Supervisor(control, wakeup, child, grace, wrapper).run()
+
+
+def open_port(descriptors: Sequence[int]) -> None:
+    """Open a loopback port for a command, and send it to the proxy.
+
+    Args:
+        descriptors: The Unix socket to send it on, or else the error number. If the port is not
+            for the network namespace of this process: the pipe on which bubblewrap describes
+            the sandbox, and the pipe on which the command waits for a line.
+    """
+    courier, *pipes = descriptors
+    with socket.socket(fileno=os.dup(courier)) as proxy:
+        try:
+            if pipes:
+                _enter_network(_read_process_id(pipes[0]))
+            with socket.socket() as listener:
+                # the loopback interface of a new namespace may not be up yet
+                listener.setsockopt(socket.IPPROTO_IP, _IP_FREEBIND, 1)
+                listener.bind(("127.0.0.1", PROXY_PORT if pipes else 0))
+                listener.listen(_BACKLOG)
+                socket.send_fds(proxy, [b"0"], [listener.fileno()])
+        except OSError as error:
+            proxy.sendall(str(error.errno).encode())
+            return
+    if pipes:
+        os.write(pipes[1], b"\n")
+
+
+def _read_process_id(info: int) -> int:
+    """Return the process that bubblewrap has started."""
+    description = b""
+    while b"}" not in description and (more := os.read(info, 4096)):
+        description += more
+    _, _, rest = description.partition(b'"child-pid": ')
+    if not rest:
+        raise OSError(errno.ECHILD, "bubblewrap has failed, and says why itself")
+    return int(rest.split(b",")[0].split(b"\n")[0])
+
+
+def _enter_network(pid: int) -> None:
+    """Enter the network namespace of a process, and the user namespace that owns it."""
+    network = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    owner = fcntl.ioctl(network, _NS_GET_USERNS)
+    _check(_libc.setns(owner, _CLONE_NEWUSER))  # whoever created it has its capabilities
+    _check(_libc.setns(network, _CLONE_NEWNET))
 
 
 def confine(settings: Mapping[str, Any], descriptors: Sequence[int]) -> None:

@@ -1,0 +1,478 @@
+"""HTTP proxy for sandboxed commands: connects to the hosts of an allow-list and to no others.
+
+The proxy runs in this process, outside the sandbox. It resolves names itself, checks every
+address, and connects to exactly the address that it checked, so that a second DNS answer
+changes nothing (DNS rebinding). A command reaches it on a loopback port of its own network
+namespace; the listening socket of that port arrives here over a Unix socket.
+"""
+
+import errno
+import logging
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from weakincentives.sandbox.allowlist import DEFAULT_PORTS, AllowList, format_address
+from weakincentives.sandbox.protocol import ConnectionListener, NetworkConnection
+from weakincentives.sandbox.proxy_request import MAX_HEAD, ProxyError, ProxyRequest, parse_request
+
+_CHUNK = 64 * 1024
+_MAX_DRAIN = 1024 * 1024  # bytes of a rejected request that are read before the connection closes
+_DRAIN_TIMEOUT = 2.0  # seconds for that
+_JOIN_TIMEOUT = 2.0  # seconds for connections to end when they are closed
+_RETRY_INTERVAL = 0.1  # seconds, if a connection could not be accepted
+_END_OF_HEAD = b"\r\n\r\n"
+_ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+_log = logging.getLogger(__name__)
+
+
+def resolve_host(host: str, port: int) -> Sequence[str]:
+    """Return the addresses of a host, as the system resolves it."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(each[4][0]) for each in found))
+
+
+@dataclass(frozen=True, slots=True)
+class ProxySettings:
+    """How a proxy decides and how long it waits.
+
+    Args:
+        allowed: The hosts that it connects to.
+        on_connection: Called after each connection, in a thread of the proxy.
+        resolve: Returns the addresses of a host and port.
+        head_timeout: Seconds for a client to send the head of its request.
+        connect_timeout: Seconds to connect to a server.
+        idle_timeout: Seconds without a byte in either direction after which it gives up.
+        max_open: Connections of a command at the same time; further ones wait.
+        max_connections: Connections of a command in all; further ones are refused.
+    """
+
+    allowed: AllowList
+    on_connection: ConnectionListener | None = None
+    resolve: Callable[[str, int], Sequence[str]] = resolve_host
+    head_timeout: float = 15.0
+    connect_timeout: float = 20.0
+    idle_timeout: float = 300.0
+    max_open: int = 64
+    max_connections: int = 2_000
+
+
+class ProxyServer:
+    """The proxy of one command: serves its listening socket until it is closed."""
+
+    def __init__(self, courier: socket.socket, settings: ProxySettings) -> None:
+        """Wait for the listening socket on `courier`, in a thread, and serve it.
+
+        Args:
+            courier: A Unix socket on which the listening socket is sent, or the number of the
+                error that prevented it; the server closes it.
+            settings: What is allowed.
+        """
+        self._courier = courier
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._slots = threading.Semaphore(settings.max_open)
+        self._listener: socket.socket | None = None
+        self._open: dict[_Connection, threading.Thread] = {}
+        self._finished: list[NetworkConnection] = []
+        self._count = 0
+        self._closed = threading.Event()
+        self._has_arrived = threading.Event()
+        self._port = 0
+        self.error_number: int = 0
+        """Why there is no listening socket, once it is known; else 0."""
+        self._thread = threading.Thread(target=self._run, name="wink-proxy", daemon=True)
+        self._thread.start()
+
+    def wait_for_port(self) -> int:
+        """Return the port of the listening socket, once it has arrived; 0 if it never will."""
+        self._has_arrived.wait()
+        return self._port
+
+    @property
+    def connections(self) -> tuple[NetworkConnection, ...]:
+        """The connections that have ended, in that order."""
+        with self._lock:
+            return tuple(self._finished)
+
+    def close(self) -> None:
+        """End the server and all connections, each of them recorded; idempotent."""
+        with self._lock:
+            self._closed.set()
+            _shut_down(self._courier)
+            if self._listener is not None:
+                _shut_down(self._listener)  # wakes up the thread that accepts
+        self._slots.release()  # it may also wait for a connection to end
+        self._thread.join()
+        with self._lock:
+            left = dict(self._open)
+        for each in left:
+            each.abort()
+        until = time.monotonic() + _JOIN_TIMEOUT
+        for each, thread in left.items():
+            thread.join(max(0.0, until - time.monotonic()) if each.can_be_aborted else 0.0)
+            each.finish()
+
+    def _run(self) -> None:
+        with self._courier:
+            listener, self.error_number = _receive_listener(self._courier)
+        self._port = 0 if listener is None else listener.getsockname()[1]
+        self._has_arrived.set()
+        if listener is None:
+            return
+        with listener:
+            with self._lock:
+                self._listener = listener
+            while not self._closed.is_set():
+                self._accept(listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        """Serve the next connection in a thread."""
+        self._slots.acquire()
+        try:
+            client, _ = listener.accept()
+        except OSError:
+            # closed, or there is a shortage that may pass
+            self._slots.release()
+            self._closed.wait(_RETRY_INTERVAL)
+            return
+        with self._lock:
+            self._count += 1
+            is_surplus = self._count > self._settings.max_connections
+        connection = _Connection(client, self._settings, self._record, is_surplus=is_surplus)
+        thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
+        with self._lock:
+            self._open[connection] = thread
+        try:
+            thread.start()
+        except RuntimeError:  # too many threads
+            self._end(connection)
+
+    def _serve(self, connection: "_Connection") -> None:
+        try:
+            connection.run()
+        finally:
+            self._end(connection)
+
+    def _end(self, connection: "_Connection") -> None:
+        connection.finish()
+        with self._lock:
+            del self._open[connection]
+        self._slots.release()
+
+    def _record(self, connection: NetworkConnection) -> None:
+        with self._lock:
+            if len(self._finished) > self._settings.max_connections:
+                return  # the first one above the limit is on record
+            self._finished.append(connection)
+        if self._settings.on_connection is not None:
+            try:
+                self._settings.on_connection(connection)
+            except Exception:  # noqa: BLE001 # a listener must not end the connection of a command
+                _log.exception("A listener failed on a connection to %s", connection.host)
+
+
+class _Connection:
+    """One connection of a client, until it is closed and recorded."""
+
+    def __init__(
+        self,
+        client: socket.socket,
+        settings: ProxySettings,
+        record: Callable[[NetworkConnection], None],
+        *,
+        is_surplus: bool,
+    ) -> None:
+        self._client = client
+        self._server: socket.socket | None = None
+        self._settings = settings
+        self._record = record
+        self._is_surplus = is_surplus
+        self._started = time.monotonic()
+        self._host, self._port, self._address = "", 0, ""
+        self._reason = ""
+        self._up = self._down = 0
+        self._lock = threading.Lock()
+        self._is_finished = False
+        self.can_be_aborted = True
+        """False while it waits for the resolver."""
+
+    def run(self) -> None:
+        """Serve the client to its end."""
+        try:
+            request, rest = self._read_request()
+            self._host, self._port = request.host, request.port
+            self._server = self._connect(request)
+            self._relay(request, self._server, rest)
+        except ProxyError as error:
+            self._reason = str(error)
+            with suppress(OSError):
+                self._respond(error)
+        except OSError as error:
+            self._reason = error.strerror or str(error)
+
+    def abort(self) -> None:
+        """Make `run` return soon; thread-safe."""
+        for each in (self._client, self._server):
+            if each is not None:
+                _shut_down(each)
+
+    def finish(self) -> None:
+        """Close and record the connection; thread-safe and idempotent."""
+        self._client.close()
+        if self._server is not None:
+            self._server.close()
+        with self._lock:
+            if self._is_finished:
+                return
+            self._is_finished = True
+        if self._server is None and not self._reason:
+            self._reason = "the command ended before the connection was made"
+        self._record(
+            NetworkConnection(
+                host=self._host,
+                port=self._port,
+                address=self._address,
+                allowed=bool(self._address),
+                reason=self._reason,
+                bytes_sent=self._up,
+                bytes_received=self._down,
+                duration_ms=(time.monotonic() - self._started) * 1000,
+            )
+        )
+
+    def _read_request(self) -> tuple[ProxyRequest, bytes]:
+        """Return the request, and what the client has sent after its head."""
+        if self._is_surplus:
+            count = self._settings.max_connections
+            message = f"wink: one command can make {count:,} connections, and this is one more"
+            raise ProxyError(HTTPStatus.TOO_MANY_REQUESTS, message)
+        until = self._started + self._settings.head_timeout
+        data = b""
+        while _END_OF_HEAD not in data:
+            if len(data) > MAX_HEAD:
+                message = f"wink: the request has more than {MAX_HEAD:,} bytes of header fields"
+                raise ProxyError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, message)
+            self._client.settimeout(max(0.001, until - time.monotonic()))
+            try:
+                more = self._client.recv(_CHUNK)
+            except TimeoutError:
+                message = "wink: the request did not arrive in time"
+                raise ProxyError(HTTPStatus.REQUEST_TIMEOUT, message) from None
+            if not more:
+                raise ConnectionError("the client closed the connection without a request")
+            data += more
+        head, _, rest = data.partition(_END_OF_HEAD)
+        return parse_request(head), rest
+
+    def _connect(self, request: ProxyRequest) -> socket.socket:
+        """Return a socket that is connected to an address that was checked."""
+        host, port = request.host, request.port
+        until = time.monotonic() + self._settings.connect_timeout
+        problem = "no address"
+        for address in self._find_addresses(host, port):
+            self._address = address
+            try:
+                return self._connect_to(address, port, until)
+            except OSError as error:
+                problem = error.strerror or str(error)
+        target = format_address(host, port)
+        raise ProxyError(HTTPStatus.BAD_GATEWAY, f"wink: cannot connect to {target}: {problem}")
+
+    def _find_addresses(self, host: str, port: int) -> list[str]:
+        """Return the addresses of a host to which the command may connect.
+
+        Raises:
+            ProxyError: It may not, or the host has none.
+        """
+        allowed = self._settings.allowed
+        if not allowed.allows(host, port):
+            raise _refusal(f"{_as_rule(host, port)} is not allowed", _as_rule(host, port))
+        self.can_be_aborted = False
+        try:
+            found = self._settings.resolve(host, port)
+        except OSError as error:
+            problem = error.strerror or str(error)
+            message = f"wink: {host} cannot be resolved: {problem}"
+            raise ProxyError(HTTPStatus.BAD_GATEWAY, message) from None
+        finally:
+            self.can_be_aborted = True
+        if self._is_finished:
+            raise ConnectionAbortedError
+        usable = [each for each in found if allowed.allows_address(host, each, port)]
+        if found and not usable:
+            fact = f"{host} resolves to {found[0]}, which is not a public address, and"
+            raise _refusal(f"{fact} is not allowed", _as_rule(found[0], port))
+        return usable
+
+    def _connect_to(self, address: str, port: int, until: float) -> socket.socket:
+        server = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+        try:
+            server.settimeout(0)
+            code = server.connect_ex((address, port))
+            if code == errno.EINPROGRESS:
+                code = self._wait_for_connection(server, until)
+            if code:
+                raise OSError(code, os.strerror(code))
+        except BaseException:
+            server.close()
+            raise
+        return server
+
+    def _wait_for_connection(self, server: socket.socket, until: float) -> int:
+        """Return the error of a connection attempt; the client may give up meanwhile."""
+        poll = select.poll()
+        poll.register(server, select.POLLOUT)
+        poll.register(self._client, 0)  # hang-ups and errors only
+        ready = dict(poll.poll(max(0.0, until - time.monotonic()) * 1000))
+        if self._client.fileno() in ready:
+            return errno.ECANCELED
+        if not ready:
+            return errno.ETIMEDOUT
+        return server.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+
+    def _relay(self, request: ProxyRequest, server: socket.socket, rest: bytes) -> None:
+        """Copy bytes in both directions until both have ended; after a plain request, one."""
+        if request.is_tunnel:
+            self._client.sendall(_ESTABLISHED)
+            up = _Flow(self._client, server, rest)
+        else:
+            length = request.body_length or 0
+            body = rest[:length]
+            up = _Flow(self._client, server, request.head + body, limit=length - len(body))
+        down = _Flow(server, self._client)
+        self._client.settimeout(0)
+        try:
+            while not (down.is_done and (up.is_done or not request.is_tunnel)):
+                if not _step((up, down), self._settings.idle_timeout):
+                    self._reason = f"no data for {self._settings.idle_timeout:g} seconds"
+                    return
+        finally:
+            self._up, self._down = up.count, down.count
+
+    def _respond(self, error: ProxyError) -> None:
+        """Send the sentence, also as the reason phrase, which is all that many clients show."""
+        text = str(error).encode("ascii", "replace")
+        head = (
+            b"HTTP/1.1 %d %b\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n"
+            b"Connection: close\r\n\r\n%b\n"
+        )
+        self._client.settimeout(_DRAIN_TIMEOUT)
+        self._client.sendall(head % (error.status, text, len(text) + 1, text))
+        self._client.shutdown(socket.SHUT_WR)
+        # if unread data were left, the kernel would reset the connection and drop the response
+        until, size = time.monotonic() + _DRAIN_TIMEOUT, 0
+        while size < _MAX_DRAIN and (left := until - time.monotonic()) > 0:
+            self._client.settimeout(left)
+            more = self._client.recv(_CHUNK)
+            if not more:
+                return
+            size += len(more)
+
+
+class _Flow:
+    """Bytes on their way from one socket to another."""
+
+    def __init__(
+        self,
+        source: socket.socket,
+        sink: socket.socket,
+        pending: bytes = b"",
+        *,
+        limit: int | None = None,
+    ) -> None:
+        """Send `pending`, then up to `limit` bytes from the source, by default all."""
+        self.source = source
+        self.sink = sink
+        self.pending = pending
+        self.count = 0
+        self._left = limit
+        self._is_open = limit != 0
+
+    @property
+    def is_done(self) -> bool:
+        return not self._is_open and not self.pending
+
+    @property
+    def wanted(self) -> tuple[socket.socket, int]:
+        """The socket that the flow waits for, and the event."""
+        return (self.sink, select.POLLOUT) if self.pending else (self.source, select.POLLIN)
+
+    def advance(self) -> None:
+        """Read or write once."""
+        try:
+            if self.pending:
+                self._send()
+            else:
+                self._receive()
+        except BlockingIOError:
+            pass
+        except OSError:
+            # one direction is broken; the other may still carry a response
+            self.pending, self._is_open = b"", False
+            _shut_down(self.sink, socket.SHUT_WR)
+
+    def _send(self) -> None:
+        sent = self.sink.send(self.pending)
+        self.count += sent
+        self.pending = self.pending[sent:]
+
+    def _receive(self) -> None:
+        self.pending = self.source.recv(_CHUNK if self._left is None else min(_CHUNK, self._left))
+        if self._left is not None:
+            self._left -= len(self.pending)
+        if not self.pending:
+            self._is_open = False
+            _shut_down(self.sink, socket.SHUT_WR)  # half-close: the other direction goes on
+        elif self._left == 0:
+            self._is_open = False
+
+
+def _step(flows: Sequence[_Flow], timeout: float) -> bool:
+    """Advance the flows that can be; return False if none could for `timeout` seconds."""
+    active = [each for each in flows if not each.is_done]
+    events: dict[int, int] = {}
+    for each in active:
+        wanted, event = each.wanted
+        events[wanted.fileno()] = events.get(wanted.fileno(), 0) | event
+    poll = select.poll()
+    for descriptor, event in events.items():
+        poll.register(descriptor, event)
+    ready = dict(poll.poll(timeout * 1000))
+    for each in active:
+        wanted, event = each.wanted
+        if ready.get(wanted.fileno(), 0) & (event | select.POLLHUP | select.POLLERR):
+            each.advance()
+    return bool(ready)
+
+
+def _receive_listener(courier: socket.socket) -> tuple[socket.socket | None, int]:
+    """Return the listening socket, or the number of the error that prevented it."""
+    try:
+        data, descriptors, _, _ = socket.recv_fds(courier, 16, 1)
+    except OSError:
+        return None, errno.EPIPE
+    if descriptors:
+        return socket.socket(fileno=descriptors[0]), 0
+    return None, int(data or errno.EPIPE)
+
+
+def _as_rule(host: str, port: int) -> str:
+    """Return what to write to allow a host and a port."""
+    return host if port in DEFAULT_PORTS else format_address(host, port)
+
+
+def _refusal(fact: str, rule: str) -> ProxyError:
+    advice = f"the person can allow it with --allow-host {rule}"
+    return ProxyError(HTTPStatus.FORBIDDEN, f"wink: {fact}; {advice}")
+
+
+def _shut_down(connection: socket.socket, how: int = socket.SHUT_RDWR) -> None:
+    with suppress(OSError):  # it has ended already
+        connection.shutdown(how)
