@@ -25,10 +25,19 @@ from weakincentives.contrib.tools import VirtualFileSystem
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem
 from weakincentives.runtime import ToolInvoked
 from weakincentives.runtime.session import load_dump
+from weakincentives.sandbox import SandboxUnavailableError, probe
 
 ROOT = Path(__file__).parents[2]
 
-_STEPS = ["copy", "explore", "test", "mistake", "rollback", "fix", "attacks", "diff", "dump"]
+_STEPS = [
+    *("copy", "explore", "test", "mistake", "rollback"),
+    *("fix", "attacks", "escapes", "diff", "dump"),
+]
+
+
+class Missing:
+    def __init__(self, *arguments: object, **options: object) -> None:
+        raise SandboxUnavailableError("it is not installed: install it")
 
 
 def wink(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -117,6 +126,23 @@ def test_whatever_it_must_not_do_is_refused_or_stopped(steps: dict[str, Step]):
     assert "escapes root" in escape["answer"]
     assert "None of the 2 edits was applied" in half_edit["answer"]
     assert "timed out" in endless["answer"]
+
+
+def test_no_command_gets_out_of_the_sandbox(steps: dict[str, Step]):
+    assert steps["copy"].facts["isolation"] == "bubblewrap"
+    assert steps["escapes"].facts["exit_codes"] == [1, 1, 1]
+    assert not Path("/usr/bin/planted").exists()
+
+
+def test_without_a_sandbox_the_story_says_so_and_tries_no_escape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(probe, "ISOLATED", {"bubblewrap": Missing})
+    steps = play(tmp_path)
+    assert [name for name in _STEPS if name not in steps] == ["escapes"]
+    assert steps["copy"].facts["isolation"] == "none"
+    said = "".join(text for each in steps["copy"].lines for text, _ in each.pieces)
+    assert "no sandbox works here" in said
 
 
 def test_only_the_repair_is_left_in_the_project(steps: dict[str, Step], place: Path):

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -29,9 +29,11 @@ from weakincentives.adapters import (
     ScriptedAdapter,
     UserMessage,
 )
+from weakincentives.cli.config import AUTO, NO_SANDBOX
 from weakincentives.cli.demo.script import (
     ATTACKS,
     ATTEMPT,
+    ESCAPES,
     PYTHON,
     SCRIPT,
     SECOND_ATTEMPT,
@@ -62,7 +64,13 @@ from weakincentives.filesystem import (
 from weakincentives.prompt import MarkdownSection, Prompt
 from weakincentives.runtime import ToolInvoked, checkpoint, get_filesystem_snapshot, rollback_to
 from weakincentives.runtime.session import Session, Snapshot, dump_session_tree, load_session
-from weakincentives.sandbox import LocalSandbox
+from weakincentives.sandbox import (
+    ISOLATED,
+    LocalSandbox,
+    Sandbox,
+    SandboxUnavailableError,
+    create_sandbox,
+)
 
 
 @click.command(epilog="Needs no key and no network, and leaves nothing behind without --keep.")
@@ -221,19 +229,28 @@ def play_story(
     }
     with (
         HostFilesystem(project, git_dir=store) as files,
-        LocalSandbox(files, env=environment) as sandbox,
+        _create_sandbox(files, environment) as sandbox,
         closing(Story(files, sandbox, dump).steps()) as steps,
     ):
         yield steps
 
 
+def _create_sandbox(files: HostFilesystem, environment: Mapping[str, str]) -> Sandbox:
+    """Return the first sandbox that works; else the local one, for what comes with this package."""
+    try:
+        return create_sandbox(AUTO, files, env=environment)
+    except SandboxUnavailableError:
+        return LocalSandbox(files, env=environment)
+
+
 class Story:
     """The steps of the demo, played in a workspace on disk."""
 
-    def __init__(self, files: HostFilesystem, sandbox: LocalSandbox, dump: Path) -> None:
+    def __init__(self, files: HostFilesystem, sandbox: Sandbox, dump: Path) -> None:
         """Play in an empty workspace and dump the session to `dump`."""
         self._files = files
         self._sandbox = sandbox
+        self._isolation = _find_isolation(sandbox)
         self._dump = dump
         self._session = Session(tags={"session_id": "demo"})
 
@@ -255,6 +272,8 @@ class Story:
             yield from _play_part(agent, SECOND_ATTEMPT)
             fixed_hash = tree_hash(self._files)
             yield from _play_part(agent, ATTACKS)
+            if self._isolation is not None:
+                yield from _play_part(agent, ESCAPES)
             _check_same("Rejected calls changed something", fixed_hash, tree_hash(self._files))
             yield self._compare(before)
             yield self._save(prompt, fixed_hash)
@@ -269,9 +288,21 @@ class Story:
             "A project with a bug is copied in",
             "files.hydrate_from_host(mount, allowed_roots=roots)",
             time.perf_counter() - started,
-            (line(size),),
-            {"files": report.file_count, "bytes": report.total_bytes},
+            (line(size), line(self._describe_isolation())),
+            {
+                "files": report.file_count,
+                "bytes": report.total_bytes,
+                "isolation": self._isolation or NO_SANDBOX,
+            },
             is_ours=True,
+        )
+
+    def _describe_isolation(self) -> str:
+        if self._isolation is not None:
+            return f"the agent's commands run isolated by {self._isolation}"
+        return (
+            "no sandbox works here, so the commands, which are part of this demo, run"
+            " on this machine without isolation; wink doctor says why"
         )
 
     def _create_section(self) -> FilesystemSection:
@@ -358,6 +389,11 @@ class Story:
             {"directory": str(self._dump), "names": names, "tool_calls": calls, "tree": fixed_hash},
             is_ours=True,
         )
+
+
+def _find_isolation(sandbox: Sandbox) -> str | None:
+    """Return the name of a sandbox that isolates commands."""
+    return next((name for name, kind in ISOLATED.items() if isinstance(sandbox, kind)), None)
 
 
 def _play_part(agent: Agent, part: Part) -> Generator[Step, None, str]:

@@ -16,7 +16,7 @@ from weakincentives.adapters import Completion, ToolCall
 PYTHON = Path(sys.executable)
 """The Python that runs the tests of the project: the current one."""
 Excerpt: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
-_MAX_ARGUMENT = 48
+_MAX_ARGUMENT = 80
 _FAILURE = re.compile(r"(FAIL|ERROR|\w*Error): ")
 
 
@@ -93,6 +93,10 @@ def _test_summary(lines: Sequence[str]) -> Sequence[str]:
 
 def _no_lines(_: Sequence[str]) -> Sequence[str]:
     return ()
+
+
+def _last_line(lines: Sequence[str]) -> Sequence[str]:
+    return lines[-1:]
 
 
 def _first_and_last(lines: Sequence[str]) -> Sequence[str]:
@@ -216,9 +220,27 @@ ATTACKS = Part(
     ),
     "None of it worked.",
 )
+_CONNECT = "from socket import *; create_connection(('1.1.1.1', 80))"
+ESCAPES = Part(
+    "Now try to break out with commands.",
+    (
+        Turn(
+            "escapes",
+            "It tries to break out with commands",
+            "I try to read passwords, to plant a program, and to reach the network.",
+            (
+                _command(1, _last_line, "cat", "/etc/shadow"),
+                _command(1, _last_line, "touch", "/usr/bin/planted"),
+                _command(1, _last_line, PYTHON.name, "-c", _CONNECT),
+            ),
+        ),
+    ),
+    "None of it worked either.",
+)
+"""What is safe to try only in a sandbox that isolates."""
 SCRIPT = tuple(
     step
-    for part in (ATTEMPT, SECOND_ATTEMPT, ATTACKS)
+    for part in (ATTEMPT, SECOND_ATTEMPT, ATTACKS, ESCAPES)
     for step in (*(turn.completion() for turn in part.turns), part.answer)
 )
 """All responses of the model, in the order of the requests."""
