@@ -27,8 +27,24 @@ _HEAD = struct.Struct(">BBI")  # encoding, depth, size of the content
 _REFERENCE = struct.Struct(">QII")  # offset of the other chunk, bytes at its beginning and its end
 _MAX_DEPTH = 64
 _MIN_SHARED = 64  # bytes; less is not worth a reference
-_LEVEL = 6
+_LEVEL = 4  # higher levels save 3 %, and take nearly twice the time
 _CACHE_BYTES = 8 * CHUNK_SIZE
+
+
+class PackedChunk(NamedTuple):
+    """A chunk, compressed if that makes it smaller."""
+
+    encoding: int
+    size: int
+    body: bytes
+
+
+def pack(data: bytes) -> PackedChunk:
+    """Compress a chunk; threads can do this at the same time."""
+    packed = zlib.compress(data, _LEVEL)
+    if len(packed) < len(data):
+        return PackedChunk(_DEFLATED, len(data), packed)
+    return PackedChunk(_RAW, len(data), data)
 
 
 class ChunkWriter:
@@ -46,9 +62,11 @@ class ChunkWriter:
             spliced = self._store_splice(data, base)
             if spliced is not None:
                 return spliced
-        packed = zlib.compress(data, _LEVEL)
-        encoding, body = (_DEFLATED, packed) if len(packed) < len(data) else (_RAW, data)
-        return self._append(encoding, 0, len(data), body)
+        return self.store_packed(pack(data))
+
+    def store_packed(self, packed: "PackedChunk") -> int:
+        """Store a chunk that has been compressed already; return its offset."""
+        return self._append(packed.encoding, 0, packed.size, packed.body)
 
     def _store_splice(self, data: bytes, offset: int) -> int | None:
         depth = self._depths.get(offset)

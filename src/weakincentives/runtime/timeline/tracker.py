@@ -3,7 +3,8 @@
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from weakincentives.filesystem import (
@@ -16,11 +17,11 @@ from weakincentives.filesystem import (
 from weakincentives.filesystem.paths import outermost
 from weakincentives.filesystem.state import State
 from weakincentives.filesystem.text import Content
-from weakincentives.posix import check_time, parents_of
+from weakincentives.posix import check_time, parallel_map, parents_of
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.session.items import Items
 from weakincentives.runtime.session.snapshots import Slices, type_name
-from weakincentives.runtime.timeline.chunks import CHUNK_SIZE, ChunkWriter
+from weakincentives.runtime.timeline.chunks import CHUNK_SIZE, ChunkWriter, PackedChunk, pack
 from weakincentives.runtime.timeline.steps import (
     Entry,
     FileChanges,
@@ -100,89 +101,142 @@ class FileTracker:
         for parent in parents_of(path):
             directory = state.lookup(parent)
             if parent not in self._entries and directory is not None:
-                yield self._describe(state, directory)
-        if found is not None:
-            yield from self._compare(state, found, removed)
-        if found is None or found.is_directory:
-            yield from self._look_below(state, path, removed)
+                yield _describe(directory)
+        files: list[FileStat] = []
+        for each in self._walk(state, path, found, removed):
+            known = self._entries.get(each.path)
+            if each.is_file and not self._has_kept_content(known, each):
+                files.append(each)
+                continue
+            entry = _describe(each, known)
+            if entry != known:
+                yield entry
+        yield from self._store_all(state, files)
 
-    def _look_below(self, state: State, path: str, removed: list[str]) -> Iterator[Entry]:
+    def _store_all(self, state: State, files: list[FileStat]) -> Iterator[Entry]:
+        """Yield the entries of the files that differ; threads read and compress them."""
+        for found, read in zip(files, parallel_map(partial(self._read, state), files), strict=True):
+            entry = self._store(state, found, read)
+            if entry != self._entries.get(found.path):
+                yield entry
+
+    def _walk(
+        self, state: State, path: str, found: FileStat | None, removed: list[str]
+    ) -> Iterator[FileStat]:
+        """Yield everything at and below a path; note what was there and is gone."""
+        if found is not None:
+            self._make_way(found, removed)
+            yield found
+            if not found.is_directory:
+                return
         prefix = f"{path}/" if path else ""
-        left = {each for each in self._entries if each.startswith(prefix) and each}
+        left = {each for each in self._entries if each.startswith(prefix)}
         pending = [path]
         while pending:
             check_time("Recording")
-            directory = pending.pop()
-            for each in state.children(directory).values():
+            for each in state.children(pending.pop()).values():
                 left.discard(each.path)
-                yield from self._compare(state, each, removed)
+                self._make_way(each, removed)
+                yield each
                 if each.is_directory:
                     pending.append(each.path)
         for each in sorted(left):
             self._remove(each, removed)
 
-    def _compare(self, state: State, found: FileStat, removed: list[str]) -> Iterator[Entry]:
-        known = self._entries.get(found.path)
-        if known is not None and known.kind == "directory" and not found.is_directory:
-            self._remove(found.path, removed)
-        if known is not None and found.is_file and self._has_kept_content(known, found):
-            if known.permissions != found.permissions:
-                yield replace(known, permissions=found.permissions)
-            return
-        entry = self._describe(state, found)
-        if entry != known:
-            yield entry
-
-    def _has_kept_content(self, known: Entry, found: FileStat) -> bool:
+    def _has_kept_content(self, known: Entry | None, found: FileStat) -> bool:
         """Return whether a file in a walk need not be read: no event named it."""
         if not self._must_walk or self._must_read_all or found.path in self._paths:
             return False
-        return known.kind == "file" and known.size == found.size_bytes
+        return known is not None and known.kind == "file" and known.size == found.size_bytes
+
+    def _make_way(self, found: FileStat, removed: list[str]) -> None:
+        """Remove a directory that is something else now, with everything below it."""
+        known = self._entries.get(found.path)
+        if known is not None and known.kind == "directory" and not found.is_directory:
+            self._remove(found.path, removed)
 
     def _remove(self, path: str, removed: list[str]) -> None:
         if path in self._entries:
             remove_below(self._entries, path)
             removed.append(path)
 
-    def _describe(self, state: State, found: FileStat) -> Entry:
-        if found.is_directory:
-            return Entry(found.path, "directory", found.permissions)
-        if found.link_target is not None:
-            return Entry(found.path, "link", found.permissions, target=found.link_target)
-        if not found.is_file:
-            return Entry(found.path, "special", found.permissions)
+    def _read(self, state: State, found: FileStat) -> "_Content | None":
+        """Read a file of one chunk, and compress it if it is new; None if nobody may read it."""
         try:
             with state.open(found.path) as content:
-                return self._store(found, content)
-        except OSError:  # nobody may read it, or it is gone: there is no content to keep
-            return Entry(found.path, "file", found.permissions, found.size_bytes)
+                if content.size > CHUNK_SIZE:
+                    return _Content(content.size, _hash(content))
+                data = content.read(0, CHUNK_SIZE)
+        except OSError:
+            return None
+        digest = hashlib.sha256(data).hexdigest()
+        is_new = found.path not in self._entries and digest not in self._by_content
+        return _Content(len(data), digest, data, pack(data) if data and is_new else None)
 
-    def _store(self, found: FileStat, content: Content) -> Entry:
+    def _store(self, state: State, found: FileStat, read: "_Content | None") -> Entry:
+        if read is None:  # there is no content to keep
+            return Entry(found.path, "file", found.permissions, found.size_bytes)
         known = self._entries.get(found.path)
-        digest, size = _hash(content)
+        size, digest = read.size, read.sha256
         if known is not None and known.sha256 == digest:
             chunks = known.chunks
         elif digest in self._by_content:
             chunks = self._by_content[digest]
+        elif read.data is None:
+            size, digest, chunks = self._store_large(state, found, known)
+        elif read.packed is not None:
+            chunks = (self._chunks.store_packed(read.packed),)
         else:
-            before = () if known is None else known.chunks
-            chunks = self._by_content[digest] = tuple(self._store_chunks(content, size, before))
+            base = known.chunks[0] if known is not None and known.chunks else None
+            chunks = (self._chunks.store(read.data, base),) if read.data else ()
+        self._by_content[digest] = chunks
         return Entry(found.path, "file", found.permissions, size, digest, chunks)
 
-    def _store_chunks(self, content: Content, size: int, before: tuple[int, ...]) -> Iterator[int]:
-        for number, offset in enumerate(range(0, size, CHUNK_SIZE)):
-            check_time("Recording")
-            data = content.read(offset, min(CHUNK_SIZE, size - offset))
-            yield self._chunks.store(data, before[number] if number < len(before) else None)
+    def _store_large(
+        self, state: State, found: FileStat, known: Entry | None
+    ) -> tuple[int, str, tuple[int, ...]]:
+        """Store a file of several chunks as it is read: it may be changing."""
+        before = () if known is None else known.chunks
+        digest, size = hashlib.sha256(), 0
+        chunks: list[int] = []
+        with state.open(found.path) as content:
+            while data := content.read(size, CHUNK_SIZE):
+                check_time("Recording")
+                base = before[len(chunks)] if len(chunks) < len(before) else None
+                chunks.append(self._chunks.store(data, base))
+                digest.update(data)
+                size += len(data)
+                if len(data) < CHUNK_SIZE:
+                    break
+        return size, digest.hexdigest(), tuple(chunks)
 
 
-def _hash(content: Content) -> tuple[str, int]:
+class _Content(NamedTuple):
+    """What was read of a file: all of it if that is one chunk, and compressed if it is new."""
+
+    size: int
+    sha256: str
+    data: bytes | None = None
+    packed: PackedChunk | None = None
+
+
+def _describe(found: FileStat, known: Entry | None = None) -> Entry:
+    """Return the entry for anything but a file, or for a file whose content is that of `known`."""
+    if found.is_file and known is not None:
+        return replace(known, permissions=found.permissions)
+    if found.is_directory:
+        return Entry(found.path, "directory", found.permissions)
+    if found.link_target is not None:
+        return Entry(found.path, "link", found.permissions, target=found.link_target)
+    return Entry(found.path, "special", found.permissions)
+
+
+def _hash(content: Content) -> str:
     digest = hashlib.sha256()
-    size = content.size
-    for offset in range(0, size, CHUNK_SIZE):
+    for offset in range(0, content.size, CHUNK_SIZE):
         check_time("Recording")
-        digest.update(content.read(offset, min(CHUNK_SIZE, size - offset)))
-    return digest.hexdigest(), size
+        digest.update(content.read(offset, CHUNK_SIZE))
+    return digest.hexdigest()
 
 
 class SessionTracker:
