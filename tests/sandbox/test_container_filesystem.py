@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests.contrib.dialects.replay import Replay, tree, tree_hash
+from tests.contrib.dialects.test_replay import EXPECTED, NAMES, SCRIPT
 from tests.sizes import size
-from weakincentives.filesystem import BaseFilesystem, Filesystem, Limits
+from weakincentives.contrib.tools.dialects import DialectName
+from weakincentives.filesystem import BaseFilesystem, Filesystem, InMemoryFilesystem, Limits
 from weakincentives.filesystem.testing import (
     ArchiveDetailTests,
     ArchiveTests,
@@ -139,3 +142,14 @@ def test_a_snapshot_transfers_only_what_has_changed(podman: PodmanSandboxConfig)
         assert len(fs.list("dir")) == 20
     finally:
         container.close()
+
+
+@pytest.mark.parametrize("dialect", NAMES)
+def test_a_script_leaves_the_files_of_every_other_backend_in_every_dialect(
+    dialect: DialectName, shared_container: Container
+):
+    memory, files = InMemoryFilesystem(), ContainerFilesystem(shared_container)
+    for each in (memory, files):
+        Replay(dialect, each).play(*SCRIPT)
+    assert tree(files) == EXPECTED
+    assert tree_hash(files) == tree_hash(memory)
