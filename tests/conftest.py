@@ -7,8 +7,9 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.sandbox.container_image import remove_test_image
+from tests.sandbox.container_image import build_test_image, remove_test_image
 from tests.sizes import set_long
+from weakincentives.sandbox import PodmanSandboxConfig
 
 # a busy machine is slow, and that is no fault of the code: there is no deadline anywhere
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -48,3 +49,16 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Remove the image that tests of containers have made, once all workers have finished."""
     if not hasattr(session.config, "workerinput"):
         remove_test_image()
+
+
+@pytest.fixture(scope="session")
+def podman() -> PodmanSandboxConfig:
+    """Return a configuration with an image; skip where podman is missing."""
+    return build_test_image()
+
+
+@pytest.fixture
+def default_image(podman: PodmanSandboxConfig, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Make the image of the tests the one that is used unless another is named."""
+    monkeypatch.setenv("WEAKINCENTIVES_IMAGE", podman.image)
+    return podman.image

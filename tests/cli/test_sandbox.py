@@ -16,6 +16,7 @@ class Missing:
         raise SandboxUnavailableError("it is not installed: install it")
 
 
+@pytest.mark.usefixtures("default_image")
 def test_a_probe_prints_every_promise(wink: Wink) -> None:
     done = wink("sandbox", "probe")
     assert done.code == 0
@@ -23,7 +24,7 @@ def test_a_probe_prints_every_promise(wink: Wink) -> None:
     assert "ok  network: reaches no network" in done.out
     assert done.out.endswith("--sandbox auto uses bubblewrap\n")
     found = json.loads(wink("sandbox", "probe", "--json").out)
-    assert [each["name"] for each in found] == ["bubblewrap", "landlock"]
+    assert [each["name"] for each in found] == ["bubblewrap", "landlock", "podman"]
     assert all(each["promises"]["files"] and each["problem"] is None for each in found)
 
 
@@ -86,7 +87,8 @@ def test_a_run_says_why_an_earlier_sandbox_is_not_used(
     )
 
 
-@pytest.mark.parametrize("name", ["auto", "bubblewrap", "landlock", "local"])
+@pytest.mark.parametrize("name", ["auto", "bubblewrap", "landlock", "podman", "local"])
+@pytest.mark.usefixtures("default_image")
 def test_a_commands_streams_and_exit_code_are_passed_on(
     wink: Wink, project: Path, name: str
 ) -> None:
@@ -108,16 +110,18 @@ def test_a_timeout_is_reported(wink: Wink, project: Path) -> None:
     assert done.err == "wink: the command timed out after 0.5 and was stopped\n"
 
 
-@pytest.mark.parametrize("options", [(), ("--sandbox", "auto"), ("--sandbox", "landlock")])
+@pytest.mark.parametrize("name", ["", "auto", "landlock", "podman"])
+@pytest.mark.usefixtures("default_image")
 def test_a_model_runs_isolated_commands(
-    wink: Wink, project: Path, script: Script, options: tuple[str, ...], tmp_path: Path
+    wink: Wink, project: Path, script: Script, name: str, tmp_path: Path
 ) -> None:
     outside = tmp_path / "outside"
     line = f"echo fixed >> calc.py; echo x > {outside}; true"
     steps = script(shell("sh", "-c", line), "Done.")
+    options = ("--sandbox", name) if name else ()
     done = wink("run", "x", "--workspace", project, "--model", steps, "--apply", *options)
     assert done.code == 0
-    isolated = "landlock" if "landlock" in options else "bubblewrap"
+    isolated = "bubblewrap" if name in {"", "auto"} else name
     assert f"The model's commands run isolated by {isolated}." in done.err
     assert (project / "calc.py").read_text().endswith("fixed\n")
     assert not outside.exists()
@@ -132,3 +136,59 @@ def test_test_runs_leave_no_caches_in_the_changes(
     done = wink("run", "x", "--workspace", project, "--model", model, "--json")
     assert "1 passed" in done.events[2]["message"], done.events[2]
     assert done.last["changes"] == []
+
+
+@pytest.mark.usefixtures("default_image")
+def test_pruning_says_what_was_removed(
+    wink: Wink, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("WEAKINCENTIVES_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("platform.node", lambda: "a-machine-without-containers")
+    assert wink("sandbox", "prune").out == "Nothing to remove\n"
+    left = tmp_path / "cache" / "podman" / "left"
+    (left / "workspace").mkdir(parents=True)
+    done = wink("sandbox", "prune")
+    assert (done.code, done.out) == (0, f"Removed the workspace {str(left)!r}\n")
+    left.mkdir()
+    found = json.loads(wink("sandbox", "prune", "--json").out)
+    assert found == {"containers": [], "workspaces": [str(left)], "problem": None}
+
+
+def test_pruning_works_without_podman(
+    wink: Wink, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("WEAKINCENTIVES_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "cache" / "podman" / "left").mkdir(parents=True)
+    done = wink("sandbox", "prune")
+    assert done.code == 0
+    removed, problem = done.out.splitlines()
+    assert removed.startswith("Removed the workspace ")
+    assert problem.startswith("Containers were not looked for: podman is not installed")
+
+
+def test_an_image_needs_tools_that_are_named(
+    wink: Wink, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = wink("sandbox", "pull-image")
+    assert (done.code, "apt install podman" in done.err) == (1, True)
+    options = ("--suite", "sid", "--mirror", "http://mirror.example/debian")
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    done = wink("sandbox", "build-image", *options)
+    assert (done.code, "apt install debootstrap" in done.err) == (1, True)
+
+
+def test_an_image_is_built_as_the_options_say(
+    wink: Wink, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The real bootstrap is in tests/sandbox/test_container_image.py."""
+    (tmp_path / "debootstrap").write_text('#!/bin/sh\necho "$*"; exit 1\n')
+    (tmp_path / "debootstrap").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    options = ("--suite", "sid", "--mirror", "http://mirror.example/debian")
+    done = wink("sandbox", "build-image", *options)
+    assert done.code == 1
+    command = done.err.splitlines()[0].split()
+    assert (command[-3], command[-1]) == ("sid", "http://mirror.example/debian")

@@ -1,4 +1,4 @@
-"""The image that tests of containers share, and every sandbox of this machine."""
+"""Every sandbox of this machine, one after the other."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -7,14 +7,12 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from tests.sandbox.container_image import build_test_image
 from weakincentives.sandbox import (
     BubblewrapSandbox,
     LandlockSandbox,
     LocalSandbox,
     PodmanSandbox,
 )
-from weakincentives.sandbox.container import PodmanSandboxConfig
 
 HostSandboxes: TypeAlias = LocalSandbox | BubblewrapSandbox | LandlockSandbox
 AnySandbox: TypeAlias = HostSandboxes | PodmanSandbox
@@ -26,12 +24,6 @@ _KINDS: dict[str, Callable[..., AnySandbox]] = {
     "landlock": LandlockSandbox,
     "podman": PodmanSandbox,
 }
-
-
-@pytest.fixture(scope="session")
-def podman() -> PodmanSandboxConfig:
-    """Return a configuration with an image; skip where podman is missing."""
-    return build_test_image()
 
 
 @pytest.fixture(params=_KINDS)

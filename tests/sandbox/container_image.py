@@ -26,17 +26,17 @@ _SKIPPED = {"test", "idlelib", "lib2to3", "ensurepip", "pydoc_data"}
 _SKIPPED |= {"dist-packages", "site-packages", "config-3.11-x86_64-linux-gnu"}
 
 
-def require_podman() -> None:
-    """Skip the test where podman is missing; fail where everything has to be there."""
-    if shutil.which("podman") is None:
+def require_engine(program: str = "podman") -> None:
+    """Skip the test where a program is missing; fail where everything has to be there."""
+    if shutil.which(program) is None:
         if os.environ.get("CI"):
-            pytest.fail("podman is not installed, and CI is set")
-        pytest.skip("podman is not installed")
+            pytest.fail(f"{program} is not installed, and CI is set")
+        pytest.skip(f"{program} is not installed: what depends on it is not tested")
 
 
 def build_test_image() -> PodmanSandboxConfig:
     """Return a configuration with the test image; make the image if it is not there."""
-    require_podman()
+    require_engine()
     with _lock_path().open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # other workers want the same image
         known = subprocess.run(["podman", "image", "exists", TAG], check=False)

@@ -2,18 +2,19 @@
 
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.sandbox.container_image import require_podman
-from tests.sizes import size
+from tests.sandbox.container_image import require_engine
 from weakincentives.sandbox import (
     PackageMirror,
     PodmanSandbox,
     PodmanSandboxConfig,
     SandboxUnavailableError,
     build_image,
+    pull_image,
 )
 from weakincentives.sandbox.container import find_mirror
 
@@ -69,7 +70,7 @@ def make_program(path: Path, text: str) -> None:
 
 
 def test_what_a_bootstrap_makes_becomes_an_image(programs: Path) -> None:
-    require_podman()
+    require_engine()
     make_program(programs / "debootstrap", 'echo "I: $*"; mkdir -p "$4/bin"; : > "$4/bin/program"')
     lines: list[str] = []
     found = build_image(
@@ -100,11 +101,28 @@ def test_a_missing_tool_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         build_image(TAG, mirror=PackageMirror("http://m.example", "sid"))
 
 
+def test_an_image_is_pulled_with_progress(podman: PodmanSandboxConfig, tmp_path: Path) -> None:
+    saved = f"oci:{tmp_path / 'image'}:latest"
+    subprocess.run(["podman", "push", podman.image, saved], check=True, capture_output=True)
+    lines: list[str] = []
+    found = pull_image(saved, on_progress=lines.append)
+    assert found == lines[-1]
+    assert len(lines) > 1
+    with PodmanSandbox(tmp_path, config=replace(podman, image=found)) as sandbox:
+        assert sandbox.exec(["echo", "works"]).stdout == "works\n"
+
+
+def test_an_image_that_cannot_be_pulled_is_an_error(tmp_path: Path) -> None:
+    require_engine()
+    with pytest.raises(SandboxUnavailableError, match="podman failed with code 125:\n"):
+        pull_image(f"oci:{tmp_path}:latest")
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run debootstrap")
 def test_an_image_of_packages_runs_commands(tmp_path: Path) -> None:
-    require_podman()
-    if not size(short=False, long=True):
-        pytest.skip("takes a minute; run it with --long")
+    require_engine()
+    require_engine("debootstrap")
     build_image(TAG)
     try:
         config = PodmanSandboxConfig(image=TAG)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -16,8 +17,15 @@ import pytest
 
 from tests.sandbox.process_trees import BOMB, FLEEING, NESTED, Mark, TimeIsUpWith
 from weakincentives.filesystem import HostFilesystem, PathEscapeError
-from weakincentives.sandbox import Sandbox, SandboxUnavailableError
-from weakincentives.sandbox.container import PodmanSandboxConfig, prune_containers
+from weakincentives.posix import owner_name
+from weakincentives.sandbox import (
+    PruneResult,
+    Sandbox,
+    SandboxUnavailableError,
+    create_sandbox,
+    prune_sandboxes,
+)
+from weakincentives.sandbox.container import PodmanSandboxConfig, engine
 from weakincentives.sandbox.podman import PodmanSandbox
 
 
@@ -151,6 +159,7 @@ def fails(action):
         return True
     return False
 print(json.dumps({
+    "root": 0 in (os.getuid(), os.geteuid(), os.getgid(), *os.getgroups()),
     "capabilities": int(status["CapEff"], 16) | int(status["CapBnd"], 16),
     "no_new_privileges": status["NoNewPrivs"].strip(),
     "seccomp": status["Seccomp"].strip(),
@@ -167,6 +176,7 @@ def test_the_container_is_confined(sandbox: PodmanSandbox) -> None:
     done = sandbox.exec(["python3", "-c", FACTS])
     assert done.stderr == ""
     assert json.loads(done.stdout) == {
+        "root": False,
         "capabilities": 0,
         "no_new_privileges": "1",
         "seccomp": "2",
@@ -176,6 +186,76 @@ def test_the_container_is_confined(sandbox: PodmanSandbox) -> None:
         "writable": [1, 1, 1],
         "memory": str(1024**3),
     }
+
+
+def test_both_sides_can_use_the_files_of_the_workspace(sandbox: PodmanSandbox, root: Path) -> None:
+    sandbox.filesystem.write("shared/from-host", "1")
+    done = sandbox.exec(
+        ["sh", "-c", "echo 2 >> shared/from-host; umask 077; mkdir own; echo > own/a"]
+    )
+    assert done.stderr == ""
+    owners = {path.stat().st_uid for path in (root, root / "shared/from-host", root / "own/a")}
+    assert owners == {os.getuid()}
+    sandbox.filesystem.write("own/a", "3", mode="overwrite")
+    sandbox.filesystem.delete("own", recursive=True)
+    assert sandbox.exec(["cat", "shared/from-host"]).stdout == "12\n"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+def test_commands_are_the_owner_of_the_workspace(
+    podman: PodmanSandboxConfig, tmp_path: Path
+) -> None:
+    os.chown(tmp_path, 12345, 12346)
+    with PodmanSandbox(tmp_path, config=podman) as sandbox:
+        assert sandbox.exec(["sh", "-c", "id -u; id -g; touch a"]).stdout == "12345\n12346\n"
+    assert (tmp_path / "a").stat().st_uid == 12345
+
+
+@pytest.mark.parametrize("name", ["a:b", 'a,b="c" d', "a\nb"])
+def test_a_workspace_may_have_any_name(
+    podman: PodmanSandboxConfig, tmp_path: Path, name: str
+) -> None:
+    root = tmp_path / name
+    root.mkdir()
+    with PodmanSandbox(root, config=podman) as sandbox:
+        sandbox.exec(["touch", "file"])
+    assert (root / "file").exists()
+
+
+def test_readable_paths_cannot_be_changed(podman: PodmanSandboxConfig, tmp_path: Path) -> None:
+    data = tmp_path / "data:1"
+    data.mkdir()
+    (data / "file").write_text("content")
+    (tmp_path / "root").mkdir()
+    with PodmanSandbox(tmp_path / "root", config=podman, readable=[data]) as sandbox:
+        done = sandbox.exec(["sh", "-c", "cat $0/file; echo >> $0/file", str(data)])
+    assert (done.stdout, "Read-only" in done.stderr) == ("content", True)
+
+
+@pytest.mark.usefixtures("default_image")
+def test_it_is_created_by_name(tmp_path: Path) -> None:
+    with create_sandbox("podman", tmp_path, env={"A": "b"}) as made:
+        assert isinstance(made, PodmanSandbox)
+        assert made.exec(["sh", "-c", "echo $A"]).stdout == "b\n"
+        assert made.limited == {"memory", "pids"}
+
+
+def test_a_built_image_stands_in_for_the_default_one(
+    podman: PodmanSandboxConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = "localhost/no-such-image:1"
+    monkeypatch.setattr(engine, "DEFAULT_IMAGE", missing)
+    monkeypatch.setattr(engine, "BUILT_IMAGE", podman.image)
+    with PodmanSandbox(tmp_path, config=replace(podman, image=missing)) as sandbox:
+        assert sandbox.image == missing
+        sandbox.exec(["true"])
+        assert sandbox.image == podman.image
+    monkeypatch.setattr(engine, "BUILT_IMAGE", "localhost/no-such-image:2")
+    with (
+        PodmanSandbox(tmp_path, config=replace(podman, image=missing, cpus=0.5)) as sandbox,
+        pytest.raises(SandboxUnavailableError, match=r"image:1' or .*image:2': get it with"),
+    ):
+        sandbox.exec(["true"])
 
 
 def test_a_timeout_stops_everything_and_keeps_the_output(
@@ -320,7 +400,7 @@ def test_close_removes_the_container_and_stops_commands(
 
 PROGRAM = """
 import os, sys
-from weakincentives.sandbox.container import PodmanSandboxConfig
+from weakincentives.sandbox.container import PodmanSandboxConfig, engine
 from weakincentives.sandbox.podman import PodmanSandbox
 sandbox = PodmanSandbox(sys.argv[1], config=PodmanSandboxConfig(image=sys.argv[2]))
 print(sandbox.exec(["echo", "hello"]).stdout, end="", flush=True)
@@ -350,33 +430,62 @@ def test_a_killed_process_leaves_no_container(podman: PodmanSandboxConfig, tmp_p
         assert process.stdout is not None
         assert process.stdout.readline() == "hello\n"
         process.send_signal(signal.SIGKILL)
-    prune_containers(podman)
+    prune_sandboxes(podman)
     assert not any(name.startswith(f"wink-{process.pid}-") for name in container_names())
 
 
-def test_leftovers_are_found_by_their_labels(podman: PodmanSandboxConfig, tmp_path: Path) -> None:
-    with PodmanSandbox(tmp_path, config=podman) as sandbox:
+def create_container(image: str, owner: str, machine: str) -> str:
+    name = f"wink-test-{secrets.token_hex(4)}"
+    labels = f"weakincentives.owner={owner}", f"weakincentives.machine={machine}"
+    options = [part for each in labels for part in ("--label", each)]
+    command = ["podman", "create", "--name", name, *options, image, "true"]
+    subprocess.run(command, check=True, capture_output=True)
+    return name
+
+
+def end_of_life() -> str:
+    """Return the name of a process that has ended."""
+    program = "from weakincentives.posix import owner_name; print(owner_name())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    return done.stdout.decode().strip()
+
+
+def test_leftovers_are_found_by_their_labels(
+    podman: PodmanSandboxConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = f"test-{os.getpid()}"  # other workers look for leftovers too
+    monkeypatch.setattr("platform.node", lambda: machine)
+    kept = [
+        create_container(podman.image, owner_name(), machine),
+        create_container(podman.image, "unknown", machine),
+        create_container(podman.image, end_of_life(), "another-machine"),
+    ]
+    left = create_container(podman.image, end_of_life(), machine)
+    try:
+        assert prune_sandboxes(replace(podman, cache=str(tmp_path))).containers == (left,)
+        assert set(kept) <= container_names()
+        assert prune_sandboxes(replace(podman, cache=str(tmp_path))) == PruneResult()
+    finally:
+        subprocess.run(["podman", "rm", "--force", *kept], check=True, capture_output=True)
+
+
+def test_the_first_start_removes_leftovers(
+    podman: PodmanSandboxConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = f"test-{os.getpid()}"
+    monkeypatch.setattr("platform.node", lambda: machine)
+    left = create_container(podman.image, end_of_life(), machine)
+    with PodmanSandbox(tmp_path, config=replace(podman, cache=str(tmp_path))) as sandbox:
         sandbox.exec(["true"])
-        kept = own_containers()
-        label = f"weakincentives.owner=1:2:{'x' * 8}"
-        machine = f"weakincentives.machine={os.uname().nodename}"
-        subprocess.run(
-            [
-                *("podman", "create", "--name", "wink-leftover", "--label", label),
-                *("--label", machine, podman.image, "true"),
-            ],
-            check=True,
-            capture_output=True,
-        )
-        assert prune_containers(podman) == ["wink-leftover"]
-        assert own_containers() == kept
+        while left in container_names():
+            pass
 
 
 def test_a_missing_image_is_never_pulled(podman: PodmanSandboxConfig, tmp_path: Path) -> None:
     missing = replace(podman, image="localhost/no-such-image:1")
     with (
         PodmanSandbox(tmp_path, config=missing) as sandbox,
-        pytest.raises(SandboxUnavailableError, match="build_image"),
+        pytest.raises(SandboxUnavailableError, match="wink sandbox build-image"),
     ):
         sandbox.exec(["true"])
 

@@ -54,7 +54,7 @@ def test_files_work_before_the_container_and_commands_start_it(make: Make, cache
     before = select_latest(session, PodmanWorkspace)
     assert before is not None
     assert not before.is_running
-    assert Path(before.overlay_path).parent == cache / "podman"
+    assert Path(before.overlay_path).parents[1] == cache / "podman"
     outcome = call(section, "shell_execute", command=["sh", "-c", "cat a.txt; echo 2 > b.txt"])
     assert outcome.text.endswith("stdout:\nhello")
     running = select_latest(session, PodmanWorkspace)

@@ -31,6 +31,7 @@ class Missing(IsolatedSandbox):
 
 
 @pytest.mark.parametrize("name", ISOLATED)
+@pytest.mark.usefixtures("default_image")
 def test_every_required_promise_is_measured(name: str) -> None:
     result = probe_sandbox(name)
     assert set(result.promises) == set(PROMISES)
@@ -76,7 +77,7 @@ def test_a_sandbox_is_created_by_name(tmp_path: Path) -> None:
     with create_sandbox("bubblewrap", tmp_path, env={"A": "b"}) as made:
         assert isinstance(made, BubblewrapSandbox)
         assert made.exec(["sh", "-c", "echo $A"]).stdout == "b\n"
-    with pytest.raises(ValueError, match="one of auto, bubblewrap, landlock, local"):
+    with pytest.raises(ValueError, match="one of auto, bubblewrap, landlock, podman, local"):
         create_sandbox("docker", tmp_path)
 
 
@@ -124,6 +125,7 @@ def test_a_bubblewrap_that_fails_is_not_the_commands_failure(tmp_path: Path) -> 
         made.exec(["true"])
 
 
+@pytest.mark.usefixtures("default_image")
 def test_probing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert all(each.is_available for each in probe_sandboxes())

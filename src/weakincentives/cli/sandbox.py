@@ -1,8 +1,9 @@
-"""`wink sandbox`: see what isolates commands on this machine, and run one in it."""
+"""`wink sandbox`: see what isolates commands on this machine, run one in it, and images for it."""
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -10,7 +11,17 @@ import click
 
 from weakincentives.cli.terminal import echo
 from weakincentives.cli.units import parse_duration
-from weakincentives.sandbox import SandboxUnavailableError
+from weakincentives.sandbox import (
+    BUILT_IMAGE,
+    DEFAULT_IMAGE,
+    PackageMirror,
+    PruneResult,
+    SandboxUnavailableError,
+    build_image,
+    prune_sandboxes,
+    pull_image,
+)
+from weakincentives.sandbox.container import find_mirror
 from weakincentives.sandbox.probe import (
     AUTO,
     PROMISES,
@@ -26,7 +37,7 @@ EXIT_SANDBOX_FAILED = 125
 
 @click.group()
 def command() -> None:
-    """Probe the sandboxes of this machine, or run a command in one."""
+    """Probe the sandboxes of this machine, run a command in one, or get an image for podman."""
 
 
 @command.command()
@@ -79,6 +90,60 @@ def run(*, sandbox: str, workspace: Path, timeout: str, stdin: bool, argv: tuple
     if done.timed_out:
         echo(f"wink: the command timed out after {timeout} and was stopped")
     raise click.exceptions.Exit(done.exit_code)
+
+
+@command.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def prune(*, as_json: bool) -> None:
+    """Remove containers and workspaces that killed processes have left."""
+    found = prune_sandboxes()
+    if as_json:
+        facts = {"containers": found.containers, "workspaces": found.overlays}
+        click.echo(json.dumps({**facts, "problem": found.problem or None}, indent=2))
+        return
+    for line in _removal_lines(found):
+        echo(line, err=False)
+
+
+@command.command("pull-image")
+@click.argument("image", default=DEFAULT_IMAGE)
+def pull(*, image: str) -> None:
+    """Get an image for containers from a registry, by default one with Python 3.12."""
+    with _reported():
+        echo(f"Pulled {pull_image(image, on_progress=echo)}", err=False)
+
+
+@command.command("build-image")
+@click.option("--tag", default=BUILT_IMAGE, show_default=True, help="Name of the image.")
+@click.option("--suite", metavar="NAME", help="Debian release; by default that of this machine.")
+@click.option("--mirror", metavar="URL", help="Package mirror; by default the one that apt uses.")
+def build(*, tag: str, suite: str | None, mirror: str | None) -> None:
+    """Make an image with Python from Debian packages, without a registry; needs root."""
+    with _reported():
+        source = PackageMirror(mirror, suite) if mirror and suite else find_mirror()
+        source = PackageMirror(mirror or source.url, suite or source.release)
+        build_image(tag, mirror=source, on_progress=echo)
+    echo(f"Built {tag}", err=False)
+
+
+@contextmanager
+def _reported() -> Generator[None, None, None]:
+    """Turn a failed engine into an error of the command line."""
+    try:
+        yield
+    except SandboxUnavailableError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _removal_lines(found: PruneResult) -> Iterator[str]:
+    for name in found.containers:
+        yield f"Removed the container {name}"
+    for path in found.overlays:
+        yield f"Removed the workspace {path!r}"
+    if found.problem:
+        yield f"Containers were not looked for: {found.problem}"
+    elif not found.containers and not found.overlays:
+        yield "Nothing to remove"
 
 
 def _write(stream: Literal["stdout", "stderr"], data: bytes) -> None:

@@ -8,13 +8,16 @@ from weakincentives.sandbox.background import (
 )
 from weakincentives.sandbox.bubblewrap import BubblewrapSandbox
 from weakincentives.sandbox.container import (
+    BUILT_IMAGE,
     DEFAULT_IMAGE,
     Container,
     ContainerFilesystem,
     PackageMirror,
     PodmanSandboxConfig,
+    PruneResult,
     build_image,
-    prune_containers,
+    prune_sandboxes,
+    pull_image,
 )
 from weakincentives.sandbox.landlock import LandlockSandbox
 from weakincentives.sandbox.limits import DEFAULT_SANDBOX_LIMITS, SandboxLimits
@@ -49,6 +52,7 @@ ContainerBackend = ContainerFilesystem
 PodmanConfig = PodmanSandboxConfig
 
 __all__ = [
+    "BUILT_IMAGE",
     "DEFAULT_IMAGE",
     "DEFAULT_MAX_OUTPUT",
     "DEFAULT_SANDBOX_LIMITS",
@@ -77,6 +81,7 @@ __all__ = [
     "PodmanSandboxConfig",
     "PollResult",
     "ProbeResult",
+    "PruneResult",
     "Sandbox",
     "SandboxChoice",
     "SandboxLimits",
@@ -86,5 +91,6 @@ __all__ = [
     "create_sandbox",
     "probe_sandbox",
     "probe_sandboxes",
-    "prune_containers",
+    "prune_sandboxes",
+    "pull_image",
 ]

@@ -9,6 +9,7 @@ import math
 import os
 import platform
 import signal
+import sys
 import tempfile
 import time
 import weakref
@@ -143,6 +144,11 @@ class HostSandbox:
         self._idle = Condition()
         self._processes: dict[CommandProcess, int] = {}
         self._is_closed = False
+
+    @property
+    def python(self) -> str:
+        """The Python that commands can run."""
+        return sys.executable
 
     @property
     def filesystem(self) -> HostFilesystem:

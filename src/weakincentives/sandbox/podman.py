@@ -8,9 +8,10 @@ capabilities, a read-only root, and limits for CPU, memory and processes. It is 
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Condition, get_ident
 from types import TracebackType
 from typing import Self
@@ -54,6 +55,8 @@ class PodmanSandbox:
         *,
         config: PodmanSandboxConfig | None = None,
         env: Mapping[str, str] | None = None,
+        readable: Iterable[str | os.PathLike[str]] = (),
+        original: str | os.PathLike[str] | None = None,
         grace: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -65,6 +68,9 @@ class PodmanSandbox:
             config: The engine, the image and the limits; by default from the environment.
             env: Variables for every command, in addition to `PATH`, `HOME`, `TMPDIR`, `LANG`
                 and `TERM`.
+            readable: Paths of the host that commands may read, besides the image.
+            original: Ignored: programs come from the image, and do not know the directory that
+                the workspace is a copy of.
             grace: Seconds between `SIGTERM` and `SIGKILL` when processes are stopped.
             clock: Returns the current time in seconds; timeouts are measured with it.
 
@@ -72,6 +78,7 @@ class PodmanSandbox:
             SandboxUnavailableError: The filesystem is read-only, which commands would ignore, or
                 the engine is remote and cannot use it.
         """
+        del original  # for other sandboxes
         self._env = validate_env(env)
         self._config = config or PodmanSandboxConfig.from_environment()
         self._owns_filesystem = not isinstance(filesystem, HostFilesystem)
@@ -81,12 +88,14 @@ class PodmanSandbox:
             self._filesystem = ContainerFilesystem(self._container)
         elif self._config.is_remote:
             raise SandboxUnavailableError(
-                "A remote engine shares no directory with this machine; leave `filesystem` out,"
-                " and mount files with `sandbox.filesystem.hydrate_from_host`"
+                "A remote engine shares no directory with this machine: unset PODMAN_BASE_URL and"
+                " PODMAN_CONNECTION to use the engine of this machine, or leave `filesystem` out"
+                " and copy files with `sandbox.filesystem.hydrate_from_host`"
             )
         else:
             self._filesystem = open_workspace(filesystem)
-            self._container = Container(self._config, self._filesystem.root)
+            paths = [str(Path(each).absolute()) for each in readable]
+            self._container = Container(self._config, self._filesystem.root, readable=paths)
         self._grace = grace
         self._clock = clock
         self._idle = Condition()
@@ -103,6 +112,25 @@ class PodmanSandbox:
     def container_name(self) -> str | None:
         """The name of the container; None if it does not run."""
         return self._container.name
+
+    @property
+    def image(self) -> str:
+        """The image of the container; until it has started, the one that is configured."""
+        return self._container.image
+
+    @property
+    def limited(self) -> frozenset[str]:
+        """What a control group limits for all commands together: `memory`, `pids`, or both.
+
+        Asking starts the container.
+        """
+        self._container.connect()
+        return self._container.limited
+
+    @property
+    def python(self) -> str:
+        """The Python that commands can run."""
+        return "python3"
 
     @property
     def filesystem(self) -> HostFilesystem | ContainerFilesystem:

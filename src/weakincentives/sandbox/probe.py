@@ -8,7 +8,6 @@ promise holds if every attempt failed. Nothing is assumed from versions or setti
 import json
 import os
 import socket
-import sys
 import tempfile
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +20,7 @@ from weakincentives.sandbox.bubblewrap import BubblewrapSandbox
 from weakincentives.sandbox.host import HostSandbox, IsolatedSandbox
 from weakincentives.sandbox.landlock import LandlockSandbox
 from weakincentives.sandbox.local import LocalSandbox
+from weakincentives.sandbox.podman import PodmanSandbox
 from weakincentives.sandbox.protocol import ConnectionListener, SandboxUnavailableError
 
 PROMISES = {
@@ -38,9 +38,10 @@ REQUIRED = ("files", "network", "processes", "privileges", "system calls")
 """The promises without which `auto` does not use a sandbox."""
 
 AUTO = "auto"
-ISOLATED: Mapping[str, type[IsolatedSandbox]] = {
+ISOLATED: Mapping[str, type[IsolatedSandbox | PodmanSandbox]] = {
     "bubblewrap": BubblewrapSandbox,
     "landlock": LandlockSandbox,
+    "podman": PodmanSandbox,
 }
 """The sandboxes that `auto` tries, in this order."""
 LOCAL = "local"
@@ -145,7 +146,7 @@ def create_sandbox(
     original: str | os.PathLike[str] | None = None,
     allow_hosts: Iterable[str] = (),
     on_connection: ConnectionListener | None = None,
-) -> HostSandbox:
+) -> HostSandbox | PodmanSandbox:
     """Return the sandbox of this name on a workspace.
 
     Args:
@@ -239,7 +240,7 @@ def _unix_server(address: str | Path) -> Generator[None, None, None]:
         yield
 
 
-def _attempt(sandbox: HostSandbox, bait: _Bait) -> dict[str, dict[str, bool]]:
+def _attempt(sandbox: HostSandbox | PodmanSandbox, bait: _Bait) -> dict[str, dict[str, bool]]:
     """Return for every promise which attempts to break it succeeded."""
     targets = {
         "secret": str(bait.secret),
@@ -248,7 +249,7 @@ def _attempt(sandbox: HostSandbox, bait: _Bait) -> dict[str, dict[str, bool]]:
         "sockets": [bait.unix_socket, bait.abstract_socket],
         "process": os.getpid(),
     }
-    arguments = [sys.executable, "-I", "-S", "-c", _ATTEMPTS, json.dumps(targets)]
+    arguments = [sandbox.python, "-I", "-S", "-c", _ATTEMPTS, json.dumps(targets)]
     done = sandbox.exec(arguments, timeout=_TIMEOUT)
     found: dict[str, Any] = {}
     with suppress(ValueError):

@@ -5,7 +5,7 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from weakincentives.sandbox.container.client import BOOTSTRAP, RunnerClient
@@ -14,8 +14,11 @@ from weakincentives.sandbox.container.engine import (
     PodmanEngine,
     PodmanSandboxConfig,
     engine_error,
+    is_image_missing,
+    missing_image_error,
     new_name,
 )
+from weakincentives.sandbox.container.prune import prune_once
 from weakincentives.sandbox.protocol import SandboxUnavailableError
 from weakincentives.sandbox.seccomp import (
     NETWORK_FAMILIES,
@@ -31,17 +34,31 @@ _PROGRAM = ("python3", "-I", "-S", "-X", "utf8", "-c", BOOTSTRAP)
 # what an OCI runtime prints if it cannot start any container on this host
 _RUNTIME_ERRORS = ("OCI runtime", "crun", "cgroups in hybrid mode", "setrlimit", "runc")
 
-_known_runtimes: dict[PodmanSandboxConfig, str | None] = {}  # those that have started a container
+# the image and the runtime that have started a container
+_known_starts: dict[PodmanSandboxConfig, tuple[str, str | None]] = {}
+
+
+class _LaunchError(Exception):
+    """What podman printed when it could not start a container."""
 
 
 class Container:
     """A container that is started when it is needed, with the runner inside; thread-safe."""
 
-    def __init__(self, config: PodmanSandboxConfig, workspace: str | None) -> None:
-        """Start nothing yet; `workspace` is the host's directory to bind, if any."""
+    def __init__(
+        self, config: PodmanSandboxConfig, workspace: str | None, *, readable: Iterable[str] = ()
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            config: The engine, the image and the limits.
+            workspace: The host's directory to bind; None for an empty workspace inside.
+            readable: Other paths of the host to bind, read-only.
+        """
         self._config = config
         self._engine = PodmanEngine(config)
         self._workspace = workspace
+        self._readable = tuple(readable)
         self._lock = threading.Lock()
         self._client: RunnerClient | None = None
         self._name = ""
@@ -49,6 +66,8 @@ class Container:
         self._is_closed = False
         self._discard: Callable[[], object] = lambda: None
         self.path: str = _PATH
+        self.image: str = config.image
+        self.limited: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str | None:
@@ -99,32 +118,50 @@ class Container:
                 " create another sandbox and import an archive"
             )
         directory = self._make_directory()
+        missing: set[str] = set()
         errors: list[str] = []
-        for runtime in self._runtimes():
-            name = new_name()
-            process = self._engine.start(
-                name,
-                _PROGRAM,
-                workspace=self._workspace,
-                runtime=runtime,
-                directory=directory,
-            )
-            client = RunnerClient(process, WORKSPACE, self._filter())
+        for image, runtime in self._choices():
+            if image in missing:
+                continue
             try:
-                facts = client.wait_until_ready(_START_TIMEOUT)
-            except SandboxUnavailableError:
-                errors.append(client.error_text())
-                if client.disconnect():
-                    self._engine.remove([name])
-                if not any(each in errors[-1] for each in _RUNTIME_ERRORS):
-                    break
-            else:
-                self._name, self.path = name, str(facts.get("path") or _PATH)
-                self._check(client, facts)
-                _known_runtimes[self._config] = runtime
-                self._discard()  # so that nothing is left if this process is killed
-                return client
-        raise engine_error("\n".join(errors))
+                return self._launch(image, runtime, directory)
+            except _LaunchError as error:
+                text = str(error)
+            if is_image_missing(text):
+                missing.add(image)
+                continue
+            errors.append(text)
+            if not any(each in text for each in _RUNTIME_ERRORS):
+                break
+        if errors:
+            raise engine_error("\n".join(errors))
+        raise missing_image_error(self._config.images)
+
+    def _launch(self, image: str, runtime: str | None, directory: str) -> RunnerClient:
+        name = new_name()
+        process = self._engine.start(
+            name,
+            _PROGRAM,
+            image=image,
+            runtime=runtime,
+            workspace=self._workspace,
+            readable=self._readable,
+            directory=directory,
+        )
+        client = RunnerClient(process, WORKSPACE, self._filter())
+        try:
+            facts = client.wait_until_ready(_START_TIMEOUT)
+        except SandboxUnavailableError:
+            text = client.error_text()
+            if client.disconnect():
+                self._engine.remove([name])
+            raise _LaunchError(text) from None
+        self._check(client, facts)
+        _known_starts[self._config] = image, runtime
+        self._discard()  # so that nothing is left if this process is killed
+        self._name, self.image = name, image
+        prune_once(self._config)
+        return client
 
     def _make_directory(self) -> str:
         """Return a temporary directory, which is removed once the container runs."""
@@ -139,14 +176,17 @@ class Container:
             return b""
         return build_filter((*RULES, *socket_rules(NETWORK_FAMILIES)))
 
-    def _runtimes(self) -> list[str | None]:
-        """Return the OCI runtimes to try, the one that has worked before first."""
-        found = list(self._engine.runtimes())
-        if self._config in _known_runtimes:
-            found.sort(key=lambda each: each != _known_runtimes[self._config])
-        return found
+    def _choices(self) -> list[tuple[str, str | None]]:
+        """Return the images with the OCI runtimes to try, those that have worked before first."""
+        choices = [
+            (image, runtime) for image in self._config.images for runtime in self._engine.runtimes()
+        ]
+        known = _known_starts.get(self._config)
+        return sorted(choices, key=lambda each: each != known)
 
     def _check(self, client: RunnerClient, facts: Mapping[str, Any]) -> None:
+        self.path = str(facts.get("path") or _PATH)
+        self.limited = frozenset(map(str, facts.get("limited", ())))
         if not facts.get("is_writable"):
             client.disconnect()
             raise SandboxUnavailableError(

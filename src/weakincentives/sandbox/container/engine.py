@@ -4,6 +4,8 @@ Nothing is contacted before a method is called. A failure of podman is a
 `SandboxUnavailableError` that names the fix.
 """
 
+import csv
+import io
 import json
 import os
 import platform
@@ -12,11 +14,11 @@ import secrets
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from weakincentives.posix import is_owner_gone, owner_name
 from weakincentives.sandbox.protocol import SandboxUnavailableError
 
 WORKSPACE = "/workspace"
@@ -25,8 +27,11 @@ WORKSPACE = "/workspace"
 HOME = "/home/user"
 """The home directory of commands."""
 
-DEFAULT_IMAGE = "localhost/weakincentives-python:latest"
-"""The image that `build_image` makes."""
+DEFAULT_IMAGE = "docker.io/library/python:3.12-slim"
+"""The image that `pull_image` gets from a registry."""
+
+BUILT_IMAGE = "localhost/weakincentives-python:latest"
+"""The image that `build_image` makes; it stands in for `DEFAULT_IMAGE` where that is missing."""
 
 _OWNER, _MACHINE = "weakincentives.owner", "weakincentives.machine"
 _TIMEOUT = 60.0  # seconds for a podman command
@@ -35,14 +40,18 @@ _RUNTIMES = ("runc", "crun")  # tried if the engine's default cannot start a con
 _MAX_FILES, _MAX_PROCESSES = 1024, 4096  # resource limits; control groups are stricter
 _FIXES = (
     ('"python3"', "use an image with Python 3.10 or later"),
-    ("No such image", "build one with build_image(), or load one and name it as `image`"),
-    ("image not known", "build one with build_image(), or load one and name it as `image`"),
     ("connection refused", "start the engine, or correct PODMAN_BASE_URL or PODMAN_CONNECTION"),
     ("cannot connect", "start the engine, or correct PODMAN_BASE_URL or PODMAN_CONNECTION"),
     ("unable to connect", "start the engine, or correct PODMAN_BASE_URL or PODMAN_CONNECTION"),
     ("cgroup", "set the limits to None, or use control groups of version 2"),
     ("subuid", "give the user a range in /etc/subuid and /etc/subgid"),
 )
+_MISSING_IMAGE = ("image not known", "no such image")
+_USER = "1000:1000"
+# User 1000 of the container is root outside, and root of the container is nobody outside. The
+# other users are the same on both sides, because podman 4.3 cannot mount an image with a range
+# that lies elsewhere.
+_ROOT_IS_USER = ("0:65534:1", "1:1:999", "1000:0:1", "1001:1001:64533", "65534:1000:1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +59,8 @@ class PodmanSandboxConfig:
     """How to reach the engine, and what a container may use.
 
     Args:
-        image: The image; with Python 3.10 or later. Nothing is ever pulled.
+        image: The image; with Python 3.10 or later. It is not pulled. If the default one is
+            missing, `BUILT_IMAGE` is used.
         base_url: The URL of a remote engine.
         identity: The key file for a remote engine.
         connection: The name of a connection of `podman system connection`.
@@ -61,7 +71,8 @@ class PodmanSandboxConfig:
         file_size: Bytes in a file that a command writes; None for no limit.
         temporary_size: Bytes in `/tmp`, and in the home directory.
         workspace_size: Bytes in the workspace, if the engine shares no directory.
-        user: The user and group inside, as `1000:1000`; by default the owner of the workspace.
+        user: The user and group inside, as `1000:1000`; by default the owner of the workspace,
+            who has the number 1000 inside if it is root.
         program: The podman program.
         cache: The directory for the workspaces of sections; `~/.cache/weakincentives` by default.
     """
@@ -85,7 +96,9 @@ class PodmanSandboxConfig:
     def from_environment(
         cls, environment: Mapping[str, str] | None = None, **settings: Any
     ) -> "PodmanSandboxConfig":
-        """Read `PODMAN_BASE_URL`, `PODMAN_IDENTITY`, `PODMAN_CONNECTION`, `WEAKINCENTIVES_CACHE`.
+        """Read the connection from `PODMAN_BASE_URL`, `PODMAN_IDENTITY` and `PODMAN_CONNECTION`.
+
+        `WEAKINCENTIVES_IMAGE` is the image, `WEAKINCENTIVES_CACHE` the directory for workspaces.
 
         Args:
             environment: The variables; those of this process by default.
@@ -97,12 +110,18 @@ class PodmanSandboxConfig:
             name: variables.get(f"PODMAN_{name.upper()}") or None for name in names
         }
         found["cache"] = variables.get("WEAKINCENTIVES_CACHE") or None
+        found["image"] = variables.get("WEAKINCENTIVES_IMAGE") or DEFAULT_IMAGE
         return cls(**{**found, **settings})
 
     @property
     def cache_directory(self) -> Path:
         """The directory for the workspaces of sections."""
         return Path(self.cache) if self.cache else Path.home() / ".cache" / "weakincentives"
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """The images to try in this order."""
+        return (DEFAULT_IMAGE, BUILT_IMAGE) if self.image == DEFAULT_IMAGE else (self.image,)
 
     @property
     def is_remote(self) -> bool:
@@ -175,8 +194,10 @@ class PodmanEngine:
         name: str,
         program: Sequence[str],
         *,
-        workspace: str | None,
+        image: str,
         runtime: str | None,
+        workspace: str | None,
+        readable: Iterable[str],
         directory: str,
     ) -> "subprocess.Popen[bytes]":
         """Start a container with pipes to its first process; return the podman process.
@@ -184,14 +205,17 @@ class PodmanEngine:
         Args:
             name: The name of the container.
             program: What to run in it.
-            workspace: A directory to bind at `WORKSPACE`; None for an empty one inside.
+            image: The image.
             runtime: The OCI runtime; None for the engine's default.
+            workspace: A directory to bind at `WORKSPACE`; None for an empty one inside.
+            readable: Other paths to bind, read-only, where they are on the host.
             directory: Where podman runs: its monitor leaves a file there if memory runs out.
         """
         options = [*_FIXED_OPTIONS, "--name", name, *_labels()]
         options += self._limit_options() + self._mount_options(workspace)
+        options += [part for each in readable for part in _bind(each, each, "ro")]
         return subprocess.Popen(
-            [*self.command("run", runtime=runtime), *options, self._config.image, *program],
+            [*self.command("run", runtime=runtime), *options, image, *program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -236,17 +260,9 @@ class PodmanEngine:
         if workspace is None:
             size = self._config.workspace_size
             options = f"rw,exec,nosuid,nodev,notmpcopyup,mode=0777,size={size}"
-            return [
-                *found,
-                *("--tmpfs", f"{WORKSPACE}:{options}"),
-                *("--user", self._config.user or "1000:1000"),
-            ]
-        if ":" in workspace:
-            raise SandboxUnavailableError(
-                f"podman cannot mount a path with a colon: {workspace!r}; rename the directory"
-            )
-        found += ["--volume", f"{workspace}:{WORKSPACE}:rw,nosuid,nodev"]
-        return found + self._user_options(workspace)
+            user = ["--user", self._config.user or _USER]
+            return [*found, "--tmpfs", f"{WORKSPACE}:{options}", *user]
+        return found + _bind(workspace, WORKSPACE, "rw") + self._user_options(workspace)
 
     def _user_options(self, workspace: str) -> list[str]:
         """Return the options for a user who can write the workspace on both sides."""
@@ -255,12 +271,28 @@ class PodmanEngine:
         if os.geteuid():
             return ["--userns", "keep-id"]
         found = Path(workspace).stat()
-        return ["--user", f"{found.st_uid}:{found.st_gid}"]
+        if found.st_uid:
+            return ["--user", f"{found.st_uid}:{found.st_gid}"]
+        maps = [part for each in _ROOT_IS_USER for part in ("--uidmap", each, "--gidmap", each)]
+        return ["--user", _USER, *maps]
 
 
+# podman leaves these to root, who is outside what user 1000 is in the container
+_MASKED = (
+    *("/proc/dynamic_debug", "/proc/kpagecgroup", "/proc/kpagecount", "/proc/kpageflags"),
+    *("/proc/pagetypeinfo", "/proc/slabinfo", "/proc/vmallocinfo"),
+)
 _FIXED_OPTIONS = (
     *("--interactive", "--rm", "--pull", "never", "--network", "none", "--cap-drop", "ALL"),
-    *("--security-opt", "no-new-privileges", "--read-only", "--read-only-tmpfs=false"),
+    # SELinux would keep commands out of the workspace, unless all of its files were labelled
+    *(
+        "--security-opt",
+        "no-new-privileges",
+        "--security-opt",
+        "label=disable",
+        "--read-only",
+        "--read-only-tmpfs=false",
+    ),
     *("--http-proxy=false", "--log-driver", "none", "--hostname", "sandbox", "--workdir", "/"),
 )
 
@@ -268,6 +300,29 @@ _FIXED_OPTIONS = (
 def new_name() -> str:
     """Return a name for a container of this process."""
     return f"wink-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def _bind(source: str, target: str, mode: str) -> list[str]:
+    """Return the option for a bind mount; its value is a CSV record, so any path can be named."""
+    record = io.StringIO()
+    fields = ["type=bind", f"src={source}", f"dst={target}", mode, "nosuid", "nodev"]
+    csv.writer(record, quoting=csv.QUOTE_ALL, lineterminator="").writerow(fields)
+    return ["--mount", record.getvalue()]
+
+
+def is_image_missing(text: str) -> bool:
+    """Return whether podman says that the engine does not have the image."""
+    return any(each in text.lower() for each in _MISSING_IMAGE)
+
+
+def missing_image_error(images: Sequence[str]) -> SandboxUnavailableError:
+    """Return the error for images of which the engine has none."""
+    name = "" if images[0] == DEFAULT_IMAGE else f" {images[0]}"
+    return SandboxUnavailableError(
+        f"The engine has no image {' or '.join(map(repr, images))}: get it with"
+        f" `wink sandbox pull-image{name}`, or make one without a registry with"
+        " `wink sandbox build-image`"
+    )
 
 
 def engine_error(text: str) -> SandboxUnavailableError:
@@ -280,46 +335,15 @@ def engine_error(text: str) -> SandboxUnavailableError:
     return SandboxUnavailableError(f"podman failed: {shown}")
 
 
-def prune_containers(config: PodmanSandboxConfig | None = None) -> list[str]:
-    """Remove containers whose processes on this machine are gone; return their names.
-
-    Raises:
-        SandboxUnavailableError: podman failed.
-    """
-    engine = PodmanEngine(config or PodmanSandboxConfig.from_environment())
-    found = engine.find_leftovers()
-    engine.remove(found)
-    return found
-
-
 def _labels() -> list[str]:
-    owner, machine = f"{_OWNER}={_identity(os.getpid())}", f"{_MACHINE}={platform.node()}"
+    owner, machine = f"{_OWNER}={owner_name()}", f"{_MACHINE}={platform.node()}"
     return ["--label", owner, "--label", machine]
 
 
 def _is_leftover(labels: Mapping[str, str]) -> bool:
     if labels.get(_MACHINE) != platform.node():
         return False  # nobody here knows whether its owner runs
-    owner = labels.get(_OWNER, "")
-    pid = owner.partition(":")[0]
-    return not pid.isdigit() or _identity(int(pid)) != owner
-
-
-def _identity(pid: int) -> str:
-    """Return what identifies a process for good: its ID, its start time and the boot."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_bytes()
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return str(pid) if _is_running(pid) else ""
-    return f"{pid}:{text[text.rindex(b')') + 2 :].split()[19].decode()}:{boot}"
-
-
-def _is_running(pid: int) -> bool:
-    with suppress(OSError):
-        os.kill(pid, 0)
-        return True
-    return False
+    return is_owner_gone(labels.get(_OWNER, "")) is True
 
 
 def _bound_limit(kind: int, wanted: int) -> int:

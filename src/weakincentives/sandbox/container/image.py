@@ -1,4 +1,4 @@
-"""Container images without a registry: a Debian bootstrap, imported into the engine.
+"""Container images: pulled from a registry, or made from Debian packages without one.
 
 The packages come from the mirror that this machine's apt is configured with, so it works where
 only a package mirror can be reached.
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from weakincentives.sandbox.container.engine import (
+    BUILT_IMAGE,
     DEFAULT_IMAGE,
     PodmanEngine,
     PodmanSandboxConfig,
@@ -40,7 +41,7 @@ class PackageMirror(NamedTuple):
 
 
 def build_image(
-    tag: str = DEFAULT_IMAGE,
+    tag: str = BUILT_IMAGE,
     *,
     config: PodmanSandboxConfig | None = None,
     mirror: PackageMirror | None = None,
@@ -67,6 +68,26 @@ def build_image(
         command = [program, "--variant=minbase", f"--include={','.join(packages)}"]
         _run([*command, source.release, str(root), source.url], on_progress)
         return import_directory(root, tag, engine=engine, on_progress=on_progress)
+
+
+def pull_image(
+    image: str = DEFAULT_IMAGE,
+    *,
+    config: PodmanSandboxConfig | None = None,
+    on_progress: ProgressListener | None = None,
+) -> str:
+    """Get an image from a registry, or wherever podman's transports reach; return its ID.
+
+    Args:
+        image: Its name, best with a digest: `docker.io/library/python@sha256:...`.
+        config: The engine; by default from the environment.
+        on_progress: Called with a line for every step.
+
+    Raises:
+        SandboxUnavailableError: podman failed.
+    """
+    engine = PodmanEngine(config or PodmanSandboxConfig.from_environment())
+    return _run(engine.command("pull", image), on_progress)[-1]
 
 
 def import_directory(
@@ -146,8 +167,8 @@ def _find_debootstrap() -> str:
     return found
 
 
-def _run(command: Sequence[str], on_progress: ProgressListener | None) -> None:
-    """Run a step of the build; pass each line of its output on."""
+def _run(command: Sequence[str], on_progress: ProgressListener | None) -> list[str]:
+    """Run a step and pass each line of its output on; return the last lines."""
     lines: list[str] = []
     with subprocess.Popen(
         command,
@@ -166,3 +187,4 @@ def _run(command: Sequence[str], on_progress: ProgressListener | None) -> None:
         raise SandboxUnavailableError(
             f"{Path(command[0]).name} failed with code {process.returncode}:\n{text}"
         )
+    return lines or [""]

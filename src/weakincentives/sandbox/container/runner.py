@@ -45,6 +45,12 @@ from weakincentives.sandbox.container.frames import (
 _CHUNK = 256 * 1024
 _PR_SET_DUMPABLE, _PR_SET_NAME = 4, 15
 _NAME = b"wink-runner"
+# control groups of version 2 and of version 1
+_LIMITS = {
+    "memory": ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+    "pids": ("/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/pids/pids.max"),
+}
+_UNLIMITED = 2**60
 _CHILDREN = f"/proc/self/task/{os.getpid()}/children"
 
 
@@ -70,6 +76,7 @@ class Runner:
             "protocol": PROTOCOL,
             "path": os.environ.get("PATH", ""),
             "user": os.getuid(),
+            "limited": [name for name, files in _LIMITS.items() if any(map(_is_limit, files))],
             "is_writable": os.access(self._workspace, os.W_OK | os.X_OK),
         }
         self._loop.send(0, READY, json.dumps(facts).encode())
@@ -223,6 +230,16 @@ def _children() -> set[int]:
             return set(map(int, file.read().split()))
     except OSError:
         return supervisor.descendants(os.getpid())
+
+
+def _is_limit(path: str) -> bool:
+    """Return whether the file of a control group has a limit in it."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 # pathlib takes long to import
+            value = file.read().strip()
+    except OSError:
+        return False
+    return value.isdigit() and int(value) < _UNLIMITED
 
 
 def _set_dumpable(value: int) -> None:

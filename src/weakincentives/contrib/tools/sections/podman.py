@@ -1,13 +1,11 @@
 """A workspace with a container: files on the host, commands in a Podman sandbox."""
 
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from uuid import uuid4
 
 from weakincentives.contrib.tools.context import Handler
 from weakincentives.contrib.tools.sections.base import FilesystemSection
@@ -29,6 +27,7 @@ from weakincentives.sandbox import (
     PodmanSandbox,
     PodmanSandboxConfig,
 )
+from weakincentives.sandbox.container import Overlay
 
 
 class IsolationLevel(Enum):
@@ -116,6 +115,7 @@ class PodmanSandboxSection(FilesystemSection):
         check_argument(owner, "sandbox", sandbox, PodmanSandbox, or_none=True)
         self._shared = sandbox
         self._sandbox: PodmanSandbox | None = sandbox
+        self._overlay: Overlay | None = None
         self._config = (
             sandbox.config if sandbox else config or PodmanSandboxConfig.from_environment()
         )
@@ -155,8 +155,10 @@ class PodmanSandboxSection(FilesystemSection):
         """The state of the container."""
         backend = self._backend
         path = str(backend.root) if isinstance(backend, HostFilesystem) else ""
-        name = None if self._sandbox is None else self._sandbox.container_name
-        return PodmanWorkspace(self._config.image, path, name)
+        sandbox = self._sandbox
+        if sandbox is None:
+            return PodmanWorkspace(self._config.image, path)
+        return PodmanWorkspace(sandbox.image, path, sandbox.container_name)
 
     def run(self, params: PodmanShellParams) -> ExecResult:
         """Run a command in the container, outside of any tool call.
@@ -221,16 +223,13 @@ class PodmanSandboxSection(FilesystemSection):
         if self._config.is_remote:
             self._sandbox = PodmanSandbox(config=self._config)
             return self._sandbox.filesystem
-        root = self._config.cache_directory / "podman" / uuid4().hex
-        root.mkdir(mode=0o700, parents=True)
-        return HostFilesystem(root, limits=self._limits)
+        self._overlay = overlay = Overlay(self._config.cache_directory)
+        return HostFilesystem(overlay.workspace, limits=self._limits, git_dir=overlay.snapshots)
 
     def _discard(self, backend: Filesystem) -> None:
-        if isinstance(backend, HostFilesystem):
-            backend.cleanup()
         super()._discard(backend)
-        if isinstance(backend, HostFilesystem):
-            shutil.rmtree(backend.root, ignore_errors=True)
+        if self._overlay is not None:
+            self._overlay.remove()
 
     def _constructor_arguments(self) -> dict[str, Any]:
         arguments = {
