@@ -10,6 +10,12 @@ from packaging.specifiers import SpecifierSet
 from tests.cli.workplace import Wink
 from weakincentives.cli import doctor
 from weakincentives.cli.doctor import Dependency, find_dependencies
+from weakincentives.sandbox import SandboxUnavailableError, probe
+
+
+class Missing:
+    def __init__(self, *arguments: object, **options: object) -> None:
+        raise SandboxUnavailableError("it is not installed: install it")
 
 
 @pytest.fixture(autouse=True)
@@ -99,6 +105,18 @@ def test_an_engine_that_is_absent_is_said_and_is_no_failure(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert wink("doctor").code == 0
     assert {checks(wink)[name]["state"] for name in ("podman", "git")} == {"absent"}
+
+
+def test_sandboxes_are_shown_with_what_they_promise(wink: Wink, monkeypatch: pytest.MonkeyPatch):
+    done = wink("doctor")
+    assert "isolates commands: files, network, processes, privileges, system calls" in done.out
+    assert "uses bubblewrap, and so does wink run by default" in done.out
+    monkeypatch.setattr(probe, "ISOLATED", {"missing": Missing})
+    done = wink("doctor")
+    assert (done.code, "it is not installed: install it" in done.out) == (0, True)
+    found = checks(wink)
+    assert (found["missing"]["group"], found["missing"]["state"]) == ("sandbox", "absent")
+    assert found["auto"]["state"] == "absent"
 
 
 def test_a_key_is_never_shown(wink: Wink, monkeypatch: pytest.MonkeyPatch):

@@ -1,6 +1,6 @@
 """`wink doctor`: check dependencies, keys, programs and settings.
 
-Versions are read from package metadata; nothing is imported.
+Versions are read from package metadata; no optional package is imported.
 """
 
 import json
@@ -35,6 +35,7 @@ from weakincentives.cli.config import (
 )
 from weakincentives.cli.terminal import escape_controls, wants_colour
 from weakincentives.posix import read_regular
+from weakincentives.sandbox import ProbeResult, probe_sandboxes
 
 PROJECT = "weakincentives"
 _MAX_PYPROJECT_BYTES = 1024 * 1024
@@ -145,6 +146,7 @@ _MARKS: dict[State, tuple[str, str]] = {
 _TITLES = {
     "core": "Required",
     "extras": "Optional extras",
+    "sandbox": "Sandboxes for commands",
     "programs": "Optional programs",
     "keys": "API keys (values are never shown)",
     "settings": "Settings",
@@ -189,6 +191,7 @@ def _run_checks(workspace: Path, config: str | None) -> Iterator[Check]:
     yield from _check_packages()
     yield _check_temporary_space()
     yield from map(_check_key, _PROVIDERS_BY_KEY)
+    yield from _check_sandboxes()
     yield from _check_programs()
     yield from _check_settings(workspace, config)
 
@@ -228,10 +231,29 @@ def _check_extra(extra: str, group: list[Dependency]) -> Check:
     return Check("extras", extra, "absent", detail, f"pip install '{PROJECT}[{extra}]'")
 
 
+def _check_sandboxes() -> Iterator[Check]:
+    results = probe_sandboxes()
+    yield from map(_check_sandbox, results)
+    used = next((each.name for each in results if each.is_available), None)
+    if used is None:
+        detail = "finds none of them, so wink run offers no commands to the model"
+        yield Check("sandbox", "auto", "absent", detail)
+    else:
+        yield Check("sandbox", "auto", "ok", f"uses {used}, and so does wink run by default")
+
+
+def _check_sandbox(result: ProbeResult) -> Check:
+    if not result.is_available:
+        return Check("sandbox", result.name, "absent", result.problem)
+    kept = ", ".join(name for name, holds in result.promises.items() if holds)
+    broken = f"; not kept: {', '.join(result.broken)}" if result.broken else ""
+    return Check("sandbox", result.name, "ok", f"isolates commands: {kept}{broken}")
+
+
 def _check_programs() -> Iterator[Check]:
     for name, use, fix in (
         ("git", "applies the patches of wink run --patch", "install git with your package manager"),
-        ("podman", "runs containers, which wink does not use yet", None),
+        ("podman", "runs commands in containers", "install podman with your package manager"),
     ):
         path = shutil.which(name)
         if path is None:

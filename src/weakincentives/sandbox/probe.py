@@ -10,6 +10,7 @@ import os
 import socket
 import tempfile
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,13 +79,12 @@ class ProbeResult:
 
 def probe_sandbox(name: str) -> ProbeResult:
     """Return what the sandbox of this name can promise on this host."""
-    with _bait() as bait:
-        try:
-            with ISOLATED[name](bait.workspace) as sandbox:
-                attempts = _attempt(sandbox, bait)
-                limited = sandbox.limited
-        except (SandboxUnavailableError, OSError) as error:
-            return ProbeResult(name, {}, str(error))
+    try:
+        with _bait() as bait, ISOLATED[name](bait.workspace) as sandbox:
+            attempts = _attempt(sandbox, bait)
+            limited = sandbox.limited
+    except (SandboxUnavailableError, OSError) as error:
+        return ProbeResult(name, {}, str(error))
     promises = {each: not any(attempts.get(each, {"": True}).values()) for each in REQUIRED}
     promises["memory"] = "memory" in limited
     promises["process count"] = "pids" in limited
@@ -95,7 +95,8 @@ def probe_sandbox(name: str) -> ProbeResult:
 
 def probe_sandboxes() -> tuple[ProbeResult, ...]:
     """Return what every isolating sandbox can promise on this host."""
-    return tuple(probe_sandbox(name) for name in ISOLATED)
+    with ThreadPoolExecutor(len(ISOLATED)) as pool:
+        return tuple(pool.map(probe_sandbox, ISOLATED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +217,7 @@ def _bait() -> Generator[_Bait, None, None]:
         workspace.mkdir()
         secret.write_text("secret")
         unix_socket = str(directory / "socket")  # may be longer than an address can be
-        abstract = f"\0wink-probe-{os.getpid()}"
+        abstract = f"\0{directory.name}"  # probes may run at the same time
         with socket.socket() as tcp, _unix_server(directory), _unix_server(abstract):
             tcp.bind(("127.0.0.1", 0))
             tcp.listen()
