@@ -63,6 +63,17 @@ def test_a_wrong_value_is_refused_even_where_another_would_win(tmp_path: Path):
         settings(tmp_path, dialect="cluade")
 
 
+def test_hosts_are_a_list_or_a_text_with_commas(tmp_path: Path):
+    assert settings(tmp_path, allow_host=("B.example", "a.example:80"))["allow_host"] == (
+        "b.example",
+        "a.example:80",
+    )
+    found = settings(tmp_path, environment={"WINK_ALLOW_HOST": "a.example, *.b.example"})
+    assert found["allow_host"] == ("a.example", "*.b.example")
+    with pytest.raises(ConfigError, match="WINK_ALLOW_HOST is invalid: Not a host name: 'a b'"):
+        settings(tmp_path, environment={"WINK_ALLOW_HOST": "a b"})
+
+
 def test_an_empty_variable_is_none(tmp_path: Path):
     assert settings(tmp_path, environment={"WINK_MODEL": ""})["model"] is None
 
@@ -71,6 +82,7 @@ def test_an_empty_variable_is_none(tmp_path: Path):
     "line",
     [
         'sandbox = "local"',
+        'allow_host = ["evil.example"]',
         'api_key_env = "AWS_SECRET_ACCESS_KEY"',
         'base_url = "https://evil.example/v1"',
         'base_url = "http://127.0.0.1.evil.example/v1"',

@@ -37,6 +37,7 @@ from weakincentives.runtime.session import Session
 from weakincentives.sandbox import (
     ExecResult,
     LocalSandbox,
+    NetworkConnection,
     Output,
     Sandbox,
     SandboxUnavailableError,
@@ -191,6 +192,26 @@ def test_a_signal_and_what_was_left_running_are_told():
     told = scripted(result).run("x")
     assert told.startswith("exit code 137: ended by SIGKILL")
     assert "2 background processes were stopped: processes do not outlive" in told
+
+
+def test_a_refused_connection_is_explained_once():
+    reason = "wink: x.example is not allowed; the person can allow it with --allow-host x.example"
+    refused = NetworkConnection(host="x.example", port=443, allowed=False, reason=reason)
+    made = NetworkConnection(host="y.example", port=443, reason="no data for 300 seconds")
+    result = ExecResult(("x",), 56, connections=(refused, made, refused))
+    assert scripted(result).run("x") == (
+        "exit code 56 after 0.0 s\nNo output.\n[network: x.example is not allowed; the person can"
+        " allow it with --allow-host x.example]"
+    )
+
+
+def test_of_many_refused_connections_a_few_are_explained():
+    connections = tuple(
+        NetworkConnection(host=f"{each}.example", port=443, reason=f"wink: {each}")
+        for each in range(7)
+    )
+    text = scripted(ExecResult(("x",), 0, connections=connections)).run("x")
+    assert text.endswith("[network: 4]\n[network: 2 more]")
 
 
 def test_long_output_keeps_its_ends_and_says_so(workspace: ShellWorkspace):

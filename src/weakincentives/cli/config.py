@@ -21,6 +21,7 @@ from weakincentives.cli.units import parse_count, parse_duration
 from weakincentives.contrib.tools.dialects import DIALECTS
 from weakincentives.posix import read_regular
 from weakincentives.sandbox import SANDBOXES
+from weakincentives.sandbox.allowlist import parse_rule
 
 FILE_NAME = "wink.toml"
 PREFIX = "WINK_"
@@ -103,6 +104,22 @@ def _parse_choice(choices: tuple[str, ...]) -> Callable[[Any], str]:
     return parse
 
 
+def parse_hosts(value: Any) -> tuple[str, ...]:
+    """Return the rules of an allow-list, from a list or a text with commas.
+
+    Raises:
+        ValueError: One of them is not a host.
+    """
+    items: Any = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, list | tuple):
+        raise ValueError(f"must be a list of hosts: {value!r}")
+    hosts = [_parse_text(each).strip() for each in cast("list[Any]", items)]
+    try:
+        return tuple(str(parse_rule(each)) for each in hosts)
+    except ValueError as error:
+        raise ValueError(f"is invalid: {error}") from error
+
+
 KEYS: Mapping[str, Key] = {
     "model": Key(_parse_text),
     "dialect": Key(_parse_choice(DIALECT_CHOICES)),
@@ -111,6 +128,7 @@ KEYS: Mapping[str, Key] = {
     "deadline": Key(parse_duration),
     "exclude": Key(_parse_globs),
     "sandbox": Key(_parse_choice(SANDBOX_CHOICES), is_personal=True),
+    "allow_host": Key(parse_hosts, is_personal=True),
     "base_url": Key(_parse_text, is_personal=True),
     "api_key_env": Key(_parse_text, is_personal=True),
     "dump": Key(_parse_text, is_personal=True),

@@ -9,6 +9,7 @@ from typing import BinaryIO, Literal
 
 import click
 
+from weakincentives.cli.config import parse_hosts
 from weakincentives.cli.terminal import echo
 from weakincentives.cli.units import parse_duration
 from weakincentives.sandbox import (
@@ -70,23 +71,37 @@ def probe(*, as_json: bool) -> None:
     metavar="DIR",
     help="Directory that the command can change; by default the current one.",
 )
+@click.option(
+    "--allow-host", multiple=True, metavar="HOST", help="Let it reach this host; repeatable."
+)
 @click.option("--timeout", default="30s", show_default=True, metavar="TIME", help="Time limit.")
 @click.option("--stdin", is_flag=True, help="Pass standard input to the command.")
 @click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD...")
-def run(*, sandbox: str, workspace: Path, timeout: str, stdin: bool, argv: tuple[str, ...]) -> None:
+def run(
+    *,
+    sandbox: str,
+    workspace: Path,
+    allow_host: tuple[str, ...],
+    timeout: str,
+    stdin: bool,
+    argv: tuple[str, ...],
+) -> None:
     """Run a command; its output and exit code are the command's.
 
     The exit code is 124 if it timed out, and 125 if the sandbox itself failed.
     """
     seconds = parse_duration(timeout)
+    hosts = _parse_hosts(allow_host)
     try:
-        with create_sandbox(sandbox, workspace, original=workspace) as made:
+        with create_sandbox(sandbox, workspace, original=workspace, allow_hosts=hosts) as made:
             data = sys.stdin.buffer.read() if stdin else None
             done = made.exec(argv, stdin=data, timeout=seconds, max_output=0, on_output=_write)
     except SandboxUnavailableError as error:
         echo(f"wink: {error}")
         raise click.exceptions.Exit(EXIT_SANDBOX_FAILED) from error
     _write("stderr", done.err.data)  # an error that the sandbox reports for the command
+    for reason in dict.fromkeys(each.reason for each in done.connections if not each.allowed):
+        echo(reason)
     if done.timed_out:
         echo(f"wink: the command timed out after {timeout} and was stopped")
     raise click.exceptions.Exit(done.exit_code)
@@ -144,6 +159,13 @@ def _removal_lines(found: PruneResult) -> Iterator[str]:
         yield f"Containers were not looked for: {found.problem}"
     elif not found.containers and not found.overlays:
         yield "Nothing to remove"
+
+
+def _parse_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        return parse_hosts(hosts)
+    except ValueError as error:
+        raise click.UsageError(f"--allow-host {error}") from error
 
 
 def _write(stream: Literal["stdout", "stderr"], data: bytes) -> None:

@@ -145,6 +145,11 @@ def format_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def format_rule(host: str, port: int) -> str:
+    """Return the rule that allows a host and a port."""
+    return host if port in DEFAULT_PORTS else format_address(host, port)
+
+
 def is_public(address: IPv4Address | IPv6Address) -> bool:
     """Return whether an address is on the public internet, not local, private or reserved."""
     found = _unwrap(address)

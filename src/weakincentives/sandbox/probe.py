@@ -164,29 +164,32 @@ def create_sandbox(
         ValueError: There is no sandbox of this name, or a host is invalid.
     """
     hosts = tuple(allow_hosts)
-    if name == LOCAL:
-        _check_hosts(name, hosts)
-        return LocalSandbox(filesystem, env=env)
     chosen = choose_sandbox().name if name == AUTO else name
-    if chosen not in ISOLATED:
+    if chosen not in {*ISOLATED, LOCAL}:
         raise ValueError(f"Sandbox must be one of {', '.join(SANDBOXES)}: {name!r}")
+    check_hosts(chosen, hosts)
+    if chosen == LOCAL:
+        return LocalSandbox(filesystem, env=env)
     kind = ISOLATED[chosen]
-    if issubclass(kind, BubblewrapSandbox):
-        return kind(
-            filesystem,
-            env=env,
-            readable=readable,
-            original=original,
-            allow_hosts=hosts,
-            on_connection=on_connection,
-        )
-    _check_hosts(chosen, hosts)
-    return kind(filesystem, env=env, readable=readable, original=original)
+    if not issubclass(kind, BubblewrapSandbox):
+        return kind(filesystem, env=env, readable=readable, original=original)
+    return kind(
+        filesystem,
+        env=env,
+        readable=readable,
+        original=original,
+        allow_hosts=hosts,
+        on_connection=on_connection,
+    )
 
 
-def _check_hosts(name: str, hosts: Sequence[str]) -> None:
-    """Raise an error if hosts are allowed in a sandbox that cannot tell them apart."""
-    if not hosts:
+def check_hosts(name: str, hosts: Sequence[str]) -> None:
+    """Make sure that a sandbox can limit the network to these hosts, if there are any.
+
+    Raises:
+        SandboxUnavailableError: It cannot tell hosts apart.
+    """
+    if not hosts or (name in ISOLATED and issubclass(ISOLATED[name], BubblewrapSandbox)):
         return
     fact = "reaches the whole network" if name == LOCAL else "has no network"
     raise SandboxUnavailableError(

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from weakincentives.sandbox.allowlist import DEFAULT_PORTS, AllowList, format_address
+from weakincentives.sandbox.allowlist import AllowList, format_address, format_rule
 from weakincentives.sandbox.protocol import ConnectionListener, NetworkConnection
 from weakincentives.sandbox.proxy_request import MAX_HEAD, ProxyError, ProxyRequest, parse_request
 
@@ -293,7 +293,7 @@ class _Connection:
         """
         allowed = self._settings.allowed
         if not allowed.allows(host, port):
-            raise _refusal(f"{_as_rule(host, port)} is not allowed", _as_rule(host, port))
+            raise _refusal(f"{format_rule(host, port)} is not allowed", format_rule(host, port))
         self.can_be_aborted = False
         try:
             found = self._settings.resolve(host, port)
@@ -308,7 +308,7 @@ class _Connection:
         usable = [each for each in found if allowed.allows_address(host, each, port)]
         if found and not usable:
             fact = f"{host} resolves to {found[0]}, which is not a public address, and"
-            raise _refusal(f"{fact} is not allowed", _as_rule(found[0], port))
+            raise _refusal(f"{fact} is not allowed", format_rule(found[0], port))
         return usable
 
     def _connect_to(self, address: str, port: int, until: float) -> socket.socket:
@@ -461,11 +461,6 @@ def _receive_listener(courier: socket.socket) -> tuple[socket.socket | None, int
     if descriptors:
         return socket.socket(fileno=descriptors[0]), 0
     return None, int(data or errno.EPIPE)
-
-
-def _as_rule(host: str, port: int) -> str:
-    """Return what to write to allow a host and a port."""
-    return host if port in DEFAULT_PORTS else format_address(host, port)
 
 
 def _refusal(fact: str, rule: str) -> ProxyError:

@@ -75,6 +75,12 @@ overridden by these options.
     type=click.Choice(SANDBOX_CHOICES),
     help="Where the model's commands run; by default isolated where that works, else nowhere.",
 )
+@click.option(
+    "--allow-host",
+    multiple=True,
+    metavar="HOST",
+    help="Let the model's commands reach this host, such as pypi.org; repeatable.",
+)
 @click.option("--base-url", metavar="URL", help="Server to use instead of the provider's.")
 @click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the API key.")
 @action_options
@@ -131,7 +137,7 @@ def _job_options(
     return JobOptions(
         task,
         dialect,
-        sandbox=resolve_sandbox(settings["sandbox"]),
+        sandbox=resolve_sandbox(settings["sandbox"], settings["allow_host"] or ()),
         max_tokens=settings["max_tokens"],
         max_steps=settings["max_steps"],
         seconds=settings["deadline"],

@@ -19,6 +19,7 @@ from weakincentives.adapters import (
     UserMessage,
     partial_response,
 )
+from weakincentives.cli.run.network import HostTraffic, count_traffic
 from weakincentives.cli.run.sandbox import NO_COMMANDS, RunSandbox
 from weakincentives.cli.run.view import Progress, View
 from weakincentives.cli.signals import cancel_on_signals
@@ -37,8 +38,8 @@ from weakincentives.runtime import (
     DeadlineExceededError,
     TokenUsage,
 )
-from weakincentives.runtime.session import Session, dump_session_tree
-from weakincentives.sandbox import create_sandbox
+from weakincentives.runtime.session import Session, append_all, dump_session_tree
+from weakincentives.sandbox import NetworkConnection, create_sandbox
 
 # what test runs and linters cache in the workspace would show up as changes
 _ENVIRONMENT = {
@@ -97,6 +98,7 @@ class JobResult:
     usage: TokenUsage
     seconds: float
     session_id: str
+    traffic: tuple[HostTraffic, ...] = ()
     dump: Path | None = None
     dump_error: str | None = None
 
@@ -120,6 +122,9 @@ class Job:
         self._view = view
         self._cancellation = cancellation
         self._session = Session()
+        if options.sandbox.hosts:
+            reducers = {NetworkConnection: append_all}
+            self._session.install(NetworkConnection, reducers=reducers, log=True)
 
     def run(self) -> JobResult:
         """Run the job to its end; only bugs are raised."""
@@ -136,7 +141,14 @@ class Job:
         extra_handlers = None
         if self._options.sandbox.name is not None:
             name, original = self._options.sandbox.name, self._copy.original
-            made = create_sandbox(name, filesystem, env=_ENVIRONMENT, original=original)
+            made = create_sandbox(
+                name,
+                filesystem,
+                env=_ENVIRONMENT,
+                original=original,
+                allow_hosts=self._options.sandbox.hosts,
+                on_connection=self._session.dispatch,
+            )
             sandbox = stack.enter_context(made)
             # cancellation must not wait for a long-running command
             stack.callback(self._cancellation.subscribe(sandbox.close))
@@ -150,6 +162,7 @@ class Job:
 
     def _create_prompt(self, section: FilesystemSection) -> Prompt[None]:
         commands = _WITH_SHELL if self._options.has_shell else _WITHOUT_SHELL
+        commands = "\n".join(filter(None, (commands, self._options.sandbox.network)))
         role = MarkdownSection[None](
             title="Your work", key="role", template=f"{_ROLE}{commands}\n{_SUMMARY}"
         )
@@ -199,6 +212,7 @@ class Job:
             usage=TokenUsage() if response is None else response.usage,
             seconds=seconds,
             session_id=str(self._session.session_id),
+            traffic=tuple(count_traffic(self._session[NetworkConnection].all())),
         )
 
     def _dump(self, result: JobResult, filesystem: HostFilesystem) -> JobResult:

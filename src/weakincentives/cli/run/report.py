@@ -7,6 +7,7 @@ from weakincentives.adapters import ProviderAdapter
 from weakincentives.cli.config import LOCAL_SANDBOX, NO_SANDBOX
 from weakincentives.cli.run.decision import EXIT_FAILED, Action, Decision, Resolution
 from weakincentives.cli.run.job import JobOptions, JobResult
+from weakincentives.cli.run.network import describe_traffic, traffic_facts
 from weakincentives.cli.run.view import View
 from weakincentives.cli.signals import EXIT_SIGNAL_BASE
 from weakincentives.cli.terminal import echo, escape_controls
@@ -33,6 +34,7 @@ def print_start(
         "sandbox": options.sandbox.name or NO_SANDBOX,
         "sandbox_reason": options.sandbox.reason,
         "isolation": options.sandbox.isolation,
+        "allow_host": list(options.sandbox.hosts),
         "max_tokens": options.max_tokens,
         "deadline_seconds": options.seconds,
         "skipped": [each.path for each in copy.skipped],
@@ -94,6 +96,8 @@ class Report:
             f" {format_count(result.usage.total_tokens, 'token')},"
             f" {format_duration(result.seconds * 1000)}"
         )
+        if result.traffic:
+            self._print(describe_traffic(result.traffic))
         if result.dump is not None:
             self._print(f"Session dump: {result.dump}, files in the .fs.zip beside it")
         if result.dump_error is not None:
@@ -121,6 +125,7 @@ class Report:
             "output_tokens": result.usage.output_tokens,
             "seconds": round(result.seconds, 3),
             "session_id": result.session_id,
+            "network": traffic_facts(result.traffic),
             "dump": None if result.dump is None else str(result.dump),
             "dump_error": result.dump_error,
             "workspace": str(self._copy.original),

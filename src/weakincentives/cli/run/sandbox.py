@@ -1,9 +1,11 @@
 """The sandbox of a run: where the model's commands run, and what the user reads about it."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from weakincentives.cli.config import AUTO, LOCAL_SANDBOX, NO_SANDBOX, ConfigError
 from weakincentives.sandbox import SandboxUnavailableError, choose_sandbox, probe_sandbox
+from weakincentives.sandbox.probe import check_hosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,10 +15,25 @@ class RunSandbox:
     Args:
         name: The sandbox; None if the model cannot run commands.
         reason: Why it is this one, or none, if the user did not choose it.
+        hosts: The hosts that commands can reach, if it limits the network.
     """
 
     name: str | None = None
     reason: str = ""
+    hosts: tuple[str, ...] = ()
+
+    @property
+    def network(self) -> str:
+        """What the model is told about the network; empty if it cannot run commands."""
+        if self.name is None or self.name == LOCAL_SANDBOX:
+            return ""
+        if not self.hosts:
+            return "Commands have no network."
+        return (
+            f"Commands can reach {', '.join(self.hosts)} by HTTP and HTTPS and no other host,"
+            " through the proxy that HTTP_PROXY and HTTPS_PROXY name. Names are not resolved"
+            " without it. Do not try other hosts."
+        )
 
     @property
     def isolation(self) -> str | None:
@@ -30,20 +47,37 @@ class RunSandbox:
         if self.name == LOCAL_SANDBOX:
             return "The model's commands run on this machine with no isolation (--sandbox local)."
         others = f" Not used: {self.reason}" if self.reason else ""
-        return f"The model's commands run isolated by {self.name}.{others}"
+        reach = f" and reach {', '.join(self.hosts)}" if self.hosts else ""
+        return f"The model's commands run isolated by {self.name}{reach}.{others}"
 
 
 NO_COMMANDS = RunSandbox()
 
 
-def resolve_sandbox(setting: str | None) -> RunSandbox:
+def resolve_sandbox(setting: str | None, hosts: Sequence[str] = ()) -> RunSandbox:
     """Return the sandbox for a setting; without a setting, the first that works, or none.
+
+    Args:
+        setting: The name of a sandbox, `auto` or `none`; None if the user did not choose.
+        hosts: The hosts that commands may reach.
 
     Raises:
         ConfigError: The user asked for isolation that this machine does not have.
     """
     if setting == NO_SANDBOX:
         return NO_COMMANDS
+    found = _resolve(setting)
+    if found.name is None or not hosts:
+        return found
+    try:
+        check_hosts(found.name, hosts)
+    except SandboxUnavailableError as error:
+        others = f". {found.reason}" if found.reason else ""
+        raise ConfigError(f"{error}{others}") from error
+    return replace(found, hosts=tuple(hosts))
+
+
+def _resolve(setting: str | None) -> RunSandbox:
     if setting == LOCAL_SANDBOX:
         return RunSandbox(LOCAL_SANDBOX)
     if setting is None or setting == AUTO:

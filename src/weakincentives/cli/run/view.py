@@ -11,8 +11,9 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import chain, islice
+from threading import Lock
 from typing import IO, Any, Protocol, cast
 
 import click
@@ -37,6 +38,7 @@ from weakincentives.filesystem import (
 from weakincentives.posix import display_path
 from weakincentives.runtime import ToolInvoked
 from weakincentives.runtime.session import Session
+from weakincentives.sandbox import NetworkConnection
 
 CHANGES = (FileWritten, FileDeleted, DirectoryCreated, LinkCreated, EntryMoved)
 """The events of a changed path."""
@@ -186,6 +188,7 @@ def _subscribe(
     on_response: Callable[[ModelResponded], object],
     on_tool_call: Callable[[ToolInvoked], object],
     on_retry: Callable[[RequestRetried], object],
+    on_connection: Callable[[NetworkConnection], object],
 ) -> Generator[None, None, None]:
     """Subscribe to the events of a session; the progress is updated before the callbacks."""
     bus = session.bus
@@ -197,6 +200,7 @@ def _subscribe(
         bus.subscribe(ModelResponded, on_response),
         bus.subscribe(ToolInvoked, on_tool_call),
         bus.subscribe(RequestRetried, on_retry),
+        bus.subscribe(NetworkConnection, on_connection),
     ]
     try:
         yield
@@ -266,6 +270,7 @@ class LinesView:
                 on_response=self._on_response,
                 on_tool_call=self._on_tool_call,
                 on_retry=self._on_retry,
+                on_connection=self._on_connection,
             ),
         ):
             yield
@@ -305,6 +310,11 @@ class LinesView:
         text = f"  retry in {delay}: {shorten(event.error, self._width() - 24)}"
         self._print_line(Text(text, "yellow"))
 
+    def _on_connection(self, event: NetworkConnection) -> None:
+        if event.reason:
+            reason = event.reason.removeprefix("wink: ")
+            self._print_line(Text(f"  network: {shorten(reason, self._width() - 11)}", "yellow"))
+
     def _print_line(self, text: Text) -> None:
         self._console.print(text, no_wrap=True, overflow="ellipsis", crop=self._is_live)
 
@@ -320,6 +330,7 @@ class JsonView:
         self._stop = stop
         self._stream: IO[str] | None = sys.stdout if stream is None else stream
         self._is_closed = self._stream is None
+        self._lock = Lock()
 
     def emit(self, event: str, facts: Mapping[str, object], text: str | None = None) -> None:
         """Print the data."""
@@ -328,8 +339,9 @@ class JsonView:
             return
         line = json.dumps({"event": event, **facts}, default=str)
         try:
-            click.echo(line, file=self._stream)
-            self._stream.flush()
+            with self._lock:  # connections are reported by threads of the proxy
+                click.echo(line, file=self._stream)
+                self._stream.flush()
         except OSError:
             self._is_closed = True
             self._stop("the output was closed")
@@ -347,6 +359,7 @@ class JsonView:
             on_response=self._on_response,
             on_tool_call=lambda event: self._on_tool_call(event, progress),
             on_retry=self._on_retry,
+            on_connection=self._on_connection,
         ):
             yield
 
@@ -388,6 +401,11 @@ class JsonView:
         }
         self.emit("retry", facts)
 
+    def _on_connection(self, event: NetworkConnection) -> None:
+        facts = asdict(event)
+        facts["duration_ms"] = round(event.duration_ms, 3)
+        self.emit("network", facts)
+
 
 class QuietView:
     """No output during the run."""
@@ -407,7 +425,12 @@ class QuietView:
             return None
 
         with _subscribe(
-            session, progress, on_response=ignore, on_tool_call=ignore, on_retry=ignore
+            session,
+            progress,
+            on_response=ignore,
+            on_tool_call=ignore,
+            on_retry=ignore,
+            on_connection=ignore,
         ):
             yield
 

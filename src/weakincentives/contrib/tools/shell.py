@@ -34,6 +34,7 @@ __all__ = [
 
 MAX_SHELL_SECONDS = 120
 """Longest timeout that a model can ask for."""
+_MAX_NETWORK_NOTES = 5
 _MAX_BINARY = 256  # bytes shown of binary output
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _RUN_IN_BASH = 'if command -v bash >/dev/null 2>&1; then exec bash -c "$1"; fi; exec sh -c "$1"'
@@ -219,11 +220,19 @@ Streams: TypeAlias = Mapping[str, Output]
 
 
 def render_command(result: ExecResult, output: Sequence[str]) -> str:
-    """Return the exit code, the rendered output, and a note about what was stopped."""
-    parts = [_render_exit(result), *output]
+    """Return the exit code, the rendered output, and notes on the network and what was stopped."""
+    parts = [_render_exit(result), *output, *_network_notes(result)]
     if result.stopped_processes:
         parts.append(_stopped_note(result.stopped_processes))
     return "\n".join(each.rstrip("\n") for each in parts)
+
+
+def _network_notes(result: ExecResult) -> list[str]:
+    """Return why connections were refused or have failed, which many programs do not print."""
+    reasons = [each.reason for each in result.connections if each.reason.startswith("wink: ")]
+    notes = [f"[network: {each[6:]}]" for each in dict.fromkeys(reasons)]
+    more = len(notes) - _MAX_NETWORK_NOTES
+    return [*notes[:_MAX_NETWORK_NOTES], *([f"[network: {more} more]"] if more > 0 else [])]
 
 
 def render_streams(
