@@ -142,7 +142,7 @@ def test_without_a_sandbox_the_story_says_so_and_tries_no_escape(
     assert [name for name in _STEPS if name not in steps] == ["escapes"]
     assert steps["copy"].facts["isolation"] == "none"
     said = "".join(text for each in steps["copy"].lines for text, _ in each.pieces)
-    assert "no sandbox works here" in said
+    assert "no sandbox with this Python works here" in said
 
 
 def test_only_the_repair_is_left_in_the_project(steps: dict[str, Step], place: Path):

@@ -1,14 +1,16 @@
 """`wink sandbox`: what is promised, and commands in a sandbox."""
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cli.workplace import Script, Wink, shell
+from tests.cli.workplace import Script, Wink, shell, write
 from weakincentives.sandbox import LandlockSandbox, SandboxUnavailableError, probe
+from weakincentives.sandbox.bubblewrap import find_bubblewrap
 
 
 class Missing:
@@ -125,6 +127,31 @@ def test_a_model_runs_isolated_commands(
     assert f"The model's commands run isolated by {isolated}." in done.err
     assert (project / "calc.py").read_text().endswith("fixed\n")
     assert not outside.exists()
+
+
+def test_a_sandbox_that_fails_during_a_run_costs_no_work(
+    wink: Wink, monkeypatch: pytest.MonkeyPatch, project: Path, script: Script, tmp_path: Path
+) -> None:
+    real = find_bubblewrap()
+    broken = tmp_path / "programs" / "bwrap"
+    broken.parent.mkdir()
+    # the probe and one command work, then the machine changes
+    broken.write_text(
+        f"#!/bin/sh\ncd {tmp_path}\n"
+        '[ -e 2 ] && { echo "no namespaces" >&2; exit 1; }; [ -e 1 ] && : > 2; : > 1\n'
+        f'exec {real} "$@"\n'
+    )
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{broken.parent}:{os.environ['PATH']}")
+    steps = script(shell("touch", "first"), write("second"), shell("touch", "third"), "Done.")
+    done = wink("run", "x", "--workspace", project, "--model", steps)
+    assert done.code == 1, done.err
+    [line] = [each for each in done.err.splitlines() if each.startswith("wink:")]
+    assert line == (
+        "wink: bubblewrap could not set up the sandbox: no namespaces; see wink doctor, or choose"
+        " another sandbox with --sandbox; the changes so far are kept"
+    )
+    assert "added first (+0, -0)\nadded second (+1, -0)\n" in done.err
 
 
 def test_test_runs_leave_no_caches_in_the_changes(

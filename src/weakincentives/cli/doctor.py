@@ -192,7 +192,7 @@ def _run_checks(workspace: Path, config: str | None) -> Iterator[Check]:
     yield _check_temporary_space()
     yield from map(_check_key, _PROVIDERS_BY_KEY)
     yield from _check_sandboxes()
-    yield from _check_programs()
+    yield _check_git()
     yield from _check_settings(workspace, config)
 
 
@@ -250,16 +250,12 @@ def _check_sandbox(result: ProbeResult) -> Check:
     return Check("sandbox", result.name, "ok", f"isolates commands: {kept}{broken}")
 
 
-def _check_programs() -> Iterator[Check]:
-    for name, use, fix in (
-        ("git", "applies the patches of wink run --patch", "install git with your package manager"),
-        ("podman", "runs commands in containers", "install podman with your package manager"),
-    ):
-        path = shutil.which(name)
-        if path is None:
-            yield Check("programs", name, "absent", f"not found; {use}", fix)
-        else:
-            yield Check("programs", name, "ok", _program_version(path))
+def _check_git() -> Check:
+    path = shutil.which("git")
+    if path is None:
+        detail = "not found; applies the patches of wink run --patch"
+        return Check("programs", "git", "absent", detail, "install git with your package manager")
+    return Check("programs", "git", "ok", _program_version(path))
 
 
 def _program_version(program: str) -> str:

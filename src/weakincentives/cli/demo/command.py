@@ -13,7 +13,7 @@ import shutil
 import time
 from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -29,7 +29,7 @@ from weakincentives.adapters import (
     ScriptedAdapter,
     UserMessage,
 )
-from weakincentives.cli.config import AUTO, NO_SANDBOX
+from weakincentives.cli.config import NO_SANDBOX
 from weakincentives.cli.demo.script import (
     ATTACKS,
     ATTEMPT,
@@ -69,8 +69,10 @@ from weakincentives.sandbox import (
     LocalSandbox,
     Sandbox,
     SandboxUnavailableError,
+    choose_sandbox,
     create_sandbox,
 )
+from weakincentives.sandbox.host import IsolatedSandbox
 
 
 @click.command(epilog="Needs no key and no network, and leaves nothing behind without --keep.")
@@ -237,10 +239,11 @@ def play_story(
 
 def _create_sandbox(files: HostFilesystem, environment: Mapping[str, str]) -> Sandbox:
     """Return the first sandbox that works; else the local one, for what comes with this package."""
-    try:
-        return create_sandbox(AUTO, files, env=environment)
-    except SandboxUnavailableError:
-        return LocalSandbox(files, env=environment)
+    with suppress(SandboxUnavailableError):
+        name = choose_sandbox().name
+        if issubclass(ISOLATED[name], IsolatedSandbox):  # a container has another Python
+            return create_sandbox(name, files, env=environment)
+    return LocalSandbox(files, env=environment)
 
 
 class Story:
@@ -301,8 +304,8 @@ class Story:
         if self._isolation is not None:
             return f"the agent's commands run isolated by {self._isolation}"
         return (
-            "no sandbox works here, so the commands, which are part of this demo, run"
-            " on this machine without isolation; wink doctor says why"
+            "no sandbox with this Python works here, so the commands, which are part of this"
+            " demo, run on this machine without isolation; wink doctor says why"
         )
 
     def _create_section(self) -> FilesystemSection:

@@ -39,7 +39,7 @@ from weakincentives.runtime import (
     TokenUsage,
 )
 from weakincentives.runtime.session import Session, append_all, dump_session_tree
-from weakincentives.sandbox import NetworkConnection, create_sandbox
+from weakincentives.sandbox import NetworkConnection, SandboxUnavailableError, create_sandbox
 
 # what test runs and linters cache in the workspace would show up as changes
 _ENVIRONMENT = {
@@ -62,6 +62,7 @@ _ADVICE: Mapping[type[BaseException], str] = {
     BudgetExceededError: "raise the limit with --max-tokens",
     DeadlineExceededError: "raise the limit with --deadline",
     StepLimitError: "raise the limit with --max-steps",
+    SandboxUnavailableError: "see wink doctor, or choose another sandbox with --sandbox",
 }
 _SUMMARY = "Finish with a few sentences: what you changed, and what you found."
 
