@@ -95,6 +95,8 @@ def find_bubblewrap() -> str | None:
 class BubblewrapSandbox(IsolatedSandbox):
     """Runs commands in namespaces of their own, by bubblewrap."""
 
+    _confines_changes = True  # its directories are separate mounts, which no hard link can cross
+
     def __init__(
         self,
         filesystem: HostFilesystem | str | os.PathLike[str],

@@ -112,6 +112,8 @@ _MAX_EXCERPT = 2_000  # characters of a failed supervisor's output in the error
 class HostSandbox:
     """Runs commands on this machine; the base of the sandboxes that need no container."""
 
+    _confines_changes = False  # whether commands reach files only by paths below the workspace
+
     def __init__(
         self,
         filesystem: HostFilesystem | str | os.PathLike[str],
@@ -193,8 +195,7 @@ class HostSandbox:
         self._check_open()
 
         def run(on_start: OnStart) -> ExecResult:
-            with self._filesystem.changed_by_others():
-                return self._run(command, cwd, math.inf, max_output, on_start=on_start)
+            return self._run(command, cwd, math.inf, max_output, on_start=on_start)
 
         return self._background.start(command.argv, run, is_reachable=self._shares_network())
 
@@ -287,22 +288,24 @@ class HostSandbox:
         self, command: Command, cwd: str, max_output: int, on_output: OutputListener | None
     ) -> Generator[CommandProcess, None, None]:
         """Start a command; on exit, stop it and everything it started."""
-        directory = self._filesystem.open_directory(cwd)
-        try:
-            process = CommandProcess(self._launcher, command, directory, max_output, on_output)
-        except OSError as error:
-            raise SandboxUnavailableError(f"Cannot start a process: {error}") from error
-        finally:
-            os.close(directory)
-        try:
-            self._add(process)
-            yield process
-        finally:
+        with self._filesystem.changed_by_others(confined=self._confines_changes):
+            directory = self._filesystem.open_directory(cwd)
             try:
-                process.finish()
+                process = CommandProcess(self._launcher, command, directory, max_output, on_output)
+            except OSError as error:
+                raise SandboxUnavailableError(f"Cannot start a process: {error}") from error
             finally:
-                self._filesystem.invalidate()
-                self._remove(process)
+                os.close(directory)
+            try:
+                self._add(process)
+                yield process
+            finally:
+                try:
+                    process.finish()
+                finally:
+                    self._remove(process)
+            if not process.report.is_done:
+                self._filesystem.invalidate()  # a process of it may be left
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -66,7 +66,7 @@ def test_changes_since_a_snapshot_are_those_of_a_full_diff(
     root: Path, files: Observed, seed: int
 ) -> None:
     choice = random.Random(seed)
-    lay_out(root, TREES.tree(choice))
+    lay_out(root, TREES.some(choice, 3))
     for _ in range(4):
         before = files.snapshot()
         spoil(root, TREES, choice)

@@ -103,9 +103,9 @@ class HostFilesystem(BaseFilesystem):
             durable: Sync every write: once `write` returns, it survives power loss.
             cross_mounts: Enter other file systems that are mounted below the root.
             git_dir: Where snapshots are stored; by default a path derived from the root.
-            exclusive: The caller's promise that only this instance changes the directory,
-                or that `invalidate` is called when something else has. A snapshot then
-                checks only what was changed here, and not every file.
+            exclusive: The caller's promise that only this instance and its sandbox change the
+                directory, or that `invalidate` is called when something else has. A snapshot
+                then checks only what was changed, and not every file.
         """
         given = root if root is not None else _root
         if given is None:
@@ -236,9 +236,16 @@ class HostFilesystem(BaseFilesystem):
         """Note that something else may have changed files: the next snapshot checks all."""
         self._snapshots.invalidate()
 
-    def changed_by_others(self) -> AbstractContextManager[None]:
-        """Note that another program changes files during the block: every snapshot checks all."""
-        return self._snapshots.changed_by_others()
+    def changed_by_others(self, *, confined: bool = False) -> AbstractContextManager[None]:
+        """Note that another program changes files during the block: every snapshot checks all.
+
+        So does the first snapshot after it, unless the program was `confined`: that promises
+        that it reached the files only by paths below the root, not through hard links elsewhere,
+        and that no process of it is left when the block ends without an error. With `exclusive`,
+        the kernel then reports what it changed, and a snapshot checks only that. Where
+        the report may be incomplete, it checks all.
+        """
+        return self._snapshots.changed_by_others(confined=confined)
 
     def cleanup(self) -> None:
         """Remove the snapshots of this directory, unless another instance uses them."""

@@ -23,6 +23,7 @@ from weakincentives.filesystem.host.snapshots.tree import (
     sort_as_git,
     tree_content,
 )
+from weakincentives.filesystem.host.snapshots.watcher import ChangeWatcher
 from weakincentives.gitstore import PackTransaction
 from weakincentives.posix import (
     RootedDirectory,
@@ -88,10 +89,16 @@ class _Frame:
 class Walk:
     """Walks a directory and adds new content to a pack."""
 
-    def __init__(self, directory: RootedDirectory, batch: PackTransaction) -> None:
-        """Walk below `directory`."""
+    def __init__(
+        self,
+        directory: RootedDirectory,
+        batch: PackTransaction,
+        watcher: ChangeWatcher | None = None,
+    ) -> None:
+        """Walk below `directory`; what is found is watched by `watcher` from then on."""
         self._directory = directory
         self._batch = batch
+        self._watcher = watcher
         self._opened_up: dict[str, int] = {}  # original permissions by path
 
     def close(self) -> None:
@@ -172,6 +179,8 @@ class Walk:
                 frame.path, stat.S_IMODE(os.fstat(descriptor).st_mode)
             )
             prior_children = frame.prior_children()
+            if self._watcher is not None:
+                self._watcher.watch_directory(frame.path, descriptor)
             for name, mode in self._list_changes(frame, descriptor):
                 known = prior_children.get(name)
                 frame.add(name, self._capture_entry(descriptor, name, frame.path, known, mode))
@@ -217,6 +226,7 @@ class Walk:
         Each comes with its presumed kind as a mode, 0 if unknown.
         """
         known, children, directories = frame.prior_children(), frame.children, frame.directories
+        watcher = self._watcher
         changed: list[tuple[str, int]] = []
         with os.scandir(descriptor) as entries:
             for entry in entries:
@@ -224,20 +234,27 @@ class Walk:
                 child = known.get(name)
                 if isinstance(child, CapturedFile):
                     try:
-                        if identity_of(entry.stat(follow_symlinks=False)) == child.identity:
+                        found = entry.stat(follow_symlinks=False)
+                        if identity_of(found) == child.identity:
                             children[name] = child
+                            if found.st_nlink > 1 and watcher is not None:
+                                watcher.watch_link(join(frame.path, name), descriptor, name)
                             continue
                     except FileNotFoundError:
                         continue  # removed since it was listed
                     changed.append((name, 0))
                 elif is_temporary(name):
-                    continue
+                    self._skip(frame.path, entry)
                 elif entry.is_dir(follow_symlinks=False):
                     directories.append(name)
                 else:
                     is_file = entry.is_file(follow_symlinks=False)
                     changed.append((name, stat.S_IFREG if is_file else 0))
         return changed
+
+    def _skip(self, parent: str, entry: "os.DirEntry[str]") -> None:
+        if self._watcher is not None and entry.is_dir(follow_symlinks=False):
+            self._watcher.skip_directory(join(parent, entry.name))
 
     def _complete(self, frame: _Frame) -> CapturedDirectory:
         prior = frame.prior
@@ -266,7 +283,7 @@ class Walk:
             try:
                 mode = mode or os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
                 if stat.S_ISREG(mode):
-                    return self._capture_file(directory, name, known)
+                    return self._capture_file(directory, name, parent, known)
                 if stat.S_ISDIR(mode):
                     return Uncaptured.DIRECTORY
                 if stat.S_ISLNK(mode):
@@ -279,7 +296,9 @@ class Walk:
                     raise explain_error(error, join(parent, name)) from None
                 mode = 0
 
-    def _capture_file(self, directory: int, name: str, known: Captured | None) -> CapturedFile:
+    def _capture_file(
+        self, directory: int, name: str, parent: str, known: Captured | None
+    ) -> CapturedFile:
         for _ in range(_MAX_ATTEMPTS):
             descriptor, before = self._open_file(directory, name)
             try:
@@ -290,6 +309,8 @@ class Walk:
             identity = identity_of(after)
             if blob is None or identity_of(before) != identity:
                 continue  # it changed while it was read
+            if after.st_nlink > 1 and self._watcher is not None:
+                self._watcher.watch_link(join(parent, name), directory, name)
             if (
                 isinstance(known, CapturedFile)
                 and known.id == blob
@@ -341,17 +362,19 @@ def capture(
     batch: PackTransaction,
     prior: CapturedDirectory | None,
     touched: Collection[str] | None = None,
+    watcher: ChangeWatcher | None = None,
 ) -> CapturedDirectory:
     """Capture the present state of `directory`; new objects are added to `batch`.
 
     Unchanged parts of the result are the nodes of `prior`; if nothing has changed, the
     result is `prior`. With `touched`, only these paths and what is below them are
-    captured: the caller promises that everything else is as in `prior`.
+    captured: the caller promises that everything else is as in `prior`. Directories that
+    are listed are watched by `watcher` from then on.
 
     Raises:
         OSError: Something cannot be read. A capture is complete or fails.
     """
-    with closing(Walk(directory, batch)) as walk:
+    with closing(Walk(directory, batch, watcher)) as walk:
         if prior is not None and touched is not None and "" not in touched:
             found = _PathUpdate(walk, prior).run(touched)
         else:

@@ -97,9 +97,9 @@ class SnapshotStore:
         """Note that anything in the directory may have changed."""
         self._tracker.invalidate()
 
-    def changed_by_others(self) -> AbstractContextManager[None]:
+    def changed_by_others(self, *, confined: bool) -> AbstractContextManager[None]:
         """Trust nothing during the block: another program changes the directory."""
-        return self._tracker.changed_by_others()
+        return self._tracker.changed_by_others(confined=confined)
 
     def touch(self, path: str) -> None:
         """Note that `path` is about to change.
@@ -288,6 +288,7 @@ class SnapshotStore:
         """Close the repository; the snapshots stay."""
         with self._lock:
             self._closed = True
+            self._tracker.close()
             if self._runner is not None:
                 repository = self._runner.commits.repository
                 with suppress(OSError):  # the repository was removed

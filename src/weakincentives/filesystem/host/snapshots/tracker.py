@@ -25,6 +25,7 @@ from weakincentives.filesystem.host.snapshots.tree import (
     CapturedLink,
     store_commit_tree,
 )
+from weakincentives.filesystem.host.snapshots.watcher import ChangeWatcher
 from weakincentives.filesystem.manifest import SnapshotManifest
 from weakincentives.gitstore import PackTransaction, Repository
 from weakincentives.posix import AtomicFile, RootedDirectory, fault_point, read_regular
@@ -163,12 +164,15 @@ class CaptureResult:
     epoch: str
     touched: frozenset[str]
     invalidations: int
+    is_watched: bool
 
 
 class ChangeTracker:
     """Knows which paths of one directory may have changed since the last capture.
 
-    With `exclusive`, no other program changes the directory without a call of `invalidate`.
+    With `exclusive`, no other program changes the directory without a call of `invalidate` or
+    `changed_by_others`. What a confined program changes is found by a watcher, if it can be; the
+    watcher starts with the first such program.
     """
 
     def __init__(self, directory: RootedDirectory, *, exclusive: bool) -> None:
@@ -180,11 +184,16 @@ class ChangeTracker:
         self._manifest = ""
         self._epoch = ""
         self._touched: set[str] = set()
+        self._uncaptured: set[str] = set()  # touched before a capture that was not accepted yet
         self._saved: CapturedDirectory | None = None
         self._invalidations = 0
         self._captured_invalidations = 0  # how many of them the last capture covers
-        self._others = 0  # programs that may change files at any time
-        self._count_lock = Lock()
+        self._watch_lock = Lock()
+        self._watcher: ChangeWatcher | None = None
+        self._can_watch = exclusive
+        self._is_watched = False  # whether a walk has added all watches while no program ran
+        self._running = 0  # programs that may change files at any time
+        self._started = 0
 
     @property
     def last(self) -> CapturedDirectory:
@@ -203,20 +212,28 @@ class ChangeTracker:
         self._invalidations += 1
 
     @contextmanager
-    def changed_by_others(self) -> Generator[None, None, None]:
-        """Trust nothing during the block: another program changes the directory."""
-        with self._count_lock:
-            self._others += 1
+    def changed_by_others(self, *, confined: bool) -> Generator[None, None, None]:
+        """Trust nothing during the block: another program changes the directory.
+
+        If it is `confined`, it reaches files only by paths below the directory, and no process
+        of it is left after the block unless that raises.
+        """
+        self._begin_changes(confined=confined)
+        is_gone = False
         try:
             yield
+            is_gone = True
         finally:
-            with self._count_lock:
-                self._invalidations += 1
-                self._others -= 1
+            self._end_changes(is_reported=is_gone and confined)
 
     def forget(self) -> None:
         """Drop the last capture."""
         self._last = None
+
+    def close(self) -> None:
+        """Stop watching."""
+        with self._watch_lock:
+            self._stop_watching()
 
     def capture(self, repository: Repository, batch: PackTransaction) -> CaptureResult:
         """Capture the directory; new objects are added to `batch`."""
@@ -225,24 +242,38 @@ class ChangeTracker:
         # after another garbage collection or loss, stored objects may be gone
         last = self._last if epoch == self._epoch else None
         prior = last or self._load_index(repository)
-        touched, invalidations = frozenset(self._touched), self._invalidations
+        with self._watch_lock:
+            if not self._running:
+                self._collect()
+            started, running, watcher = self._started, self._running, self._own_watcher()
+            # apart from what is touched from now on, which this capture may not see
+            self._uncaptured |= self._touched
+            self._touched = set()
+        touched, invalidations = frozenset(self._uncaptured), self._invalidations
         is_complete = self._captured_invalidations == invalidations and last is not None
-        trusted = self._exclusive and is_complete and not self._others
-        found = capture(self._directory, batch, prior, touched if trusted else None)
+        # what a running program stores into memory mappings is not reported yet
+        trusted = self._exclusive and is_complete and not running
+        found = self._capture(batch, prior, touched if trusted else None, watcher)
+        is_alone = not running and started == self._started
+        if is_alone and watcher is not None:
+            watcher.forget_new(touched if trusted else None)
+        is_watched = is_alone and watcher is not None and not trusted
         tree = self._tree
         manifest = self._manifest
         if last is None or found.notes != last.notes:
             manifest = batch.add("blob", SnapshotManifest(found.modes, found.specials).encode())
         if found is not last:
             tree = store_commit_tree(batch, found.id, manifest)
-        return CaptureResult(found, tree, manifest, epoch, touched, invalidations)
+        return CaptureResult(found, tree, manifest, epoch, touched, invalidations, is_watched)
 
     def accept(self, result: CaptureResult) -> None:
         """Make `result` the last capture; its objects must be stored."""
         self._last, self._tree, self._epoch = result.directory, result.tree, result.epoch
         self._manifest = result.manifest
-        self._touched -= result.touched
+        self._uncaptured -= result.touched
         self._captured_invalidations = result.invalidations
+        if result.is_watched and result.invalidations == self._invalidations:
+            self._is_watched = True
 
     def save_index(self, repository: Repository, *, min_changes: int = 1) -> None:
         """Write the index for the next process, unless too few files have changed."""
@@ -266,6 +297,73 @@ class ChangeTracker:
         except OSError:
             return None
         return node.id if node.identity == identity_of(found) else None
+
+    def _capture(
+        self,
+        batch: PackTransaction,
+        prior: CapturedDirectory | None,
+        touched: frozenset[str] | None,
+        watcher: ChangeWatcher | None,
+    ) -> CapturedDirectory:
+        if watcher is None:
+            return capture(self._directory, batch, prior, touched)
+        if touched is not None:
+            links = watcher.new_links
+            found = capture(self._directory, batch, prior, touched, watcher)
+            if watcher.new_links == links:
+                return found
+            # a file may have been changed by a name that was not known to belong to it
+        watcher.begin_walk()
+        found = capture(self._directory, batch, prior, None, watcher)
+        if watcher.is_exhausted:
+            with self._watch_lock:
+                self._stop_watching()
+        return found
+
+    def _begin_changes(self, *, confined: bool) -> None:
+        with self._watch_lock:
+            if confined and self._can_watch and self._watcher is None:
+                self._start_watching()
+            self._collect()
+            self._running += 1
+            self._started += 1
+            if self._watcher is None or not self._watcher.is_complete:
+                self._is_watched = False
+
+    def _end_changes(self, *, is_reported: bool) -> None:
+        with self._watch_lock:
+            self._collect()
+            self._running -= 1
+            self._is_watched = self._is_watched and is_reported
+            if not self._is_watched:
+                self.invalidate()
+
+    def _start_watching(self) -> None:
+        try:
+            self._watcher = ChangeWatcher(self._directory)
+        except OSError:
+            self._can_watch = False
+
+    def _stop_watching(self) -> None:
+        if self._watcher is not None:
+            self._watcher.close()
+        self._watcher, self._can_watch, self._is_watched = None, False, False
+
+    def _own_watcher(self) -> ChangeWatcher | None:
+        """Return the watcher, unless it belongs to the process that this one was forked from."""
+        watcher = self._watcher
+        return None if watcher is None or watcher.is_shared else watcher
+
+    def _collect(self) -> None:
+        """Touch what was reported; without a complete report, invalidate."""
+        watcher = self._own_watcher()
+        found = None if watcher is None else watcher.collect(by_command=self._running > 0)
+        if found is not None:
+            self._touched |= found
+            return
+        self._is_watched = False
+        if watcher is not None:
+            self.invalidate()
 
     def _load_index(self, repository: Repository) -> CapturedDirectory | None:
         """Return the capture of an earlier process, if all its objects are still stored."""
