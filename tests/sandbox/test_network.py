@@ -305,8 +305,11 @@ def test_an_invalid_host_is_rejected_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("landlock", "has no network and cannot allow a.example only; use bubblewrap"),
-        ("local", "reaches the whole network and cannot allow a.example only; use bubblewrap"),
+        ("landlock", "has no network and cannot allow a.example only; use bubblewrap or podman"),
+        (
+            "local",
+            "reaches the whole network and cannot allow a.example only; use bubblewrap or podman",
+        ),
     ],
 )
 def test_a_sandbox_that_cannot_tell_hosts_apart_refuses_the_list(

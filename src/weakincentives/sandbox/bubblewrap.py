@@ -17,7 +17,6 @@ import errno
 import os
 import shutil
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -26,7 +25,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from weakincentives.filesystem import HostFilesystem
-from weakincentives.sandbox.allowlist import LOCALHOST, AllowList
+from weakincentives.sandbox.allowlist import AllowList
 from weakincentives.sandbox.command import Command, Confinement
 from weakincentives.sandbox.host import ConfinedCommand, IsolatedSandbox
 from weakincentives.sandbox.limits import DEFAULT_SANDBOX_LIMITS, SandboxLimits
@@ -36,14 +35,15 @@ from weakincentives.sandbox.protocol import (
     NetworkConnection,
     SandboxUnavailableError,
 )
-from weakincentives.sandbox.proxy import ProxyServer, ProxySettings
+from weakincentives.sandbox.proxy import ProxySettings
+from weakincentives.sandbox.proxy_port import ProxyPort
 from weakincentives.sandbox.seccomp import (
     NETWORK_FAMILIES,
     RULES,
     build_filter,
     socket_rules,
 )
-from weakincentives.sandbox.supervisor import LISTEN, PROXY_PORT, network_namespace
+from weakincentives.sandbox.supervisor import PROXY_PORT, network_namespace
 from weakincentives.sandbox.system_paths import (
     ETC_FILES,
     SYSTEM_DIRECTORIES,
@@ -159,17 +159,22 @@ class BubblewrapSandbox(IsolatedSandbox):
         host_network = self._host_network()
         shares_network = host_network is not None
         confinement = replace(self._limit(), is_wrapped=True, forbidden_network=host_network)
-        port = None
-        if self._proxy is not None:
-            try:
-                port = _ProxyPort(self._launcher, self._proxy, is_shared=shares_network)
-            except BaseException:
-                for each in confinement.groups:
-                    os.close(each)
-                raise
+        try:
+            port = self._open_port(shares_network=shares_network)
+        except BaseException:
+            for each in confinement.groups:
+                os.close(each)
+            raise
+        if port is not None:
             command = replace(command, env=port.variables | dict(command.env))
         wrapper = self._arguments(cwd, port, shares_network=shares_network)
         return _BubblewrapCommand(command, wrapper, self._filter, confinement, port)
+
+    def _open_port(self, *, shares_network: bool) -> ProxyPort | None:
+        if self._proxy is None:
+            return None
+        kind = ProxyPort if shares_network else _OwnNetworkPort
+        return kind(self._launcher, self._proxy)
 
     def _create_launcher(self) -> Launcher:
         return Launcher(isolates_network=True)
@@ -189,10 +194,10 @@ class BubblewrapSandbox(IsolatedSandbox):
         # bubblewrap reports a signal as shells do
         return 128 - code if 128 < code < 128 + signal.NSIG else code
 
-    def _arguments(self, cwd: str, port: "_ProxyPort | None", *, shares_network: bool) -> list[str]:
+    def _arguments(self, cwd: str, port: ProxyPort | None, *, shares_network: bool) -> list[str]:
         """Return the command line of bubblewrap, up to the command."""
         normal = os.path.normpath(f"{WORKSPACE}/{cwd}")
-        waits = port is not None and not shares_network
+        waits = isinstance(port, _OwnNetworkPort)
         return [
             self._program,
             *("--unshare-user", "--uid", str(_USER_ID), "--gid", str(_USER_ID)),
@@ -245,7 +250,7 @@ class _BubblewrapCommand(ConfinedCommand):
         wrapper: list[str],
         program: bytes,
         confinement: Confinement,
-        port: "_ProxyPort | None",
+        port: ProxyPort | None,
     ) -> None:
         self._port = port
         self._ready, ready = os.pipe()
@@ -255,7 +260,7 @@ class _BubblewrapCommand(ConfinedCommand):
             _memory_file("passwd", _PASSWD_TEXT),
             _memory_file("group", _GROUP_TEXT),
             ready,
-            *(() if port is None else port.inherited),
+            *(port.inherited if isinstance(port, _OwnNetworkPort) else ()),
         ]
         inherited = tuple(self._open)
         self._open += confinement.groups
@@ -297,61 +302,30 @@ class _BubblewrapCommand(ConfinedCommand):
             os.close(self._open.pop())
 
 
-class _ProxyPort:
-    """A loopback port for one command, and the proxy behind it.
+class _OwnNetworkPort(ProxyPort):
+    """A port in the network namespace that bubblewrap makes for a command.
 
-    In a network namespace that commands share, the fork server opens the port. In one that
-    bubblewrap makes for the command, a process enters it from outside when bubblewrap has
-    described the sandbox on one of the `inherited` pipes; on the other it lets the command begin.
+    It is opened when bubblewrap has described the sandbox on one of the `inherited` pipes; on the
+    other the command waits until then.
     """
 
-    def __init__(self, launcher: Launcher, settings: ProxySettings, *, is_shared: bool) -> None:
-        courier, remote = socket.socketpair()
-        info, info_writer = (-1, -1) if is_shared else os.pipe()
-        start_reader, start = (-1, -1) if is_shared else os.pipe()
-        self.inherited = () if is_shared else (info_writer, start_reader)
-        passed = (remote.fileno(),) if is_shared else (remote.fileno(), info, start)
+    def __init__(self, launcher: Launcher, settings: ProxySettings) -> None:
+        info, info_writer = os.pipe()
+        start_reader, start = os.pipe()
+        self.inherited = (info_writer, start_reader)
         try:
-            launcher.launch(passed, LISTEN)
-        except BaseException as error:
-            for each in (courier.detach(), *self.inherited):
+            super().__init__(launcher, settings, (info, start), number=PROXY_PORT)
+        except BaseException:
+            for each in self.inherited:
                 os.close(each)
-            if isinstance(error, OSError):
-                raise SandboxUnavailableError(f"Cannot start a process: {error}") from error
             raise
         finally:
-            for each in (remote.detach(), *passed[1:]):
-                os.close(each)
-        self.server = ProxyServer(courier, settings)
-        if is_shared:
-            self.check()
-        number = self.server.wait_for_port() if is_shared else PROXY_PORT
-        self.variables = _proxy_variables(settings, number)
-
-    def check(self) -> None:
-        """Raise an error if the port could not be opened, unless bubblewrap is to blame."""
-        if self.server.wait_for_port() or self.server.error_number == errno.ECHILD:
-            return
-        self.server.close()
-        problem = os.strerror(self.server.error_number)
-        raise SandboxUnavailableError(
-            f"The proxy cannot open a port in the sandbox: {problem}; run it without allowed hosts"
-        )
+            os.close(info)
+            os.close(start)
 
 
 _PASSWD_TEXT = f"user:x:{_USER_ID}:{_USER_ID}:user:{_HOME}:/bin/sh\n".encode()
 _GROUP_TEXT = f"user:x:{_USER_ID}:\n".encode()
-
-
-def _proxy_variables(settings: ProxySettings, port: int) -> dict[str, str]:
-    """Return the variables by which programs find the proxy."""
-    listed = {rule.host for rule in settings.allowed.rules}
-    # servers that the command itself starts, unless that name means one of the host
-    direct = [each for each in (LOCALHOST, "127.0.0.1", "::1") if each not in listed]
-    url = f"http://127.0.0.1:{port}"
-    variables = {"http_proxy": url, "https_proxy": url, "all_proxy": url}
-    variables["no_proxy"] = ",".join(direct)
-    return variables | {name.upper(): value for name, value in variables.items()}
 
 
 def _memory_file(name: str, data: bytes) -> int:

@@ -3,14 +3,17 @@
 The first command starts the container; later ones reuse it. A container has no network, no
 capabilities, a read-only root, and limits for CPU, memory and processes. It is removed by
 `close`, at the exit of this process, and also if this process is killed.
+
+With an allow-list, a proxy on this machine connects commands to the hosts of the list: each
+command has a port of that proxy on the loopback interface of the container.
 """
 
 import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from contextlib import closing, nullcontext, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Condition, get_ident
 from types import TracebackType
@@ -18,6 +21,7 @@ from typing import Self
 
 from weakincentives.filesystem import HostFilesystem, normalize_path
 from weakincentives.posix import check_time, os_error, remaining_time
+from weakincentives.sandbox.allowlist import AllowList
 from weakincentives.sandbox.background import BackgroundProcess, BackgroundProcesses, OnStart
 from weakincentives.sandbox.command import (
     Command,
@@ -36,14 +40,19 @@ from weakincentives.sandbox.container import (
 )
 from weakincentives.sandbox.host import describe_exec_error, open_workspace, signal_name
 from weakincentives.sandbox.output import Output
+from weakincentives.sandbox.process import Launcher
 from weakincentives.sandbox.protocol import (
     DEFAULT_MAX_OUTPUT,
     DEFAULT_TIMEOUT,
     TIMED_OUT,
+    ConnectionListener,
     ExecResult,
+    NetworkConnection,
     OutputListener,
     SandboxUnavailableError,
 )
+from weakincentives.sandbox.proxy import ProxySettings
+from weakincentives.sandbox.proxy_port import ProxyPort
 
 
 class PodmanSandbox:
@@ -57,6 +66,8 @@ class PodmanSandbox:
         env: Mapping[str, str] | None = None,
         readable: Iterable[str | os.PathLike[str]] = (),
         original: str | os.PathLike[str] | None = None,
+        allow_hosts: Iterable[str] = (),
+        on_connection: ConnectionListener | None = None,
         grace: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -71,13 +82,20 @@ class PodmanSandbox:
             readable: Paths of the host that commands may read, besides the image.
             original: Ignored: programs come from the image, and do not know the directory that
                 the workspace is a copy of.
+            allow_hosts: Hosts that commands may connect to by HTTP and HTTPS, such as
+                `example.com`, `*.example.com` or `example.com:8443`; by default none.
+            on_connection: Called with each connection when it has ended, in another thread.
             grace: Seconds between `SIGTERM` and `SIGKILL` when processes are stopped.
             clock: Returns the current time in seconds; timeouts are measured with it.
 
         Raises:
             SandboxUnavailableError: The filesystem is read-only, which commands would ignore, or
-                the engine is remote and cannot use it.
+                the engine is remote and cannot use it, or the hosts.
+            ValueError: A host is invalid.
         """
+        allowed = AllowList(allow_hosts)
+        self._proxy = ProxySettings(allowed, on_connection) if allowed.rules else None
+        self._launcher = Launcher()
         del original  # for other sandboxes
         self._env = validate_env(env)
         self._config = config or PodmanSandboxConfig.from_environment()
@@ -96,6 +114,11 @@ class PodmanSandbox:
             self._filesystem = open_workspace(filesystem)
             paths = [str(Path(each).absolute()) for each in readable]
             self._container = Container(self._config, self._filesystem.root, readable=paths)
+        if self._proxy is not None and self._config.is_remote:
+            raise SandboxUnavailableError(
+                f"A remote engine cannot allow {', '.join(map(str, allowed.rules))}: the proxy is"
+                " on this machine; use the engine of this machine, or do not name hosts"
+            )
         self._grace = grace
         self._clock = clock
         self._idle = Condition()
@@ -197,6 +220,7 @@ class PodmanSandbox:
             with suppress(SandboxUnavailableError):  # the container is gone
                 self._filesystem.close()
         self._container.close()
+        self._launcher.close()
 
     def __enter__(self) -> Self:
         """Return the sandbox."""
@@ -223,8 +247,19 @@ class PodmanSandbox:
         own = validate_env(env)
         directory = self._check_directory(cwd)
         client = self._container.connect()
-        command = Command(args, {**self._variables(), **own}, data, self._grace)
-        return _Prepared(client, command, directory)
+        port = self._open_port()
+        proxy = {} if port is None else port.variables
+        command = Command(args, {**proxy, **self._variables(), **own}, data, self._grace)
+        return _Prepared(client, command, directory, port)
+
+    def _open_port(self) -> ProxyPort | None:
+        if self._proxy is None:
+            return None
+        network = self._container.open_network()
+        try:
+            return ProxyPort(self._launcher, self._proxy, (network,))
+        finally:
+            os.close(network)
 
     def _run(
         self,
@@ -238,16 +273,18 @@ class PodmanSandbox:
     ) -> ExecResult:
         """Run a command to its end."""
         client, command = prepared.client, prepared.command
-        running = ContainerCommand(client, command, prepared.directory, max_output, on_output)
-        try:
-            self._add(running)
-            if on_start is not None:
-                on_start(running)
-            timed_out = not running.serve(until, self._clock) and running.report.status is None
-        finally:
-            self._finish(running)
+        with closing(prepared):
+            running = ContainerCommand(client, command, prepared.directory, max_output, on_output)
+            try:
+                self._add(running)
+                if on_start is not None:
+                    on_start(running)
+                timed_out = not running.serve(until, self._clock) and running.report.status is None
+            finally:
+                self._finish(running)
         self._check(running, client, cwd)
-        return _create_result(command.argv, running, timed_out=timed_out)
+        result = _create_result(command.argv, running, timed_out=timed_out)
+        return replace(result, connections=prepared.connections)
 
     def _variables(self) -> dict[str, str]:
         defaults = {"PATH": self._container.path, "HOME": HOME, "TMPDIR": "/tmp"}
@@ -296,6 +333,17 @@ class _Prepared:
     client: RunnerClient
     command: Command
     directory: str
+    port: ProxyPort | None = None
+
+    @property
+    def connections(self) -> tuple[NetworkConnection, ...]:
+        """The connections of the command; complete once this is closed."""
+        return () if self.port is None else self.port.server.connections
+
+    def close(self) -> None:
+        """Close the port of the command."""
+        if self.port is not None:
+            self.port.server.close()
 
 
 def _create_result(

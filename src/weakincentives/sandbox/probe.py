@@ -171,7 +171,7 @@ def create_sandbox(
     if chosen == LOCAL:
         return LocalSandbox(filesystem, env=env)
     kind = ISOLATED[chosen]
-    if not issubclass(kind, BubblewrapSandbox):
+    if not issubclass(kind, BubblewrapSandbox | PodmanSandbox):
         return kind(filesystem, env=env, readable=readable, original=original)
     return kind(
         filesystem,
@@ -189,12 +189,13 @@ def check_hosts(name: str, hosts: Sequence[str]) -> None:
     Raises:
         SandboxUnavailableError: It cannot tell hosts apart.
     """
-    if not hosts or (name in ISOLATED and issubclass(ISOLATED[name], BubblewrapSandbox)):
+    kind = ISOLATED.get(name, LocalSandbox)
+    if not hosts or issubclass(kind, BubblewrapSandbox | PodmanSandbox):
         return
     fact = "reaches the whole network" if name == LOCAL else "has no network"
     raise SandboxUnavailableError(
-        f"The {name} sandbox {fact} and cannot allow {', '.join(hosts)} only; use bubblewrap, or"
-        " do not name hosts"
+        f"The {name} sandbox {fact} and cannot allow {', '.join(hosts)} only; use bubblewrap"
+        " or podman, or do not name hosts"
     )
 
 

@@ -242,45 +242,46 @@ def open_port(descriptors: Sequence[int]) -> None:
     """Open a loopback port for a command, and send it to the proxy.
 
     Args:
-        descriptors: The Unix socket to send it on, or else the error number. If the port is not
-            for the network namespace of this process: the pipe on which bubblewrap describes
-            the sandbox, and the pipe on which the command waits for a line.
+        descriptors: The Unix socket to send it on, or else the error number. For another
+            network namespace than that of this process: its descriptor; or the pipe on which
+            bubblewrap describes the sandbox, and the one on which the command waits for a line.
     """
-    courier, *pipes = descriptors
+    courier, *others = descriptors
+    waits = len(others) == 2
     with socket.socket(fileno=os.dup(courier)) as proxy:
         try:
-            if pipes:
-                _enter_network(_read_process_id(pipes[0]))
+            if others:
+                _enter_network(_find_network(others[0]) if waits else others[0])
             with socket.socket() as listener:
                 # the loopback interface of a new namespace may not be up yet
                 listener.setsockopt(socket.IPPROTO_IP, _IP_FREEBIND, 1)
-                listener.bind(("127.0.0.1", PROXY_PORT if pipes else 0))
+                listener.bind(("127.0.0.1", PROXY_PORT if waits else 0))
                 listener.listen(_BACKLOG)
                 socket.send_fds(proxy, [b"0"], [listener.fileno()])
         except OSError as error:
             proxy.sendall(str(error.errno).encode())
             return
-    if pipes:
-        os.write(pipes[1], b"\n")
+    if waits:
+        os.write(others[1], b"\n")
 
 
-def _read_process_id(info: int) -> int:
-    """Return the process that bubblewrap has started."""
+def _find_network(info: int) -> int:
+    """Return the network namespace of the process that bubblewrap has started."""
     description = b""
     while b"}" not in description and (more := os.read(info, 4096)):
         description += more
     _, _, rest = description.partition(b'"child-pid": ')
     if not rest:
         raise OSError(errno.ECHILD, "bubblewrap has failed, and says why itself")
-    return int(rest.split(b",")[0].split(b"\n")[0])
+    pid = int(rest.split(b",")[0].split(b"\n")[0])
+    return os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
 
-def _enter_network(pid: int) -> None:
-    """Enter the network namespace of a process, and the user namespace that owns it."""
-    network = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    owner = fcntl.ioctl(network, _NS_GET_USERNS)
+def _enter_network(namespace: int) -> None:
+    """Enter a network namespace, and the user namespace that owns it."""
+    owner = fcntl.ioctl(namespace, _NS_GET_USERNS)
     _check(_libc.setns(owner, _CLONE_NEWUSER))  # whoever created it has its capabilities
-    _check(_libc.setns(network, _CLONE_NEWNET))
+    _check(_libc.setns(namespace, _CLONE_NEWNET))
 
 
 def confine(settings: Mapping[str, Any], descriptors: Sequence[int]) -> None:

@@ -62,6 +62,7 @@ class Container:
         self._lock = threading.Lock()
         self._client: RunnerClient | None = None
         self._name = ""
+        self._network: int | None = None
         self._owner = os.getpid()
         self._is_closed = False
         self._discard: Callable[[], object] = lambda: None
@@ -99,6 +100,22 @@ class Container:
         """
         return self.connect().call(operation, data=data, **request)
 
+    def open_network(self) -> int:
+        """Return a new descriptor of the network namespace of the container, which runs.
+
+        Raises:
+            SandboxUnavailableError: The container is gone, or its namespace cannot be opened.
+        """
+        with self._lock:
+            if self._network is None:
+                network = self._engine.open_network(self._name)
+                # podman may have named a process that has ended since, and another one begun
+                if self._client is None or not self._client.is_alive:
+                    os.close(network)
+                    raise SandboxUnavailableError(f"The container {self._name} has exited")
+                self._network = network
+            return os.dup(self._network)
+
     def kill(self) -> None:
         """Remove the container; the next command starts another one."""
         with self._lock:
@@ -117,6 +134,7 @@ class Container:
                 f"The container {self._name} has exited, and its workspace is lost;"
                 " create another sandbox and import an archive"
             )
+        self._close_network()  # of a container that has exited
         directory = self._make_directory()
         missing: set[str] = set()
         errors: list[str] = []
@@ -194,7 +212,13 @@ class Container:
                 " set `user` to the owner of the workspace, or use an image without that directory"
             )
 
+    def _close_network(self) -> None:
+        network, self._network = self._network, None
+        if network is not None:
+            os.close(network)
+
     def _remove(self) -> None:
+        self._close_network()
         client, self._client = self._client, None
         if client is not None and client.disconnect():
             self._engine.remove([self._name])

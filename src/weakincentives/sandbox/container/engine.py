@@ -224,6 +224,20 @@ class PodmanEngine:
             bufsize=0,
         )
 
+    def open_network(self, name: str) -> int:
+        """Return a descriptor of the network namespace of a container on this machine.
+
+        Raises:
+            SandboxUnavailableError: The container is gone, or its namespace cannot be opened.
+        """
+        pid = self.run("inspect", "--format", "{{.State.Pid}}", "--", name).strip()
+        try:
+            return os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise SandboxUnavailableError(
+                f"The network of the container {name} cannot be opened: {error.strerror}"
+            ) from error
+
     def remove(self, names: Iterable[str]) -> None:
         """Remove containers, whatever their state."""
         if found := list(names):
