@@ -280,7 +280,11 @@ def test_the_repaired_project_and_the_session_can_be_kept(shown: str, kept: Path
     assert str(kept) in shown.replace("\n", "")
     tested = subprocess.run([sys.executable, "-B", "-m", "unittest"], cwd=kept, check=False)
     assert tested.returncode == 0
-    assert {path.name for path in (kept / "session").iterdir()} >= {"demo.jsonl", "demo.fs.zip"}
+    assert {path.name for path in (kept / "session").iterdir()} >= {
+        "demo.jsonl",
+        "demo.fs.zip",
+        "demo.timeline",
+    }
 
 
 def test_a_directory_with_files_in_it_is_not_used(

@@ -50,6 +50,14 @@ COMMANDS: Mapping[str, CommandSource] = {
     "doctor": CommandSource(
         "weakincentives.cli.doctor", "Check what is installed and what is missing."
     ),
+    "diff": CommandSource(
+        "weakincentives.cli.timeline.diff", "Compare the files of two steps of a run."
+    ),
+    "log": CommandSource("weakincentives.cli.timeline.log", "List the steps of a run."),
+    "restore": CommandSource(
+        "weakincentives.cli.timeline.restore", "Write the files of a step to a directory."
+    ),
+    "show": CommandSource("weakincentives.cli.timeline.show", "Show a step of a run, or a file."),
     "review": CommandSource("weakincentives.cli.review", "Review the changes of an earlier run."),
     "sandbox": CommandSource(
         "weakincentives.cli.sandbox", "See what isolates commands here, or run one in it."

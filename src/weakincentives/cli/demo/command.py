@@ -64,6 +64,7 @@ from weakincentives.filesystem import (
 from weakincentives.prompt import MarkdownSection, Prompt
 from weakincentives.runtime import ToolInvoked, checkpoint, get_filesystem_snapshot, rollback_to
 from weakincentives.runtime.session import Session, Snapshot, dump_session_tree, load_session
+from weakincentives.runtime.timeline import SUFFIX, SessionRecorder
 from weakincentives.sandbox import (
     ISOLATED,
     LocalSandbox,
@@ -210,6 +211,7 @@ def _wait_for_calls(turn: Turn, events: _Events, running: Future[PromptResponse[
 
 
 PROJECT = Path(__file__).parent / "project"
+_NAME = "demo"  # of the files of its dump
 _EXIT_CODE = re.compile(r"exit code (\d+)")
 _HASH_LENGTH = 16
 
@@ -255,7 +257,7 @@ class Story:
         self._sandbox = sandbox
         self._isolation = _find_isolation(sandbox)
         self._dump = dump
-        self._session = Session(tags={"session_id": "demo"})
+        self._session = Session(tags={"session_id": _NAME})
 
     def steps(self) -> Generator[Step, None, None]:
         """Play the story, one step at a time.
@@ -264,7 +266,12 @@ class Story:
             StoryError: A step did not end as the script expects.
         """
         yield self._copy_project()
-        with self._create_section() as workspace:
+        self._dump.mkdir(0o700, parents=True, exist_ok=True)
+        recording = self._dump / f"{_NAME}{SUFFIX}"
+        with (
+            self._create_section() as workspace,
+            SessionRecorder(self._session, recording, self._files),
+        ):
             task = MarkdownSection[None](title="Task", template=ATTEMPT.request)
             prompt = Prompt[None](ns="wink", key="demo", name="demo", sections=[task, workspace])
             agent = Agent(prompt, self._session)

@@ -8,6 +8,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -19,6 +20,7 @@ from weakincentives.cli.config import (
     Settings,
     load_settings,
 )
+from weakincentives.cli.dumps import dump_directory
 from weakincentives.cli.run.decision import action_options, parse_action
 from weakincentives.cli.run.job import Job, JobOptions
 from weakincentives.cli.run.model import choose_dialect, create_model
@@ -27,7 +29,6 @@ from weakincentives.cli.run.sandbox import resolve_sandbox
 from weakincentives.cli.run.view import JsonView, LinesView, QuietView, View
 from weakincentives.cli.run.workspace import (
     create_copy,
-    dump_directory,
     exclusive_lock,
     name_copy_on_error,
     resolve_workspace,
@@ -84,8 +85,10 @@ overridden by these options.
 @click.option("--base-url", metavar="URL", help="Server to use instead of the provider's.")
 @click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the API key.")
 @action_options
-@click.option("--dump", metavar="DIR", help="Directory for the dump of session and files.")
-@click.option("--no-dump", is_flag=True, help="Do not write a dump.")
+@click.option(
+    "--dump", metavar="DIR", help="Directory for the dump of session and files, and the steps."
+)
+@click.option("--no-dump", is_flag=True, help="Write neither a dump nor the steps.")
 @click.option(
     "--record",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -142,7 +145,17 @@ def _job_options(
         max_steps=settings["max_steps"],
         seconds=settings["deadline"],
         dump=None if no_dump else dump_directory(settings["dump"], os.environ),
+        origin=_describe_model(settings),
     )
+
+
+def _describe_model(settings: Settings) -> dict[str, object]:
+    """Return the model as the user named it, and its server without credentials."""
+    url: str | None = settings["base_url"]
+    if url is not None:
+        server = urlsplit(url)
+        url = f"{server.scheme}://{server.netloc.rpartition('@')[2]}{server.path}"
+    return {"model": settings["model"], "base_url": url}
 
 
 def _read_task(argument: str) -> str:

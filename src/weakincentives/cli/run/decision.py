@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import click
 
-from weakincentives.cli.run.view import show_diff
+from weakincentives.cli.run.view import describe_diff, show_diff
 from weakincentives.cli.signals import TerminatedError
 from weakincentives.cli.terminal import (
     describe_error,
@@ -128,23 +128,8 @@ def can_ask() -> bool:
 
 def describe_changes(review: Review, conflicts: Sequence[Conflict]) -> dict[str, Any]:
     """Return the changes of a review as data."""
-    changes = review.diff
-    numbers = changes.statistics
     return {
-        "changes": [
-            {
-                "path": change.path,
-                "kind": change.kind,
-                "source": change.source,
-                "insertions": count.insertions,
-                "deletions": count.deletions,
-                "binary": count.is_binary,
-            }
-            for change, count in zip(changes.entries, changes.line_counts, strict=True)
-        ],
-        "files_changed": numbers.files_changed,
-        "insertions": numbers.insertions,
-        "deletions": numbers.deletions,
+        **describe_diff(review.diff),
         "conflicts": _describe_conflicts(conflicts),
         "withheld": [change.path for change in review.withheld],
     }

@@ -1,12 +1,12 @@
 """The job of one run: a model works on a task in a working copy until it answers or must stop.
 
-Each tool call is atomic: it is kept or rolled back as a whole. However the run ends, a dump of
-the session and the files is written.
+Each tool call is atomic: it is kept or rolled back as a whole. Every step is recorded in a
+timeline as it happens, and however the run ends, a dump of the session and the files is written.
 """
 
-from collections.abc import Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from weakincentives.adapters import (
     UserMessage,
     partial_response,
 )
+from weakincentives.cli.dumps import link_timeline
 from weakincentives.cli.run.network import HostTraffic, count_traffic
 from weakincentives.cli.run.sandbox import NO_COMMANDS, RunSandbox
 from weakincentives.cli.run.view import Progress, View
@@ -39,6 +40,7 @@ from weakincentives.runtime import (
     TokenUsage,
 )
 from weakincentives.runtime.session import Session, append_all, dump_session_tree
+from weakincentives.runtime.timeline import SUFFIX, SessionRecorder
 from weakincentives.sandbox import NetworkConnection, SandboxUnavailableError, create_sandbox
 
 # what test runs and linters cache in the workspace would show up as changes
@@ -78,6 +80,8 @@ class JobOptions:
     max_steps: int | None = None
     seconds: float | None = None
     dump: Path | None = None
+    origin: Mapping[str, object] = field(default_factory=dict[str, object])
+    """Settings to record with the run, as the user gave them."""
 
     @property
     def has_shell(self) -> bool:
@@ -102,6 +106,17 @@ class JobResult:
     traffic: tuple[HostTraffic, ...] = ()
     dump: Path | None = None
     dump_error: str | None = None
+    timeline: Path | None = None
+    timeline_error: str | None = None
+    """Why the timeline is missing or incomplete."""
+
+
+@dataclass(slots=True)
+class _Recording:
+    """The timeline of a run, and why it is missing or incomplete."""
+
+    path: Path | None = None
+    problem: str | None = None
 
 
 class Job:
@@ -135,8 +150,50 @@ class Job:
             )
             section = self._create_section(filesystem, stack)
             stack.callback(section.close)
-            result = self._evaluate(self._create_prompt(section))
+            with self._record(filesystem) as recording:
+                result = self._evaluate(self._create_prompt(section))
+            result = replace(result, timeline=recording.path, timeline_error=recording.problem)
             return self._dump(result, filesystem)
+
+    @contextmanager
+    def _record(self, filesystem: HostFilesystem) -> Generator["_Recording", None, None]:
+        """Record the steps of the run; if that fails, the run goes on without it."""
+        recording = _Recording()
+        recorder = None
+        if self._options.dump is not None:
+            try:
+                recorder = self._start_recording(self._options.dump, filesystem)
+                recording.path = recorder.path
+            except (WinkError, OSError, ValueError) as error:
+                recording.problem = _describe(error)
+        try:
+            yield recording
+        finally:
+            if recorder is not None:
+                recorder.close()
+                recording.problem = recorder.problem
+
+    def _start_recording(self, directory: Path, filesystem: HostFilesystem) -> SessionRecorder:
+        directory.mkdir(0o700, parents=True, exist_ok=True)
+        path = directory / f"{self._session.session_id}{SUFFIX}"
+        recorder = SessionRecorder(
+            self._session, path, filesystem, details={"run": self._describe_run()}
+        )
+        link_timeline(self._copy.place, path)
+        return recorder
+
+    def _describe_run(self) -> dict[str, object]:
+        """Return what is needed to continue the run later."""
+        options = self._options
+        return {
+            "task": options.task,
+            "workspace": str(self._copy.original),
+            "exclude": list(self._copy.exclude),
+            "model": f"{self._adapter.name}:{self._adapter.model}",
+            "dialect": options.dialect,
+            "sandbox": options.sandbox.name,
+            **options.origin,
+        }
 
     def _create_section(self, filesystem: HostFilesystem, stack: ExitStack) -> FilesystemSection:
         extra_handlers = None

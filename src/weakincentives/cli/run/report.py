@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from weakincentives.adapters import ProviderAdapter
 from weakincentives.cli.config import LOCAL_SANDBOX, NO_SANDBOX
+from weakincentives.cli.dumps import timeline_hints
 from weakincentives.cli.run.decision import EXIT_FAILED, Action, Decision, Resolution
 from weakincentives.cli.run.job import JobOptions, JobResult
 from weakincentives.cli.run.network import describe_traffic, traffic_facts
@@ -98,16 +99,24 @@ class Report:
         )
         if result.traffic:
             self._print(describe_traffic(result.traffic))
-        if result.dump is not None:
-            self._print(f"Session dump: {result.dump}, files in the .fs.zip beside it")
-        if result.dump_error is not None:
-            self._print(f"wink: the dump could not be written: {result.dump_error}")
+        self._print_files(result)
         if result.status == "cancelled":
             self._print("Interrupted; changes so far:")
         elif result.error is not None:
             advice = f"; {result.advice}" if result.advice else ""
             kept = "" if action.kind == "discard" else "; the changes so far are kept"
             self._print(f"wink: {result.error}{advice}{kept}")
+
+    def _print_files(self, result: JobResult) -> None:
+        if result.dump is not None:
+            self._print(f"Session dump: {result.dump}, files in the .fs.zip beside it")
+        if result.dump_error is not None:
+            self._print(f"wink: the dump could not be written: {result.dump_error}")
+        if result.timeline_error is not None:
+            self._print(f"wink: the steps are not all recorded: {result.timeline_error}")
+        if result.timeline is not None:
+            for hint in timeline_hints(result.timeline):
+                self._print(hint)
 
     def _describe(
         self, result: JobResult, resolution: Resolution, action: Action, code: int
@@ -128,6 +137,8 @@ class Report:
             "network": traffic_facts(result.traffic),
             "dump": None if result.dump is None else str(result.dump),
             "dump_error": result.dump_error,
+            "timeline": None if result.timeline is None else str(result.timeline),
+            "timeline_error": result.timeline_error,
             "workspace": str(self._copy.original),
             "copy": None if resolution.outcome in _COPY_REMOVED else str(self._copy.place),
             "patch": str(action.patch) if resolution.outcome in _PATCHED else None,

@@ -439,6 +439,27 @@ class QuietView:
         return None
 
 
+def describe_diff(diff: Diff) -> dict[str, Any]:
+    """Return the changed paths as data, and how many lines changed."""
+    numbers = diff.statistics
+    return {
+        "changes": [
+            {
+                "path": change.path,
+                "kind": change.kind,
+                "source": change.source,
+                "insertions": count.insertions,
+                "deletions": count.deletions,
+                "binary": count.is_binary,
+            }
+            for change, count in zip(diff.entries, diff.line_counts, strict=True)
+        ],
+        "files_changed": numbers.files_changed,
+        "insertions": numbers.insertions,
+        "deletions": numbers.deletions,
+    }
+
+
 def show_diff(diff: Diff) -> None:
     """Print a diff on standard output: coloured on a terminal, else as a patch."""
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] # it may be closed

@@ -1,9 +1,9 @@
-"""Directories of a run: the original, its working copy with a lock, and the dumps."""
+"""Directories of a run: the original, and its working copy with a lock."""
 
 import fcntl
 import os
 import shlex
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -94,12 +94,3 @@ def exclusive_lock(place: Path) -> Generator[None, None, None]:
         ) from error
     finally:
         os.close(descriptor)
-
-
-def dump_directory(setting: str | None, environment: Mapping[str, str]) -> Path:
-    """Return the directory for dumps: the setting, or the user's XDG state directory."""
-    if setting is not None:
-        return Path(setting).expanduser().absolute()
-    state = environment.get("XDG_STATE_HOME", "")
-    home = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
-    return home / "wink" / "dumps"

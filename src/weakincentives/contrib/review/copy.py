@@ -1,7 +1,9 @@
 """Create a working copy: files, links, directories and permissions, and its base snapshot."""
 
+import errno
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,12 +16,14 @@ from weakincentives.filesystem import (
     HostFilesystem,
     LimitExceededError,
     MountProgress,
+    ReadableFilesystem,
     SkippedEntry,
+    diff,
 )
 from weakincentives.filesystem.base import is_skippable
 from weakincentives.filesystem.diff import Side
 from weakincentives.filesystem.mounts import ProgressMeter
-from weakincentives.posix import parent_of, remove
+from weakincentives.posix import os_error, parent_of, parents_of, remove
 
 _MAX_PATH_STEPS = 1_000
 
@@ -31,6 +35,8 @@ _CONFIGS = ("config", "config.worktree")
 _WORKTREE = re.compile(rb"^[^#;\n]*\bworktree\s*=\s*\"?/", re.MULTILINE | re.IGNORECASE)
 _MAX_GIT_FILE_BYTES = 1024 * 1024
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_OWNER_ACCESS = 0o700
+_NO_METER = ProgressMeter(None, 0, 0)
 
 
 def working_copy(
@@ -79,6 +85,45 @@ def working_copy(
         except BaseException:
             remove_place(target)
             raise
+
+
+def copy_of_states(
+    before: ReadableFilesystem,
+    after: ReadableFilesystem,
+    *,
+    original: str | os.PathLike[str],
+    exclude: Sequence[str] = (),
+) -> tuple[records.WorkingCopy, list[SkippedEntry]]:
+    """Return a working copy with the files of `after`, and what cannot be copied.
+
+    A review compares with `before`, the state that was copied from the original at the time, so
+    that changes which others made in the original since then are found.
+
+    Raises:
+        NotADirectoryError: The original is not a directory.
+        CopyError: The temporary directory is inside the original.
+    """
+    source = Path(os.path.realpath(original))
+    if not source.is_dir():
+        raise os_error(errno.ENOTDIR, str(source))
+    scan = _Scan(Side(before), tuple(exclude), sys.maxsize, sys.maxsize, source)
+    place = _create_place(None, source)
+    try:
+        copy = _create_copy(scan, place, _NO_METER)
+        with records.open_files(copy) as target:
+            return copy, _write_changes(before, after, target)
+    except BaseException:
+        remove_place(place)
+        raise
+
+
+def write_tree(source: ReadableFilesystem, target: PreservingFilesystem) -> list[SkippedEntry]:
+    """Copy everything into an empty directory, unchanged; return what cannot be copied."""
+    side = Side(source)
+    skipped: list[SkippedEntry] = []
+    entries = [each for _, found in side.directories("Restore") for each in found.values()]
+    _put_all(target, entries, side, skipped, _NO_METER)
+    return skipped
 
 
 def remove_place(place: Path) -> None:
@@ -205,7 +250,7 @@ def _create_copy(scan: _Scan, place: Path, meter: ProgressMeter) -> records.Work
     with PreservingFilesystem(
         records.workspace_path(place), git_dir=records.history_path(place)
     ) as target:
-        _fill(target, scan, meter)
+        _put_all(target, scan.entries, scan.source, scan.skipped, meter)
         base = target.snapshot(tag="copied state")
     links = [(each.path, each.link_target) for each in scan.entries]
     record = records.CopyRecord(
@@ -222,20 +267,56 @@ def _create_copy(scan: _Scan, place: Path, meter: ProgressMeter) -> records.Work
     return records.open_copy(place)
 
 
-def _fill(target: PreservingFilesystem, scan: _Scan, meter: ProgressMeter) -> None:
-    for found in scan.entries:  # a directory comes before its children
+def _put_all(
+    target: PreservingFilesystem,
+    entries: Sequence[FileStat],
+    source: Side,
+    skipped: list[SkippedEntry],
+    meter: ProgressMeter,
+) -> None:
+    """Copy entries, each directory before its children; note what cannot be copied."""
+    for found in entries:
+        if found.kind == "special":
+            skipped.append(SkippedEntry(found.path, "not a regular file"))
+            continue
         try:
-            target.put(found, scan.source)
+            target.put(found, source)
             if found.is_file and found.modified_at is not None:
                 target.set_time(found.path, found.modified_at)
         except OSError as error:
             if not (is_skippable(error) or isinstance(error, IsADirectoryError)):
                 raise
-            scan.skip(found.path, error.strerror or str(error))
+            skipped.append(SkippedEntry(found.path, error.strerror or str(error)))
         meter.add(1, found.size_bytes)
-    for found in reversed(scan.entries):
+    for found in reversed(entries):
         if found.is_directory:
             target.set_permissions(found.path, found.permissions)
+
+
+def _write_changes(
+    before: ReadableFilesystem, after: ReadableFilesystem, target: PreservingFilesystem
+) -> list[SkippedEntry]:
+    """Change the files in `target` from one state to another; return what cannot be copied."""
+    changes = diff(before, after, renames=False).entries
+    side = Side(after)
+    parents = {parent for change in changes for parent in parents_of(change.path)}
+    for parent in sorted(parents):
+        if target.exists(parent):  # the owner may have no access to it
+            target.set_permissions(parent, target.stat(parent).permissions | _OWNER_ACCESS)
+    for change in changes:
+        is_kept = change.is_directory and change.before is not None and change.after is not None
+        if not is_kept and target.exists(change.path):
+            target.delete(change.path, recursive=True)
+    new = [change.after for change in changes if change.after is not None]
+    new.sort(key=lambda each: each.path.split("/"))
+    skipped: list[SkippedEntry] = []
+    added = [each for each in new if not (each.is_directory and target.exists(each.path))]
+    _put_all(target, added, side, skipped, _NO_METER)
+    for path in sorted({*parents, *(each.path for each in new)}, reverse=True):
+        found = side.lookup(path)
+        if found is not None and found.is_directory:
+            target.set_permissions(path, found.permissions)
+    return skipped
 
 
 def _create_place(place: str | os.PathLike[str] | None, source: Path) -> Path:

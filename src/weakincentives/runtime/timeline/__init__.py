@@ -1,7 +1,11 @@
 """Timelines: every step of a session with its files and its conversation, append-only."""
 
 from weakincentives.runtime.timeline.filesystem import StepFilesystem
-from weakincentives.runtime.timeline.recorder import SessionRecorder, record_as
+from weakincentives.runtime.timeline.recorder import (
+    SessionRecorder,
+    fork_timeline,
+    record_as,
+)
 from weakincentives.runtime.timeline.records import TimelineError
 from weakincentives.runtime.timeline.steps import (
     Entry,
@@ -27,5 +31,6 @@ __all__ = [
     "Timeline",
     "TimelineError",
     "TimelineHeader",
+    "fork_timeline",
     "record_as",
 ]

@@ -2,7 +2,8 @@
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -34,7 +35,13 @@ from weakincentives.runtime.events import (
 )
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.timeline.chunks import ChunkReader, ChunkWriter
-from weakincentives.runtime.timeline.records import HEADER, STEP, RecordReader, RecordWriter
+from weakincentives.runtime.timeline.records import (
+    HEADER,
+    STEP,
+    RecordReader,
+    RecordWriter,
+    TimelineError,
+)
 from weakincentives.runtime.timeline.steps import (
     FileChanges,
     ListChange,
@@ -54,8 +61,11 @@ _FILE_EVENTS = (
     EntryMoved,
     StateReplaced,
 )
+_NO_ROOT = "/"  # the root if the workspace is not on disk
 _MAX_TITLE = 100
+_SUBJECTS = ("command", "cmd", "pattern", "query")  # parameters that say what a call is about
 _LEVEL = 6
+_BRANCH = re.compile(r"[A-Za-z_][\w.-]{0,99}", re.ASCII)
 _log = logging.getLogger(__name__)
 
 EventT = TypeVar("EventT")
@@ -93,6 +103,7 @@ class SessionRecorder:
         *,
         at: int | None = None,
         branch: str | None = None,
+        details: Mapping[str, Any] | None = None,
         durable: bool = True,
         now: Callable[[], datetime] = SYSTEM_CLOCK.now,
     ) -> None:
@@ -104,17 +115,21 @@ class SessionRecorder:
             filesystem: The workspace; it must derive from `ReadableFilesystem`.
             at: Continue the timeline at this step. If steps follow it already, this is a
                 new branch.
-            branch: A name for the branch.
+            branch: A name for the branch; by default `branch-` and the number of its first step.
+            details: JSON values to keep in the first step, such as the options of the run.
             durable: Whether each step is synced to disk, so that it survives a power failure.
             now: Returns the date of a step.
 
         Raises:
             FileExistsError: The file exists.
             TimelineError: There is no such step, or another process is recording to the file.
+            ValueError: The file is inside the workspace.
             OSError: It cannot be written.
         """
         if filesystem is not None and not isinstance(filesystem, ReadableFilesystem):
             raise TypeError(f"Filesystem cannot be recorded: {filesystem!r}")
+        if filesystem is not None:
+            _check_outside(Path(path), filesystem.root)
         self._session = session
         self._path = Path(path)
         self._durable = durable
@@ -132,23 +147,23 @@ class SessionRecorder:
             self._writer = RecordWriter(self._path)
         else:
             with Timeline(self._path) as before:
-                before.step(at)
+                self._writer, self._branch = _open_branch(before, at, branch)
                 entries = dict(before.entries(at))
                 self._messages = list(before.messages(at))
                 self._recorded_messages = list(self._messages)
                 self._parent, self._count = at, before.last
-                self._writer = RecordWriter(self._path, end=before.end)
         self._unsubscribe: list[Callable[[], object]] = []
         try:
             if at is None:
-                self._write_header("/" if filesystem is None else filesystem.root)
+                self._write_header(_NO_ROOT if filesystem is None else filesystem.root)
             self._reader = RecordReader(self._path)
             self._files = None
             if filesystem is not None:
                 chunks = ChunkWriter(self._writer, ChunkReader(self._reader))
                 self._files = FileTracker(filesystem, chunks, entries)
                 self._files.mark_all()
-            self._append("start", "recording began" if at is None else f"continued at step {at}")
+            title = "recording began" if at is None else f"continued at step {at}"
+            self._append("start", title, details)
             self._subscribe(filesystem)
         except BaseException:
             self.close()
@@ -275,12 +290,61 @@ class SessionRecorder:
         self._writer.append(HEADER, encode(header))
 
 
+def fork_timeline(
+    path: str | os.PathLike[str],
+    at: int,
+    branch: str | None = None,
+    *,
+    now: Callable[[], datetime] = SYSTEM_CLOCK.now,
+) -> StepRecord:
+    """Add a step that begins a branch after step `at`, and changes nothing; return it.
+
+    Raises:
+        TimelineError: There is no such step, the name is taken, or another process is recording
+            to the file.
+        OSError: It cannot be written.
+    """
+    with Timeline(path) as before:
+        before.step(at)
+        name = branch or f"branch-{before.last + 1}"
+        writer, _ = _open_branch(before, at, name)
+        try:
+            step = StepRecord(before.last + 1, at, "start", now(), f"branch {name}", branch=name)
+            writer.append(STEP, compress(encode(step), _LEVEL))
+            writer.sync()
+        finally:
+            writer.close()
+    return step
+
+
+def _open_branch(before: Timeline, at: int, branch: str | None) -> tuple[RecordWriter, str | None]:
+    """Return a writer that continues a timeline at a step, and the name of the branch."""
+    before.step(at)
+    writer = RecordWriter(before.path, find_end=before.find_end)
+    if branch is not None and (not _BRANCH.fullmatch(branch) or branch in before.branches):
+        writer.close()
+        fact = "exists already" if branch in before.branches else "has an invalid name"
+        raise TimelineError(f"Branch {fact}: {branch!r} (letters, digits, '-', '_' and '.')")
+    if branch is None and before.children(at):
+        branch = f"branch-{before.last + 1}"
+    return writer, branch
+
+
+def _check_outside(path: Path, root: str) -> None:
+    """Raise if every step would change the workspace that it records."""
+    if root != _NO_ROOT and os.path.realpath(path).startswith(f"{os.path.realpath(root)}/"):
+        raise ValueError(
+            "Timeline is inside the workspace that it records (choose another place):"
+            f" {str(path)!r}"
+        )
+
+
 def _title(kind: StepKind, details: Mapping[str, Any]) -> str:
     """Return what happened, in a line."""
     match kind:
         case "tool":
             paths = ", ".join(details.get("paths") or ())
-            text = f"{details.get('tool', 'tool')} {paths}"
+            text = f"{details.get('tool', 'tool')} {_subject(details.get('params') or {})} {paths}"
         case "model":
             calls = ", ".join(details.get("tool_calls") or ())
             text = details.get("text") or (f"calls {calls}" if calls else "answers")
@@ -288,3 +352,11 @@ def _title(kind: StepKind, details: Mapping[str, Any]) -> str:
             text = details.get("prompt_name") or details.get("prompt_key") or kind
     line = " ".join(str(text).split())
     return line if len(line) <= _MAX_TITLE else f"{line[: _MAX_TITLE - 3]}..."
+
+
+def _subject(params: Mapping[str, Any]) -> str:
+    """Return the command or pattern among the parameters of a call."""
+    found: object = next((params[name] for name in _SUBJECTS if params.get(name)), "")
+    if isinstance(found, list | tuple):
+        return " ".join(map(str, cast("Sequence[object]", found)))
+    return str(found)

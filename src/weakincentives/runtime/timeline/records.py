@@ -3,7 +3,7 @@
 The file is a signature and then records: a header with kind, checksum and length, and the
 payload. A record is written by one call, so a process that is killed leaves at most one torn
 record at the end; the reader stops there and the next writer cuts it off. The format is
-specified in `docs/reference/timeline.md`.
+specified in `docs/reference/timeline-format.md`.
 """
 
 import errno
@@ -11,7 +11,7 @@ import fcntl
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -48,24 +48,26 @@ class Record(NamedTuple):
 class RecordWriter:
     """Appends records to a file that no other process writes."""
 
-    def __init__(self, path: Path, *, end: int | None = None) -> None:
-        """Create the file, or continue one after the record that ends at `end`.
+    def __init__(self, path: Path, *, find_end: Callable[[], int] | None = None) -> None:
+        """Create the file, or continue one after the record that ends at `find_end()`.
+
+        `find_end` is called when no other process can write any more.
 
         Raises:
-            FileExistsError: It exists, and `end` is None.
+            FileExistsError: It exists, and `find_end` is None.
             TimelineError: Another process is writing it.
         """
         self._path = path
-        flags = os.O_CREAT | os.O_EXCL if end is None else 0
+        flags = os.O_CREAT | os.O_EXCL if find_end is None else 0
         flags |= os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         self._descriptor = os.open(path, flags, 0o600)
         try:
             self._lock()
-            if end is None:
+            if find_end is None:
                 write_all(self._descriptor, SIGNATURE)
                 self._sync_name()
             else:
-                os.ftruncate(self._descriptor, end)  # a torn record, if any
+                os.ftruncate(self._descriptor, find_end())  # a torn record, if any
             self._end = os.fstat(self._descriptor).st_size
         except BaseException:
             os.close(self._descriptor)

@@ -36,6 +36,8 @@ from weakincentives.serde import SerdeError, decode
 
 SUFFIX = ".timeline"
 """The suffix of the file."""
+MAIN = "main"
+"""The name of the first branch."""
 _MAX_STEP_BYTES = 1024**3
 _CACHED_STATES = 4
 
@@ -83,11 +85,6 @@ class Timeline:
     def steps(self) -> Sequence[StepRecord]:
         """The steps, in the order in which they were recorded."""
         return tuple(self._steps)
-
-    @property
-    def end(self) -> int:
-        """The offset after the last whole step, where a recording continues."""
-        return self._end
 
     @property
     def last(self) -> int:
@@ -152,6 +149,34 @@ class Timeline:
         """Return the last step of every branch."""
         parents = {each.parent for each in self._steps}
         return tuple(each.number for each in self._steps if each.number not in parents)
+
+    @property
+    def branches(self) -> Mapping[str, int]:
+        """The newest step of every branch, by its name; the first branch is `main`."""
+        names: list[str] = []
+        newest: dict[str, int] = {}
+        for step in self._steps:
+            above = MAIN if step.parent is None else names[step.parent - 1]
+            names.append(step.branch or above)
+            newest[names[-1]] = step.number
+        return newest
+
+    def branch(self, name: str) -> int:
+        """Return the newest step of the branch with this name.
+
+        Raises:
+            TimelineError: There is none.
+        """
+        found = self.branches.get(name)
+        if found is None:
+            known = ", ".join(map(repr, self.branches))
+            raise TimelineError(f"There is no branch {name!r}: {str(self.path)!r} has {known}")
+        return found
+
+    def find_end(self) -> int:
+        """Read what was recorded since; return the offset where a recording continues."""
+        self.refresh()
+        return self._end
 
     def entries(self, number: int) -> Mapping[str, Entry]:
         """Return the entries of the workspace after a step, by path."""

@@ -1,0 +1,245 @@
+"""Dumps on the command line: where they are, and which one an argument names.
+
+A dump has up to three files with one name: `.timeline` with every step, and at the end of a run
+`.jsonl` and `.fs.zip` with the last state.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from weakincentives.cli.config import load_settings
+from weakincentives.filesystem.snapshot_manager import ARCHIVE_SUFFIX
+from weakincentives.posix import display_path
+from weakincentives.runtime.timeline import SUFFIX, Timeline, TimelineError
+
+LAST = "last"
+"""The argument that names the newest dump."""
+_TEXT_SUFFIX = ".jsonl"
+_SUFFIXES = (SUFFIX, _TEXT_SUFFIX, ARCHIVE_SUFFIX)
+_LINK = "timeline"  # in the place of a working copy
+_MAX_NAMES = 5
+_STEP = re.compile(r"(\d+|@[^:/]+)(?::(.+))?", re.DOTALL)
+_HELP = f"pass a {SUFFIX} file, or {LAST!r} for the newest"
+
+
+@dataclass(frozen=True, slots=True)
+class DumpPaths:
+    """The files of a dump; not all of them need to exist."""
+
+    stem: Path
+
+    @property
+    def timeline(self) -> Path:
+        """Every step of the session."""
+        return self.stem.with_name(f"{self.stem.name}{SUFFIX}")
+
+    @property
+    def text(self) -> Path:
+        """The session at the end."""
+        return self.stem.with_name(f"{self.stem.name}{_TEXT_SUFFIX}")
+
+    @property
+    def archive(self) -> Path:
+        """The files at the end."""
+        return self.stem.with_name(f"{self.stem.name}{ARCHIVE_SUFFIX}")
+
+
+class StepArgument(NamedTuple):
+    """A STEP on the command line: a number, or a branch as `@NAME`; and a path, if it has one."""
+
+    name: str
+    path: str | None = None
+
+    def resolve(self, timeline: Timeline) -> int:
+        """Return the number of the step; a branch is its newest step.
+
+        Raises:
+            ClickException: There is no such step.
+        """
+        try:
+            if self.name.startswith("@"):
+                return timeline.branch(self.name[1:])
+            return timeline.step(int(self.name)).number
+        except TimelineError as error:
+            raise click.ClickException(f"{error}; wink log shows the steps") from error
+
+
+def parse_step(text: str) -> StepArgument | None:
+    """Return the STEP that an argument names; None if it names a DUMP."""
+    match = _STEP.fullmatch(text)
+    return None if match is None else StepArgument(match[1], match[2])
+
+
+def split_arguments(
+    words: Sequence[str], *, most: int, command: str
+) -> tuple[str, list[StepArgument]]:
+    """Return the DUMP and the STEPs in the arguments of a command; the DUMP comes first.
+
+    A number is a STEP, and so is `@` with the name of a branch. Everything else is a DUMP.
+
+    Raises:
+        UsageError: There are two dumps, or more than `most` steps.
+    """
+    dump, rest = LAST, list(words)
+    if rest and parse_step(rest[0]) is None:
+        dump = rest.pop(0)
+    steps: list[StepArgument] = []
+    for word in rest:
+        step = parse_step(word)
+        if step is None:
+            raise click.UsageError(
+                f"Not a step: {word!r}; a step is a number, or @NAME for a branch; the dump comes"
+                " first"
+            )
+        steps.append(step)
+    if len(steps) > most:
+        raise click.UsageError(f"Too many steps: {len(steps)}; wink {command} takes {most}")
+    return dump, steps
+
+
+def dump_directory(setting: str | None, environment: Mapping[str, str]) -> Path:
+    """Return the directory for dumps: the setting, or the user's XDG state directory."""
+    if setting is not None:
+        return Path(setting).expanduser().absolute()
+    state = environment.get("XDG_STATE_HOME", "")
+    home = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    return home / "wink" / "dumps"
+
+
+def default_directory() -> Path:
+    """Return the directory for dumps in the settings of the user."""
+    settings = load_settings(Path.cwd(), environment=os.environ, options={})
+    return dump_directory(settings["dump"], os.environ)
+
+
+def link_timeline(place: Path, timeline: Path) -> None:
+    """Note in the place of a working copy where its run is recorded."""
+    link = place / _LINK
+    link.unlink(missing_ok=True)
+    link.symlink_to(timeline.absolute())
+
+
+def timeline_hints(timeline: Path) -> list[str]:
+    """Return the lines at the end of a run that say how to look at its steps."""
+    return [f"Every step: wink log {shlex.quote(str(timeline))}"]
+
+
+def find_dump(argument: str) -> DumpPaths:
+    """Return the dump that an argument of the command line names.
+
+    That is one of its files, their common name without suffix, the working copy of a run, a
+    directory of dumps (its newest), the beginning of a session ID, or `last`.
+
+    Raises:
+        ClickException: There is none, or several.
+    """
+    if argument == LAST:
+        return _newest(default_directory())
+    path = Path(argument).expanduser()
+    if path.is_dir():
+        return _find_in_directory(path)
+    if path.exists():
+        return _strip_suffix(path)
+    found = DumpPaths(path)
+    if any(each.exists() for each in (found.timeline, found.text, found.archive)):
+        return found
+    if "/" not in argument:
+        return _find_by_prefix(argument)
+    raise click.ClickException(f"There is no dump {argument!r}; {_HELP}")
+
+
+def find_timeline(argument: str) -> Path:
+    """Return the timeline that an argument of the command line names, as `find_dump` does.
+
+    Raises:
+        ClickException: There is none.
+    """
+    found = find_dump(argument)
+    if not found.timeline.is_file():
+        raise click.ClickException(
+            f"The steps were not recorded: {str(found.timeline)!r} does not exist;"
+            " the dump has only the last state, which load_session reads"
+        )
+    return found.timeline
+
+
+def open_timeline(argument: str) -> Timeline:
+    """Open the timeline that an argument of the command line names.
+
+    Raises:
+        ClickException: There is none, or it cannot be read.
+    """
+    path = find_timeline(argument)
+    try:
+        timeline = Timeline(path)
+    except TimelineError as error:
+        raise click.ClickException(f"{error}; {_HELP}") from error
+    if not timeline.steps:
+        problem = timeline.problem or "it was killed before its first step"
+        timeline.close()
+        raise click.ClickException(f"The recording has no steps: {str(path)!r}; {problem}")
+    return timeline
+
+
+def _find_in_directory(path: Path) -> DumpPaths:
+    link = path / _LINK
+    if link.is_symlink():
+        return _strip_suffix(Path(os.path.realpath(link)))
+    return _newest(path)
+
+
+def _strip_suffix(path: Path) -> DumpPaths:
+    for suffix in _SUFFIXES:
+        if path.name.endswith(suffix) and path.name != suffix:
+            return DumpPaths(path.with_name(path.name.removesuffix(suffix)))
+    raise click.ClickException(
+        f"Not a dump: {str(path)!r}; pass a file with the suffix {', '.join(_SUFFIXES)}"
+    )
+
+
+def _newest(directory: Path) -> DumpPaths:
+    found = _dates(directory)
+    if not found:
+        raise click.ClickException(
+            f"There are no dumps in {str(directory)!r}; wink run writes them, wink demo --keep too"
+        )
+    return DumpPaths(directory / max(found, key=lambda name: found[name]))
+
+
+def _find_by_prefix(argument: str) -> DumpPaths:
+    directory = default_directory()
+    found = sorted(name for name in _dates(directory) if name.startswith(argument))
+    if len(found) == 1 or argument in found:
+        return DumpPaths(directory / (argument if argument in found else found[0]))
+    if found:
+        names = ", ".join(map(display_path, found[:_MAX_NAMES]))
+        more = "" if len(found) <= _MAX_NAMES else " and more"
+        raise click.ClickException(
+            f"Several dumps begin with {argument!r}: {names}{more}; name one"
+        )
+    raise click.ClickException(
+        f"There is no dump {argument!r}: it is not a file, and no session in {str(directory)!r}"
+        f" begins with it; {_HELP}"
+    )
+
+
+def _dates(directory: Path) -> dict[str, int]:
+    """Return the names of the dumps in a directory, and when each was last changed."""
+    found: dict[str, int] = {}
+    with suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            for suffix in _SUFFIXES:
+                name = entry.name.removesuffix(suffix)
+                if name not in ("", entry.name) and not name.startswith("."):
+                    with suppress(OSError):
+                        date = entry.stat(follow_symlinks=False).st_mtime_ns
+                        found[name] = max(date, found.get(name, 0))
+    return found

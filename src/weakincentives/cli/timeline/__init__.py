@@ -1,0 +1,1 @@
+"""Commands that look at the steps of a recorded run, and start again from them."""

@@ -1,0 +1,190 @@
+"""Timelines of runs: every run is recorded, and an argument finds its dump."""
+
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.workplace import CALC, FIXED, Script, Terminal, Wink, edit, write
+from weakincentives.cli.dumps import find_dump, find_timeline, split_arguments
+from weakincentives.runtime.timeline import Timeline
+
+SECRET = "https://me:secret@models.test/v1?key=secret"
+
+
+@pytest.fixture
+def dumps(tmp_path: Path) -> Path:
+    return tmp_path / "places" / "state" / "wink" / "dumps"
+
+
+def run(wink: Wink, project: Path, model: str, *options: str | Path):
+    return wink("run", "fix the mean", "--workspace", project, "--model", model, *options)
+
+
+# --- recording ---
+
+
+def test_a_run_is_recorded_beside_its_dump(wink: Wink, project: Path, script: Script, dumps: Path):
+    done = run(wink, project, script(edit(), "Done."), "--discard")
+    [path] = dumps.glob("*.timeline")
+    assert path.with_suffix(".jsonl").exists()
+    assert f"wink log {path}" in done.err
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(dumps.stat().st_mode) == 0o700
+    with Timeline(path) as timeline:
+        kinds = [step.kind for step in timeline.steps]
+        assert kinds == ["start", "prompt", "model", "tool", "model", "end"]
+        assert timeline.files(1).read("calc.py").content == CALC
+        assert timeline.files(4).read("calc.py").content == FIXED
+        details = timeline.step(1).details["run"]
+        assert (details["task"], details["workspace"]) == ("fix the mean", str(project))
+        assert details["model"].startswith("scripted:")
+
+
+def test_no_dump_records_nothing(wink: Wink, project: Path, script: Script, dumps: Path):
+    done = run(wink, project, script(edit(), "Done."), "--discard", "--no-dump")
+    assert done.code == 0
+    assert "wink log" not in done.err
+    assert not dumps.exists()
+
+
+def test_a_recording_that_cannot_be_written_costs_nobody_the_work(
+    wink: Wink, project: Path, script: Script, tmp_path: Path
+):
+    (tmp_path / "file").write_text("")
+    place = tmp_path / "file" / "x"
+    done = run(wink, project, script(edit(), "Done."), "--apply", "--dump", place)
+    assert done.code == 0
+    assert "wink: the steps are not all recorded: Not a directory" in done.err
+    assert (project / "calc.py").read_text() == FIXED
+
+
+def test_credentials_in_the_address_of_a_server_are_not_recorded(
+    wink: Wink, project: Path, script: Script, dumps: Path
+):
+    run(wink, project, script("Done."), "--base-url", SECRET)
+    [path] = dumps.glob("*.timeline")
+    with Timeline(path) as timeline:
+        assert timeline.step(1).details["run"]["base_url"] == "https://models.test/v1"
+
+
+def test_ctrl_c_leaves_a_whole_recording(
+    project: Path, script: Script, own_places: None, dumps: Path
+):
+    wait = {
+        "name": "shell_execute",
+        "arguments": {"command": ["sh", "-c", "echo begun; sleep 100"]},
+    }
+    terminal = Terminal(
+        "run", "x", "--workspace", project, "--model", script(edit(), wait), "--sandbox", "local"
+    )
+    terminal.wait_for("edit_file")
+    terminal.type("\x03")
+    terminal.wait_for(r"iscard")
+    terminal.type("d\n")
+    terminal.end()
+    [path] = dumps.glob("*.timeline")
+    with Timeline(path) as timeline:
+        assert timeline.problem is None
+        assert timeline.step(timeline.last).kind == "end"
+        assert timeline.files(timeline.last).read("calc.py").content == FIXED
+
+
+def test_a_killed_run_can_be_read_up_to_the_step_in_flight(
+    project: Path, script: Script, own_places: None, dumps: Path, tmp_path: Path
+):
+    number = tmp_path / "pid"
+    command = ["sh", "-c", f"kill -9 $(cat {number})"]
+    kill = {"name": "shell_execute", "arguments": {"command": command}}
+    model = script(edit(), write("new.txt"), kill, "Done.")
+    code = f"import os; open({str(number)!r}, 'w').write(str(os.getpid()))\n{_MAIN}"
+    arguments = ["run", "x", "--workspace", str(project), "--model", model, "--sandbox", "local"]
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *arguments], check=False, capture_output=True
+    )
+    assert ended.returncode == -9, ended.stderr
+    [path] = dumps.glob("*.timeline")
+    assert not path.with_suffix(".jsonl").exists()
+    with Timeline(path) as timeline:
+        last = timeline.step(timeline.last)
+        assert (last.kind, last.details["tool_calls"]) == ("model", ["shell_execute"])
+        assert timeline.files(last.number).exists("new.txt")
+
+
+_MAIN = "from weakincentives.cli.main import main; main()"
+
+
+# --- finding a dump ---
+
+
+def test_a_dump_is_found_by_every_name_it_has(
+    wink: Wink, project: Path, script: Script, dumps: Path, tmp_path: Path
+):
+    run(wink, project, script(edit(), "Done."))
+    [path] = dumps.glob("*.timeline")
+    [copy] = (tmp_path / "places" / "tmp").glob("wink-run-*")
+    stem = path.with_suffix("")
+    names = [path, stem, stem.with_suffix(".jsonl"), f"{stem}.fs.zip", stem.name, stem.name[:8]]
+    for name in [*names, "last", copy, dumps]:
+        assert find_timeline(str(name)) == path, name
+
+
+def test_the_last_dump_is_the_one_that_changed_last(
+    wink: Wink, project: Path, script: Script, dumps: Path
+):
+    for _ in range(2):
+        run(wink, project, script("Done."))
+    first, second = (each.with_suffix("") for each in sorted(dumps.glob("*.timeline")))
+    for older, newer in ((first, second), (second, first)):
+        for each in dumps.iterdir():
+            os.utime(each, (1, 1) if each.name.startswith(older.name) else (2, 2))
+        assert find_dump("last").stem == newer
+
+
+@pytest.mark.parametrize(
+    ("argument", "says"),
+    [
+        ("last", "There are no dumps in '.*'; wink run writes them"),
+        ("0123abcd", "There is no dump '0123abcd': it is not a file, and no session in"),
+        ("/nowhere/x.timeline", "There is no dump '/nowhere/x.timeline'; pass a .timeline file"),
+        ("{}/project", "There are no dumps in"),
+        ("{}/project/calc.py", "Not a dump: '.*calc.py'; pass a file with the suffix .timeline"),
+        ("{}/old.jsonl", "The steps were not recorded: .*old.timeline' does not exist;"),
+        ("{}/other.timeline", "Not a timeline: .*; pass a .timeline file"),
+    ],
+)
+def test_what_is_no_dump_is_said_with_what_to_do(
+    argument: str, says: str, wink: Wink, project: Path, tmp_path: Path
+):
+    (tmp_path / "old.jsonl").write_text("")
+    (tmp_path / "other.timeline").write_text("mine")
+    done = wink("log", argument.format(tmp_path))
+    assert done.code == 1
+    assert len(done.err.splitlines()) == 1
+    assert re.search(says, done.err), done.err
+
+
+def test_a_prefix_of_several_sessions_names_them(wink: Wink, dumps: Path):
+    dumps.mkdir(parents=True)
+    for name in ("aa1", "aa2", "ab"):
+        (dumps / f"{name}.timeline").write_text("")
+    done = wink("log", "aa")
+    assert "Several dumps begin with 'aa': aa1, aa2; name one" in done.err
+    assert find_dump("ab").timeline == dumps / "ab.timeline"
+
+
+# --- arguments ---
+
+
+def test_numbers_and_branches_are_steps_and_everything_else_is_a_dump():
+    assert split_arguments(["5"], most=1, command="show") == ("last", [("5", None)])
+    assert split_arguments(["x", "5:a b"], most=1, command="show") == ("x", [("5", "a b")])
+    assert split_arguments(["@try:a", "7"], most=2, command="diff") == (
+        "last",
+        [("@try", "a"), ("7", None)],
+    )
+    assert split_arguments(["./5"], most=1, command="show") == ("./5", [])
