@@ -137,7 +137,7 @@ def test_a_sandbox_that_fails_during_a_run_costs_no_work(
     broken.parent.mkdir()
     # the probe and one command work, then the machine changes
     broken.write_text(
-        f"#!/bin/sh\ncd {tmp_path}\n"
+        f'#!/bin/sh\ncd {tmp_path}\n[ "$1" = --help ] && exec {real} --help\n'
         '[ -e 2 ] && { echo "no namespaces" >&2; exit 1; }; [ -e 1 ] && : > 2; : > 1\n'
         f'exec {real} "$@"\n'
     )

