@@ -7,8 +7,10 @@ achieved is judged from outside. The bare host is there to show that an attempt 
 nothing stops it. As root the table is made twice: as root and as nobody.
 """
 
+import ctypes
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,7 +22,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from weakincentives.sandbox import ExecResult, LocalSandbox, SandboxUnavailableError
+from weakincentives.sandbox import (
+    ExecResult,
+    LocalSandbox,
+    PodmanSandbox,
+    PodmanSandboxConfig,
+    SandboxUnavailableError,
+)
 from weakincentives.sandbox.bubblewrap import BubblewrapSandbox
 from weakincentives.sandbox.host import HostSandbox
 from weakincentives.sandbox.landlock import LandlockSandbox
@@ -30,15 +38,24 @@ LIMITS = SandboxLimits(memory=256 * 1024**2, processes=64, file_size=16 * 1024**
 SECRET = "the key of a provider"
 KEY_VARIABLE = "ESCAPES_API_KEY"
 NOBODY = 65534
+_NEW_MOUNTS = 0x00020000
 
-SANDBOXES: dict[str, Callable[[Path], HostSandbox]] = {
+SANDBOXES: dict[str, Callable[[Path], HostSandbox | PodmanSandbox]] = {
     "bare host": LocalSandbox,
     "bubblewrap": lambda root: BubblewrapSandbox(root, limits=LIMITS),
     "bubblewrap with an allow-list": lambda root: BubblewrapSandbox(
         root, limits=LIMITS, allow_hosts=["allowed.example"]
     ),
     "landlock": lambda root: LandlockSandbox(root, limits=LIMITS),
+    "podman": lambda root: PodmanSandbox(root, config=podman_config()),
 }
+
+
+def podman_config() -> PodmanSandboxConfig:
+    """Return the engine and the image as the environment says, with the limits of all others."""
+    return PodmanSandboxConfig.from_environment(
+        memory=LIMITS.memory, processes=LIMITS.processes, file_size=LIMITS.file_size
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +392,7 @@ def attempt(escape: Escape, sandbox: str) -> str:
                 program = escape.program
                 for name, value in _targets(stage).items():
                     program = program.replace(f"{{{name}}}", value)
-                command = [sys.executable, "-I", "-c", program]
+                command = [made.python, "-I", "-c", program]
                 try:
                     done = made.exec(command, timeout=escape.timeout)
                 except SandboxUnavailableError:
@@ -496,8 +513,8 @@ def render(results: dict[str, dict[str, dict[str, str]]]) -> Iterator[str]:
 def main(arguments: Sequence[str]) -> None:
     """Print the table; as root also for nobody."""
     if "--as-nobody" in arguments:
-        _become_nobody()
-        print(json.dumps(table(tuple(SANDBOXES))))
+        with nobody():
+            print(json.dumps(table(tuple(SANDBOXES))))
         return
     results = {"root" if os.getuid() == 0 else "user": table(tuple(SANDBOXES))}
     if os.getuid() == 0:
@@ -510,14 +527,58 @@ def main(arguments: Sequence[str]) -> None:
         print("\n".join(render(results)))
 
 
-def _become_nobody() -> None:
-    """Go on as nobody, who needs a Python that is not in the home of root."""
+@contextmanager
+def nobody() -> Generator[None, None, None]:
+    """Go on as nobody for good, who has a home, a range of IDs, and the image for containers."""
+    home = Path(tempfile.mkdtemp(prefix="wink-nobody-"))
+    image = _save_image(home / "image")
+    _grant_ids(home / "ranges")
+    (home / "run").mkdir(mode=0o700)
+    for each in (home, home / "run"):
+        os.chown(each, NOBODY, NOBODY)
     os.setgroups([])
     os.setgid(NOBODY)
     os.setuid(NOBODY)
-    os.environ["HOME"] = "/"
+    os.environ.update(HOME=str(home), XDG_RUNTIME_DIR=str(home / "run"), STORAGE_DRIVER="overlay")
+    os.chdir(home)
     if not os.access(sys.executable, os.X_OK):
-        sys.executable = "/usr/bin/python3"
+        sys.executable = "/usr/bin/python3"  # not in the home of root
+    try:
+        if image:
+            subprocess.run(
+                ["podman", "load", "--quiet", "--input", home / "image"], check=True, stdout=2
+            )
+        yield
+    finally:
+        if image:
+            subprocess.run(["podman", "system", "reset", "--force"], check=False, stdout=2)
+        os.chdir("/")
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _save_image(path: Path) -> bool:
+    """Save the first image that containers would use; return whether there is one."""
+    if shutil.which("podman") is None:
+        return False
+    for image in PodmanSandboxConfig.from_environment().images:
+        command = ["podman", "save", "--quiet", "--output", str(path), image]
+        if subprocess.run(command, check=False, capture_output=True).returncode == 0:
+            path.chmod(0o644)
+            return True
+    return False
+
+
+def _grant_ids(path: Path) -> None:
+    """Give nobody a range of IDs, which podman needs without root; only this process sees it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(_NEW_MOUNTS):
+        raise OSError(ctypes.get_errno(), "unshare")
+    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+    path.write_text(f"nobody:{NOBODY + 1}:{2**16}\n")
+    path.chmod(0o644)
+    for each in ("/etc/subuid", "/etc/subgid"):
+        if Path(each).exists():
+            subprocess.run(["mount", "--bind", str(path), each], check=True)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,11 @@ class RunnerClient:
     """A connection to a runner; thread-safe."""
 
     def __init__(
-        self, process: "subprocess.Popen[bytes]", workspace: str, seccomp: bytes = b""
+        self,
+        process: "subprocess.Popen[bytes]",
+        workspace: str,
+        seccomp: bytes = b"",
+        limits: Mapping[str, int] | None = None,
     ) -> None:
         """Start the runner in the container of `process`, which runs `BOOTSTRAP`.
 
@@ -68,6 +72,8 @@ class RunnerClient:
             process: A podman process with pipes.
             workspace: The directory in which commands run.
             seccomp: A BPF program that filters the system calls of all commands.
+            limits: Bytes of `memory` and number of `pids`; where no control group limits them for
+                all commands together, they become limits of each process and of the user.
         """
         self._process = process
         self._lock = threading.Lock()
@@ -78,7 +84,7 @@ class RunnerClient:
             self, _disconnect, process, os.getpid()
         )
         self._connection.start()
-        self._write(_bundle(workspace, seccomp))
+        self._write(_bundle(workspace, seccomp, limits or {}))
 
     def wait_until_ready(self, timeout: float) -> Mapping[str, Any]:
         """Return the runner's facts about the container.
@@ -170,11 +176,11 @@ def _decode(payload: bytes) -> tuple[dict[str, Any], bytes]:
         raise SandboxUnavailableError(f"The runner sent a malformed reply: {error}") from error
 
 
-def _bundle(workspace: str, seccomp: bytes) -> bytes:
+def _bundle(workspace: str, seccomp: bytes, limits: Mapping[str, int]) -> bytes:
     """Return the modules of the runner, as `BOOTSTRAP` reads them."""
     packages = [(name, "") for name in _package_names()]
     modules = [(each.__name__, Path(str(each.__file__)).read_text()) for each in _MODULES]
-    data = json.dumps([packages + modules, [workspace, seccomp.hex()]]).encode()
+    data = json.dumps([packages + modules, [workspace, seccomp.hex(), dict(limits)]]).encode()
     return b"%010d" % len(data) + data
 
 

@@ -166,7 +166,7 @@ class Container:
             readable=self._readable,
             directory=directory,
         )
-        client = RunnerClient(process, WORKSPACE, self._filter())
+        client = RunnerClient(process, WORKSPACE, self._filter(), self._config.group_limits)
         try:
             facts = client.wait_until_ready(_START_TIMEOUT)
         except SandboxUnavailableError:

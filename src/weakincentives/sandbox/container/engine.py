@@ -39,12 +39,16 @@ _MAX_EXCERPT = 2_000  # characters of podman's own errors
 _RUNTIMES = ("runc", "crun")  # tried if the engine's default cannot start a container
 _MAX_FILES, _MAX_PROCESSES = 1024, 4096  # resource limits; control groups are stricter
 _FIXES = (
+    (
+        "subuid",
+        "give your user a range of IDs: `sudo usermod --add-subuids 100000-165535"
+        " --add-subgids 100000-165535 $USER`",
+    ),
     ('"python3"', "use an image with Python 3.10 or later"),
     ("connection refused", "start the engine, or correct PODMAN_BASE_URL or PODMAN_CONNECTION"),
     ("cannot connect", "start the engine, or correct PODMAN_BASE_URL or PODMAN_CONNECTION"),
     ("unable to connect", "start the engine, or correct PODMAN_BASE_URL or PODMAN_CONNECTION"),
     ("cgroup", "set the limits to None, or use control groups of version 2"),
-    ("subuid", "give the user a range in /etc/subuid and /etc/subgid"),
 )
 _MISSING_IMAGE = ("image not known", "no such image")
 _USER = "1000:1000"
@@ -117,6 +121,12 @@ class PodmanSandboxConfig:
     def cache_directory(self) -> Path:
         """The directory for the workspaces of sections."""
         return Path(self.cache) if self.cache else Path.home() / ".cache" / "weakincentives"
+
+    @property
+    def group_limits(self) -> dict[str, int]:
+        """The limits for all commands together, by control group."""
+        limits = {"memory": self.memory, "pids": self.processes}
+        return {name: value for name, value in limits.items() if value is not None}
 
     @property
     def images(self) -> tuple[str, ...]:

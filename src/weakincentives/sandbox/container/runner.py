@@ -14,7 +14,7 @@ import resource
 import select
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weakincentives.sandbox import supervisor
@@ -50,6 +50,7 @@ _LIMITS = {
     "memory": ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"),
     "pids": ("/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/pids/pids.max"),
 }
+_RESOURCES = {"memory": resource.RLIMIT_DATA, "pids": resource.RLIMIT_NPROC}
 _UNLIMITED = 2**60
 _CHILDREN = f"/proc/self/task/{os.getpid()}/children"
 
@@ -57,9 +58,10 @@ _CHILDREN = f"/proc/self/task/{os.getpid()}/children"
 class Runner:
     """Serves the requests of the host until standard input ends."""
 
-    def __init__(self, workspace: str) -> None:
-        """Run commands in `workspace`."""
+    def __init__(self, workspace: str, limited: Sequence[str]) -> None:
+        """Run commands in `workspace`; control groups limit what is in `limited`."""
         self._workspace = workspace
+        self._limited = limited
         self._files = FileServer(workspace)
         self._fork_server = ForkServer()
         self._commands: dict[int, RemoteCommand] = {}
@@ -76,7 +78,7 @@ class Runner:
             "protocol": PROTOCOL,
             "path": os.environ.get("PATH", ""),
             "user": os.getuid(),
-            "limited": [name for name, files in _LIMITS.items() if any(map(_is_limit, files))],
+            "limited": self._limited,
             "is_writable": os.access(self._workspace, os.W_OK | os.X_OK),
         }
         self._loop.send(0, READY, json.dumps(facts).encode())
@@ -259,12 +261,13 @@ def _ignore(_number: int, _frame: object) -> None:
     """Do nothing: the byte written to the wakeup descriptor is enough."""
 
 
-def main(workspace: str, seccomp: str = "") -> None:
+def main(workspace: str, seccomp: str, limits: Mapping[str, int]) -> None:
     """Run commands in `workspace` until the host ends.
 
     Args:
         workspace: The directory in which commands run.
         seccomp: A BPF program that filters system calls, in hexadecimal.
+        limits: Bytes of `memory` and number of `pids`.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
@@ -273,6 +276,9 @@ def main(workspace: str, seccomp: str = "") -> None:
     ctypes.CDLL(None).prctl(_PR_SET_NAME, _NAME, 0, 0, 0)
     if seccomp:
         supervisor.install_filter(bytes.fromhex(seccomp))
-    runner = Runner(workspace)
+    limited = [name for name, files in _LIMITS.items() if any(map(_is_limit, files))]
+    for name in limits.keys() - limited:  # the engine could not: the second best
+        resource.setrlimit(_RESOURCES[name], (limits[name], limits[name]))
+    runner = Runner(workspace, limited)
     _set_dumpable(0)
     runner.run()
