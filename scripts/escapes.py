@@ -389,6 +389,7 @@ def attempt(escape: Escape, sandbox: str) -> str:
     with make_stage() as stage:
         try:
             with SANDBOXES[sandbox](stage.workspace) as made:
+                made.exec([made.python, "-I", "-c", "pass"])  # raises if it does not work at all
                 program = escape.program
                 for name, value in _targets(stage).items():
                     program = program.replace(f"{{{name}}}", value)
