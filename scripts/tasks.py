@@ -34,11 +34,18 @@ _WITH_CLAUDE_CODE = (
     "[weakincentives.adapters.claude_code]",
 )
 
-# tests of the operating system and of our own tools: another Python changes nothing about them
-_ONE_PYTHON = ("--ignore=tests/safety", "--ignore=tests/benchmarks", "--ignore=tests/scripts")
+# tests of the operating system, of a browser and of our own tools: another Python changes nothing
+_ONE_PYTHON = (
+    "--ignore=tests/safety",
+    "--ignore=tests/benchmarks",
+    "--ignore=tests/scripts",
+    "--ignore=tests/debug/page",
+)
 
-# what the tests of sandboxes run for real: without it they are skipped, or fail where CI is set
-_SANDBOX_PROGRAMS = {
+# what the tests of sandboxes and of the debug page run for real: without it they are skipped, or
+# fail where CI is set
+_PROGRAMS = {
+    "chromium": "chromium",
     "bwrap": "bubblewrap",
     "podman": "podman",
     # podman needs either; crun refuses to work with control groups of both versions at once
@@ -81,8 +88,8 @@ def check(_: Sequence[str]) -> None:
 def test(_: Sequence[str]) -> None:
     """Run everything: check, the slow tests, the wheel, every other Python, LiteLLM."""
     install_missing()
-    with step("sandboxes"):
-        offer_programs(_SANDBOX_PROGRAMS)
+    with step("programs"):
+        offer_programs(_PROGRAMS)
     _check()
     _pytest(_development(), f"slow tests, {running_interpreter().name}", "-m", "slow")
     with TemporaryDirectory(prefix="wink-") as directory:
@@ -97,7 +104,7 @@ def test_long(_: Sequence[str]) -> None:  # noqa: PT019  a task of make
     """Run the long walks in full size, and every benchmark once with its peers; for the night."""
     install_missing()
     with step("set-up"):
-        offer_programs(_SANDBOX_PROGRAMS)
+        offer_programs(_PROGRAMS)
         tools = _development()
         python = _benchmarking().program("python")
     _pytest(tools, "long tests", "--long", "--timeout", "7200")

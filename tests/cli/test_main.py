@@ -81,7 +81,7 @@ except SystemExit:
 
 
 def test_the_shell_completes_a_command_without_loading_it():
-    words = {"_WINK_COMPLETE": "bash_complete", "COMP_WORDS": "wink de", "COMP_CWORD": "1"}
+    words = {"_WINK_COMPLETE": "bash_complete", "COMP_WORDS": "wink dem", "COMP_CWORD": "1"}
     assert run(environment=words).stdout == "plain,demo\n"
 
 

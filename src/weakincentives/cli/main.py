@@ -44,6 +44,9 @@ class CommandSource:
 
 
 COMMANDS: Mapping[str, CommandSource] = {
+    "debug": CommandSource(
+        "weakincentives.cli.debug", "Look at a recorded session in the browser."
+    ),
     "demo": CommandSource(
         "weakincentives.cli.demo.command", "Watch an agent fix a bug in a small project."
     ),
@@ -86,8 +89,10 @@ class LazyGroup(click.Group):
         try:
             return import_module(source.module).command
         except ImportError as error:
+            # a module that needs an extra says how to install it
+            fix = "" if "pip install" in str(error) else "; install the missing package"
             raise click.ClickException(
-                f"Command {cmd_name!r} cannot be loaded: {error}; install the missing package"
+                f"Command {cmd_name!r} cannot be loaded: {error}{fix}"
             ) from error
 
     def resolve_command(

@@ -1,0 +1,78 @@
+"""`wink debug`: look at a recorded session in the browser, or write it to one HTML file."""
+
+import json
+import webbrowser
+from contextlib import closing, suppress
+from pathlib import Path
+
+import click
+
+from weakincentives.cli.terminal import echo
+from weakincentives.cli.units import format_count
+from weakincentives.debug import SnapshotStore, export_page
+from weakincentives.debug.server import LOOPBACK, DebugServer, ServerAddress
+
+
+@click.command(epilog="Needs the extra debug: pip install 'weakincentives[debug]'.")
+@click.argument("dump", type=click.Path(path_type=Path))
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="Port; by default a free one."
+)
+@click.option("--host", default=LOOPBACK, show_default=True, help="Address to listen on.")
+@click.option(
+    "--allow-remote", is_flag=True, help="Let --host be an address that other machines reach."
+)
+@click.option("--no-open", is_flag=True, help="Do not open a browser.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print URL and token as JSON; open no browser."
+)
+@click.option(
+    "--export",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the session to one HTML file to send, and end.",
+)
+@click.option("--show-secrets", is_flag=True, help="Do not mask keys in the exported file.")
+def command(
+    *,
+    dump: Path,
+    port: int,
+    host: str,
+    allow_remote: bool,
+    no_open: bool,
+    as_json: bool,
+    export: Path | None,
+    show_secrets: bool,
+) -> None:
+    """Look at a recorded session in the browser.
+
+    DUMP is a dump, a timeline, or a folder of them. The page shows every step: what the
+    model said and called, the files as they were, and what changed.
+    """
+    if show_secrets and export is None:
+        raise click.UsageError("--show-secrets needs --export; the page itself masks nothing")
+    with closing(SnapshotStore(dump)) as store:
+        if export is not None:
+            _export(store, export, show_secrets=show_secrets)
+        else:
+            server = DebugServer(store, host=host, port=port, allow_remote=allow_remote)
+            with suppress(KeyboardInterrupt):
+                server.serve(lambda: _announce(server.address, as_json=as_json, opens=not no_open))
+
+
+def _announce(address: ServerAddress, *, as_json: bool, opens: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"url": address.url, "token": address.token}))
+        return
+    click.echo(f"Debug page: {address.url}")
+    echo("Press Ctrl-C to stop.")
+    if opens:
+        webbrowser.open(address.url)
+
+
+def _export(store: SnapshotStore, target: Path, *, show_secrets: bool) -> None:
+    size = export_page(store.session(), target, show_secrets=show_secrets)
+    masked = (
+        "" if show_secrets else "; what looks like a key is masked, but read it before you send it"
+    )
+    echo(f"Wrote {target} ({format_count(size, 'byte')}){masked}")

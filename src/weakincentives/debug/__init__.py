@@ -1,0 +1,17 @@
+"""Look at recorded sessions: a store of dumps and timelines, a web page, and a file to send.
+
+`weakincentives.debug.server` has the web server, which needs the extra `debug`.
+"""
+
+from weakincentives.debug.export import export_page
+from weakincentives.debug.recording import RecordedSession, RecordingError
+from weakincentives.debug.secrets import mask_secrets
+from weakincentives.debug.store import SnapshotStore
+
+__all__ = [
+    "RecordedSession",
+    "RecordingError",
+    "SnapshotStore",
+    "export_page",
+    "mask_secrets",
+]

@@ -1,0 +1,191 @@
+// One step: what happened, what it changed, and what can be done from here.
+
+import { changeSections, counts } from "./code.js";
+import { address, isOffline, loadDiff, loadMessages, loadSlices, loadStep } from "./data.js";
+import { copyButton, h, recall, remember } from "./dom.js";
+import { compact, count, day, duration, money, tokenCount, visible, visiblePath } from "./format.js";
+import { filesView } from "./files.js";
+import { link } from "./route.js";
+
+const TITLES = { step: "Overview", diff: "Changes", files: "Files", state: "State", talk: "Conversation", use: "Use it" };
+const WHAT = { start: "Recording began", prompt: "Prompt", model: "Model", tool: "Tool call", end: "End", files: "Files changed" };
+
+export async function stepView(route, steps) {
+  const step = await loadStep(route.step);
+  const view = route.view ?? "step";
+  const body = await BODIES[view](step, route, steps);
+  return h("article", { class: "step" }, heading(step, steps), tabs(step, view), h("div", { class: `body body-${view}` }, body));
+}
+
+function heading(step, steps) {
+  const failed = step.rolled_back ? "rolled back: it left no trace in files or state" : "failed";
+  const facts = [
+    day(step.at),
+    duration(step.ms),
+    tokenCount(step.tokens) ? `${compact(step.tokens.input_tokens)} tokens in, ${compact(step.tokens.output_tokens)} out` : "",
+    step.tokens?.cached_tokens ? `${compact(step.tokens.cached_tokens)} cached` : "",
+    typeof step.cost === "number" ? money(step.cost) : "",
+    step.parent === null ? "" : `after #${step.parent}`,
+  ];
+  const children = steps.filter((each) => each.parent === step.n);
+  return h(
+    "header",
+    { class: "stephead" },
+    h("h2", {}, h("span", { class: `kind kind-${step.kind}` }, WHAT[step.kind]), " ", h("span", { class: "number" }, `#${step.n}`), " ", visible(step.title)),
+    h("p", { class: "facts" }, facts.filter(Boolean).join(" · "), step.ok ? null : h("span", { class: "mark bad" }, failed)),
+    children.length > 1 ? h("p", { class: "facts" }, `${children.length} branches begin here: `, children.map((each) => [h("a", { href: link({ step: each.n }) }, `#${each.n} ${visible(each.branch ?? "")}`), " "])) : null
+  );
+}
+
+function tabs(step, view) {
+  const notes = { diff: step.changes, state: step.slices.length, talk: step.messages.length ? `+${step.messages.length}` : 0 };
+  const items = Object.entries(TITLES).map(([name, title]) =>
+    h("li", {}, h("a", { href: link({ view: name, file: undefined, base: null }), "aria-current": name === view ? "page" : undefined }, title, notes[name] ? h("span", { class: "badge" }, notes[name]) : null))
+  );
+  return h("nav", { class: "tabs", "aria-label": "Views of the step" }, h("ul", {}, items));
+}
+
+const BODIES = {
+  step: overview,
+  diff: diffBody,
+  files: filesView,
+  state: stateBody,
+  talk: conversation,
+  use: useBody,
+};
+
+async function overview(step) {
+  const details = step.details;
+  const parts = [];
+  if (details.params !== undefined) parts.push(section("Parameters", fields(details.params)));
+  if (details.error) parts.push(section("Error", text(details.error, "bad")));
+  if (details.result_message) parts.push(section("Result for the model", text(details.result_message)));
+  if (details.text) parts.push(section(step.kind === "prompt" ? "Prompt" : "Text", text(details.text)));
+  if (Array.isArray(details.tool_calls) && details.tool_calls.length) parts.push(section("Calls", h("p", {}, details.tool_calls.map((each) => [h("code", {}, visible(String(each))), " "]))));
+  if (Array.isArray(details.tools) && details.tools.length) parts.push(section("Tools", h("p", {}, details.tools.map((each) => [h("code", {}, visible(String(each))), " "]))));
+  if (step.changes) parts.push(section(count(step.changes, "changed path"), [changedPaths(step), await fewChanges(step)]));
+  const rest = Object.entries(details).filter(([name, value]) => !SHOWN.has(name) && value !== null && value !== "" && !(Array.isArray(value) && value.length === 0));
+  if (rest.length) parts.push(h("details", { class: "rest" }, h("summary", {}, "All fields of the event"), fields(Object.fromEntries(rest))));
+  return parts.length ? parts : h("p", { class: "empty" }, step.kind === "start" ? "The recording begins with the files as they were." : "There is nothing more to this step.");
+}
+
+const SHOWN = new Set(["params", "error", "result_message", "text", "tool_calls", "tools", "usage", "duration_ms", "success"]);
+
+function section(title, body) {
+  return h("section", {}, h("h3", {}, title), body);
+}
+
+function text(value, name = "") {
+  return h("pre", { class: `text ${name}`, tabindex: 0 }, visible(String(value)));
+}
+
+function fields(value) {
+  if (value === null || typeof value !== "object") return text(JSON.stringify(value));
+  const rows = Object.entries(value).map(([name, each]) => h("tr", {}, h("th", { scope: "row" }, visiblePath(name)), h("td", {}, h("pre", { tabindex: 0 }, visible(typeof each === "string" ? each : JSON.stringify(each, null, 2) ?? "")))));
+  return rows.length ? h("table", { class: "fields" }, h("tbody", {}, rows)) : h("p", { class: "empty" }, "None.");
+}
+
+function changedPaths(step) {
+  const items = step.paths.map((path) => h("li", {}, h("a", { href: link({ view: "diff", file: path }) }, visiblePath(path))));
+  const more = step.changes - step.paths.length;
+  return h("ul", { class: "paths" }, items, more > 0 ? h("li", { class: "quiet" }, `and ${more} more`) : null);
+}
+
+const FEW = 5;
+
+async function fewChanges(step) {
+  if (step.changes > FEW) return null;
+  return changeSections(await loadDiff(step.n), { step: step.n, split: recall("split", "no") === "yes" });
+}
+
+async function diffBody(step, route, steps) {
+  const isSplit = recall("split", "no") === "yes";
+  const found = await loadDiff(step.n, route.base);
+  const toggle = () => {
+    remember("split", isSplit ? "no" : "yes");
+    window.dispatchEvent(new Event("hashchange"));
+  };
+  const total = { insertions: found.insertions, deletions: found.deletions };
+  return [
+    h(
+      "div",
+      { class: "bar" },
+      h("span", {}, count(found.changes.length, "file"), " ", counts(total)),
+      basePicker(step, found, steps),
+      h("button", { type: "button", class: "small", id: "split", "aria-pressed": String(isSplit), onclick: toggle }, "Side by side")
+    ),
+    changeSections(found, { step: step.n, split: isSplit, selected: route.file }),
+  ];
+}
+
+function basePicker(step, found, steps) {
+  if (isOffline) return null;
+  const options = steps.map((each) => h("option", { value: each.n, selected: each.n === found.base }, `#${each.n} ${visible(each.title).slice(0, 60)}`));
+  const choose = (event) => (location.hash = link({ view: "diff", base: Number(event.target.value) }));
+  return h("label", { class: "quiet" }, "compared with ", h("select", { onchange: choose }, options));
+}
+
+async function stateBody(step) {
+  const all = await loadSlices(step.n);
+  const changed = step.slices.map((each) =>
+    h(
+      "section",
+      { class: "slice" },
+      h("h3", {}, h("code", {}, shortName(each.type)), " ", h("span", { class: "quiet" }, `${count(each.before, "item")} before, ${each.after} after`)),
+      each.removed.map((item) => h("pre", { class: "item minus" }, visible(JSON.stringify(item, null, 2)))),
+      each.added.map((item) => h("pre", { class: "item plus" }, visible(JSON.stringify(item, null, 2))))
+    )
+  );
+  const rest = all.map((each) =>
+    h(
+      "details",
+      { class: "slice" },
+      h("summary", {}, h("code", {}, shortName(each.type)), " ", h("span", { class: "quiet" }, count(each.count, "item"), each.log ? ", a log" : "")),
+      each.count > each.items.length ? h("p", { class: "empty" }, `The last ${each.items.length} items.`) : null,
+      each.items.map((item) => h("pre", { class: "item" }, visible(JSON.stringify(item, null, 2))))
+    )
+  );
+  return [
+    changed.length ? [h("h3", { class: "group" }, "Changed by this step"), changed] : h("p", { class: "empty" }, "This step changed no slice."),
+    rest.length ? [h("h3", { class: "group" }, "All slices after this step"), rest] : null,
+  ];
+}
+
+function shortName(name) {
+  return visible(name.slice(name.lastIndexOf(":") + 1));
+}
+
+async function conversation(step) {
+  const messages = await loadMessages(step.n);
+  if (messages.length === 0) return h("p", { class: "empty" }, "There is no conversation at this step.");
+  const first = messages.length - step.messages.length;
+  return h(
+    "ol",
+    { class: "talk" },
+    messages.map((each, index) => h("li", { class: `message role-${["system", "user", "assistant", "tool"].includes(each.role) ? each.role : "other"}${index >= first ? " new" : ""}` }, message(each)))
+  );
+}
+
+function message(each) {
+  const calls = (each.tool_calls ?? []).map((call) =>
+    h("details", { class: "call" }, h("summary", {}, h("code", {}, visible(String(call.name)))), text(typeof call.arguments === "string" ? call.arguments : JSON.stringify(call.arguments, null, 2)))
+  );
+  return [
+    h("p", { class: "role" }, visible(String(each.role ?? "message")), each.name ? h("code", {}, ` ${visible(String(each.name))}`) : null, each.success === false ? h("span", { class: "mark bad" }, "failed") : null),
+    each.text ? text(each.text) : null,
+    calls,
+  ];
+}
+
+function useBody(step) {
+  const commands = step.commands.map(({ does, command }) => h("li", {}, h("p", {}, does), h("div", { class: "command" }, h("code", {}, visiblePath(command)), copyButton(command))));
+  const downloads = [
+    [address(`steps/${step.n}/archive`), "The files of this step as a ZIP archive"],
+    [address("export"), "The whole session as one HTML file to send; what looks like a key is masked"],
+    [address(`steps/${step.n}/raw`), "The record of this step as JSON"],
+  ];
+  return [
+    section("In a terminal", h("ul", { class: "commands" }, commands)),
+    isOffline ? null : section("Download", h("ul", {}, downloads.map(([href, label], index) => h("li", {}, h("a", { href, download: index === 2 ? `step-${step.n}.json` : "" }, label))))),
+  ];
+}

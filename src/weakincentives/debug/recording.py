@@ -1,0 +1,291 @@
+"""A session on disk: its timeline, or else the last state that its dump has."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from threading import RLock
+from typing import Any, Protocol, cast
+from uuid import UUID
+
+from weakincentives.errors import WinkError
+from weakincentives.filesystem import Diff, InMemoryFilesystem, ReadableFilesystem, diff
+from weakincentives.filesystem.archive import ArchiveError, ArchiveFilesystem
+from weakincentives.filesystem.snapshot_manager import ARCHIVE_SUFFIX
+from weakincentives.runtime.session import DumpError
+from weakincentives.runtime.session.dump_format import DumpFiles, DumpHeader, open_dump
+from weakincentives.runtime.timeline import (
+    SUFFIX,
+    StepRecord,
+    StoredSession,
+    StoredSlice,
+    Timeline,
+    TimelineError,
+)
+from weakincentives.serde import SerdeError, decode
+
+TEXT_SUFFIX = ".jsonl"
+SUFFIXES = (SUFFIX, ARCHIVE_SUFFIX, TEXT_SUFFIX)
+
+
+class RecordingError(WinkError, ValueError):
+    """Nothing to show: there is no session at a path, or it cannot be read."""
+
+
+class Recording(Protocol):
+    """The steps of a session, with the files, slices and messages at each of them."""
+
+    problem: str | None
+    """What is missing because a file was cut off or damaged."""
+
+    @property
+    def steps(self) -> Sequence[StepRecord]:
+        """The steps, in the order in which they were recorded."""
+        ...
+
+    def refresh(self) -> int:
+        """Read the steps that were recorded since; return how many."""
+        ...
+
+    def step(self, number: int) -> StepRecord:
+        """Return the step with this number."""
+        ...
+
+    def files(self, number: int) -> ReadableFilesystem:
+        """Return the files as they were after a step."""
+        ...
+
+    def sessions(self, number: int) -> Mapping[UUID, StoredSession]:
+        """Return the sessions after a step as data, parents first."""
+        ...
+
+    def messages(self, number: int) -> Sequence[Any]:
+        """Return the conversation after a step, as JSON values."""
+        ...
+
+    def diff(self, before: int, after: int) -> Diff:
+        """Return what changed in the files from one step to another."""
+        ...
+
+    def close(self) -> None:
+        """Close the files."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFiles:
+    """The files of one session: they have one name and differ in their suffix."""
+
+    directory: Path
+    name: str
+
+    @property
+    def timeline(self) -> Path:
+        """The timeline; it may be missing."""
+        return self.directory / f"{self.name}{SUFFIX}"
+
+    @property
+    def text(self) -> Path:
+        """The `.jsonl` file of the dump; it may be missing."""
+        return self.directory / f"{self.name}{TEXT_SUFFIX}"
+
+    @property
+    def archive(self) -> Path:
+        """The archive with the last state of the files; it may be missing."""
+        return self.directory / f"{self.name}{ARCHIVE_SUFFIX}"
+
+    @property
+    def main(self) -> Path:
+        """The file to name in commands: the timeline if there is one."""
+        found = (each for each in (self.timeline, self.text, self.archive) if each.is_file())
+        return next(found, self.timeline)
+
+
+def split_suffix(path: Path) -> SessionFiles | None:
+    """Return the session that a file belongs to; None if its suffix is that of no such file."""
+    for suffix in SUFFIXES:
+        if path.name.endswith(suffix) and path.name != suffix:
+            return SessionFiles(path.parent, path.name.removesuffix(suffix))
+    return None
+
+
+def find_sessions(path: str | os.PathLike[str]) -> list[SessionFiles]:
+    """Return the sessions at a path: one of their files, its name without suffix, or a folder.
+
+    Raises:
+        RecordingError: There is none.
+    """
+    place = Path(path)
+    if place.is_dir():
+        found = {each for child in place.iterdir() if (each := split_suffix(child)) is not None}
+        if not found:
+            raise RecordingError(
+                f"Folder has no session dumps: {str(place)!r}"
+                f" (they are files with the suffix {', '.join(SUFFIXES)})"
+            )
+        return sorted(found, key=_modified_at, reverse=True)
+    session = split_suffix(place) or SessionFiles(place.parent, place.name)
+    if not session.main.is_file():
+        raise RecordingError(
+            f"No session dump: {str(place)!r}"
+            f" (name a folder, or a file with the suffix {', '.join(SUFFIXES)})"
+        )
+    return [session]
+
+
+class RecordedSession:
+    """A session whose files are opened when they are needed; one thread at a time uses it."""
+
+    def __init__(self, files: SessionFiles) -> None:
+        """Show these files."""
+        self.files = files
+        self.lock = RLock()
+        self._recording: Recording | None = None
+        self._identity: object = None
+
+    @property
+    def name(self) -> str:
+        """Its name: that of its files without their suffix."""
+        return self.files.name
+
+    def open(self) -> Recording:
+        """Return the recording with the steps that there are now.
+
+        Raises:
+            RecordingError: It cannot be read.
+        """
+        try:
+            identity = self._identify()
+            if self._recording is None or identity != self._identity:
+                self.close()
+                self._recording, self._identity = self._load(), identity
+            else:
+                self._recording.refresh()
+        except (OSError, DumpError, TimelineError, ArchiveError, SerdeError) as error:
+            raise RecordingError(f"Session cannot be read: {error}") from error
+        return self._recording
+
+    def close(self) -> None:
+        """Close the files; they can be opened again."""
+        if self._recording is not None:
+            self._recording.close()
+            self._recording = None
+
+    def _identify(self) -> object:
+        """Return what changes when the file is replaced; a timeline grows without that."""
+        path = self.files.main
+        found = path.stat()
+        return path, found.st_ino, 0 if path == self.files.timeline else found.st_mtime_ns
+
+    def _load(self) -> Recording:
+        if self.files.timeline.is_file():
+            return Timeline(self.files.timeline)
+        return LastState(self.files)
+
+
+class LastState:
+    """A dump without a timeline: one step, with the last state of session and files."""
+
+    def __init__(self, files: SessionFiles) -> None:
+        """Read the dump; its archive is verified.
+
+        Raises:
+            DumpError: It is damaged, or its two files belong to different dumps.
+            ArchiveError: The archive is damaged.
+        """
+        self.problem: str | None = "There is no timeline beside this dump: only its last state"
+        self._sessions: dict[UUID, StoredSession] = {}
+        self._files: ArchiveFilesystem | InMemoryFilesystem = InMemoryFilesystem()
+        date: datetime | None = None
+        if files.text.is_file():
+            date, self._sessions = read_sessions(files.text)
+        if files.archive.is_file():
+            self._files = archive = ArchiveFilesystem(files.archive)
+            date = date or archive.manifest.created_at
+        if date is None:
+            raise RecordingError(f"No session dump: {str(files.text)!r}")
+        self._step = StepRecord(1, None, "end", date, "last state of the session")
+
+    @property
+    def steps(self) -> Sequence[StepRecord]:
+        """The only step."""
+        return (self._step,)
+
+    def refresh(self) -> int:
+        """Do nothing: a dump does not grow."""
+        return 0
+
+    def step(self, number: int) -> StepRecord:
+        """Return the only step.
+
+        Raises:
+            TimelineError: Another one is wanted.
+        """
+        if number != 1:
+            raise TimelineError(f"There is no step {number}: a dump has its last state only")
+        return self._step
+
+    def files(self, number: int) -> ReadableFilesystem:
+        """Return the files."""
+        del number
+        return self._files
+
+    def sessions(self, number: int) -> Mapping[UUID, StoredSession]:
+        """Return the sessions as data."""
+        del number
+        return self._sessions
+
+    def messages(self, number: int) -> Sequence[Any]:
+        """Return nothing: a dump has no conversation."""
+        del number
+        return ()
+
+    def diff(self, before: int, after: int) -> Diff:
+        """Return no changes."""
+        return diff(self.files(before), self.files(after), path=[])
+
+    def close(self) -> None:
+        """Close the archive."""
+        self._files.close()
+
+
+def read_sessions(path: Path) -> tuple[datetime, dict[UUID, StoredSession]]:
+    """Return the date of a dump and its sessions as data; nothing that it names is imported.
+
+    Raises:
+        DumpError: It is damaged, or its archive belongs to another dump.
+    """
+    place, header = DumpFiles(path).find(text_only=False)
+    found: dict[UUID, StoredSession] = {}
+    with open_dump(place) as file:
+        file.readline()
+        for number, line in enumerate(file):
+            if number >= len(header.sessions):
+                raise DumpError(f"Dump continues after its last session: {str(path)!r}")
+            session = _stored_session(header, number, decode(line, dict[str, Any]))
+            found[session.session_id] = session
+    if len(found) != len(header.sessions):
+        count = len(header.sessions)
+        raise DumpError(f"Dump is truncated after {len(found)} of {count} sessions: {str(path)!r}")
+    return header.created_at, found
+
+
+def _stored_session(header: DumpHeader, number: int, data: Mapping[str, Any]) -> StoredSession:
+    known = header.sessions[number]
+    parent = None if known.parent is None else header.sessions[known.parent].session_id
+    slices: dict[str, StoredSlice] = {}
+    try:
+        for each in data["slices"]:
+            items = cast("list[Any]", each["items"])
+            slices[str(each["type"])] = StoredSlice(bool(each["log"]), list(items))
+    except (KeyError, TypeError) as error:
+        raise DumpError(f"Line {number + 2} of the dump is damaged: {error!r}") from error
+    return StoredSession(known.session_id, parent, known.created_at, known.tags, slices)
+
+
+def _modified_at(session: SessionFiles) -> tuple[float, str]:
+    try:
+        return session.main.stat().st_mtime, session.name
+    except OSError:
+        return 0.0, session.name

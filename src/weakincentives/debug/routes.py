@@ -1,0 +1,281 @@
+"""The routes of the debug server: the page, and everything that it shows as JSON."""
+
+import os
+import tempfile
+from collections.abc import Callable
+from http import HTTPStatus
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeAlias
+from urllib.parse import parse_qsl, quote
+
+from starlette.background import BackgroundTask
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
+
+from weakincentives.debug.content import image_type
+from weakincentives.debug.export import render_page
+from weakincentives.debug.guard import error_response
+from weakincentives.debug.recording import RecordedSession, RecordingError
+from weakincentives.debug.store import SnapshotStore
+from weakincentives.debug.views import SessionView, compare
+from weakincentives.errors import WinkError
+from weakincentives.filesystem import ReadableFilesystem
+from weakincentives.filesystem.archive import export_archive
+from weakincentives.serde import encode, to_builtins
+
+PAGE = Path(__file__).parent / "page"
+_STATIC_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_INERT = "default-src 'none'; sandbox"
+_MAX_RAW = 1024**3
+_MAX_QUERY = 500
+Parameters: TypeAlias = dict[str, str]
+_Answer: TypeAlias = Callable[["SessionView", int, Parameters], Any]
+
+
+class NotFoundError(WinkError, LookupError):
+    """There is nothing to show under this address."""
+
+
+class Routes:
+    """Answers requests about the sessions of a store."""
+
+    def __init__(self, store: SnapshotStore) -> None:
+        """Show the sessions of `store`."""
+        self._store = store
+
+    def all(self) -> list[Route]:
+        """Return the routes."""
+        steps: dict[str, _Answer] = {
+            "": lambda view, n, _: view.step(n),
+            "/tree": lambda view, n, _: view.tree(n),
+            "/file": lambda view, n, given: view.file(
+                n, _required(given, "path"), _number(given, "first", 0)
+            ),
+            "/diff": lambda view, n, given: view.diff(
+                n, _number(given, "base") if "base" in given else None, given.get("path")
+            ),
+            "/messages": lambda view, n, _: view.messages(n),
+            "/slices": lambda view, n, _: view.slices(n),
+        }
+        return [
+            Route("/", _page),
+            Route("/static/{name}", _static),
+            Route("/api/sessions", self._handler(self._sessions)),
+            Route("/api/steps", self._handler(self._steps)),
+            *(
+                Route(f"/api/steps/{{number:int}}{suffix}", self._step_handler(answer))
+                for suffix, answer in steps.items()
+            ),
+            Route("/api/steps/{number:int}/raw", self._handler(self._raw)),
+            Route("/api/steps/{number:int}/archive", self._handler(self._archive)),
+            Route("/api/search", self._handler(self._search)),
+            Route("/api/compare", self._handler(self._compare)),
+            Route("/api/export", self._handler(self._export)),
+            Route("/api/filesystem/meta", self._handler(self._filesystem_meta)),
+            Route("/api/filesystem/tree", self._handler(self._filesystem_tree)),
+            Route("/api/filesystem/file", self._handler(self._filesystem_file)),
+        ]
+
+    def _handler(
+        self, answer: Callable[[Request, Parameters], Response]
+    ) -> Callable[[Request], Response]:
+        def handle(request: Request) -> Response:
+            try:
+                return answer(request, _parameters(request))
+            except (NotFoundError, RecordingError, FileNotFoundError) as error:
+                return error_response(HTTPStatus.NOT_FOUND, _describe(error))
+            except (WinkError, OSError, ValueError) as error:
+                return error_response(HTTPStatus.BAD_REQUEST, _describe(error))
+
+        return handle
+
+    def _step_handler(self, answer: _Answer) -> Callable[[Request], Response]:
+        def respond(request: Request, given: Parameters) -> Response:
+            session = self._session(given)
+            with session.lock:
+                view, number = _open_step(session, request)
+                return _json(answer(view, number, given))
+
+        return self._handler(respond)
+
+    def _session(self, given: Parameters, key: str = "session") -> RecordedSession:
+        return self._store.session(given.get(key))
+
+    def _sessions(self, request: Request, given: Parameters) -> Response:
+        del request, given
+        self._store.refresh()
+        return _json([_summary(each) for each in self._store.sessions])
+
+    def _steps(self, request: Request, given: Parameters) -> Response:
+        del request
+        session = self._session(given)
+        with session.lock:
+            view = SessionView(session, session.open())
+            since = max(0, _number(given, "since", 0))
+            return _json({"session": view.summary(), "steps": view.rows(since)})
+
+    def _search(self, request: Request, given: Parameters) -> Response:
+        del request
+        text = _required(given, "q")
+        if not text.strip() or len(text) > _MAX_QUERY:
+            raise ValueError(f"q must have 1 to {_MAX_QUERY} characters")
+        session = self._session(given)
+        with session.lock:
+            view = SessionView(session, session.open())
+            number = _number(given, "step", len(view.recording.steps))
+            _check_step(view, number)
+            return _json(view.search(text, number))
+
+    def _compare(self, request: Request, given: Parameters) -> Response:
+        del request
+        sessions = [self._session(given, key) for key in ("a", "b")]
+        with sessions[0].lock, sessions[1].lock:
+            views = [SessionView(each, each.open()) for each in sessions]
+            ends = [
+                _number(given, key, len(view.recording.steps))
+                for key, view in zip(("a_step", "b_step"), views, strict=True)
+            ]
+            for view, end in zip(views, ends, strict=True):
+                _check_step(view, end)
+            return _json(compare(views[0], views[1], (ends[0], ends[1])))
+
+    def _raw(self, request: Request, given: Parameters) -> Response:
+        session = self._session(given)
+        with session.lock:
+            view, number = _open_step(session, request)
+            if "path" not in given:
+                return _json(to_builtins(view.recording.step(number)))
+            return _download(view.recording.files(number), given["path"])
+
+    def _archive(self, request: Request, given: Parameters) -> Response:
+        session = self._session(given)
+        descriptor, name = tempfile.mkstemp(prefix="wink-debug-", suffix=".zip")
+        os.close(descriptor)
+        place = Path(name)
+        try:
+            with session.lock:
+                view, number = _open_step(session, request)
+                date = view.recording.step(number).created_at
+                export_archive(view.recording.files(number), place, created_at=date)
+        except BaseException:
+            place.unlink()
+            raise
+        return FileResponse(
+            place,
+            filename=f"{session.name}-step-{number}.fs.zip",
+            media_type="application/zip",
+            background=BackgroundTask(place.unlink),
+        )
+
+    def _export(self, request: Request, given: Parameters) -> Response:
+        del request
+        session = self._session(given)
+        with session.lock:
+            page = render_page(session, show_secrets=given.get("secrets") == "show")
+        headers = {"Content-Disposition": _attachment(f"{session.name}.html")}
+        return Response(page, media_type="application/octet-stream", headers=headers)
+
+    def _filesystem_meta(self, request: Request, given: Parameters) -> Response:
+        del request, given
+        manifest = self._store.get_filesystem_manifest()
+        if manifest is None:
+            raise NotFoundError("This session has no archive with files")
+        return _json(manifest)
+
+    def _filesystem_tree(self, request: Request, given: Parameters) -> Response:
+        del request, given
+        return _json(self._store.get_filesystem_tree())
+
+    def _filesystem_file(self, request: Request, given: Parameters) -> Response:
+        del request
+        path = _required(given, "path")
+        content = self._store.get_filesystem_file(path)
+        if content is None:
+            raise NotFoundError(f"No such text file: {path!r}")
+        return _json({"path": path, "content": content})
+
+
+def _summary(session: RecordedSession) -> dict[str, Any]:
+    """Return a session for the list; one that cannot be read says why."""
+    with session.lock:
+        try:
+            return SessionView(session, session.open()).summary()
+        except RecordingError as error:
+            return {"name": session.name, "steps": 0, "problem": str(error)}
+
+
+def _open_step(session: RecordedSession, request: Request) -> tuple[SessionView, int]:
+    view = SessionView(session, session.open())
+    number = int(request.path_params["number"])
+    _check_step(view, number)
+    return view, number
+
+
+def _check_step(view: SessionView, number: int) -> None:
+    count = len(view.recording.steps)
+    if not 1 <= number <= count:
+        raise NotFoundError(f"There is no step {number}: the session has steps 1 to {count}")
+
+
+def _page(request: Request) -> Response:
+    del request
+    return FileResponse(PAGE / "index.html", media_type="text/html")
+
+
+def _static(request: Request) -> Response:
+    name = str(request.path_params["name"])
+    kind = _STATIC_TYPES.get(PurePosixPath(name).suffix)
+    if kind is None or name not in os.listdir(PAGE):  # noqa: PTH208 # names, not paths
+        return error_response(HTTPStatus.NOT_FOUND, f"No such file: {name!r}")
+    return FileResponse(PAGE / name, media_type=kind)
+
+
+def _download(files: ReadableFilesystem, path: str) -> Response:
+    """Return the bytes of a file so that a browser saves them, or shows a picture in a page."""
+    found = files.stat(path)
+    if found.size_bytes > _MAX_RAW:
+        raise ValueError(f"File is larger than {_MAX_RAW:,} bytes; use the archive of the step")
+    data = files.read_bytes(path).content
+    return Response(
+        data,
+        media_type=image_type(path) or "application/octet-stream",
+        headers={
+            "Content-Security-Policy": _INERT,
+            "Content-Disposition": _attachment(PurePosixPath(path).name),
+        },
+    )
+
+
+def _attachment(name: str) -> str:
+    return f"attachment; filename*=utf-8''{quote(name, safe='', errors='replace')}"
+
+
+def _json(value: Any) -> Response:
+    return Response(encode(value), media_type="application/json")
+
+
+def _parameters(request: Request) -> Parameters:
+    """Return the query; bytes that are not UTF-8 stay what they are, as in the names of files."""
+    query = request.scope["query_string"].decode("ascii", "replace")
+    pairs = parse_qsl(query, keep_blank_values=True, errors="surrogateescape", max_num_fields=20)
+    return dict(pairs)
+
+
+def _required(given: Parameters, name: str) -> str:
+    if name not in given:
+        raise ValueError(f"Parameter {name!r} is missing")
+    return given[name]
+
+
+def _number(given: Parameters, name: str, default: int = 0) -> int:
+    value = given.get(name, str(default))
+    if not value.isascii() or not value.isdigit() or len(value) > 9:
+        raise ValueError(f"Parameter {name!r} must be a number: {value!r}")
+    return int(value)
+
+
+def _describe(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename!r}"
+    return str(error)

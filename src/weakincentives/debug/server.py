@@ -1,0 +1,121 @@
+"""The debug server: a web page over recorded sessions, for one person on this machine."""
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+
+try:
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.types import ASGIApp
+except ModuleNotFoundError as _error:
+    raise ModuleNotFoundError(
+        "wink debug needs an extra: pip install 'weakincentives[debug]'", name=_error.name
+    ) from _error
+
+from weakincentives.debug.guard import Guard, create_token, error_response, is_loopback
+from weakincentives.debug.routes import Routes
+from weakincentives.debug.store import SnapshotStore
+from weakincentives.errors import WinkError
+
+__all__ = ["LOOPBACK", "DebugServer", "RemoteHostError", "ServerAddress", "create_app"]
+
+LOOPBACK = "127.0.0.1"
+"""The address that only this machine reaches."""
+_BACKLOG = 128
+_SHUTDOWN_SECONDS = 1
+
+
+class RemoteHostError(WinkError, ValueError):
+    """The server would listen on an address that other machines reach."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """Where the server listens, and the token that it asks for."""
+
+    host: str
+    port: int
+    token: str
+
+    @property
+    def url(self) -> str:
+        """The URL to open; the page's own URL has no token any more."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}/?token={self.token}"
+
+
+def create_app(store: SnapshotStore, address: ServerAddress) -> ASGIApp:
+    """Return the application; the guard is outermost, so that errors pass it too."""
+    app = Starlette(
+        routes=Routes(store).all(),
+        exception_handlers={HTTPException: _http_error, Exception: _unexpected_error},
+    )
+    return Guard(app, token=address.token, host=address.host, port=address.port)
+
+
+class DebugServer:
+    """A server that is bound to its port, and serves until it is stopped."""
+
+    def __init__(
+        self,
+        store: SnapshotStore,
+        *,
+        host: str = LOOPBACK,
+        port: int = 0,
+        allow_remote: bool = False,
+    ) -> None:
+        """Bind to `port`, by default a free one.
+
+        Raises:
+            RemoteHostError: Other machines reach the host, and `allow_remote` is not set.
+            OSError: The port is in use, or the host is not this machine.
+        """
+        if not allow_remote and not is_loopback(host):
+            raise RemoteHostError(
+                f"Other machines could connect to host {host!r};"
+                " add --allow-remote (allow_remote=True) if you want that"
+            )
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        self.address = ServerAddress(host, self._socket.getsockname()[1], create_token())
+        config = uvicorn.Config(
+            create_app(store, self.address),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+        )
+        self._server = uvicorn.Server(config)
+
+    def serve(self, ready: Callable[[], object] | None = None) -> None:
+        """Serve until stopped; call `ready` first: connections already succeed then."""
+        if ready is not None:
+            ready()
+        try:
+            self._server.run(sockets=[self._socket])
+        finally:
+            self._socket.close()
+
+    def stop(self) -> None:
+        """Make `serve` return soon; from any thread."""
+        self._server.should_exit = True
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    status = HTTPStatus(error.status_code)
+    text = f"There is nothing at {request.url.path!r}" if status == HTTPStatus.NOT_FOUND else None
+    return error_response(status, text or status.phrase)
+
+
+async def _unexpected_error(request: Request, error: Exception) -> Response:
+    del request
+    return error_response(
+        HTTPStatus.INTERNAL_SERVER_ERROR, f"This is a bug, please report it: {error!r}"
+    )

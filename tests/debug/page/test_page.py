@@ -1,0 +1,327 @@
+"""The debug page in a browser: every feature, as a person uses it."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.debug.conftest import Client
+from tests.debug.page.conftest import OpenPage, wait_for_text
+from tests.debug.recordings import Recorded, workspace
+from weakincentives.filesystem import ArchiveFilesystem
+
+expect.set_options(timeout=60_000)
+
+
+def _step(page: Page) -> int:
+    return int(page.evaluate("Number(/step=(\\d+)/.exec(location.hash)[1])"))
+
+
+def _select(page: Page, number: int) -> None:
+    page.locator(f'a.row[data-step="{number}"]').click()
+    wait_for_text(page, ".stephead .number", f"#{number}")
+
+
+def test_the_steps_are_listed_with_kind_time_and_tokens(open_page: OpenPage, client: Client):
+    page = open_page(client)
+    rows = page.locator("a.row")
+    expect(rows).to_have_count(9)
+    expect(rows.nth(2)).to_contain_text("model")
+    expect(rows.nth(2)).to_contain_text("1.5 s · 1,234 tok")
+    expect(rows.nth(4)).to_contain_text("edit_file app.py")
+    expect(rows.nth(4)).to_contain_text("3 files")
+    expect(page.locator(".summary")).to_contain_text("Make the greeting kind.")
+    expect(page.locator(".summary")).to_contain_text("9 steps · 4 calls · 1 failed · 2,468 tokens")
+
+
+def test_a_rolled_back_call_is_shown_as_such(open_page: OpenPage, client: Client):
+    page = open_page(client)
+    expect(page.locator("a.row.failed")).to_have_count(1)
+    expect(page.locator("a.row.failed")).to_contain_text("rolled back")
+    _select(page, 6)
+    expect(page.locator(".stephead")).to_contain_text("rolled back: it left no trace")
+    expect(page.locator("pre.bad")).to_have_text("Not permitted")
+
+
+def test_the_newest_step_is_open_at_first_and_the_address_has_no_token(
+    open_page: OpenPage, client: Client
+):
+    page = open_page(client)
+    assert _step(page) == 9
+    assert "token" not in page.url
+
+
+def test_a_call_shows_parameters_result_and_changes(open_page: OpenPage, client: Client):
+    page = open_page(client, "#step=5")
+    expect(page.locator(".fields tr", has_text="new_string")).to_contain_text("dear ")
+    expect(page.locator("section", has_text="Result for the model").first).to_contain_text("done")
+    expect(page.locator(".paths a")).to_have_text(["app.py", "docs", "docs/new.md"])
+    expect(page.locator(".change tr.plus").first).to_contain_text("dear ")
+
+
+def test_steps_can_be_filtered(open_page: OpenPage, client: Client):
+    page = open_page(client)
+    for label, number in (("Calls", 4), ("Changes", 2), ("Failed", 1), ("All", 9)):
+        page.locator(".filters button", has_text=re.compile(f"^{label}")).click()
+        expect(page.locator("a.row")).to_have_count(number)
+
+
+def test_changes_are_shown_unified_and_side_by_side(open_page: OpenPage, client: Client):
+    page = open_page(client, "#step=5&view=diff")
+    expect(page.locator(".change").first).to_contain_text("app.py")
+    expect(page.locator(".diff:not(.split) tr.minus")).to_have_count(1)
+    expect(page.locator(".diff tr.minus .t-s2")).to_have_count(1)
+    page.get_by_role("button", name="Side by side").click()
+    expect(page.locator("table.split td.code.minus")).to_have_count(1)
+    expect(page.locator("table.split td.code.plus")).to_have_count(2)
+    page.reload()
+    expect(page.locator("table.split").first).to_be_visible()
+
+
+def test_changes_since_any_other_step(open_page: OpenPage, client: Client):
+    page = open_page(client, "#step=7&view=diff")
+    expect(page.locator(".change")).to_have_count(1)
+    page.locator(".bar select").select_option("1")
+    expect(page.locator(".change")).to_have_count(3)
+
+
+def test_a_deep_link_to_a_change_opens_it(open_page: OpenPage, client: Client):
+    page = open_page(client, "#step=5&file=docs/new.md&view=diff")
+    expect(page.locator("details.change[open]")).to_have_attribute("data-path", "docs/new.md")
+
+
+def test_the_tree_and_the_files_are_those_of_the_step(open_page: OpenPage, client: Client):
+    page = open_page(client, "#step=1&view=files")
+    expect(page.locator(".tree")).to_contain_text("8 files")
+    page.locator(".tree summary", has_text="src").click()
+    page.locator(".tree summary", has_text="deep").click()
+    page.get_by_role("link", name="module.js").click()
+    expect(page.locator(".viewer .source")).to_contain_text("export const answer = 42;")
+    expect(page.locator(".viewer .t-c1")).to_have_text("// the answer")
+    page.goto(page.url.partition("#")[0] + "#step=7&view=files&file=README.md")
+    expect(page.locator(".viewer")).to_contain_text("No such file")
+
+
+def test_a_file_names_the_steps_that_changed_it(open_page: OpenPage, client: Client):
+    page = open_page(client, "#step=9&view=files&file=app.py")
+    page.locator(".touched a").click()
+    expect(page.locator(".stephead .number")).to_have_text("#5")
+    expect(page.locator("details.change[open]")).to_have_attribute("data-path", "app.py")
+
+
+def test_a_link_to_a_line_marks_it(open_page: OpenPage, client: Client):
+    page = open_page(client, "#step=1&view=files&file=app.py&line=4")
+    expect(page.locator("tr.marked")).to_contain_text("def greet(name):")
+
+
+def test_a_long_file_is_shown_in_parts(open_page: OpenPage, client: Client):
+    page = open_page(client, "#step=1&view=files&file=long.txt")
+    expect(page.locator("#line-2000")).to_have_count(1)
+    expect(page.locator("#line-2001")).to_have_count(0)
+    page.get_by_role("button", name="Show more").click()
+    expect(page.locator("#line-4000")).to_have_count(1)
+    page.get_by_role("button", name="Show more").click()
+    expect(page.locator("#line-5000")).to_contain_text("line 5000")
+    expect(page.get_by_role("button", name="Show more")).to_have_count(0)
+
+
+def test_pictures_notebooks_and_binary_files_are_shown(open_page: OpenPage, client: Client):
+    page = open_page(client, "#step=1&view=files&file=picture.png")
+    expect(page.locator(".viewer img")).to_have_js_property("naturalWidth", 10)
+    page = open_page(client, "#step=1&view=files&file=notes.ipynb")
+    expect(page.locator(".cell")).to_have_count(2)
+    expect(page.locator(".cell.code pre")).to_have_text("printed by the cell\n")
+    expect(page.locator(".cell.code img")).to_have_js_property("naturalWidth", 10)
+    page = open_page(client, "#step=1&view=files&file=data.bin")
+    expect(page.locator(".viewer")).to_contain_text("Binary, 2.0 KiB")
+    expect(page.locator(".viewer")).to_contain_text("00 01 02 03")
+
+
+def test_files_and_archives_can_be_downloaded(open_page: OpenPage, client: Client, tmp_path: Path):
+    page = open_page(client, "#step=1&view=files&file=data.bin")
+    with page.expect_download() as file:
+        page.get_by_role("link", name="Download").click()
+    assert file.value.suggested_filename == "data.bin"
+    file.value.save_as(tmp_path / "data.bin")
+    assert (tmp_path / "data.bin").read_bytes() == bytes(range(256)) * 8
+    page = open_page(client, "#step=5&view=use")
+    with page.expect_download() as archive:
+        page.get_by_role("link", name="ZIP archive").click()
+    assert archive.value.suggested_filename == "run-step-5.fs.zip"
+    archive.value.save_as(tmp_path / "step.fs.zip")
+    with ArchiveFilesystem(tmp_path / "step.fs.zip") as files:
+        assert "dear" in files.read("app.py").content
+
+
+def test_slices_before_and_after_a_step(open_page: OpenPage, client: Client):
+    page = open_page(client, "#step=5&view=state")
+    plan = page.locator("section.slice", has_text="Plan")
+    expect(plan).to_contain_text("0 items before, 1 after")
+    expect(plan.locator(".item.plus")).to_contain_text('"goal": "be kind"')
+    expect(page.locator("details.slice", has_text="ToolInvoked")).to_contain_text("2 items")
+
+
+def test_the_conversation_so_far_with_what_is_new(open_page: OpenPage, client: Client):
+    page = open_page(client, "#step=5&view=talk")
+    expect(page.locator(".message")).to_have_count(5)
+    expect(page.locator(".message.new")).to_have_count(1)
+    expect(page.locator(".role-user")).to_contain_text("Make the greeting kind.")
+
+
+def test_the_commands_of_a_step_can_be_copied(open_page: OpenPage, client: Client):
+    page = open_page(client, "#step=5&view=use")
+    row = page.locator(".commands li", has_text="Continue from here")
+    expect(row).to_contain_text("--at 5")
+    row.get_by_role("button", name="Copy").click()
+    expect(row.get_by_role("button", name="Copied")).to_be_visible()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.startswith("wink resume ")
+    assert copied.endswith("run.timeline --at 5")
+
+
+def test_search_finds_steps_and_files(open_page: OpenPage, client: Client):
+    page = open_page(client, "#step=1")
+    page.keyboard.press("/")
+    page.keyboard.type("greet(")
+    results = page.locator(".results")
+    expect(results).to_contain_text("In files of this step")
+    expect(results.locator("a", has_text="app.py:4")).to_be_visible()
+    results.locator("a", has_text="app.py:4").click()
+    expect(page.locator("tr.marked")).to_contain_text("def greet")
+    expect(results).to_be_hidden()
+    page.keyboard.press("/")
+    page.locator("#search").fill("nowhere at all")
+    expect(results).to_contain_text("Nothing found")
+    page.keyboard.press("Escape")
+    expect(results).to_be_hidden()
+
+
+def test_the_keyboard_walks_through_steps_and_views(open_page: OpenPage, client: Client):
+    page = open_page(client, "#step=1")
+    for key, step in (
+        ("j", 2),
+        ("ArrowDown", 3),
+        ("k", 2),
+        ("n", 5),
+        ("n", 7),
+        ("p", 5),
+        ("G", 9),
+        ("g", 1),
+    ):
+        page.keyboard.press(key)
+        wait_for_text(page, ".stephead .number", f"#{step}")
+    for key, title in (
+        ("l", "Changes"),
+        ("ArrowRight", "Files"),
+        ("h", "Changes"),
+        ("4", "State"),
+        ("1", "Overview"),
+    ):
+        page.keyboard.press(key)
+        expect(page.locator(".tabs a[aria-current]")).to_contain_text(title)
+    page.keyboard.press("?")
+    expect(page.locator("dialog[open]")).to_contain_text("next step")
+    page.keyboard.press("j")
+    page.keyboard.press("Escape")
+    expect(page.locator("dialog[open]")).to_have_count(0)
+    assert _step(page) == 1
+
+
+def test_everything_can_be_reached_with_the_tab_key(open_page: OpenPage, client: Client):
+    page = open_page(client, "#step=5")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "detail"
+
+
+def test_dark_and_light_follow_the_system_and_can_be_switched(open_page: OpenPage, client: Client):
+    theme = "document.documentElement.dataset.theme"
+    dark = open_page(client, scheme="dark")
+    assert dark.evaluate(theme) == "dark"
+    light = open_page(client)
+    assert light.evaluate(theme) == "light"
+    light.keyboard.press("t")
+    assert light.evaluate(theme) == "dark"
+    light.reload()
+    light.wait_for_selector("body[data-ready]")
+    assert light.evaluate(theme) == "dark"
+
+
+@pytest.mark.parametrize("view", ["step", "diff", "files&file=app.py", "state", "talk", "use"])
+def test_a_narrow_screen_has_one_column_and_never_scrolls_sideways(
+    open_page: OpenPage, client: Client, view: str
+):
+    page = open_page(client, f"#step=5&view={view}", width=380)
+    expect(page.locator(".timeline")).to_be_hidden()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.get_by_role("link", name="← Steps").click()
+    expect(page.locator(".timeline")).to_be_visible()
+    _select(page, 4)
+
+
+def test_branches_are_drawn_as_a_tree(
+    open_page: OpenPage, branched: Path, serving: Callable[[Path], Any]
+):
+    with serving(branched) as client:
+        page = open_page(client, "#step=4")
+        expect(page.locator(".graph circle")).to_have_count(11)
+        columns = page.eval_on_selector_all(
+            ".graph circle", "all => new Set(all.map(each => each.getAttribute('cx'))).size"
+        )
+        assert columns == 2
+        expect(page.locator("a.row .tag")).to_have_text("other")
+        expect(page.locator(".stephead")).to_contain_text("2 branches begin here: #5 #10 other")
+        page.locator(".picker").get_by_role("link", name="Compare").click()
+        expect(page.locator(".pairs .differs").first).to_be_visible()
+        expect(page.locator(".compare")).to_contain_text("Final files")
+
+
+def test_a_folder_lists_its_sessions_and_compares_two(open_page: OpenPage, folder_client: Client):
+    page = open_page(folder_client)
+    expect(page.locator(".sessions tbody tr")).to_have_count(2)
+    page.locator(".sessions").get_by_role("link", name="first").click()
+    expect(page.locator(".stephead .number")).to_have_text("#9")
+    page.get_by_role("link", name="Compare").click()
+    expect(page.locator(".figures")).to_contain_text("Tool calls")
+    expect(page.locator(".pairs tr.same").first).to_contain_text("#1 recording began")
+    page.get_by_label("Session").select_option("branches")
+    expect(page.locator("a.row")).to_have_count(11)
+
+
+def test_a_running_session_is_followed(
+    open_page: OpenPage, tmp_path: Path, serving: Callable[[Path], Any]
+):
+    recorded = Recorded(tmp_path / "live.timeline", workspace())
+    with serving(tmp_path / "live.timeline") as client:
+        page = open_page(client)
+        expect(page.locator("a.row")).to_have_count(1)
+        recorded.call("read_file", "app.py", result="seen while it ran")
+        expect(page.locator("a.row")).to_have_count(2)
+        expect(page.locator("pre.text")).to_have_text("seen while it ran")
+        expect(page.locator(".live")).to_have_text("live")
+        page.keyboard.press("k")
+        wait_for_text(page, ".stephead .number", "#1")
+        recorded.call("read_file", "app.py")
+        expect(page.locator("a.row")).to_have_count(3)
+        assert _step(page) == 1
+    recorded.recorder.close()
+
+
+def test_a_problem_of_the_recording_is_shown(
+    open_page: OpenPage, recorded: Path, tmp_path: Path, serving: Callable[[Path], Any]
+):
+    path = tmp_path / "cut.timeline"
+    path.write_bytes(recorded.read_bytes()[:-40])
+    with serving(path) as client:
+        page = open_page(client)
+        expect(page.locator(".problem")).to_contain_text("8 steps are intact")
+
+
+def test_a_wrong_address_says_so(open_page: OpenPage, client: Client):
+    page = open_page(client, "#step=5&view=files&file=nothing.py")
+    expect(page.locator(".viewer")).to_contain_text("No such file")
+    page = open_page(client, "#step=xyz&view=%%%&file=%")
+    assert _step(page) == 9

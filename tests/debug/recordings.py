@@ -1,0 +1,152 @@
+"""Recorded sessions to look at: one with a bit of everything, one with branches, hostile ones."""
+
+import base64
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from weakincentives.adapters import (
+    AssistantMessage,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from weakincentives.adapters.events import ModelResponded
+from weakincentives.filesystem import Filesystem, InMemoryFilesystem, Limits
+from weakincentives.runtime import PromptExecuted, PromptRendered, TokenUsage, ToolInvoked
+from weakincentives.runtime.events import ConversationStarted, MessageAdded
+from weakincentives.runtime.session import Session, dump_session_tree
+from weakincentives.runtime.timeline import SessionRecorder
+
+KEY = "sk-proj-AbCdEf0123456789AbCdEf0123456789"
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAoAAAAKCAYAAACNMs+9AAAAFUlEQVR42mNk+M9Qz0AEYBxVSF+FABJADveWkH6oAAAAAElFTkSuQmCC"
+)
+NOTEBOOK = json.dumps(
+    {
+        "cells": [
+            {"cell_type": "markdown", "source": ["# Title of the notebook\n", "words"]},
+            {
+                "cell_type": "code",
+                "source": "total = 1 + 1\n",
+                "outputs": [
+                    {"output_type": "stream", "text": ["printed by the cell\n"]},
+                    {"data": {"image/png": base64.b64encode(PNG).decode()}},
+                ],
+            },
+        ]
+    }
+)
+APP = '"""Greets."""\n\n\ndef greet(name):\n    return "hello " + name\n'
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A slice of the user."""
+
+    goal: str
+
+
+class Recorded:
+    """A session that is recorded as it goes, with the events that adapters emit."""
+
+    def __init__(self, path: Path, files: Filesystem) -> None:
+        self.files = files
+        self.session = Session(tags={"session_id": path.name.removesuffix(".timeline")})
+        self.recorder = SessionRecorder(self.session, path, files, durable=False)
+
+    def begin(self, task: str) -> None:
+        messages = (SystemMessage("You are careful."), UserMessage(f"## Task\n\n{task}"))
+        self.session.dispatch(ConversationStarted(messages, self.session.session_id))
+        self.session.dispatch(
+            PromptRendered(prompt_ns="t", prompt_key="k", prompt_name="task", text=task)
+        )
+
+    def answer(self, text: str, *calls: str) -> None:
+        made = tuple(ToolCall(each, {"path": "app.py"}, f"call-{each}") for each in calls)
+        self.session.dispatch(MessageAdded(AssistantMessage(text, made), self.session.session_id))
+        self.session.dispatch(
+            ModelResponded(
+                prompt_name="task",
+                adapter="scripted",
+                model="a-model",
+                step=1,
+                text=text,
+                tool_calls=calls,
+                usage=TokenUsage(1200, 34),
+                duration_ms=1500,
+            )
+        )
+
+    def call(
+        self, tool: str, *paths: str, success: bool = True, result: str = "done", **params: object
+    ) -> None:
+        message = ToolMessage(f"call-{tool}", tool, result, success)
+        self.session.dispatch(MessageAdded(message, self.session.session_id))
+        self.session.dispatch(
+            ToolInvoked(
+                tool=tool,
+                params=params,
+                paths=paths,
+                success=success,
+                result_message=result,
+                error=None if success else result,
+                duration_ms=12.5,
+            )
+        )
+
+    def end(self, text: str) -> None:
+        self.session.dispatch(
+            PromptExecuted(
+                prompt_ns="t", prompt_key="k", prompt_name="task", model="a-model", text=text
+            )
+        )
+
+
+def workspace() -> InMemoryFilesystem:
+    """Return a project with files of every kind."""
+    files = InMemoryFilesystem(limits=Limits(max_write_length=1_000_000))
+    files.write("app.py", APP)
+    files.write("README.md", "# A project\n\nWords.\n")
+    files.write("src/deep/module.js", "export const answer = 42; // the answer\n")
+    files.write("notes.ipynb", NOTEBOOK)
+    files.write_bytes("picture.png", PNG)
+    files.write_bytes("data.bin", bytes(range(256)) * 8)
+    files.write("long.txt", "".join(f"line {number}\n" for number in range(1, 5_001)))
+    files.write(".env", f"API_KEY={KEY}\n")
+    return files
+
+
+def record(directory: Path, name: str = "run") -> Path:
+    """Record a session of eight steps with its dump; return the timeline."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"{name}.timeline"
+    done = Recorded(path, workspace())
+    files, session = done.files, done.session
+    done.begin("Make the greeting kind.")
+    done.answer("I read the file first.", "read_file")
+    done.call("read_file", "app.py", path="app.py", result=APP)
+    files.write("app.py", APP.replace("hello ", "dear "))
+    files.write("docs/new.md", "# New\n")
+    session[Plan].append(Plan("be kind"))
+    done.call("edit_file", "app.py", path="app.py", old_string="hello ", new_string="dear ")
+    done.call("rm", "README.md", success=False, result="Not permitted", path="README.md")
+    files.delete("README.md")
+    done.call("shell_execute", command="rm README.md", result=f"exit code 0\nkey {KEY}")
+    done.answer("The greeting is kind now.")
+    done.end("The greeting is kind now.")
+    done.recorder.close()
+    dump_session_tree(session, directory, files)
+    return path
+
+
+def record_branches(directory: Path) -> Path:
+    """Record a session that was continued at its third step; return the timeline."""
+    path = record(directory, "branches")
+    files = workspace()
+    session = Session()
+    with SessionRecorder(session, path, files, at=4, branch="other", durable=False):
+        files.write("app.py", APP.replace("hello ", "good day "))
+        session.dispatch(ToolInvoked(tool="edit_file", paths=("app.py",), duration_ms=3))
+    return path

@@ -1,0 +1,84 @@
+"""The sessions at a path, and the last state of their files."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.debug.recordings import PNG, record
+from weakincentives.debug import RecordingError, SnapshotStore
+from weakincentives.errors import WinkError
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    record(tmp_path)
+    return tmp_path / "run.jsonl"
+
+
+@pytest.mark.parametrize("name", ["run.jsonl", "run.fs.zip", "run.timeline", "run", "."])
+def test_a_session_is_found_by_any_of_its_files(dump: Path, name: str):
+    store = SnapshotStore(dump.parent / name)
+    assert [each.name for each in store.sessions] == ["run"]
+    assert store.get_filesystem_archive() == dump.with_suffix(".fs.zip")
+
+
+def test_the_files_of_the_last_state(dump: Path):
+    store = SnapshotStore(dump)
+    manifest = store.get_filesystem_manifest()
+    assert manifest is not None
+    assert manifest["file_count"] == 8
+    tree = store.get_filesystem_tree()
+    assert tree == sorted(tree, key=lambda each: each["path"])
+    assert {"path": "picture.png", "size_bytes": len(PNG)} in tree
+    assert "dear" in (store.get_filesystem_file("app.py") or "")
+    assert store.get_filesystem_file("nothing") is None
+    assert store.get_filesystem_file("picture.png") is None
+
+
+@pytest.mark.parametrize("path", ["../run.jsonl", "a\0b"])
+def test_a_path_that_is_none_raises(dump: Path, path: str):
+    with pytest.raises(WinkError):
+        SnapshotStore(dump).get_filesystem_file(path)
+
+
+def test_a_dump_without_archive_has_no_files(dump: Path):
+    dump.with_suffix(".fs.zip").unlink()
+    store = SnapshotStore(dump)
+    assert store.get_filesystem_archive() is None
+    assert store.get_filesystem_manifest() is None
+    assert store.get_filesystem_tree() == []
+    assert store.get_filesystem_file("app.py") is None
+
+
+@pytest.mark.parametrize("name", ["nothing.jsonl", "empty", "nothing"])
+def test_a_path_without_session_says_what_to_name(tmp_path: Path, name: str):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RecordingError, match=r"\.timeline, \.fs\.zip, \.jsonl"):
+        SnapshotStore(tmp_path / name)
+
+
+def test_sessions_that_come_and_go_are_noticed(dump: Path):
+    store = SnapshotStore(dump.parent)
+    shutil.copy(dump.with_suffix(".timeline"), dump.with_name("other.timeline"))
+    store.refresh()
+    assert {each.name for each in store.sessions} == {"run", "other"}
+    dump.with_name("other.timeline").unlink()
+    store.refresh()
+    assert [each.name for each in store.sessions] == ["run"]
+
+
+def test_the_text_of_one_dump_with_the_archive_of_another_is_named(dump: Path, tmp_path: Path):
+    record(tmp_path / "more", "other")
+    shutil.copy(tmp_path / "more" / "other.fs.zip", dump.with_suffix(".fs.zip"))
+    dump.with_suffix(".timeline").unlink()
+    with pytest.raises(RecordingError, match="does not belong"):
+        SnapshotStore(dump).session().open()
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".timeline"])
+def test_a_link_in_place_of_a_recording_is_not_followed(tmp_path: Path, suffix: str):
+    record(tmp_path / "real")
+    (tmp_path / f"run{suffix}").symlink_to(tmp_path / "real" / f"run{suffix}")
+    with pytest.raises(RecordingError):
+        SnapshotStore(tmp_path / f"run{suffix}").session().open()
