@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.workplace import CALC, FIXED, Script, Wink, edit, shell, write
+from tests.sandbox.process_trees import Mark
 from weakincentives.contrib.tools import VirtualFileSystem
 from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.runtime import ToolInvoked
@@ -468,6 +469,25 @@ def test_commands_run_isolated_unless_the_user_says_otherwise(
     done = run(wink, project, steps, "--json", "--sandbox", "none")
     assert done.events[0]["isolation"] is None
     assert (done.events[2]["success"], done.last["changes"]) == (False, [])
+
+
+def test_processes_in_the_background_end_with_the_run(wink: Wink, project: Path, script: Script):
+    mark = Mark()
+    line = f"echo up > up.txt; exec sleep {mark.seconds}"
+    start = {"name": "shell_start", "arguments": {"command": ["sh", "-c", line]}}
+    done = run(wink, project, script(start, "Done."))
+    assert f"Stopped in the background: sh -c 'echo up > up.txt; exec sleep {mark.seconds}'" in (
+        done.err
+    )
+    assert mark.processes() == []
+    done = run(wink, project, script(start, "Done."), "--json")
+    assert done.last["stopped"] == [f"sh -c '{line}'"]
+
+
+def test_long_output_is_no_change_of_the_project(wink: Wink, project: Path, script: Script):
+    done = run(wink, project, script(shell("seq", "1", "20000"), "Done."), "--json")
+    assert ".wink-output/1-stdout.txt" in done.events[2]["message"]
+    assert (done.events[2]["paths"], done.last["changes"]) == ([], [])
 
 
 def test_what_cannot_be_copied_is_told(wink: Wink, project: Path, script: Script):

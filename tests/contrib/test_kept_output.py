@@ -19,10 +19,9 @@ from weakincentives.adapters import (
     ToolExecutor,
 )
 from weakincentives.contrib.review import Review, working_copy
-from weakincentives.contrib.tools import kept_output
 from weakincentives.contrib.tools.dialects import DialectName
-from weakincentives.contrib.tools.kept_output import OutputSpool
-from weakincentives.contrib.tools.shell import shell_handlers
+from weakincentives.contrib.tools.shell import kept_output, shell_handlers
+from weakincentives.contrib.tools.shell.kept_output import OutputSpool
 from weakincentives.contrib.tools.suite import filesystem_tools
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem, Limits
 from weakincentives.prompt import ToolContext

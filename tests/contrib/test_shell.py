@@ -318,7 +318,7 @@ def test_limits_can_be_lifted(workspace: ShellWorkspace):
         ("claude", "Bash", {"command": "LINE", "description": "Try", "timeout": 2_500}, 2.5),
         ("claude", "Bash", {"command": "LINE", "timeout": 600_000}, 120),
         ("anthropic-editor", "bash", {"command": "LINE", "restart": False}, 120),
-        ("openai", "exec_command", {"cmd": "LINE", "yield_time_ms": 10, "tty": True}, 120),
+        ("openai", "exec_command", {"cmd": "LINE", "yield_time_ms": 60_000, "tty": True}, 120),
         ("openai", "exec_command", {"command": "LINE", "workdir": ".", "login": True}, 120),
         ("gemini", "run_shell_command", {"command": "LINE", "is_background": False}, 120),
         ("gemini", "run_shell_command", {"command": "LINE", "directory": "."}, 120),

@@ -101,7 +101,7 @@ def test_the_context_has_the_fields():
         ("budget_tracker", None),
         ("filesystem", None),
     ]
-    assert all(default is None for _, default in found[7:])
+    assert all(default in {None, False} for _, default in found[7:])
 
     @dataclass(slots=True, frozen=True)
     class MyContext:

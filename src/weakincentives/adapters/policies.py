@@ -21,6 +21,11 @@ class Policy:
     needs_diff: bool = False
     """Whether `review` needs the diff of the changes; it costs a snapshot."""
 
+    @property
+    def reviews_changes(self) -> bool:
+        """Whether it has a `review`; then nothing may change files after its call has ended."""
+        return type(self).review is not Policy.review
+
     def allow(self, call: CheckedCall) -> str | None:
         """Decide on a call before it runs."""
         del call  # for subclasses

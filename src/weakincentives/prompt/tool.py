@@ -97,6 +97,8 @@ class ToolContext:
     budget_tracker: BudgetTracker | None = None
     filesystem: Filesystem | None = None
     call_id: str | None = None
+    reviews_changes: bool = False
+    """Whether policies decide on the changes of each call, which must be complete at its end."""
 
     def for_call(self, call_id: str, filesystem: Filesystem | None) -> "ToolContext":
         """Return a copy for one call, with the filesystem that the call may use."""
@@ -110,6 +112,7 @@ class ToolContext:
             self.budget_tracker,
             filesystem,
             call_id,
+            self.reviews_changes,
         )
 
 

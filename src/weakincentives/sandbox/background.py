@@ -13,7 +13,12 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from weakincentives.filesystem import LimitExceededError
 from weakincentives.sandbox.output import Output
-from weakincentives.sandbox.protocol import DEFAULT_MAX_OUTPUT, ExecResult
+from weakincentives.sandbox.protocol import (
+    DEFAULT_MAX_OUTPUT,
+    ExecResult,
+    NetworkConnection,
+    OutputListener,
+)
 
 MAX_BACKGROUND = 8
 """How many background processes of a sandbox can run at a time."""
@@ -31,6 +36,7 @@ class PollResult:
         duration_ms: How long it has run.
         signal: The name of the signal that killed it, if any.
         stopped_processes: How many processes it left running; they were stopped.
+        connections: Its connections through a proxy; empty while it runs.
     """
 
     exit_code: int | None = None
@@ -39,6 +45,7 @@ class PollResult:
     duration_ms: float = 0.0
     signal: str | None = None
     stopped_processes: int = 0
+    connections: tuple[NetworkConnection, ...] = ()
 
     @property
     def is_running(self) -> bool:
@@ -57,6 +64,7 @@ class BackgroundSandbox(Protocol):
         cwd: str = ".",
         env: Mapping[str, str] | None = None,
         max_output: int = DEFAULT_MAX_OUTPUT,
+        on_output: OutputListener | None = None,
     ) -> "BackgroundProcess":
         """Start a command and return at once; it runs until it ends, or the sandbox is closed.
 
@@ -65,6 +73,7 @@ class BackgroundSandbox(Protocol):
             cwd: The directory of the workspace to start in.
             env: Variables in addition to those that the sandbox sets.
             max_output: How many bytes of each stream to keep between two polls.
+            on_output: Called with all output as it is read, in another thread.
 
         Raises:
             ValueError: An argument is invalid.
@@ -197,7 +206,7 @@ class BackgroundProcess:
         if result is None:
             assert self._error is not None
             raise self._error
-        self._result = replace(result, out=Output(), err=Output())
+        self._result = replace(result, out=Output(), err=Output(), connections=())
         return PollResult(
             result.exit_code,
             result.out,
@@ -205,6 +214,7 @@ class BackgroundProcess:
             result.duration_ms,
             result.signal,
             result.stopped_processes,
+            result.connections,
         )
 
 

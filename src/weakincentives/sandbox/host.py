@@ -188,6 +188,7 @@ class HostSandbox:
         cwd: str = ".",
         env: Mapping[str, str] | None = None,
         max_output: int = DEFAULT_MAX_OUTPUT,
+        on_output: OutputListener | None = None,
     ) -> BackgroundProcess:
         """Start a command in the background; see `BackgroundSandbox.start`."""
         check_limits(DEFAULT_TIMEOUT, max_output)
@@ -195,7 +196,9 @@ class HostSandbox:
         self._check_open()
 
         def run(on_start: OnStart) -> ExecResult:
-            return self._run(command, cwd, math.inf, max_output, on_start=on_start)
+            return self._run(
+                command, cwd, math.inf, max_output, on_output=on_output, on_start=on_start
+            )
 
         return self._background.start(command.argv, run, is_reachable=self._shares_network())
 

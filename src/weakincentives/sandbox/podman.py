@@ -190,6 +190,7 @@ class PodmanSandbox:
         cwd: str = ".",
         env: Mapping[str, str] | None = None,
         max_output: int = DEFAULT_MAX_OUTPUT,
+        on_output: OutputListener | None = None,
     ) -> BackgroundProcess:
         """Start a command in the background; see `BackgroundSandbox.start`."""
         check_limits(DEFAULT_TIMEOUT, max_output)
@@ -199,7 +200,9 @@ class PodmanSandbox:
             files = self._filesystem
             is_host = isinstance(files, HostFilesystem)  # one in the container trusts nothing
             with files.changed_by_others() if is_host else nullcontext():
-                return self._run(prepared, cwd, math.inf, max_output, on_start=on_start)
+                return self._run(
+                    prepared, cwd, math.inf, max_output, on_output=on_output, on_start=on_start
+                )
 
         return self._background.start(prepared.command.argv, run, is_reachable=True)
 

@@ -180,11 +180,13 @@ def test_the_editor_and_bash_are_sent_as_the_api_knows_them(tmp_path: Path, nati
         for each in server.last["tools"]
     ]
     told = "".join(each["text"] for each in server.last.get("system", ()))
-    assert {each["name"] for each in sent} == {EDITOR, "bash"}
+    own = {"bash_start", "bash_poll", "bash_stop"}
+    assert {each["name"] for each in sent} == {EDITOR, "bash", *own}
     if native:
         assert {"type": "text_editor_20250728", "name": EDITOR} in sent
         assert {"type": "bash_20250124", "name": "bash"} in sent
-        assert not any("input_schema" in each for each in server.last["tools"])
+        with_schema = {each["name"] for each in server.last["tools"] if "input_schema" in each}
+        assert with_schema == own
         assert "rename moves a file" in told
     else:
         assert all("input_schema" in each for each in server.last["tools"])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from weakincentives.adapters.messages import (
@@ -92,7 +92,8 @@ class ToolExecutor:
         for tool in tuple(self._tools.values()):
             for name in tool.other_names:
                 self._tools.setdefault(name, tool)
-        self._context = context
+        reviews_changes = any(policy.reviews_changes for policy in policies)
+        self._context = replace(context, reviews_changes=reviews_changes)
         self._policies = tuple(policies)
         self._needs_diff = any(policy.needs_diff for policy in policies)
         self._max_characters = max_result_characters

@@ -28,7 +28,7 @@ from weakincentives.cli.terminal import describe_error
 from weakincentives.contrib.review import WorkingCopy
 from weakincentives.contrib.tools import FilesystemSection
 from weakincentives.contrib.tools.dialects import DialectName
-from weakincentives.contrib.tools.shell import shell_handlers
+from weakincentives.contrib.tools.shell import shell_handlers, stop_processes
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import HostFilesystem
 from weakincentives.prompt import MarkdownSection, Prompt
@@ -41,7 +41,12 @@ from weakincentives.runtime import (
 )
 from weakincentives.runtime.session import Session, append_all, dump_session_tree
 from weakincentives.runtime.timeline import SUFFIX, SessionRecorder
-from weakincentives.sandbox import NetworkConnection, SandboxUnavailableError, create_sandbox
+from weakincentives.sandbox import (
+    BackgroundSandbox,
+    NetworkConnection,
+    SandboxUnavailableError,
+    create_sandbox,
+)
 
 # what test runs and linters cache in the workspace would show up as changes
 _ENVIRONMENT = {
@@ -104,6 +109,8 @@ class JobResult:
     seconds: float
     session_id: str
     traffic: tuple[HostTraffic, ...] = ()
+    stopped: tuple[str, ...] = ()
+    """Commands that still ran in the background at the end, and were stopped."""
     dump: Path | None = None
     dump_error: str | None = None
     timeline: Path | None = None
@@ -141,6 +148,7 @@ class Job:
         if options.sandbox.hosts:
             reducers = {NetworkConnection: append_all}
             self._session.install(NetworkConnection, reducers=reducers, log=True)
+        self._sandbox: BackgroundSandbox | None = None
 
     def run(self) -> JobResult:
         """Run the job to its end; only bugs are raised."""
@@ -151,9 +159,16 @@ class Job:
             section = self._create_section(filesystem, stack)
             stack.callback(section.close)
             with self._record(filesystem) as recording:
-                result = self._evaluate(self._create_prompt(section))
+                result = self._stop_background(self._evaluate(self._create_prompt(section)))
             result = replace(result, timeline=recording.path, timeline_error=recording.problem)
             return self._dump(result, filesystem)
+
+    def _stop_background(self, result: JobResult) -> JobResult:
+        if self._sandbox is None:
+            return result
+        stopped = stop_processes(self._sandbox)  # first, since it ends connections
+        traffic = tuple(count_traffic(self._session[NetworkConnection].all()))
+        return replace(result, stopped=stopped, traffic=traffic)
 
     @contextmanager
     def _record(self, filesystem: HostFilesystem) -> Generator["_Recording", None, None]:
@@ -211,6 +226,7 @@ class Job:
             # cancellation must not wait for a long-running command
             stack.callback(self._cancellation.subscribe(sandbox.close))
             extra_handlers = shell_handlers(sandbox)
+            self._sandbox = sandbox
         return FilesystemSection(
             filesystem=filesystem,
             session=self._session,

@@ -11,13 +11,14 @@ from weakincentives.cli.run.job import JobOptions, JobResult
 from weakincentives.cli.run.network import describe_traffic, traffic_facts
 from weakincentives.cli.run.view import View
 from weakincentives.cli.signals import EXIT_SIGNAL_BASE
-from weakincentives.cli.terminal import echo, escape_controls
+from weakincentives.cli.terminal import echo, escape_controls, shorten
 from weakincentives.cli.units import format_clock, format_count, format_duration
 from weakincentives.contrib.review import Review, WorkingCopy
 from weakincentives.posix import display_path
 
 _TERMINATION = frozenset({signal.SIGTERM, signal.SIGHUP})
 _MAX_NAMES = 5
+_MAX_COMMAND = 160  # characters
 _COPY_REMOVED = frozenset({"nothing", "patched", "discarded"})
 _PATCHED = frozenset({"patched", "patched-partly"})
 
@@ -99,6 +100,8 @@ class Report:
         )
         if result.traffic:
             self._print(describe_traffic(result.traffic))
+        for command in result.stopped:
+            self._print(f"Stopped in the background: {shorten(command, _MAX_COMMAND)}")
         self._print_files(result)
         if result.status == "cancelled":
             self._print("Interrupted; changes so far:")
@@ -133,6 +136,7 @@ class Report:
             "input_tokens": result.usage.input_tokens,
             "output_tokens": result.usage.output_tokens,
             "seconds": round(result.seconds, 3),
+            "stopped": list(result.stopped),
             "session_id": result.session_id,
             "network": traffic_facts(result.traffic),
             "dump": None if result.dump is None else str(result.dump),

@@ -35,6 +35,7 @@ from weakincentives.filesystem import (
     LinkCreated,
     MountProgress,
 )
+from weakincentives.filesystem.base import is_tool_output
 from weakincentives.posix import display_path
 from weakincentives.runtime import ToolInvoked
 from weakincentives.runtime.session import Session
@@ -106,11 +107,10 @@ class Progress:
 
     def on_change(self, event: object) -> None:
         """Count a changed path."""
-        if isinstance(event, EntryMoved):
-            self.touched[event.source] = None
-        path = getattr(event, "path", None)
-        if isinstance(path, str):
-            self.touched[path] = None
+        source = event.source if isinstance(event, EntryMoved) else None
+        for path in (source, getattr(event, "path", None)):
+            if isinstance(path, str) and not is_tool_output(path):
+                self.touched[path] = None
 
     def elapsed(self) -> float:
         """Return the seconds since the start."""

@@ -350,3 +350,58 @@ class BashParams:
     timeout: int | None = None
     cwd: str | None = None
     max_output: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShellStartParams:
+    """Start a program in the background.
+
+    Args:
+        command: The program and its arguments, one item each, for example
+            ["python", "-m", "http.server", "8000"]. It runs without a shell.
+        cwd: The working directory; by default the workspace root.
+        env: Environment variables to set.
+    """
+
+    command: tuple[str, ...]
+    cwd: str | None = None
+    env: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BashStartParams:
+    """Start a command line in the background, in bash, or in sh if there is no bash.
+
+    Args:
+        command: The command line.
+        cwd: The working directory; by default the workspace root.
+        wait: Milliseconds to wait for it to end.
+    """
+
+    command: str
+    cwd: str | None = None
+    wait: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShellPollParams:
+    """Get what a background process has printed since the last call.
+
+    Args:
+        process_id: The number of the process.
+        wait_seconds: Seconds to wait for it to end, from 0 to 120.
+    """
+
+    process_id: int
+    wait_seconds: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ShellStopParams:
+    """Stop a background process.
+
+    Args:
+        process_id: The number of the process.
+    """
+
+    process_id: int

@@ -5,15 +5,42 @@ from dataclasses import dataclass
 from typing import Any
 
 from weakincentives.contrib.tools.dialects.shared import pass_through
-from weakincentives.contrib.tools.requests import BashParams, ShellExecuteParams
+from weakincentives.contrib.tools.requests import (
+    BashParams,
+    BashStartParams,
+    ShellExecuteParams,
+    ShellPollParams,
+    ShellStartParams,
+    ShellStopParams,
+)
 from weakincentives.contrib.tools.spec import ToolSpec
 from weakincentives.errors import ToolValidationError
+from weakincentives.sandbox import MAX_BACKGROUND
 
 _BYTES_PER_TOKEN = 4
+_CTRL_C = "\x03"
+_MIN_WAIT, _MAX_WAIT = 250, 120_000  # milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class BashCall:
+    """Run a command in a shell.
+
+    Args:
+        command: The shell command.
+        timeout: The time limit in milliseconds; at most 120000.
+        description: The purpose of the command, in a few words.
+        run_in_background: Return at once, and let the command run: for servers and long jobs.
+    """
+
+    command: str
+    timeout: int | None = None
+    description: str | None = None
+    run_in_background: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ForegroundBashCall:
     """Run a command in a shell.
 
     Args:
@@ -27,6 +54,30 @@ class BashCall:
     timeout: int | None = None
     description: str | None = None
     run_in_background: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BashOutputCall:
+    """Get the new output of a background command.
+
+    Args:
+        bash_id: The number of the process.
+        filter: Not needed: all new output is returned.
+    """
+
+    bash_id: str
+    filter: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KillShellCall:
+    """Stop a background command.
+
+    Args:
+        shell_id: The number of the process.
+    """
+
+    shell_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +101,8 @@ class ExecCommandCall:
         cmd: The shell command.
         workdir: The directory to run it in; the workspace root if omitted.
         max_output_tokens: The maximum amount of output to return.
-        yield_time_ms: Not needed: the call returns when the command ends.
+        yield_time_ms: Milliseconds to wait, at most 120000; a command that has not ended by then
+            runs on in the background. If omitted, the call returns when the command ends.
         shell: Not needed: the shell is bash, or sh if there is no bash.
         login: Not needed: a login shell would behave the same.
         tty: Not available: there is no terminal.
@@ -66,7 +118,65 @@ class ExecCommandCall:
 
 
 @dataclass(frozen=True, slots=True)
+class ForegroundExecCommandCall:
+    """Run a command in a shell.
+
+    Args:
+        cmd: The shell command.
+        workdir: The directory to run it in; the workspace root if omitted.
+        max_output_tokens: The maximum amount of output to return.
+        yield_time_ms: Not available: the call returns when the command ends.
+        shell: Not needed: the shell is bash, or sh if there is no bash.
+        login: Not needed: a login shell would behave the same.
+        tty: Not available: there is no terminal.
+    """
+
+    cmd: str
+    workdir: str | None = None
+    max_output_tokens: int | None = None
+    yield_time_ms: int | None = None
+    shell: str | None = None
+    login: bool | None = None
+    tty: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStdinCall:
+    r"""Get the new output of a command that runs in the background, or stop it.
+
+    Args:
+        session_id: The number of the process.
+        chars: Empty to get its output, or "\u0003" (Ctrl-C) to stop it. Other input is not
+            available.
+        yield_time_ms: Milliseconds to wait for it to end, at most 120000.
+        max_output_tokens: Not needed: long output is shortened.
+    """
+
+    session_id: int
+    chars: str = ""
+    yield_time_ms: int | None = None
+    max_output_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunShellCommandCall:
+    """Run a command in a shell.
+
+    Args:
+        command: The shell command.
+        description: The purpose of the command, in a few words.
+        dir_path: The directory to run it in; the workspace root if omitted.
+        is_background: Return at once, and let the command run: for servers and long jobs.
+    """
+
+    command: str
+    description: str | None = None
+    dir_path: str | None = None
+    is_background: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ForegroundRunShellCommandCall:
     """Run a command in a shell.
 
     Args:
@@ -82,35 +192,101 @@ class RunShellCommandCall:
     is_background: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class BackgroundCall:
+    """Get the new output of a background process, or stop it.
+
+    Args:
+        pid: The number of the process.
+    """
+
+    pid: int
+
+
 _RESULT = """\
 The result starts with the exit code; a nonzero exit code is not a tool error, and files that were \
 written stay.
-There is no interactive input, and all processes end with the command, so servers cannot run in \
-the background.
+There is no interactive input, and all processes that a command starts end with it.
 Of long output, the beginning and the end are shown; the result names a file with all of it."""
+_BACKGROUND = "To keep a server or another long job running,"
 _EXECUTE = f"""\
 Run a program in the workspace: tests, compilers, version control. command is a list with one item \
 per argument: ["python", "-m", "pytest", "-q"]. No shell interprets it; for pipes, globs or &&, \
 run a shell: ["sh", "-c", "..."].
 The program is stopped after timeout_seconds, by default 30 and at most 120.
-{_RESULT}"""
+{_RESULT}
+{_BACKGROUND} use $ShellStartParams."""
 _COMMAND = f"""\
 Run a shell command in the workspace: tests, compilers, version control.
 Each command runs in a new shell, by default in the workspace root; `cd` and variables do not \
 persist.
 {_RESULT}"""
 _TIMEOUT = "The command is stopped after timeout milliseconds, at most 120000."
+_NUMBER = f"""\
+The result has its number. To see what it prints, use $ShellPollParams.
+To stop it, use $ShellStopParams. At most {MAX_BACKGROUND} can run at a time."""
+_START = f"""\
+Start a program in the background, such as a server: it runs on while you use other tools, until \
+you stop it or the session ends. command is a list with one item per argument, as for \
+$ShellExecuteParams.
+{_NUMBER}"""
+_START_SCRIPT = f"""\
+Start a shell command in the background, such as a server: it runs on while you use other tools, \
+until you stop it or the session ends.
+{_NUMBER}"""
+_POLL = """\
+Get what a background process has printed since you last asked, and its exit code if it has \
+ended."""
+_STOP = "Stop a background process and everything it started; returns what it printed last."
 
 
-def _decode_bash(params: BashCall, _: object) -> BashParams:
+def _decode_bash(params: BashCall, _: object) -> BashParams | BashStartParams:
+    if params.run_in_background:
+        return BashStartParams(params.command)
+    return BashParams(params.command, params.timeout)
+
+
+def _encode_bash(request: BashParams | BashStartParams) -> BashCall | None:
+    if request.cwd is not None:
+        return None
+    if isinstance(request, BashStartParams):
+        return BashCall(request.command, run_in_background=True)
+    return None if request.max_output is not None else BashCall(request.command, request.timeout)
+
+
+def _decode_foreground_bash(params: ForegroundBashCall, _: object) -> BashParams:
     _check_background(requested=params.run_in_background)
     return BashParams(params.command, params.timeout)
 
 
-def _encode_bash(request: BashParams) -> BashCall | None:
+def _encode_foreground_bash(request: BashParams) -> ForegroundBashCall | None:
     if request.cwd is not None or request.max_output is not None:
         return None
-    return BashCall(request.command, request.timeout)
+    return ForegroundBashCall(request.command, request.timeout)
+
+
+def _decode_bash_output(params: BashOutputCall, _: object) -> ShellPollParams:
+    return ShellPollParams(_parse_number("bash_id", params.bash_id))
+
+
+def _encode_bash_output(request: ShellPollParams) -> BashOutputCall | None:
+    return None if request.wait_seconds else BashOutputCall(str(request.process_id))
+
+
+def _decode_kill(params: KillShellCall, _: object) -> ShellStopParams:
+    return ShellStopParams(_parse_number("shell_id", params.shell_id))
+
+
+def _encode_kill(request: ShellStopParams) -> KillShellCall:
+    return KillShellCall(str(request.process_id))
+
+
+def _parse_number(name: str, text: str) -> int:
+    """Return the number of a process; models write "bash_1" for 1."""
+    digits = text.rpartition("_")[2]
+    if not (digits.isascii() and digits.isdigit()):
+        raise ToolValidationError(f"{name} must be the number of a process: {text!r}")
+    return int(digits)
 
 
 def _decode_anthropic(params: AnthropicBashCall, _: object) -> BashParams:
@@ -125,27 +301,80 @@ def _encode_anthropic(request: BashParams) -> AnthropicBashCall | None:
     return AnthropicBashCall(request.command)
 
 
-def _decode_exec(params: ExecCommandCall, _: object) -> BashParams:
+def _decode_exec(params: ExecCommandCall, context: Any) -> BashParams | BashStartParams:
+    wait = params.yield_time_ms
+    if wait is None or context.tool_context.reviews_changes:
+        return _decode_foreground_exec(params, context)
+    # models set it for every command, often to very little
+    return BashStartParams(params.cmd, params.workdir, min(max(wait, _MIN_WAIT), _MAX_WAIT))
+
+
+def _encode_exec(request: BashParams | BashStartParams) -> ExecCommandCall:
+    if isinstance(request, BashStartParams):
+        wait = request.wait or _MIN_WAIT
+        return ExecCommandCall(request.command, request.cwd, yield_time_ms=wait)
+    tokens = _output_tokens(request)
+    return ExecCommandCall(request.command, request.cwd, tokens)
+
+
+def _decode_foreground_exec(
+    params: ExecCommandCall | ForegroundExecCommandCall, _: object
+) -> BashParams:
     tokens = params.max_output_tokens
     size = None if tokens is None else tokens * _BYTES_PER_TOKEN
     return BashParams(params.cmd, None, params.workdir, size)
 
 
-def _encode_exec(request: BashParams) -> ExecCommandCall:
-    size = request.max_output
-    tokens = None if size is None else size // _BYTES_PER_TOKEN
-    return ExecCommandCall(request.command, request.cwd, tokens)
+def _encode_foreground_exec(request: BashParams) -> ForegroundExecCommandCall:
+    return ForegroundExecCommandCall(request.command, request.cwd, _output_tokens(request))
 
 
-def _decode_gemini(params: RunShellCommandCall, _: object) -> BashParams:
+def _output_tokens(request: BashParams) -> int | None:
+    return None if request.max_output is None else request.max_output // _BYTES_PER_TOKEN
+
+
+def _decode_stdin(params: WriteStdinCall, _: object) -> ShellPollParams | ShellStopParams:
+    if params.chars == _CTRL_C:
+        return ShellStopParams(params.session_id)
+    if params.chars:
+        raise ToolValidationError(
+            "Input cannot be sent to a running command; chars must be empty, or \\u0003 to stop it."
+            " Run the command again with its input in a file or a pipe"
+        )
+    wait = min(max(params.yield_time_ms or 0, 0), _MAX_WAIT)
+    return ShellPollParams(params.session_id, wait / 1000)
+
+
+def _encode_stdin(request: ShellPollParams | ShellStopParams) -> WriteStdinCall:
+    if isinstance(request, ShellStopParams):
+        return WriteStdinCall(request.process_id, _CTRL_C)
+    wait = int(request.wait_seconds * 1000)
+    return WriteStdinCall(request.process_id, yield_time_ms=wait or None)
+
+
+def _decode_gemini(params: RunShellCommandCall, _: object) -> BashParams | BashStartParams:
+    if params.is_background:
+        return BashStartParams(params.command, params.dir_path)
+    return BashParams(params.command, None, params.dir_path)
+
+
+def _encode_gemini(request: BashParams | BashStartParams) -> RunShellCommandCall | None:
+    if isinstance(request, BashStartParams):
+        return RunShellCommandCall(request.command, dir_path=request.cwd, is_background=True)
+    if request.max_output is not None:
+        return None
+    return RunShellCommandCall(request.command, dir_path=request.cwd)
+
+
+def _decode_foreground_gemini(params: ForegroundRunShellCommandCall, _: object) -> BashParams:
     _check_background(requested=params.is_background)
     return BashParams(params.command, None, params.dir_path)
 
 
-def _encode_gemini(request: BashParams) -> RunShellCommandCall | None:
+def _encode_foreground_gemini(request: BashParams) -> ForegroundRunShellCommandCall | None:
     if request.max_output is not None:
         return None
-    return RunShellCommandCall(request.command, dir_path=request.cwd)
+    return ForegroundRunShellCommandCall(request.command, dir_path=request.cwd)
 
 
 def _check_background(*, requested: bool) -> None:
@@ -163,53 +392,158 @@ _SHELL_EXECUTE = pass_through(
     aliases={"commands": "command", "argv": "command", "timeout": "timeout_seconds"},
     bypasses_filesystem=True,
 )
+_POLL_ALIASES = {"id": "process_id", "pid": "process_id", "session_id": "process_id"}
+_SHELL_TOOLS = (
+    _SHELL_EXECUTE,
+    pass_through(
+        "shell_start",
+        ShellStartParams,
+        _START,
+        aliases={"commands": "command", "argv": "command"},
+        bypasses_filesystem=True,
+    ),
+    pass_through("shell_poll", ShellPollParams, _POLL, aliases=_POLL_ALIASES, read_only=True),
+    pass_through(
+        "shell_stop", ShellStopParams, _STOP, aliases=_POLL_ALIASES, bypasses_filesystem=True
+    ),
+)
 SHELL_TOOL_SPECS: Mapping[str, tuple[ToolSpec[Any], ...]] = {
-    "wink": (_SHELL_EXECUTE,),
-    "classic": (_SHELL_EXECUTE,),
-    "mcp": (_SHELL_EXECUTE,),
+    "wink": _SHELL_TOOLS,
+    "classic": _SHELL_TOOLS,
+    "mcp": _SHELL_TOOLS,
     "claude": (
         ToolSpec(
             name="Bash",
-            description=f"{_COMMAND}\n{_TIMEOUT}",
+            description=f"{_COMMAND}\n{_TIMEOUT}\n{_BACKGROUND} set run_in_background.",
             params=BashCall,
-            requests=(BashParams,),
+            requests=(BashParams, BashStartParams),
             decode=_decode_bash,
             encode=_encode_bash,
+            selector="run_in_background",
             bypasses_filesystem=True,
+        ),
+        ToolSpec(
+            name="Bash",
+            description=f"{_COMMAND}\n{_TIMEOUT}",
+            params=ForegroundBashCall,
+            requests=(BashParams,),
+            decode=_decode_foreground_bash,
+            encode=_encode_foreground_bash,
+            bypasses_filesystem=True,
+            superseded_by=(BashStartParams,),
+        ),
+        ToolSpec(
+            name="BashOutput",
+            description=_POLL,
+            params=BashOutputCall,
+            requests=(ShellPollParams,),
+            decode=_decode_bash_output,
+            encode=_encode_bash_output,
+            aliases={"shell_id": "bash_id", "task_id": "bash_id"},
+            read_only=True,
+            other_names=("TaskOutput",),
+        ),
+        ToolSpec(
+            name="KillShell",
+            description=_STOP,
+            params=KillShellCall,
+            requests=(ShellStopParams,),
+            decode=_decode_kill,
+            encode=_encode_kill,
+            aliases={"bash_id": "shell_id", "task_id": "shell_id"},
+            bypasses_filesystem=True,
+            other_names=("KillBash", "TaskStop"),
         ),
     ),
     "anthropic-editor": (
         ToolSpec(
             name="bash",
-            description=_COMMAND,
+            description=f"{_COMMAND}\n{_BACKGROUND} use $BashStartParams.",
             params=AnthropicBashCall,
             requests=(BashParams,),
             decode=_decode_anthropic,
             encode=_encode_anthropic,
             bypasses_filesystem=True,
         ),
+        pass_through("bash_start", BashStartParams, _START_SCRIPT, bypasses_filesystem=True),
+        pass_through("bash_poll", ShellPollParams, _POLL, aliases=_POLL_ALIASES, read_only=True),
+        pass_through(
+            "bash_stop", ShellStopParams, _STOP, aliases=_POLL_ALIASES, bypasses_filesystem=True
+        ),
     ),
     "openai": (
         ToolSpec(
             name="exec_command",
-            description=_COMMAND,
+            description=f"{_COMMAND}\n{_BACKGROUND} set yield_time_ms, then use $ShellPollParams.",
             params=ExecCommandCall,
-            requests=(BashParams,),
+            requests=(BashParams, BashStartParams),
             decode=_decode_exec,
             encode=_encode_exec,
             aliases={"command": "cmd", "cwd": "workdir"},
+            bypasses_filesystem=True,
+        ),
+        ToolSpec(
+            name="exec_command",
+            description=_COMMAND,
+            params=ForegroundExecCommandCall,
+            requests=(BashParams,),
+            decode=_decode_foreground_exec,
+            encode=_encode_foreground_exec,
+            aliases={"command": "cmd", "cwd": "workdir"},
+            bypasses_filesystem=True,
+            superseded_by=(BashStartParams,),
+        ),
+        ToolSpec(
+            name="write_stdin",
+            description="Get the new output of a command that runs in the background, or stop it.",
+            params=WriteStdinCall,
+            requests=(ShellPollParams, ShellStopParams),
+            decode=_decode_stdin,
+            encode=_encode_stdin,
             bypasses_filesystem=True,
         ),
     ),
     "gemini": (
         ToolSpec(
             name="run_shell_command",
-            description=_COMMAND,
+            description=f"{_COMMAND}\n{_BACKGROUND} set is_background.",
             params=RunShellCommandCall,
-            requests=(BashParams,),
+            requests=(BashParams, BashStartParams),
             decode=_decode_gemini,
             encode=_encode_gemini,
             aliases={"directory": "dir_path"},
+            selector="is_background",
+            bypasses_filesystem=True,
+        ),
+        ToolSpec(
+            name="run_shell_command",
+            description=_COMMAND,
+            params=ForegroundRunShellCommandCall,
+            requests=(BashParams,),
+            decode=_decode_foreground_gemini,
+            encode=_encode_foreground_gemini,
+            aliases={"directory": "dir_path"},
+            bypasses_filesystem=True,
+            superseded_by=(BashStartParams,),
+        ),
+        ToolSpec(
+            name="read_background_output",
+            description=_POLL,
+            params=BackgroundCall,
+            requests=(ShellPollParams,),
+            decode=lambda params, _: ShellPollParams(params.pid),
+            encode=lambda request: (
+                None if request.wait_seconds else BackgroundCall(request.process_id)
+            ),
+            read_only=True,
+        ),
+        ToolSpec(
+            name="stop_background_process",
+            description=_STOP,
+            params=BackgroundCall,
+            requests=(ShellStopParams,),
+            decode=lambda params, _: ShellStopParams(params.pid),
+            encode=lambda request: BackgroundCall(request.process_id),
             bypasses_filesystem=True,
         ),
     ),

@@ -22,6 +22,7 @@ from weakincentives.runtime.session.snapshots import register_type
 from weakincentives.sandbox import (
     DEFAULT_MAX_OUTPUT,
     DEFAULT_TIMEOUT,
+    BackgroundProcess,
     ExecResult,
     OutputListener,
     PodmanSandbox,
@@ -276,6 +277,25 @@ class _SectionSandbox:
             )
         finally:
             self._section.refresh_workspace()
+
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str = ".",
+        env: Mapping[str, str] | None = None,
+        max_output: int = DEFAULT_MAX_OUTPUT,
+        on_output: OutputListener | None = None,
+    ) -> BackgroundProcess:
+        try:
+            return self._section.sandbox.start(
+                argv, cwd=cwd, env=env, max_output=max_output, on_output=on_output
+            )
+        finally:
+            self._section.refresh_workspace()
+
+    def processes(self) -> Sequence[BackgroundProcess]:
+        return self._section.sandbox.processes()
 
     def close(self) -> None:
         """Do nothing: the section closes it."""

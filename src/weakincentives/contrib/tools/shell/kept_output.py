@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import Lock
 from types import TracebackType
 from typing import IO, Self
 
@@ -52,10 +53,14 @@ class OutputSpool:
             "stdout": _Spool(limit),
             "stderr": _Spool(limit),
         }
+        self._lock = Lock()
+        self._is_closed = False
 
     def feed(self, stream: str, data: bytes) -> None:
         """Add the next bytes of a stream; this is an `OutputListener`."""
-        self._streams[stream].feed(data)
+        with self._lock:
+            if not self._is_closed:  # a background process prints on
+                self._streams[stream].feed(data)
 
     def store(self, filesystem: Filesystem, *streams: str) -> dict[str, KeptFile]:
         """Write streams to files of the workspace; return a file for each that was fed."""
@@ -82,8 +87,10 @@ class OutputSpool:
         trace: TracebackType | None,
     ) -> None:
         """Remove the temporary files."""
-        for each in self._streams.values():
-            each.close()
+        with self._lock:
+            self._is_closed = True
+            for each in self._streams.values():
+                each.close()
 
 
 class _Spool:

@@ -1,0 +1,179 @@
+"""Handlers that run commands in a sandbox, and the tools for them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from weakincentives.contrib.tools.context import (
+    DEFAULT_SETTINGS,
+    Handler,
+    HandlerContext,
+    ToolSettings,
+)
+from weakincentives.contrib.tools.dialects.shell import SHELL_TOOL_SPECS
+from weakincentives.contrib.tools.requests import BashParams, ShellExecuteParams
+from weakincentives.contrib.tools.shell.background import background_handlers
+from weakincentives.contrib.tools.shell.kept_output import OutputSpool
+from weakincentives.contrib.tools.shell.limits import (
+    DEFAULT_SHELL_LIMITS,
+    MAX_SHELL_SECONDS,
+    ShellLimits,
+    check_workspace,
+    limit_seconds,
+)
+from weakincentives.contrib.tools.shell.render import render_result
+from weakincentives.contrib.tools.spec import select_specs
+from weakincentives.contrib.tools.suite import SpecHandler
+from weakincentives.errors import ToolValidationError
+from weakincentives.prompt import PromptError, Tool, ToolResult
+from weakincentives.sandbox import BackgroundSandbox, ExecResult, Sandbox
+
+
+def shell_handlers(
+    sandbox: Sandbox, *, limits: ShellLimits = DEFAULT_SHELL_LIMITS
+) -> Mapping[type[Any], Handler]:
+    """Return the handlers for requests that run commands.
+
+    Those for background processes are among them if the sandbox can run any.
+
+    Pass them as `extra_handlers=` to a section or to `filesystem_tools` to add the shell
+    tools of the dialect.
+
+    Args:
+        sandbox: Where commands run; it must work on the filesystem of the tools.
+        limits: Limits of the commands.
+    """
+    runner = _CommandRunner(sandbox, limits)
+    handlers = {ShellExecuteParams: runner.run_program, BashParams: runner.run_script}
+    if isinstance(sandbox, BackgroundSandbox):
+        return {**handlers, **background_handlers(sandbox, limits)}
+    return handlers
+
+
+def shell_tools(
+    sandbox: Sandbox,
+    dialect: str = "wink",
+    *,
+    settings: ToolSettings = DEFAULT_SETTINGS,
+    limits: ShellLimits = DEFAULT_SHELL_LIMITS,
+) -> tuple[Tool[Any, Any], ...]:
+    """Return only the shell tools of a dialect.
+
+    Args:
+        sandbox: Where commands run; it must work on the filesystem of the calls.
+        dialect: The dialect.
+        settings: How much output is shown.
+        limits: Limits of the commands.
+
+    Raises:
+        PromptError: The dialect is unknown.
+    """
+    if dialect not in SHELL_TOOL_SPECS:
+        raise PromptError(f"Dialect must be one of {', '.join(SHELL_TOOL_SPECS)}: {dialect!r}")
+    handlers = shell_handlers(sandbox, limits=limits)
+    offered = select_specs(SHELL_TOOL_SPECS[dialect], handlers)
+    return tuple(
+        SpecHandler(each, settings, offered, handlers).build_tool() for each in offered.specs
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _CommandRunner:
+    """Runs commands in a sandbox, within limits."""
+
+    sandbox: Sandbox
+    limits: ShellLimits
+
+    def run_program(
+        self, request: ShellExecuteParams, context: HandlerContext
+    ) -> ToolResult[ExecResult]:
+        """Run a program without a shell."""
+        command = self.limits.check_program(request.command)
+        if not 1 <= request.timeout_seconds <= MAX_SHELL_SECONDS:
+            raise ToolValidationError(
+                f"timeout_seconds must be from 1 to {MAX_SHELL_SECONDS}:"
+                f" {request.timeout_seconds!r}"
+            )
+        result, text = self._run(
+            context,
+            command,
+            cwd=request.cwd,
+            env=request.env,
+            stdin=request.stdin,
+            seconds=request.timeout_seconds,
+            max_output=self.limits.max_output if request.capture_output else None,
+        )
+        longer = replace(request, timeout_seconds=MAX_SHELL_SECONDS)
+        hint = _timeout_hint(
+            result, context, None if longer == request else longer, "timeout_seconds"
+        )
+        return _result(text + hint + _shell_hint(result), result)
+
+    def run_script(self, request: BashParams, context: HandlerContext) -> ToolResult[ExecResult]:
+        """Run a command line in bash, or in sh if there is no bash."""
+        command = self.limits.check_script(request.command)
+        longest = MAX_SHELL_SECONDS * 1000
+        timeout = longest if request.timeout is None else min(request.timeout, longest)
+        if timeout < 1:
+            raise ToolValidationError(f"timeout must be positive: {request.timeout!r}")
+        allowed = self.limits.max_output
+        max_output = allowed if request.max_output is None else request.max_output
+        result, text = self._run(
+            context,
+            command,
+            cwd=request.cwd,
+            seconds=timeout / 1000,
+            max_output=max(0, min(max_output, allowed)),
+        )
+        longer = None if timeout == longest else replace(request, timeout=longest)
+        return _result(text + _timeout_hint(result, context, longer, "timeout"), result)
+
+    def _run(
+        self,
+        context: HandlerContext,
+        argv: tuple[str, ...],
+        *,
+        cwd: str | None,
+        seconds: float,
+        max_output: int | None,
+        env: Mapping[str, str] | None = None,
+        stdin: str | None = None,
+    ) -> tuple[ExecResult, str]:
+        """Run a command; return the result and its text. No `max_output`: without output."""
+        check_workspace(self.sandbox, context)
+        seconds = limit_seconds(seconds, context)
+        with OutputSpool() as spool:
+            result = self.sandbox.exec(
+                argv,
+                cwd=context.resolve_path(cwd or "."),
+                env=env,
+                stdin=stdin,
+                timeout=max(seconds, 0.001),
+                max_output=max_output or 0,
+                on_output=None if max_output is None else spool.feed,
+            )
+            whole = None if max_output is None else spool
+            return result, render_result(result, whole, context)
+
+
+def _result(text: str, result: ExecResult) -> ToolResult[ExecResult]:
+    return ToolResult(text, result, exclude_value_from_context=True)
+
+
+def _timeout_hint(result: ExecResult, context: HandlerContext, longer: object, field: str) -> str:
+    """Return what to do about a timeout; `longer` is None if it was the longest allowed."""
+    if not result.timed_out:
+        return ""
+    call = None if longer is None else context.dialect.format_call(longer, field)
+    if call is None or "=" not in call:
+        return "\nSplit it into commands that take less time."
+    return f"\nUse {call}, or split it into several commands."
+
+
+def _shell_hint(result: ExecResult) -> str:
+    if result.exit_code != 127 or " " not in result.argv[0]:
+        return ""
+    return (
+        "\nPass each argument as its own item; there is no shell. To run a command line, use"
+        f" {['sh', '-c', result.argv[0]]}"
+    )
