@@ -113,7 +113,8 @@ class PodmanSandbox:
         else:
             self._filesystem = open_workspace(filesystem)
             paths = [str(Path(each).absolute()) for each in readable]
-            self._container = Container(self._config, self._filesystem.root, readable=paths)
+            root = str(Path(self._filesystem.root).absolute())  # podman runs elsewhere
+            self._container = Container(self._config, root, readable=paths)
         if self._proxy is not None and self._config.is_remote:
             raise SandboxUnavailableError(
                 f"A remote engine cannot allow {', '.join(map(str, allowed.rules))}: the proxy is"

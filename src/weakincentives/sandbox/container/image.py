@@ -183,7 +183,7 @@ def _run(command: Sequence[str], on_progress: ProgressListener | None) -> list[s
             if on_progress is not None:
                 on_progress(line.rstrip())
     if process.returncode:
-        text = "\n".join(lines)
+        text = "\n".join(lines[-1:] if on_progress else lines)  # a listener has seen the rest
         raise SandboxUnavailableError(
             f"{Path(command[0]).name} failed with code {process.returncode}:\n{text}"
         )
