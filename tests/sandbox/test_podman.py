@@ -222,15 +222,6 @@ def test_a_workspace_may_have_any_name(
     assert (root / "file").exists()
 
 
-def test_a_relative_path_is_a_workspace_too(
-    podman: PodmanSandboxConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with PodmanSandbox(".", config=podman) as sandbox:
-        done = sandbox.exec(["sh", "-c", "pwd; echo 1 > file"])
-    assert (done.stdout, (tmp_path / "file").read_text()) == ("/workspace\n", "1\n")
-
-
 def test_readable_paths_cannot_be_changed(podman: PodmanSandboxConfig, tmp_path: Path) -> None:
     data = tmp_path / "data:1"
     data.mkdir()

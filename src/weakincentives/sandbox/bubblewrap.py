@@ -167,7 +167,7 @@ class BubblewrapSandbox(IsolatedSandbox):
         self._alias = self._find_alias()
 
     def _variables(self) -> dict[str, str]:
-        path = search_path(self._readable, workspace=self._filesystem.root, seen_at=WORKSPACE)
+        path = search_path(self._readable, workspace=self._root, seen_at=WORKSPACE)
         return self._environment.variables(path=path, home=_HOME, temporary=_TEMPORARY)
 
     def _confine(self, command: Command, cwd: str) -> ConfinedCommand:
@@ -229,8 +229,8 @@ class BubblewrapSandbox(IsolatedSandbox):
             *("--bind", self._environment.temporary, _TEMPORARY),
             *("--bind", self._environment.home, _HOME),
             *_bind_arguments(self._mounted()),  # last, for paths below the mounts above
-            *("--bind", self._filesystem.root, WORKSPACE),
-            *(() if self._alias is None else ("--bind", self._filesystem.root, self._alias)),
+            *("--bind", self._root, WORKSPACE),
+            *(() if self._alias is None else ("--bind", self._root, self._alias)),
             *("--remount-ro", "/", "--chdir", normal),
             *("--", "/bin/sh", "-c", _WAIT_FOR_PORT + _START if waits else _START, "sh"),
         ]
@@ -244,7 +244,7 @@ class BubblewrapSandbox(IsolatedSandbox):
             return None
         # the workspace must have what commands read there
         inside = [os.path.relpath(each, original) for each in self._below(original)]
-        root = Path(self._filesystem.root)
+        root = Path(self._root)
         return original if all((root / each).exists() for each in inside) else None
 
     def _mounted(self) -> list[str]:

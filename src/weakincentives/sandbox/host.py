@@ -137,6 +137,8 @@ class HostSandbox:
         variables = validate_env(env)
         self._owns_filesystem = isinstance(filesystem, str | os.PathLike)
         self._filesystem = open_workspace(filesystem)
+        # commands start elsewhere, where a relative path would be another directory
+        self._root = str(Path(self._filesystem.root).absolute())
         self._grace = grace
         self._clock = clock
         self._environment = CommandEnvironment()

@@ -152,7 +152,7 @@ class LandlockSandbox(IsolatedSandbox):
         )
 
     def _variables(self) -> dict[str, str]:
-        root = self._filesystem.root
+        root = self._root
         path = search_path(self._readable, workspace=root, seen_at=root)
         return self._environment.variables(path=path)
 
@@ -170,7 +170,7 @@ class LandlockSandbox(IsolatedSandbox):
         return _RestrictedCommand(replace(command, confinement=confinement))
 
     def _grants(self) -> Iterator[Grant]:
-        yield Grant(self._filesystem.root, WRITE)
+        yield Grant(self._root, WRITE)
         yield Grant(self._environment.home, WRITE)
         yield Grant(self._environment.temporary, WRITE)
         yield from (Grant(path, DEVICE) for path in DEVICES)
