@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.descriptors import open_descriptors
-from tests.sandbox.proxy_servers import WAIT, make_certificate, raw_server, web_server
+from tests.sandbox.proxy_servers import WAIT, make_certificate, raw_server, wait_until, web_server
 from weakincentives.sandbox import (
     BubblewrapSandbox,
     ExecResult,
@@ -214,7 +214,7 @@ os.kill(os.getpid(), signal.SIGKILL)
         assert done.signal == "SIGKILL"
         (connection,) = done.connections
         assert connection.bytes_received > 1_000_000
-        assert (threading.active_count(), open_descriptors()) == (threads, descriptors)
+        wait_until(lambda: (threading.active_count(), open_descriptors()) == (threads, descriptors))
 
 
 def test_a_timeout_ends_the_connections(tmp_path: Path) -> None:

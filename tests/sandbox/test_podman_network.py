@@ -2,7 +2,6 @@
 
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.descriptors import open_descriptors
-from tests.sandbox.proxy_servers import WAIT, web_server
+from tests.sandbox.proxy_servers import WAIT, wait_until, web_server
 from weakincentives.sandbox import (
     NetworkConnection,
     PodmanSandbox,
@@ -84,10 +83,7 @@ def test_a_container_that_is_started_again_has_the_network_too(
     first = sandbox.container_name
     assert first is not None
     subprocess.run(["podman", "kill", first], check=True, capture_output=True)
-    until = time.monotonic() + WAIT
-    while sandbox.container_name is not None:
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_until(lambda: sandbox.container_name is None)
     done = sandbox.exec(["python3", "-c", FETCH, f"http://{LOCAL}:{port}/again"])
     assert done.stdout == f"/again for {LOCAL}:{port}\n"
     assert sandbox.container_name != first
@@ -102,7 +98,7 @@ def test_nothing_is_left_after_a_command(sandbox: PodmanSandbox, port: int) -> N
     sandbox.exec(["true"])
     threads, descriptors = threading.active_count(), open_descriptors()
     sandbox.exec(["python3", "-c", FETCH, f"http://{LOCAL}:{port}/"])
-    assert (threading.active_count(), open_descriptors()) == (threads, descriptors)
+    wait_until(lambda: (threading.active_count(), open_descriptors()) == (threads, descriptors))
 
 
 def test_a_remote_engine_refuses_hosts(podman: PodmanSandboxConfig) -> None:

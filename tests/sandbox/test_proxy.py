@@ -4,7 +4,6 @@ import errno
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from tests.descriptors import open_descriptors
-from tests.sandbox.proxy_servers import WAIT, raw_server, web_server
+from tests.sandbox.proxy_servers import WAIT, raw_server, wait_until, web_server
 from weakincentives.sandbox.allowlist import AllowList
 from weakincentives.sandbox.protocol import NetworkConnection
 from weakincentives.sandbox.proxy import ProxyServer, ProxySettings
@@ -100,24 +99,37 @@ def test_a_plain_request_reaches_an_allowed_host() -> None:
         assert event.duration_ms > 0
 
 
-def test_a_body_is_passed_on_to_its_length_and_no_further() -> None:
+@pytest.mark.parametrize("arrives_later", [False, True])
+def test_a_body_is_passed_on_to_its_length_and_no_further(arrives_later: bool) -> None:
     received: list[bytes] = []
+    has_head = threading.Event()
 
     def serve(client: socket.socket) -> None:
         data = b""
         while not data.endswith(b"body"):
             data += client.recv(65536)
+            has_head.set()
         received.append(data)
         client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
         client.settimeout(0.2)
         with pytest.raises(TimeoutError):
-            client.recv(1)  # neither more data nor the end of it
+            received.append(client.recv(100))  # neither more data nor the end of it
 
-    with raw_server(serve) as port, proxy(f"{LOCAL}:{port}") as made:
-        smuggled = f"GET http://{LOCAL}:{port}/second HTTP/1.1\r\n\r\n"
-        head = f"POST http://{LOCAL}:{port}/ HTTP/1.1\r\nContent-Length: 4\r\n\r\n"
-        assert made.ask((head + "body" + smuggled).encode()) == b"HTTP/1.1 200 OK\r\n\r\n"
-    assert received[0].count(b"HTTP/1.1") == 1
+    with (
+        raw_server(serve) as port,
+        proxy(f"{LOCAL}:{port}") as made,
+        made.connect() as client,
+    ):
+        head = f"POST http://{LOCAL}:{port}/ HTTP/1.1\r\nContent-Length: 4\r\n\r\n".encode()
+        body = f"bodyGET http://{LOCAL}:{port}/smuggled HTTP/1.1\r\n\r\n".encode()
+        if arrives_later:
+            client.sendall(head)
+            assert has_head.wait(WAIT)
+            client.sendall(body)
+        else:
+            client.sendall(head + body)
+        assert read_all(client) == b"HTTP/1.1 200 OK\r\n\r\n"
+    assert b"".join(received).count(b"HTTP/1.1") == 1
 
 
 def test_a_large_body_arrives_in_pieces() -> None:
@@ -351,7 +363,7 @@ def test_close_ends_everything_and_reports_it() -> None:
         tunnel.recv(100)
         silent.sendall(b"GET")
         # server, proxy and two connections
-        _wait_until(lambda: threading.active_count() == threads + 4)
+        wait_until(lambda: threading.active_count() == threads + 4)
         made.server.close()
         made.server.close()
         assert tunnel.recv(1) == silent.recv(1) == b""
@@ -375,15 +387,8 @@ def test_close_does_not_wait_for_the_resolver() -> None:
         assert event.host == "slow.example"
         assert event.reason == "the command ended before the connection was made"
         release.set()
-        _wait_until(lambda: not any("_serve" in each.name for each in threading.enumerate()))
+        wait_until(lambda: not any("_serve" in each.name for each in threading.enumerate()))
         assert len(made.events) == 1
-
-
-def _wait_until(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + WAIT
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.005)
 
 
 def test_close_before_the_listening_socket_has_arrived() -> None:

@@ -459,7 +459,9 @@ def _receive_listener(courier: socket.socket) -> tuple[socket.socket | None, int
     except OSError:
         return None, errno.EPIPE
     if descriptors:
-        return socket.socket(fileno=descriptors[0]), 0
+        listener = socket.socket(fileno=descriptors[0])
+        listener.set_inheritable(False)  # a received descriptor is inheritable
+        return listener, 0
     return None, int(data or errno.EPIPE)
 
 
