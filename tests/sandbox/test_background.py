@@ -303,15 +303,16 @@ def test_they_die_with_the_process_that_started_them(kind: str, how: str, tmp_pa
 COUNTER = "i=0; while :; do i=$((i+1)); echo $i > new; mv new count; echo $i >> log; done"
 
 
+@pytest.mark.parametrize("kind", [LocalSandbox, BubblewrapSandbox])
 @pytest.mark.parametrize("exclusive", [True, False])
 def test_every_snapshot_has_what_a_running_process_wrote(
-    tmp_path: Path, *, exclusive: bool
+    tmp_path: Path, kind: type[LocalSandbox | BubblewrapSandbox], *, exclusive: bool
 ) -> None:
     root = tmp_path / "workspace"
     root.mkdir()
     with (
         HostFilesystem(root, git_dir=tmp_path / "store", exclusive=exclusive) as fs,
-        LocalSandbox(fs) as sandbox,
+        kind(fs) as sandbox,
     ):
         process = sandbox.start(
             [
@@ -333,12 +334,15 @@ def test_every_snapshot_has_what_a_running_process_wrote(
         assert fs.view(fs.snapshot()).read("f").content == "after\n"
 
 
-def test_what_it_wrote_last_is_in_the_snapshot_after_its_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [LocalSandbox, BubblewrapSandbox])
+def test_what_it_wrote_last_is_in_the_snapshot_after_its_end(
+    tmp_path: Path, kind: type[LocalSandbox | BubblewrapSandbox]
+) -> None:
     root = tmp_path / "workspace"
     root.mkdir()
     with (
         HostFilesystem(root, git_dir=tmp_path / "store", exclusive=True) as fs,
-        LocalSandbox(fs) as sandbox,
+        kind(fs) as sandbox,
     ):
         process = sandbox.start(["sh", "-c", "until [ -e go ]; do sleep 0.01; done; echo 1 > f"])
         fs.write("go", "")
