@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import weakincentives
 from tests.sandbox.conftest import AnySandbox, MakeSandbox
 from tests.sandbox.process_trees import NESTED, Mark
 from weakincentives.filesystem import HostFilesystem, LimitExceededError
@@ -236,6 +237,26 @@ def test_without_a_shared_network_each_command_has_its_own(tmp_path: Path) -> No
         process, port = start_server(sandbox)
         assert not process.is_reachable
         assert "refused" in sandbox.exec([sys.executable, "-c", CLIENT, port]).stderr
+
+
+REFUSED = """
+from weakincentives.sandbox import LocalSandbox
+from weakincentives.sandbox.process import Launcher
+
+class Isolating(LocalSandbox):
+    def _create_launcher(self):
+        return Launcher(isolates_network=True)
+
+with Isolating("/workspace") as sandbox:
+    print(sandbox._launcher.isolates_network, sandbox.exec(["echo", "hello"]).stdout)
+"""
+
+
+def test_a_host_that_refuses_a_namespace_still_runs_commands(tmp_path: Path) -> None:
+    source = Path(weakincentives.__file__).parents[1]
+    with BubblewrapSandbox(tmp_path, readable=[source]) as host:  # no namespaces in there
+        done = host.exec([sys.executable, "-c", REFUSED], env={"PYTHONPATH": str(source)})
+    assert (done.stdout, done.stderr) == ("False hello\n\n", "")
 
 
 class ForgetfulLauncher(Launcher):
