@@ -25,6 +25,7 @@ from weakincentives.sandbox import (
     PollResult,
     SandboxUnavailableError,
 )
+from weakincentives.sandbox.container import PodmanSandboxConfig
 from weakincentives.sandbox.process import Launcher
 
 LIMIT = 60.0  # seconds; only a failing test reaches it
@@ -203,6 +204,13 @@ def test_a_later_command_reaches_its_server(any_sandbox: AnySandbox) -> None:
     assert (done.stdout, done.stderr) == ("served\n", "")
     other = any_sandbox.start([python_of(any_sandbox), "-c", CLIENT, port])
     assert finish(other).out.text == "served\n"
+
+
+def test_an_allow_list_does_not_hide_its_server(tmp_path: Path) -> None:
+    with BubblewrapSandbox(tmp_path, allow_hosts=["allowed.example"]) as sandbox:
+        process, port = start_server(sandbox)
+        assert process.is_reachable
+        assert sandbox.exec([sys.executable, "-c", CLIENT, port]).stdout == "served\n"
 
 
 def test_its_server_is_not_reachable_from_outside(any_sandbox: AnySandbox, tmp_path: Path) -> None:
@@ -407,3 +415,20 @@ def test_no_thread_or_descriptor_is_left(make_sandbox: MakeSandbox) -> None:
         assert time.monotonic() < until
         threading.Event().wait(0.01)
     assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors
+
+
+def test_snapshots_of_files_in_a_container_have_what_a_process_wrote(
+    podman: PodmanSandboxConfig,
+) -> None:
+    with PodmanSandbox(config=podman) as sandbox:
+        fs = sandbox.filesystem
+        fs.write("a", "1")
+        before = fs.snapshot()
+        process = sandbox.start(
+            ["sh", "-c", "until [ -e go ]; do sleep 0.01; done; echo 1 > f; echo did; sleep 3600"]
+        )
+        fs.write("go", "")
+        read_until(process, "did\n")
+        assert fs.view(fs.snapshot()).read("f").content == "1\n"
+        fs.restore(before)
+        assert [each.name for each in fs.list()] == ["a"]
