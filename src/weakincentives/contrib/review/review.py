@@ -50,6 +50,7 @@ from weakincentives.filesystem import (
     ReadableFilesystem,
     diff,
 )
+from weakincentives.filesystem.base import is_tool_output
 from weakincentives.filesystem.diff import Side, find_moves
 from weakincentives.posix import store_file, write_all
 
@@ -333,7 +334,7 @@ class Review:
 
     def _compute_diff(self) -> Diff:
         sides = self._view(self.copy.base), self._view(self._after)
-        if self.withheld or any(self._filter.hides(each.path) for each in self._all_changes):
+        if self.withheld or any(is_tool_output(each.path) for each in self._all_changes):
             review_filter = self._filter
             before = FilteredFilesystem(sides[0], review_filter.hides)
             after = FilteredFilesystem(sides[1], review_filter.hides, review_filter.strip_rights)
