@@ -268,17 +268,14 @@ class _BubblewrapCommand(ConfinedCommand):
         port: ProxyPort | None,
     ) -> None:
         self._port = port
-        self._ready, ready = os.pipe()
-        os.set_blocking(self._ready, False)  # a fork of this process may hold the other end
-        self._open = [
-            _memory_file("filter", program),
-            _memory_file("passwd", _PASSWD_TEXT),
-            _memory_file("group", _GROUP_TEXT),
-            ready,
-            *(port.inherited if isinstance(port, _OwnNetworkPort) else ()),
-        ]
-        inherited = tuple(self._open)
-        self._open += confinement.groups
+        more = port.inherited if isinstance(port, _OwnNetworkPort) else ()
+        self._open = [*confinement.groups, *more]
+        self._ready = -1
+        try:
+            inherited = self._open_inherited(program, more)
+        except OSError as error:
+            self.close()
+            raise SandboxUnavailableError(f"Cannot start a process: {error}") from error
         super().__init__(
             replace(
                 command,
@@ -286,6 +283,16 @@ class _BubblewrapCommand(ConfinedCommand):
                 confinement=replace(confinement, inherited=inherited),
             )
         )
+
+    def _open_inherited(self, program: bytes, more: tuple[int, ...]) -> tuple[int, ...]:
+        """Open what bubblewrap reads, and the pipe; return all descriptors that it inherits."""
+        files = ("filter", program), ("passwd", _PASSWD_TEXT), ("group", _GROUP_TEXT)
+        for name, data in files:
+            self._open.append(_memory_file(name, data))
+        self._ready, ready = os.pipe()
+        self._open.append(ready)
+        os.set_blocking(self._ready, False)  # a fork of this process may hold the other end
+        return (*self._open[-len(files) - 1 :], *more)
 
     def check(self, process: CommandProcess) -> None:
         self._close_inherited()
@@ -310,7 +317,8 @@ class _BubblewrapCommand(ConfinedCommand):
 
     def close(self) -> None:
         self._close_inherited()
-        os.close(self._ready)
+        if self._ready >= 0:
+            os.close(self._ready)
         if self._port is not None:
             self._port.server.close()
 
@@ -366,8 +374,12 @@ _GROUP_TEXT = f"user:x:{_USER_ID}:\n".encode()
 
 def _memory_file(name: str, data: bytes) -> int:
     descriptor = os.memfd_create(name)
-    os.write(descriptor, data)
-    os.lseek(descriptor, 0, os.SEEK_SET)
+    try:
+        os.write(descriptor, data)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
 
 

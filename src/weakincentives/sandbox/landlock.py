@@ -16,6 +16,7 @@ import os
 import stat
 import struct
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import IntFlag
@@ -150,6 +151,13 @@ class LandlockSandbox(IsolatedSandbox):
             grace=grace,
             clock=clock,
         )
+        try:
+            # once: a path that is replaced later gives access to nothing new
+            self._ruleset = create_ruleset(self._grants())
+        except OSError as error:
+            super().close()
+            raise SandboxUnavailableError(f"Landlock did not accept the rules: {error}") from error
+        self._close_ruleset = weakref.finalize(self, os.close, self._ruleset)
 
     def _variables(self) -> dict[str, str]:
         root = self._root
@@ -159,13 +167,22 @@ class LandlockSandbox(IsolatedSandbox):
     def _shares_network(self) -> bool:
         return False  # there are no sockets
 
+    def close(self) -> None:
+        """Stop all running commands and release the rules; idempotent."""
+        super().close()
+        self._close_ruleset()
+
     def _confine(self, command: Command, cwd: str) -> ConfinedCommand:
         del cwd  # the process starts there
+        confinement = self._limit()
+        try:
+            ruleset = os.dup(self._ruleset)  # each command closes its own
+        except OSError as error:
+            for each in confinement.descriptors:
+                os.close(each)
+            raise SandboxUnavailableError(f"Cannot start a process: {error}") from error
         confinement = replace(
-            self._limit(),
-            drops_privileges=True,
-            ruleset=create_ruleset(self._grants()),
-            seccomp=self._filter,
+            confinement, drops_privileges=True, ruleset=ruleset, seccomp=self._filter
         )
         return _RestrictedCommand(replace(command, confinement=confinement))
 
