@@ -1,6 +1,7 @@
 """Our backends as subjects: the public API, called the way a user calls it."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,22 @@ class OurExclusiveUndo(OurUndo):
 
     name = "ours (host, exclusive)"
     exclusive = True
+
+
+class OurSandboxUndo(OurExclusiveUndo):
+    """The same, with changes by confined commands: the kernel reports them."""
+
+    name = "ours (host, after a sandbox)"
+
+    def __init__(self, root: Path, place: Path) -> None:
+        """Let the first snapshot add the watches, as after a first command."""
+        super().__init__(root, place)
+        with self.fs.changed_by_others(confined=True):
+            pass
+
+    def outside(self) -> AbstractContextManager[object]:
+        """As BubblewrapSandbox says that a command runs."""
+        return self.fs.changed_by_others(confined=True)
 
 
 def everything(fs: Any) -> Iterator[tuple[str, bytes]]:

@@ -3,6 +3,7 @@
 import itertools
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from benchmarks.corpus import synthetic_files
@@ -43,6 +44,10 @@ class Undo:
         """Change a file through the system; a system without such a way lets the disk do it."""
         raise NotImplementedError
 
+    def outside(self) -> AbstractContextManager[object]:
+        """Surround a change by another program; most systems are not told."""
+        return nullcontext()
+
     def close(self) -> None:
         """Give everything back."""
 
@@ -66,8 +71,9 @@ class Ground:
         self.undo.write(PATH, self._next())
 
     def change_outside(self) -> None:
-        """Change one file as a shell would: the system is not told."""
-        (self.root / PATH).write_bytes(self._next())
+        """Change one file as a shell would."""
+        with self.undo.outside():
+            (self.root / PATH).write_bytes(self._next())
 
     def snapshotter(
         self, role: Role, prepare: Callable[[], None] = _nothing, *, repeat: int = 1
