@@ -1,13 +1,15 @@
 """What commands in bubblewrap change is in the next snapshot, usually without a walk."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.filesystem.host.test_watcher import Workspace, observe_walks
 from tests.sizes import size
+from weakincentives.filesystem import FilesystemEvent, FileWritten
+from weakincentives.runtime.rollback import begin_rollback
 from weakincentives.sandbox import BubblewrapSandbox
 
 MAP = "import mmap; f = open('a/x', 'r+b'); m = mmap.mmap(f.fileno(), 0); m[0:3] = b'map'"
@@ -46,6 +48,10 @@ def sandbox(workspace: Workspace) -> Iterator[BubblewrapSandbox]:
         yield made
 
 
+def paths(events: Sequence[FilesystemEvent]) -> list[str]:
+    return [each.path for each in events if isinstance(each, FileWritten)]
+
+
 @pytest.mark.parametrize(("script", "needs_walk"), SCRIPTS.items())
 def test_a_snapshot_after_a_command_is_complete(
     workspace: Workspace, sandbox: BubblewrapSandbox, script: str, needs_walk: bool
@@ -63,6 +69,29 @@ def test_while_a_process_runs_in_the_background_every_snapshot_is_a_walk(
     assert workspace.has_walked
     process.stop()
     workspace.snapshot()
+
+
+def test_a_tool_call_that_runs_a_command_needs_no_walk(
+    workspace: Workspace, sandbox: BubblewrapSandbox
+) -> None:
+    call = begin_rollback(workspace.files, bypasses_filesystem=True)
+    sandbox.exec(["sh", "-c", "echo 1 > a/x; echo 2 > a/new"])
+    assert paths(call.events()) == ["a/new", "a/x"]
+    call.rollback()
+    workspace.snapshot()
+    assert not workspace.has_walked
+    assert (workspace.root / "a/x").read_text() == "old"
+
+
+def test_after_a_tool_call_that_changes_files_by_other_means_everything_is_checked(
+    workspace: Workspace,
+) -> None:
+    call = begin_rollback(workspace.files, bypasses_filesystem=True)
+    (workspace.root / "a/x").write_text("by the tool itself")
+    assert paths(call.events()) == ["a/x"]
+    call.release()
+    workspace.snapshot()
+    assert workspace.has_walked
 
 
 def test_random_commands_are_found_completely(

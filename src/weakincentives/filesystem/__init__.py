@@ -70,6 +70,7 @@ from weakincentives.filesystem.paths import (
 from weakincentives.filesystem.protocol import (
     Archivable,
     ArchivableFilesystem,
+    ChangeReporting,
     Closable,
     Filesystem,
     HostBacked,
@@ -138,6 +139,7 @@ __all__ = [
     "BytesContent",
     "Change",
     "ChangeKind",
+    "ChangeReporting",
     "Children",
     "Closable",
     "Content",

@@ -285,6 +285,16 @@ class HostBacked(Protocol):
 
 
 @runtime_checkable
+class ChangeReporting(Protocol):
+    """Knows by itself what confined programs change, without a call of `invalidate`."""
+
+    @property
+    def reported_programs(self) -> int:
+        """How many confined programs have changed files so far, or may have."""
+        ...
+
+
+@runtime_checkable
 class Movable(Protocol):
     """Moves an entry without copying it."""
 

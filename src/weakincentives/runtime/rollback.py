@@ -13,6 +13,7 @@ from typing import Protocol
 
 from weakincentives.filesystem import (
     Change,
+    ChangeReporting,
     Diff,
     DirectoryCreated,
     FileDeleted,
@@ -244,6 +245,7 @@ class _SnapshotRollback(RollbackHandle):
     def __init__(self, filesystem: SnapshotableFilesystem) -> None:
         super().__init__(filesystem)
         self._snapshotable = filesystem
+        self._reported = _reported_programs(filesystem)
         self._hold = _WriteHold(filesystem)
         self._snapshot = self._hold.take_snapshot(filesystem, "before a change")
         self._found: Sequence[FilesystemEvent] | None = None
@@ -281,8 +283,14 @@ class _SnapshotRollback(RollbackHandle):
                 self._hold.end()
 
     def _invalidate(self) -> None:
+        if _reported_programs(self._snapshotable) != self._reported:
+            return  # files were changed by a sandbox, and the filesystem knows where to look
         if isinstance(self._snapshotable, HostBacked):
             self._snapshotable.invalidate()
+
+
+def _reported_programs(filesystem: SnapshotableFilesystem) -> int:
+    return filesystem.reported_programs if isinstance(filesystem, ChangeReporting) else 0
 
 
 class _LockTable:

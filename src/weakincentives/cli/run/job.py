@@ -154,7 +154,8 @@ class Job:
         """Run the job to its end; only bugs are raised."""
         with ExitStack() as stack:
             filesystem = stack.enter_context(
-                HostFilesystem(self._copy.root, git_dir=self._copy.git_dir)
+                # a copy of our own: nobody else changes it
+                HostFilesystem(self._copy.root, git_dir=self._copy.git_dir, exclusive=True)
             )
             section = self._create_section(filesystem, stack)
             stack.callback(section.close)
@@ -299,6 +300,7 @@ class Job:
                 path = dump_session_tree(self._session, self._options.dump, filesystem)
             except PermissionError:
                 # a snapshot also reads files that their owner cannot read
+                filesystem.invalidate()  # a person may have edited the copy
                 state = filesystem.view(filesystem.snapshot(tag="dumped state"))
                 path = dump_session_tree(self._session, self._options.dump, state)
         except (WinkError, OSError, ValueError) as error:

@@ -236,6 +236,11 @@ class HostFilesystem(BaseFilesystem):
         """Note that something else may have changed files: the next snapshot checks all."""
         self._snapshots.invalidate()
 
+    @property
+    def reported_programs(self) -> int:
+        """How many confined programs have run; see `changed_by_others`."""
+        return self._snapshots.reported_programs
+
     def changed_by_others(self, *, confined: bool = False) -> AbstractContextManager[None]:
         """Note that another program changes files during the block: every snapshot checks all.
 

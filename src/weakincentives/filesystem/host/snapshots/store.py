@@ -97,6 +97,11 @@ class SnapshotStore:
         """Note that anything in the directory may have changed."""
         self._tracker.invalidate()
 
+    @property
+    def reported_programs(self) -> int:
+        """How many confined programs have changed the directory, or may have."""
+        return self._tracker.reported_programs
+
     def changed_by_others(self, *, confined: bool) -> AbstractContextManager[None]:
         """Trust nothing during the block: another program changes the directory."""
         return self._tracker.changed_by_others(confined=confined)

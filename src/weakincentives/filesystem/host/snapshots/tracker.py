@@ -192,6 +192,8 @@ class ChangeTracker:
         self._watcher: ChangeWatcher | None = None
         self._can_watch = exclusive
         self._is_watched = False  # whether a walk has added all watches while no program ran
+        self.reported_programs: int = 0
+        """How many confined programs have run, or run now."""
         self._running = 0  # programs that may change files at any time
         self._started = 0
 
@@ -325,6 +327,7 @@ class ChangeTracker:
             if confined and self._can_watch and self._watcher is None:
                 self._start_watching()
             self._collect()
+            self.reported_programs += confined
             self._running += 1
             self._started += 1
             if self._watcher is None or not self._watcher.is_complete:
