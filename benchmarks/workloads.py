@@ -22,6 +22,7 @@ from benchmarks import (
     w11_redos,
     w12_tool_call,
     w12s_suite,
+    w18_timeline,
 )
 
 MODULES = (
@@ -46,5 +47,6 @@ MODULES = (
     w11_redos,
     w12_tool_call,
     w12s_suite,
+    w18_timeline,
 )
 WORKLOADS = {module.WORKLOAD.id: module.WORKLOAD for module in MODULES}

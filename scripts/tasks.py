@@ -68,6 +68,7 @@ fs = workspace.InMemoryFilesystem()
 fs.write("a.txt", "hello")
 assert fs.read("a.txt").content == "hello"
 assert files("weakincentives").joinpath("py.typed").is_file()
+assert files("weakincentives").joinpath("debug", "page", "app.js").is_file()
 """
 
 

@@ -84,13 +84,22 @@ def test_show_secrets_is_for_exports(wink: Wink, tmp_path: Path) -> None:
     assert "--export" in done.err
 
 
-@pytest.mark.parametrize("name", ["missing.jsonl", "."])
+@pytest.mark.parametrize(
+    ("name", "fix"), [("missing.jsonl", "pass a .timeline file"), (".", "files with the suffix")]
+)
 def test_a_path_without_sessions_is_an_error_in_a_line(
-    wink: Wink, tmp_path: Path, name: str
+    wink: Wink, tmp_path: Path, name: str, fix: str
 ) -> None:
     done = wink("debug", tmp_path / name)
     assert done.code == 1
-    assert "suffix" in done.err
+    assert fix in done.err
+
+
+def test_without_a_dump_the_newest_is_shown(wink: Wink, tmp_path: Path) -> None:
+    record(tmp_path / "places" / "state" / "wink" / "dumps", "newest")
+    done = wink("debug", "--export", tmp_path / "page.html")
+    assert done.code == 0
+    assert (tmp_path / "page.html").exists()
 
 
 def test_a_missing_extra_is_named_with_the_command_that_installs_it(tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import threading
+import urllib.request
 from pathlib import Path
 from typing import Any, cast
 from xml.etree import ElementTree
@@ -328,3 +330,21 @@ def files_below(directory: Path) -> dict[str, bytes]:
         for path in directory.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
+
+
+def test_open_shows_the_session_of_the_demo(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "weakincentives", "demo", "--json", "--open"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = [json.loads(process.stdout.readline()) for _ in range(len(_STEPS) + 1)]
+        found = lines[-1]
+        request = urllib.request.Request(
+            f"{found['url'].partition('?')[0]}api/sessions",
+            headers={"Authorization": f"Bearer {found['token']}"},
+        )
+        with urllib.request.urlopen(request) as answer:
+            (session,) = json.load(answer)
+        process.send_signal(signal.SIGINT)
+    assert process.returncode == 0
+    assert session["name"] == "demo"
+    assert session["failed_calls"] > 0

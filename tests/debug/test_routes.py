@@ -210,9 +210,10 @@ def test_a_folder_has_its_sessions(folder_client: Client):
 
 
 def test_two_runs_are_compared(folder_client: Client):
-    found = folder_client.api("compare?a=first&b=branches&b_step=10")
+    found = folder_client.api("compare?a=first&b=branches&b_step=11")
     assert [each["name"] for each in found["sessions"]] == ["first", "branches"]
     assert found["pairs"][:4] == [[1, 1, True], [2, 2, True], [3, 3, True], [4, 4, True]]
+    assert [5, 11, False] in found["pairs"]  # the same call with other arguments
     assert any(not same for _, _, same in found["pairs"])
     assert {each["path"] for each in found["diff"]["changes"]} == {
         "README.md",
@@ -285,3 +286,21 @@ def test_a_file_that_is_no_recording_is_named_in_the_list(
 
 def test_the_key_in_a_file_is_masked_in_an_export_only(client: Client):
     assert KEY in _text(client.api("steps/1/file?path=.env"))
+
+
+def test_a_list_of_sessions_keeps_no_file_open_and_notices_new_steps(
+    tmp_path: Path, serving: Callable[[Path], Any]
+):
+    live = Recorded(tmp_path / "live.timeline", workspace())
+    for number in range(5):
+        (tmp_path / f"copy-{number}.timeline").write_bytes(
+            (tmp_path / "live.timeline").read_bytes()
+        )
+    with serving(tmp_path) as client:
+        client.api("sessions")
+        open_files = [os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()]
+        assert not [each for each in open_files if "copy-" in each]
+        live.call("read_file", "app.py")
+        steps = {each["name"]: each["steps"] for each in client.api("sessions")}
+        assert (steps["live"], steps["copy-0"]) == (2, 1)
+    live.recorder.close()

@@ -1,6 +1,7 @@
 """The sessions at a path, and the last state of their files."""
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,15 @@ def test_a_link_in_place_of_a_recording_is_not_followed(tmp_path: Path, suffix: 
     (tmp_path / f"run{suffix}").symlink_to(tmp_path / "real" / f"run{suffix}")
     with pytest.raises(RecordingError):
         SnapshotStore(tmp_path / f"run{suffix}").session().open()
+
+
+def test_a_type_that_a_dump_names_is_shown_and_never_imported(dump: Path):
+    dump.with_suffix(".timeline").unlink()
+    lines = dump.read_text().split("\n")
+    for name in ("this", "antigravity"):
+        sys.modules.pop(name, None)
+    dump.write_text("\n".join([lines[0], lines[1].replace("tests.debug.recordings:", "this:"), ""]))
+    recording = SnapshotStore(dump).session().open()
+    (session,) = recording.sessions(1).values()
+    assert session.slices["this:Plan"].items == [{"goal": "be kind"}]
+    assert "this" not in sys.modules

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from weakincentives.cli.dumps import LAST, find_dump, find_folder
 from weakincentives.cli.terminal import echo
 from weakincentives.cli.units import format_count
 from weakincentives.debug import SnapshotStore, export_page
@@ -14,7 +15,7 @@ from weakincentives.debug.server import LOOPBACK, DebugServer, ServerAddress
 
 
 @click.command(epilog="Needs the extra debug: pip install 'weakincentives[debug]'.")
-@click.argument("dump", type=click.Path(path_type=Path))
+@click.argument("dump", default=LAST)
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, help="Port; by default a free one."
 )
@@ -35,7 +36,7 @@ from weakincentives.debug.server import LOOPBACK, DebugServer, ServerAddress
 @click.option("--show-secrets", is_flag=True, help="Do not mask keys in the exported file.")
 def command(
     *,
-    dump: Path,
+    dump: str,
     port: int,
     host: str,
     allow_remote: bool,
@@ -46,12 +47,12 @@ def command(
 ) -> None:
     """Look at a recorded session in the browser.
 
-    DUMP is a dump, a timeline, or a folder of them. The page shows every step: what the
-    model said and called, the files as they were, and what changed.
+    DUMP is a dump, a run, or a directory of dumps; by default the newest dump. The page
+    shows every step: what the model said and called, the files as they were, what changed.
     """
     if show_secrets and export is None:
         raise click.UsageError("--show-secrets needs --export; the page itself masks nothing")
-    with closing(SnapshotStore(dump)) as store:
+    with closing(SnapshotStore(find_folder(dump) or find_dump(dump).stem)) as store:
         if export is not None:
             _export(store, export, show_secrets=show_secrets)
         else:

@@ -129,7 +129,8 @@ def link_timeline(place: Path, timeline: Path) -> None:
 
 def timeline_hints(timeline: Path) -> list[str]:
     """Return the lines at the end of a run that say how to look at its steps."""
-    return [f"Every step: wink log {shlex.quote(str(timeline))}"]
+    path = shlex.quote(str(timeline))
+    return [f"Every step: wink log {path}", f"In the browser: wink debug {path}"]
 
 
 def find_dump(argument: str) -> DumpPaths:
@@ -154,6 +155,12 @@ def find_dump(argument: str) -> DumpPaths:
     if "/" not in argument:
         return _find_by_prefix(argument)
     raise click.ClickException(f"There is no dump {argument!r}; {_HELP}")
+
+
+def find_folder(argument: str) -> Path | None:
+    """Return the directory of dumps that an argument names; None if it names one dump or run."""
+    path = Path(argument).expanduser()
+    return path if path.is_dir() and not (path / _LINK).is_symlink() else None
 
 
 def find_timeline(argument: str) -> Path:

@@ -39,6 +39,7 @@ MAX_EXPORT = 64 * 1024 * 1024
 _MAX_FILE = 512 * 1024
 _STYLE = '<link rel="stylesheet" href="/static/style.css">'
 _SCRIPT = '<script type="module" src="/static/app.js"></script>'
+_PRELOAD = re.compile(r'^<link rel="modulepreload".*>\n', re.MULTILINE)
 _IMPORT = re.compile(r"^import .*;\n", re.MULTILINE)
 _EXPORT = re.compile(r"^export ", re.MULTILINE)
 
@@ -78,7 +79,7 @@ def render_page(session: RecordedSession, *, show_secrets: bool = False) -> byte
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}';"
         " img-src data:; base-uri 'none'; form-action 'none'"
     )
-    page = (PAGE / "index.html").read_text("utf-8")
+    page = _PRELOAD.sub("", (PAGE / "index.html").read_text("utf-8"))
     head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>'
     body = (
         f'<script type="text/plain" id="data">{b64encode(data).decode()}</script>\n'

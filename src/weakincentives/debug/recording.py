@@ -149,6 +149,20 @@ class RecordedSession:
         """Its name: that of its files without their suffix."""
         return self.files.name
 
+    @property
+    def is_open(self) -> bool:
+        """Whether its files are open."""
+        return self._recording is not None
+
+    @property
+    def version(self) -> tuple[int, int, int] | None:
+        """Return what differs after every change of its main file; None if that is gone."""
+        try:
+            found = self.files.main.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
     def open(self) -> Recording:
         """Return the recording with the steps that there are now.
 

@@ -43,6 +43,7 @@ class Routes:
     def __init__(self, store: SnapshotStore) -> None:
         """Show the sessions of `store`."""
         self._store = store
+        self._summaries: dict[str, tuple[object, dict[str, Any]]] = {}
 
     def all(self) -> list[Route]:
         """Return the routes."""
@@ -105,7 +106,26 @@ class Routes:
     def _sessions(self, request: Request, given: Parameters) -> Response:
         del request, given
         self._store.refresh()
-        return _json([_summary(each) for each in self._store.sessions])
+        return _json([self._summary(each) for each in self._store.sessions])
+
+    def _summary(self, session: RecordedSession) -> dict[str, Any]:
+        """Return a session for the list; one that cannot be read says why.
+
+        There may be hundreds, so it is read again only after a change, and not kept open.
+        """
+        with session.lock:
+            known = self._summaries.get(session.name)
+            version, was_open = session.version, session.is_open
+            if known is not None and known[0] == version:
+                return known[1]
+            try:
+                found = SessionView(session, session.open()).summary()
+            except RecordingError as error:
+                found = {"name": session.name, "steps": 0, "problem": str(error)}
+            self._summaries[session.name] = version, found
+            if not was_open:
+                session.close()
+            return found
 
     def _steps(self, request: Request, given: Parameters) -> Response:
         del request
@@ -194,15 +214,6 @@ class Routes:
         if content is None:
             raise NotFoundError(f"No such text file: {path!r}")
         return _json({"path": path, "content": content})
-
-
-def _summary(session: RecordedSession) -> dict[str, Any]:
-    """Return a session for the list; one that cannot be read says why."""
-    with session.lock:
-        try:
-            return SessionView(session, session.open()).summary()
-        except RecordingError as error:
-            return {"name": session.name, "steps": 0, "problem": str(error)}
 
 
 def _open_step(session: RecordedSession, request: Request) -> tuple[SessionView, int]:

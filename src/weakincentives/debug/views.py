@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
+from itertools import zip_longest
 from typing import Any, cast
 from uuid import UUID
 
@@ -163,7 +164,7 @@ class SessionView:
         )
         for session in step.sessions:
             known = before.get(session.session_id)
-            for each in session.slices:
+            for each in sorted(session.slices, key=lambda found: found.log):
                 old = known.slices[each.type].items if known and each.type in known.slices else []
                 keep, new = each.change.keep, list(each.change.items)
                 yield {
@@ -205,14 +206,14 @@ def compare(first: SessionView, second: SessionView, ends: tuple[int, int]) -> d
     )
     keys = [[(each.kind, each.title) for each in side] for side in (left, right)]
     pairs: list[tuple[int | None, int | None, bool]] = []
-    for tag, a, b, c, d in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
-        pairs += _align(left[a:b], right[c:d], same=tag == "equal")
+    for _, a, b, c, d in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
+        pairs += _align(left[a:b], right[c:d])
     sides = first.recording.files(ends[0]), second.recording.files(ends[1])
     return {
         "sessions": [first.summary(), second.summary()],
         "ends": list(ends),
         "pairs": pairs,
-        "titles": [{str(each.number): each.title for each in side} for side in (left, right)],
+        "titles": [{str(each.number): _title(each) for each in side} for side in (left, right)],
         "diff": describe_diff(diff(*sides), *sides),
     }
 
@@ -238,14 +239,22 @@ def _chain(recording: Recording, number: int) -> list[int]:
 
 
 def _align(
-    left: Sequence[StepRecord], right: Sequence[StepRecord], *, same: bool
+    left: Sequence[StepRecord], right: Sequence[StepRecord]
 ) -> Iterator[tuple[int | None, int | None, bool]]:
-    for place in range(max(len(left), len(right))):
+    """Yield the steps in pairs, and whether both did the same with the same result."""
+    for first, second in zip_longest(left, right):
         yield (
-            left[place].number if place < len(left) else None,
-            right[place].number if place < len(right) else None,
-            same,
+            first and first.number,
+            second and second.number,
+            first is not None and second is not None and _outcome(first) == _outcome(second),
         )
+
+
+def _outcome(step: StepRecord) -> tuple[object, ...]:
+    return step.kind, step.title, *(step.details.get(each) for each in _OUTCOME)
+
+
+_OUTCOME = ("tool", "params", "success", "result_message", "error", "text")
 
 
 def _row(step: StepRecord) -> dict[str, Any]:
@@ -256,7 +265,7 @@ def _row(step: StepRecord) -> dict[str, Any]:
         "n": step.number,
         "parent": step.parent,
         "kind": step.kind,
-        "title": step.title,
+        "title": _title(step),
         "at": step.created_at,
         "branch": step.branch,
         "ok": step.success,
@@ -294,14 +303,34 @@ def _find_model(steps: Iterable[StepRecord]) -> str | None:
 
 
 def _find_task(steps: Iterable[StepRecord]) -> str:
-    """Return the beginning of the first message of the user, without headings."""
-    for step in steps:
-        for message in step.messages.items if step.messages else ():
-            if isinstance(message, dict) and message.get("role") == "user":  # pyright: ignore[reportUnknownMemberType] # JSON
-                lines = str(message.get("text", "")).split("\n")  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] # JSON
-                text = next((each for each in lines if each.strip(" #") and each[0] != "#"), "")
-                return text[:_MAX_TASK]
+    """Return the first request of the user."""
+    return next((each for each in map(_request, steps) if each), "")
+
+
+def _title(step: StepRecord) -> str:
+    """Return what happened; for a prompt that is the request, for the end the answer."""
+    if step.kind == "prompt":
+        return _request(step) or step.title
+    if step.kind == "end":
+        return _first_line(str(step.details.get("text") or "")) or step.title
+    return step.title
+
+
+def _request(step: StepRecord) -> str:
+    """Return the beginning of the last message of the user that a step added."""
+    added: tuple[Any, ...] = () if step.messages is None else step.messages.items
+    for message in reversed(added):
+        if isinstance(message, Mapping):
+            found = cast("Mapping[str, object]", message)
+            if found.get("role") == "user":
+                return _first_line(str(found.get("text", "")))
     return ""
+
+
+def _first_line(text: str) -> str:
+    """Return the first line of a Markdown text that is not a heading."""
+    lines = (each.strip() for each in text.split("\n"))
+    return next((each for each in lines if each and each[0] != "#"), "")[:_MAX_TASK]
 
 
 def _paths(files: ReadableFilesystem) -> Iterator[str]:

@@ -58,7 +58,7 @@ def test_a_call_shows_parameters_result_and_changes(open_page: OpenPage, client:
     page = open_page(client, "#step=5")
     expect(page.locator(".fields tr", has_text="new_string")).to_contain_text("dear ")
     expect(page.locator("section", has_text="Result for the model").first).to_contain_text("done")
-    expect(page.locator(".paths a")).to_have_text(["app.py", "docs", "docs/new.md"])
+    expect(page.locator(".change .path")).to_have_text(["app.py", "docs/new.md"])
     expect(page.locator(".change tr.plus").first).to_contain_text("dear ")
 
 

@@ -90,7 +90,11 @@ from weakincentives.sandbox.host import IsolatedSandbox
     metavar="FILE",
     help="Save the output as an SVG image too.",
 )
-def command(*, as_json: bool, keep: Path | None, svg: Path | None) -> None:
+@click.option("--open", "opens", is_flag=True, help="Show the session in the browser afterwards.")
+@click.pass_context
+def command(
+    ctx: click.Context, *, as_json: bool, keep: Path | None, svg: Path | None, opens: bool
+) -> None:
     """Watch an agent fix a bug in a small project.
 
     The agent explores the project, runs the tests, makes a mistake that is rolled back,
@@ -98,7 +102,8 @@ def command(*, as_json: bool, keep: Path | None, svg: Path | None) -> None:
     """
     if as_json and svg:
         raise click.UsageError("--json and --svg exclude each other; use one")
-    with _play(keep) as steps:
+    debug = _find_command(ctx, "debug") if opens else None
+    with _play(keep) as (steps, dump):
         try:
             if as_json:
                 _print_json(steps)
@@ -106,11 +111,23 @@ def command(*, as_json: bool, keep: Path | None, svg: Path | None) -> None:
                 show(steps, keep=keep, svg=svg)
         except StoryError as error:
             raise click.ClickException(f"{error}; please report it") from error
+        if debug is not None:
+            ctx.invoke(debug, dump=str(dump / f"{_NAME}{SUFFIX}"), as_json=as_json)
+
+
+def _find_command(ctx: click.Context, name: str) -> click.Command | None:
+    """Return another command, which needs an extra: it is imported only now."""
+    group = ctx.find_root().command
+    assert isinstance(group, click.Group)
+    return group.get_command(ctx, name)
 
 
 @contextmanager
-def _play(keep: Path | None) -> Generator[Iterator[Step], None, None]:
-    """Yield the steps of the story; its files are removed afterwards unless `keep` is given."""
+def _play(keep: Path | None) -> Generator[tuple[Iterator[Step], Path], None, None]:
+    """Yield the steps of the story and the directory of its dump.
+
+    Its files are removed afterwards unless `keep` is given.
+    """
     if keep is not None:
         _check_empty(keep)
     with TemporaryDirectory(prefix="wink-demo-") as directory:
@@ -119,7 +136,7 @@ def _play(keep: Path | None) -> Generator[Iterator[Step], None, None]:
         project.mkdir()
         dump = (keep or root) / SESSION
         with play_story(project, store=root / "store", dump=dump) as steps:
-            yield steps
+            yield steps, dump
         if keep is not None:
             shutil.copytree(project, keep, symlinks=True, dirs_exist_ok=True)
 

@@ -69,7 +69,8 @@ async function render() {
     body = h("p", { class: "empty", role: "alert" }, `This cannot be shown: ${error.message}`);
   }
   if (number !== rendering) return; // something newer is being shown
-  document.body.classList.toggle("reading", route.step !== undefined || route.a !== undefined);
+  const isChoosing = route.session === undefined && sessions.length > 1;
+  document.body.classList.toggle("reading", route.step !== undefined || route.a !== undefined || isChoosing);
   replace(detail, body);
   list.mark();
   searchPanel.close();
@@ -79,9 +80,10 @@ async function render() {
   document.title = route.step ? `Step ${route.step} · wink debug` : "wink debug";
 }
 
-async function openSession(name) {
+async function openSession(name, listing) {
   shownSession = name;
   const answer = await loadSteps();
+  if (listing) sessions = await listing;
   steps = answer.steps;
   list.show(steps);
   showSummary(answer.session);
@@ -206,10 +208,9 @@ VIEWS.forEach((view, index) => (actions[String(index + 1)] = () => go({ view, fi
 async function start() {
   setTheme(recall("theme", matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
   frame();
-  sessions = await loadSessions();
   const route = currentRoute();
-  if (route.session === undefined && sessions.length === 1) shownSession = null; // open the only one
-  await openSession(route.session);
+  const listing = loadSessions();
+  await openSession(route.session, listing);
   if (route.step === undefined && route.a === undefined && sessions.length === 1) go({ step: steps.length }, { silently: true });
   listenToKeys(actions);
   addEventListener("hashchange", render);

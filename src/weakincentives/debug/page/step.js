@@ -59,11 +59,11 @@ async function overview(step) {
   const parts = [];
   if (details.params !== undefined) parts.push(section("Parameters", fields(details.params)));
   if (details.error) parts.push(section("Error", text(details.error, "bad")));
+  if (step.changes) parts.push(section(count(step.changes, "changed path"), await changedFiles(step)));
   if (details.result_message) parts.push(section("Result for the model", text(details.result_message)));
   if (details.text) parts.push(section(step.kind === "prompt" ? "Prompt" : "Text", text(details.text)));
   if (Array.isArray(details.tool_calls) && details.tool_calls.length) parts.push(section("Calls", h("p", {}, details.tool_calls.map((each) => [h("code", {}, visible(String(each))), " "]))));
   if (Array.isArray(details.tools) && details.tools.length) parts.push(section("Tools", h("p", {}, details.tools.map((each) => [h("code", {}, visible(String(each))), " "]))));
-  if (step.changes) parts.push(section(count(step.changes, "changed path"), [changedPaths(step), await fewChanges(step)]));
   const rest = Object.entries(details).filter(([name, value]) => !SHOWN.has(name) && value !== null && value !== "" && !(Array.isArray(value) && value.length === 0));
   if (rest.length) parts.push(h("details", { class: "rest" }, h("summary", {}, "All fields of the event"), fields(Object.fromEntries(rest))));
   return parts.length ? parts : h("p", { class: "empty" }, step.kind === "start" ? "The recording begins with the files as they were." : "There is nothing more to this step.");
@@ -81,7 +81,21 @@ function text(value, name = "") {
 
 function fields(value) {
   if (value === null || typeof value !== "object") return text(JSON.stringify(value));
-  const rows = Object.entries(value).map(([name, each]) => h("tr", {}, h("th", { scope: "row" }, visiblePath(name)), h("td", {}, h("pre", { tabindex: 0 }, visible(typeof each === "string" ? each : JSON.stringify(each, null, 2) ?? "")))));
+  const missing = Object.keys(value).filter((name) => value[name] === null);
+  const given = Object.fromEntries(Object.entries(value).filter(([, each]) => each !== null));
+  return [fieldTable(given), missing.length ? h("p", { class: "quiet none-given" }, `Not given: ${missing.map(visiblePath).join(", ")}`) : null];
+}
+
+const SHORT = 90;
+
+function brief(value) {
+  if (typeof value === "string") return value;
+  const line = JSON.stringify(value) ?? "";
+  return line.length <= SHORT ? line : JSON.stringify(value, null, 2);
+}
+
+function fieldTable(value) {
+  const rows = Object.entries(value).map(([name, each]) => h("tr", {}, h("th", { scope: "row" }, visiblePath(name)), h("td", {}, h("pre", { tabindex: 0 }, visible(brief(each))))));
   return rows.length ? h("table", { class: "fields" }, h("tbody", {}, rows)) : h("p", { class: "empty" }, "None.");
 }
 
@@ -93,8 +107,8 @@ function changedPaths(step) {
 
 const FEW = 5;
 
-async function fewChanges(step) {
-  if (step.changes > FEW) return null;
+async function changedFiles(step) {
+  if (step.changes > FEW) return changedPaths(step);
   return changeSections(await loadDiff(step.n), { step: step.n, split: recall("split", "no") === "yes" });
 }
 

@@ -3,7 +3,7 @@
 import { h, replace, svg } from "./dom.js";
 import { clock, compact, duration, tokenCount, visible } from "./format.js";
 import { ROW, edges, gutterWidth, layout, position } from "./graph.js";
-import { currentRoute, link } from "./route.js";
+import { currentRoute, formatRoute } from "./route.js";
 
 export const FILTERS = {
   all: () => true,
@@ -11,6 +11,12 @@ export const FILTERS = {
   changes: (step) => step.changes > 0,
   failed: (step) => !step.ok,
 };
+
+// The same view of another step; its number comes last, so that links are cheap.
+function linkTo(number) {
+  const { session, view } = currentRoute();
+  return `${formatRoute({ session, view })}&step=${number}`;
+}
 
 export class StepList {
   constructor() {
@@ -30,6 +36,7 @@ export class StepList {
   }
 
   render() {
+    this.linked = linkTo("");
     this.renderFilters();
     const shown = this.visibleSteps();
     const isWhole = this.filter === "all";
@@ -68,7 +75,7 @@ export class StepList {
     ].filter(Boolean);
     const row = h(
       "a",
-      { class: `row kind-${step.kind}${step.ok ? "" : " failed"}`, href: link({ step: step.n, file: null, base: null }), "data-step": step.n },
+      { class: `row kind-${step.kind}${step.ok ? "" : " failed"}`, href: `${this.linked}${step.n}`, "data-step": step.n },
       h("span", { class: "line" }, h("span", { class: "kind" }, step.kind), h("span", { class: "title" }, visible(step.title)), this.marks(step)),
       h("span", { class: "facts" }, facts.join(" · "), step.branch ? h("span", { class: "tag" }, visible(step.branch)) : null)
     );
@@ -98,7 +105,10 @@ export class StepList {
     const row = this.body.querySelector(`[data-step="${step}"]`);
     row?.setAttribute("aria-current", "true");
     if (scroll) row?.scrollIntoView({ block: "nearest" });
-    for (const each of this.body.querySelectorAll("a.row")) each.href = link({ step: Number(each.dataset.step), file: null, base: null });
+    if (this.linked !== linkTo("")) {
+      for (const each of this.body.querySelectorAll("a.row")) each.setAttribute("href", linkTo(each.dataset.step));
+      this.linked = linkTo("");
+    }
   }
 
   neighbour(number, distance) {
