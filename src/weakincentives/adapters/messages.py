@@ -19,6 +19,8 @@ _PATH_FIELDS = (
     "source",
     "destination",
 )
+NO_RESULT = "No result: the run stopped before this call finished"
+"""The text of a tool message for a call that did not finish."""
 _PATH_LIST_FIELDS = ("paths", "file_paths")
 
 
@@ -149,7 +151,11 @@ def load_messages(data: Iterable[Any]) -> tuple[Message, ...]:
     Raises:
         SerdeError: A value is not a message.
     """
-    messages = [_load_message(each) for each in data]
+    return _order([_load_message(each) for each in data])
+
+
+def _order(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """Return messages with the results of tool calls in the order of the calls."""
     order: dict[str, int] = {}
     ordered: list[tuple[int, int, Message]] = []
     group = 0
@@ -163,6 +169,28 @@ def load_messages(data: Iterable[Any]) -> tuple[Message, ...]:
         ordered.append((group, place, message))
     ordered.sort(key=lambda each: each[:2])
     return tuple(message for _, _, message in ordered)
+
+
+def complete_results(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """Return a conversation in which every tool call has a result.
+
+    Providers reject one with unanswered calls. Missing results are only possible at its end,
+    where a run was stopped; they say so.
+    """
+    found = list(messages)
+    calls: tuple[ToolCall, ...] = ()
+    answered: set[str] = set()
+    for message in found:
+        if isinstance(message, AssistantMessage):
+            calls, answered = message.tool_calls, set()
+        elif isinstance(message, ToolMessage):
+            answered.add(message.call_id)
+    found += [
+        ToolMessage(call.call_id, call.name, NO_RESULT, success=False)
+        for call in calls
+        if call.call_id not in answered
+    ]
+    return _order(found)
 
 
 def _load_message(data: Any) -> Message:

@@ -17,6 +17,7 @@ from weakincentives.adapters.loop.output import ExpectedOutput, expected_output,
 from weakincentives.adapters.loop.request import Model, ModelRequester, with_call_ids
 from weakincentives.adapters.loop.timeout import OnText
 from weakincentives.adapters.messages import (
+    NO_RESULT,
     AssistantMessage,
     Completion,
     CompletionRequest,
@@ -43,7 +44,6 @@ from weakincentives.runtime.session import Session
 from weakincentives.serde import SerdeError
 
 OutputT = TypeVar("OutputT")
-_NO_RESULT = "No result: the run stopped before this call finished"
 _MAX_EXCERPT = 200
 
 
@@ -90,7 +90,7 @@ class RunState:
         """
         for call in self.open_calls:
             found = self.outcomes.get(call.call_id)
-            text = _NO_RESULT if found is None else found.text
+            text = NO_RESULT if found is None else found.text
             success = found is not None and found.result.success
             media = () if found is None else found.result.media
             message = ToolMessage(call.call_id, call.name, text, success, media)

@@ -32,7 +32,7 @@ from weakincentives.runtime.session.session import (
     select_where,
 )
 from weakincentives.runtime.session.slices import Slice, SliceReader, SliceWriter
-from weakincentives.runtime.session.snapshots import Snapshot, SnapshotFormatError
+from weakincentives.runtime.session.snapshots import Snapshot, SnapshotFormatError, UnknownItem
 from weakincentives.runtime.session.store import SessionSavepoint
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
     "SnapshotFormatError",
     "TransactionConflictError",
     "TransactionEndedError",
+    "UnknownItem",
     "UnknownTagError",
     "append_all",
     "current_publisher",

@@ -35,7 +35,6 @@ from weakincentives.runtime.session.dump_format import (
     DumpedSession,
     DumpFiles,
     DumpHeader,
-    Types,
     describe_archive,
     dump_error,
     encode_dump,
@@ -44,7 +43,7 @@ from weakincentives.runtime.session.dump_format import (
     write_text,
 )
 from weakincentives.runtime.session.session import Session
-from weakincentives.runtime.session.snapshots import Snapshot
+from weakincentives.runtime.session.snapshots import Snapshot, Types, Unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +88,11 @@ def capture_tree(session: Session, date: datetime) -> SessionTree:
 
 
 def rebuild_session(
-    header: DumpHeader, snapshots: Sequence[Snapshot], bus: EventBus | None
+    entries: Sequence[DumpedSession], snapshots: Sequence[Snapshot], bus: EventBus | None
 ) -> Session:
-    """Return the root of a dumped tree; only the root uses `bus`."""
+    """Return the root of a stored tree, parents first; only the root uses `bus`."""
     rebuilt: list[Session] = []
-    for entry, snapshot in zip(header.sessions, snapshots, strict=True):
+    for entry, snapshot in zip(entries, snapshots, strict=True):
         session = Session(
             bus=bus if entry.parent is None else None,
             parent=None if entry.parent is None else rebuilt[entry.parent],
@@ -190,6 +189,7 @@ def load_session(
     path: str | os.PathLike[str],
     types: Types = (),
     *,
+    unknown: Unknown = "error",
     filesystem: ArchivableFilesystem | None = None,
     session_only: bool = False,
     bus: EventBus | None = None,
@@ -204,7 +204,7 @@ def load_session(
         _locate(path),
         types,
         filesystem,
-        _Options(session_only, bus, archive_limits, max_bytes),
+        _Options(unknown, session_only, bus, archive_limits, max_bytes),
     )
     return loaded.session
 
@@ -213,6 +213,7 @@ def load_dump(
     path: str | os.PathLike[str],
     types: Types = (),
     *,
+    unknown: Unknown = "error",
     filesystem: ArchivableFilesystem | None = None,
     bus: EventBus | None = None,
     archive_limits: ArchiveLimits = DEFAULT_ARCHIVE_LIMITS,
@@ -228,6 +229,8 @@ def load_dump(
         types: The types of the slices; or types by their names in the dump. Dataclasses in
             modules that are already imported are found without it. Nothing that the dump
             names is imported.
+        unknown: What to do with a slice whose type is neither given nor imported, or whose
+            items do not match it: `error`, or `data`, which loads its items as `UnknownItem`.
         filesystem: The filesystem, of any backend, whose content is replaced by that of the
             dump. It stays as it is if the dump has no files.
         bus: The bus of the session; its children get new ones.
@@ -243,13 +246,18 @@ def load_dump(
     files = _locate(path)
     chosen = InMemoryFilesystem() if filesystem is None else filesystem
     options = _Options(
-        session_only=False, bus=bus, archive_limits=archive_limits, max_bytes=max_bytes
+        unknown=unknown,
+        session_only=False,
+        bus=bus,
+        archive_limits=archive_limits,
+        max_bytes=max_bytes,
     )
     return _load(files, types, chosen, options)
 
 
 @dataclass(frozen=True, slots=True)
 class _Options:
+    unknown: Unknown
     session_only: bool
     bus: EventBus | None
     archive_limits: ArchiveLimits
@@ -292,8 +300,8 @@ def _load_once(
                 path, f"Dump is larger than {options.max_bytes} bytes", "allow more: max_bytes="
             )
         file.readline()
-        snapshots = read_snapshots(path, file, header, types)
-    session = rebuild_session(header, snapshots, options.bus)
+        snapshots = read_snapshots(path, file, header, types, options.unknown)
+    session = rebuild_session(header.sessions, snapshots, options.bus)
     if header.archive is None or options.session_only or filesystem is None:
         return LoadedDump(session, None, header.created_at)
     _import(filesystem, files.archive, options.archive_limits)

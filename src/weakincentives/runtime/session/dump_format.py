@@ -16,12 +16,12 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import BinaryIO
 from uuid import UUID
 
 from weakincentives.errors import WinkError
@@ -30,19 +30,21 @@ from weakincentives.filesystem.snapshot_manager import ARCHIVE_SUFFIX, FileIdent
 from weakincentives.posix import check_time, fault_point, open_regular, os_error, sync_directory
 from weakincentives.runtime.session import snapshots
 from weakincentives.runtime.session.snapshots import (
+    NamedSlice,
     Snapshot,
     SnapshotFormatError,
+    Types,
+    Unknown,
     UnknownTypeError,
     find_imported_type,
+    list_slices,
     read_snapshot,
-    type_name,
 )
 from weakincentives.serde import SerdeError, convert, decode, encode
 
 FORMAT = "wink-dump"
 VERSION = 1
 BEGINNING = b'{"format":"%s"' % FORMAT.encode()
-Types: TypeAlias = Iterable[type[Any]] | Mapping[str, type[Any]]
 _BATCH_SIZE = 64  # items encoded at once
 _MAX_HEADER = 64 * 1024**2  # bytes; a file without line breaks is not read completely
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -132,7 +134,9 @@ def read_header(path: Path, file: BinaryIO) -> DumpHeader:
     return header
 
 
-def read_snapshots(path: Path, file: BinaryIO, header: DumpHeader, types: Types) -> list[Snapshot]:
+def read_snapshots(
+    path: Path, file: BinaryIO, header: DumpHeader, types: Types, unknown: Unknown
+) -> list[Snapshot]:
     """Return the snapshots that follow the header.
 
     Raises:
@@ -147,7 +151,7 @@ def read_snapshots(path: Path, file: BinaryIO, header: DumpHeader, types: Types)
             count = len(header.sessions)
             raise dump_error(path, f"Dump is truncated after {len(found)} of {count} sessions")
         number = len(found) + 2
-        snapshot = _snapshot(path, number, line, types)
+        snapshot = _snapshot(path, number, line, types, unknown)
         if (snapshot.session_id, snapshot.snapshot_id) != (
             expected.session_id,
             expected.snapshot_id,
@@ -159,9 +163,9 @@ def read_snapshots(path: Path, file: BinaryIO, header: DumpHeader, types: Types)
     return found
 
 
-def _snapshot(path: Path, number: int, line: bytes, types: Types) -> Snapshot:
+def _snapshot(path: Path, number: int, line: bytes, types: Types, unknown: Unknown) -> Snapshot:
     try:
-        return read_snapshot(line, types, find=find_imported_type)
+        return read_snapshot(line, types, find=find_imported_type, unknown=unknown)
     except SnapshotFormatError as error:
         raise dump_error(path, f"Line {number} of the dump: {error}", _remedy(error)) from error
 
@@ -170,8 +174,11 @@ def _remedy(error: SnapshotFormatError) -> str:
     if isinstance(error, UnknownTypeError):
         moved = f"if it has moved, under this name: types={{{error.type_name!r}: ...}}"
         if error.type_name.partition(":")[0] in sys.modules:  # importing it would not help
-            return f"pass the type in types=; {moved}"
-        return f"pass the type in types=, or import its module; {moved}"
+            return f"pass the type in types=; {moved}; or load it as data: unknown='data'"
+        return (
+            f"pass the type in types=, or import its module; {moved};"
+            " or load it as data: unknown='data'"
+        )
     if "this program reads" in str(error):
         return "load it with a newer weakincentives"
     return _COPY_AGAIN
@@ -219,28 +226,23 @@ def _snapshot_line(snapshot: Snapshot) -> Iterator[bytes]:
     }
     yield encode(head)[:-1] + b',"slices":['
     comma = b""
-    for kind in sorted(snapshot.slices, key=type_name):
-        start = {"type": type_name(kind), "log": kind in snapshot.logs}
+    for each in list_slices(snapshot.slices, snapshot.logs):
+        start = {"type": each.name, "log": each.is_log}
         yield comma + encode(start)[:-1] + b',"items":['
-        yield from _items(snapshot.slices[kind], kind)
+        yield from _items(each)
         yield b"]}"
         comma = b","
     yield b"]}\n"
 
 
-def _items(items: tuple[Any, ...], kind: type[Any]) -> Iterator[bytes]:
+def _items(stored: NamedSlice) -> Iterator[bytes]:
+    items = stored.check()
     for start in range(0, len(items), _BATCH_SIZE):
         check_time("Dump")
-        batch = items[start : start + _BATCH_SIZE]
-        for each in batch:
-            if type(each) is not kind:
-                raise SerdeError(
-                    f"A slice of {kind.__qualname__} cannot store a subclass: {each!r}"
-                )
         try:
-            data = encode(batch)
+            data = encode(items[start : start + _BATCH_SIZE])
         except SerdeError as error:
-            raise SerdeError(f"Slice {type_name(kind)!r}: {error}") from error
+            raise SerdeError(f"Slice {stored.name!r}: {error}") from error
         yield (b"," if start else b"") + data[1:-1]
 
 

@@ -5,10 +5,10 @@ the caller passes and those of this package: nothing that the data names is impo
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 from weakincentives.errors import WinkError
@@ -31,6 +31,28 @@ def register_type(kind: KindT) -> KindT:
     """Let snapshots load slices of a type in a higher layer of this package."""
     _KNOWN.append(kind)
     return kind
+
+
+Types: TypeAlias = Iterable[type[Any]] | Mapping[str, type[Any]]
+"""Types of slices, or types by their names in stored data."""
+Unknown: TypeAlias = Literal["error", "data"]
+"""What becomes of a slice whose type is unknown: an error, or `UnknownItem`s."""
+
+
+@register_type
+@dataclass(frozen=True, slots=True)
+class UnknownItem:
+    """An item of a slice whose type is not known here; it is stored again as it was.
+
+    Args:
+        type: The name of the type in the data.
+        data: The item, as JSON values.
+        log: Whether the slice is a log.
+    """
+
+    type: str
+    data: Any
+    log: bool = False
 
 
 class SnapshotFormatError(WinkError, ValueError):
@@ -107,7 +129,6 @@ class Snapshot:
         Raises:
             SerdeError: An item contains a value that JSON cannot represent.
         """
-        kinds = sorted(self.slices, key=type_name)
         document = _Document(
             format=FORMAT,
             version=VERSION,
@@ -116,10 +137,8 @@ class Snapshot:
             created_at=self.created_at,
             tag=self.tag,
             slices=[
-                _StoredSlice(
-                    type_name(kind), kind in self.logs, _check_storable(self.slices[kind], kind)
-                )
-                for kind in kinds
+                _StoredSlice(each.name, each.is_log, each.check())
+                for each in list_slices(self.slices, self.logs)
             ],
         )
         return encode(document).decode("utf-8", "surrogatepass")
@@ -142,6 +161,44 @@ class Snapshot:
         return read_snapshot(text, types)
 
 
+class NamedSlice(NamedTuple):
+    """A slice as it is stored, under the name of its type; `kind` is None for unknown data."""
+
+    name: str
+    kind: type[Any] | None
+    is_log: bool
+    items: tuple[Any, ...]
+
+    def check(self) -> list[Any]:
+        """Return the items.
+
+        Raises:
+            SerdeError: One of them is of a subclass, which could not be loaded.
+        """
+        for each in self.items if self.kind is not None else ():
+            if type(each) is not self.kind:
+                raise SerdeError(
+                    f"A slice of {self.name.partition(':')[2]} cannot store a subclass: {each!r}"
+                )
+        return list(self.items)
+
+
+def list_slices(
+    slices: Mapping[type[Any], tuple[Any, ...]], logs: Collection[type[Any]]
+) -> list[NamedSlice]:
+    """Return slices as they are stored, sorted by name; unknown data is in its own slices again."""
+    found = {
+        type_name(kind): NamedSlice(type_name(kind), kind, kind in logs, items)
+        for kind, items in slices.items()
+        if kind is not UnknownItem
+    }
+    for item in slices.get(UnknownItem, ()):
+        before = found.get(item.type)
+        items = (item.data,) if before is None else (*before.items, item.data)
+        found[item.type] = NamedSlice(item.type, None, item.log, items)
+    return [found[name] for name in sorted(found)]
+
+
 @dataclass(frozen=True, slots=True)
 class _StoredSlice:
     type: str
@@ -162,9 +219,10 @@ class _Document:
 
 def read_snapshot(
     text: str | bytes,
-    types: Iterable[type[Any]] | Mapping[str, type[Any]] = (),
+    types: Types = (),
     *,
     find: Callable[[str], type[Any] | None] = lambda _name: None,
+    unknown: Unknown = "error",
 ) -> Snapshot:
     """Return the snapshot that `to_json` wrote, like `Snapshot.from_json`.
 
@@ -172,25 +230,55 @@ def read_snapshot(
     """
     registry = _build_registry(types)
     document = _parse_document(text)
-    slices: dict[type[Any], Items[Any]] = {}
-    logs: set[type[Any]] = set()
-    for stored in document.slices:
-        kind = registry.get(stored.type) or find(stored.type)
-        if kind is None:
-            raise UnknownTypeError(stored.type)
-        if kind in slices:
-            raise SnapshotFormatError(f"Slice type appears twice: {stored.type!r}")
-        slices[kind] = create_items(_load_items(stored, kind))
-        if stored.log:
-            logs.add(kind)
+    stored = [(each.type, each.log, each.items) for each in document.slices]
+    slices, logs = load_slices(stored, registry, find=find, unknown=unknown)
     return Snapshot(
         snapshot_id=document.snapshot_id,
         session_id=document.session_id,
         created_at=document.created_at,
         tag=document.tag,
-        slices=Slices(slices),
-        logs=frozenset(logs),
+        slices=slices,
+        logs=logs,
     )
+
+
+def load_slices(
+    stored: Iterable[tuple[str, bool, list[Any]]],
+    types: Types = (),
+    *,
+    find: Callable[[str], type[Any] | None],
+    unknown: Unknown,
+) -> tuple[Slices, frozenset[type[Any]]]:
+    """Return slices from their names, whether each is a log, and their items as JSON values.
+
+    Returns:
+        The slices, and the types of those that are logs.
+
+    Raises:
+        SnapshotFormatError: A type is unknown or appears twice, or an item does not match it.
+    """
+    registry = _build_registry(types)
+    slices: dict[type[Any], Items[Any]] = {}
+    logs: set[type[Any]] = set()
+    others: list[UnknownItem] = []
+    for name, log, items in stored:
+        kind = registry.get(name) or find(name)
+        if kind in slices:
+            raise SnapshotFormatError(f"Slice type appears twice: {name!r}")
+        try:
+            if kind is None:
+                raise UnknownTypeError(name)
+            slices[kind] = create_items(_load_items(name, items, kind))
+        except SnapshotFormatError:
+            if unknown == "error":
+                raise
+            others += [UnknownItem(name, each, log) for each in items]
+            continue
+        if log:
+            logs.add(kind)
+    if others:
+        slices[UnknownItem] = create_items(tuple(others))
+    return Slices(slices), frozenset(logs)
 
 
 def find_imported_type(name: str) -> type[Any] | None:
@@ -230,13 +318,6 @@ def _build_registry(types: Iterable[type[Any]] | Mapping[str, type[Any]]) -> dic
     return found
 
 
-def _check_storable(items: tuple[Any, ...], kind: type[Any]) -> list[Any]:
-    for each in items:
-        if type(each) is not kind:
-            raise SerdeError(f"A slice of {kind.__qualname__} cannot store a subclass: {each!r}")
-    return list(items)
-
-
 def _parse_document(text: str | bytes) -> _Document:
     try:
         data = decode(text, object)
@@ -260,9 +341,9 @@ def _check_version(data: object) -> None:
             raise SnapshotFormatError(f"Not a session snapshot: no format {FORMAT!r} and version")
 
 
-def _load_items(stored: _StoredSlice, kind: type[Any]) -> tuple[Any, ...]:
+def _load_items(name: str, items: list[Any], kind: type[Any]) -> tuple[Any, ...]:
     several: Any = tuple[kind, ...]
     try:
-        return convert(stored.items, several)
+        return convert(items, several)
     except SerdeError as error:
-        raise SnapshotFormatError(f"Slice {stored.type!r}: {error}") from error
+        raise SnapshotFormatError(f"Slice {name!r}: {error}") from error

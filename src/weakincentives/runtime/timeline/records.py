@@ -142,6 +142,18 @@ class RecordReader:
         """The size of the file now."""
         return os.fstat(self._descriptor).st_size
 
+    @property
+    def is_locked(self) -> bool:
+        """Whether a process is writing to it."""
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:  # some file systems have no locks
+            return False
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        return False
+
     def scan(self, start: int = len(SIGNATURE)) -> Iterator[Record]:
         """Yield the whole records from offset `start` on; payloads are not verified."""
         end = self.size

@@ -15,6 +15,9 @@ from weakincentives.filesystem import Diff, diff
 from weakincentives.filesystem.archive import ArchiveError
 from weakincentives.filesystem.archive.format import check_paths, check_target
 from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
+from weakincentives.runtime.events import EventBus
+from weakincentives.runtime.session import Session, SnapshotFormatError
+from weakincentives.runtime.session.snapshots import Types, Unknown
 from weakincentives.runtime.timeline.chunks import CHUNK_SIZE, ChunkReader
 from weakincentives.runtime.timeline.filesystem import StepFilesystem
 from weakincentives.runtime.timeline.records import (
@@ -25,6 +28,7 @@ from weakincentives.runtime.timeline.records import (
     RecordReader,
     TimelineError,
 )
+from weakincentives.runtime.timeline.sessions import rebuild
 from weakincentives.runtime.timeline.steps import (
     Entry,
     StepRecord,
@@ -85,6 +89,11 @@ class Timeline:
     def steps(self) -> Sequence[StepRecord]:
         """The steps, in the order in which they were recorded."""
         return tuple(self._steps)
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether a process is recording to it now."""
+        return self._reader.is_locked
 
     @property
     def last(self) -> int:
@@ -195,6 +204,36 @@ class Timeline:
     def sessions(self, number: int) -> Mapping[UUID, StoredSession]:
         """Return the sessions after a step as data, parents first."""
         return self._state(number).sessions
+
+    def session(
+        self,
+        number: int,
+        types: Types = (),
+        *,
+        unknown: Unknown = "error",
+        bus: EventBus | None = None,
+    ) -> Session:
+        """Return the session after a step, with its children; register its reducers again.
+
+        Args:
+            number: The step.
+            types: The types of the slices, as for `load_session`.
+            unknown: What to do with a slice whose type is neither given nor imported, or whose
+                items do not match it: `error`, or `data`, which loads its items as
+                `UnknownItem`.
+            bus: The bus of the session; its children get new ones.
+
+        Raises:
+            TimelineError: There is no such step, or a slice cannot be loaded.
+        """
+        self.step(number)
+        try:
+            return rebuild(list(self.sessions(number).values()), types, unknown, bus)
+        except SnapshotFormatError as error:
+            raise TimelineError(
+                f"Session of step {number}: {error}: {str(self.path)!r} (pass the type in types=,"
+                " import its module, or load it as data: unknown='data')"
+            ) from error
 
     def messages(self, number: int) -> Sequence[Any]:
         """Return the conversation after a step, as JSON values."""

@@ -20,7 +20,12 @@ from weakincentives.filesystem.text import Content
 from weakincentives.posix import check_time, parallel_map, parents_of
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.session.items import Items
-from weakincentives.runtime.session.snapshots import Slices, type_name
+from weakincentives.runtime.session.snapshots import (
+    Slices,
+    UnknownItem,
+    list_slices,
+    type_name,
+)
 from weakincentives.runtime.timeline.chunks import CHUNK_SIZE, ChunkWriter, PackedChunk, pack
 from weakincentives.runtime.timeline.steps import (
     Entry,
@@ -263,6 +268,7 @@ class SessionTracker:
         snapshot = session.snapshot()
         assert isinstance(snapshot.slices, Slices)
         items = dict(snapshot.slices.items_by_type)
+        others = items.pop(UnknownItem, None)
         known = self._known.get(session.session_id)
         before = known or {}
         changes = [
@@ -270,6 +276,11 @@ class SessionTracker:
             for kind, each in items.items()
         ]
         slices = tuple(each for each in changes if each is not None)
+        if others is not None and known is None:  # nothing can change what nobody knows
+            slices += tuple(
+                SliceChange(each.name, each.is_log, ListChange(0, each.items))
+                for each in list_slices({UnknownItem: others.as_tuple()}, ())
+            )
         removed = tuple(type_name(kind) for kind in before if kind not in items)
         self._known[session.session_id] = items
         if known is not None and not slices and not removed:
