@@ -1,0 +1,85 @@
+"""`wink replay`: run the tool calls of a recorded run again, and compare the results."""
+
+import json
+
+import click
+
+from weakincentives.cli.config import AUTO, NO_SANDBOX, SANDBOX_CHOICES
+from weakincentives.cli.dumps import LAST, find_timeline
+from weakincentives.cli.terminal import echo
+from weakincentives.cli.units import format_count
+from weakincentives.contrib.replay import ReplayReport, replay
+from weakincentives.runtime.timeline import TimelineError
+from weakincentives.sandbox import SandboxUnavailableError, choose_sandbox
+
+EXIT_DIFFERENT = 1
+
+
+@click.command(epilog="Exit codes: 0 everything is the same, 1 a result differs.")
+@click.argument("dump", default=LAST)
+@click.option(
+    "--sandbox",
+    type=click.Choice(SANDBOX_CHOICES),
+    help="Where recorded commands run again; by default isolated where that works, else nowhere.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(*, dump: str, sandbox: str | None, as_json: bool) -> None:
+    """Run the recorded tool calls again, with the tools of today, in a temporary workspace.
+
+    The answers of the model are those of the recording. The first result that differs is
+    printed with its step: the text that the model gets, or the files. Commands are skipped
+    where nothing isolates them.
+    """
+    path = find_timeline(dump)
+    try:
+        report = replay(path, sandbox=_choose_sandbox(sandbox))
+    except (TimelineError, SandboxUnavailableError) as error:
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        click.echo(json.dumps(_describe(report)))
+    else:
+        _print(report)
+    if report.difference is not None:
+        raise click.exceptions.Exit(EXIT_DIFFERENT)
+
+
+def _choose_sandbox(setting: str | None) -> str | None:
+    if setting == NO_SANDBOX:
+        return None
+    if setting is not None:
+        return setting
+    try:
+        choose_sandbox()
+    except SandboxUnavailableError:
+        return None
+    return AUTO
+
+
+def _describe(report: ReplayReport) -> dict[str, object]:
+    found = report.difference
+    return {
+        "timeline": str(report.path),
+        "same": found is None,
+        "replayed": list(report.replayed),
+        "skipped": list(report.skipped),
+        "difference": None
+        if found is None
+        else {
+            "step": found.step,
+            "title": found.title,
+            "what": found.what,
+            "diff": found.text,
+        },
+    }
+
+
+def _print(report: ReplayReport) -> None:
+    if report.difference is not None:
+        echo(str(report.difference), err=False)
+    calls = format_count(len(report.replayed), "tool call")
+    skipped = ""
+    if report.skipped:
+        numbers = ", ".join(map(str, report.skipped))
+        skipped = f"; not run here: {format_count(len(report.skipped), 'step')} ({numbers})"
+    outcome = "all the same" if report.difference is None else "stopped at the first difference"
+    echo(f"Replayed {calls}, {outcome}{skipped}.")

@@ -1,0 +1,341 @@
+"""Replay: run the tool calls of a recorded session again, with the tools of today.
+
+The answers of the model come from the timeline, so a replay needs no model. Each prompt of the
+recording starts with its files, session and conversation as they were then. The result of every
+call, and the files after it, must be the recorded ones: a regression test for agents.
+
+What cannot be the same is normalized on both sides before the comparison: paths of the
+workspace and of temporary files, and in the output of commands also dates, times, durations and
+memory addresses. Of permissions, only whether a file is executable is compared.
+"""
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal, TypeAlias, cast
+
+from weakincentives.adapters import CancellationToken, RunOptions, ScriptedAdapter, ToolCall
+from weakincentives.adapters.loop.executor import ToolCallRunner
+from weakincentives.adapters.messages import AssistantMessage, ToolMessage, load_messages
+from weakincentives.adapters.options import RunLimits
+from weakincentives.contrib.tools import FilesystemSection
+from weakincentives.contrib.tools.dialects import DIALECTS, DialectName
+from weakincentives.contrib.tools.shell import SHELL_TOOL_SPECS, shell_handlers
+from weakincentives.filesystem import ArchivableFilesystem, HostFilesystem, InMemoryFilesystem, diff
+from weakincentives.filesystem.backend import BaseFilesystem, export_state
+from weakincentives.filesystem.base import is_tool_output
+from weakincentives.prompt import Prompt, Tool, ToolContext
+from weakincentives.runtime.session import Session
+from weakincentives.runtime.timeline import Entry, SessionRecorder, StepRecord, Timeline
+from weakincentives.sandbox import SandboxUnavailableError, create_sandbox
+
+__all__ = ["PromptFactory", "ReplayDifference", "ReplayReport", "assert_replays", "replay"]
+
+PromptFactory: TypeAlias = Callable[[BaseFilesystem, Session], Prompt[Any]]
+"""Returns the prompt whose tools are replayed, for a workspace and a session."""
+_NO_ROOT = "/"
+_MAX_DIFF_LINES = 200
+_EXECUTABLE = 0o100
+_ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "1"}
+_TEMPORARY = re.compile(r"/(?:tmp|var/tmp|dev/shm)/[^\s'\":,;)\]]+")
+_VOLATILE = (
+    (
+        re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"),
+        "<date>",
+    ),
+    (re.compile(r"\b\d\d:\d\d:\d\d(?:\.\d+)?\b"), "<time>"),
+    (re.compile(r"\b\d+(?:\.\d+)? ?(?:ms|s|secs?|seconds?|minutes?)\b"), "<duration>"),
+    (re.compile(r"\b0x[0-9a-fA-F]{6,}\b"), "<address>"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayDifference:
+    """The first result that is not the recorded one.
+
+    Args:
+        step: The number of the step.
+        title: What happened in it.
+        what: Whether the text for the model differs, or the files.
+        text: The difference, as a unified diff from recorded to replayed.
+    """
+
+    step: int
+    title: str
+    what: Literal["result", "files"]
+    text: str
+
+    def __str__(self) -> str:
+        """Return the step, and the difference."""
+        noun = "result is" if self.what == "result" else "files are"
+        return f"Step {self.step}, {self.title}: the {noun} not the recorded one\n{self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReport:
+    """What a replay found.
+
+    Args:
+        path: The timeline.
+        replayed: The steps that were run again.
+        skipped: The steps that could not be run here, such as commands without a sandbox.
+        difference: The first difference, at which the replay stopped; or None.
+    """
+
+    path: Path
+    replayed: tuple[int, ...]
+    skipped: tuple[int, ...]
+    difference: ReplayDifference | None
+
+
+def assert_replays(
+    path: str | os.PathLike[str],
+    *,
+    create_prompt: PromptFactory | None = None,
+    sandbox: str | None = None,
+) -> None:
+    """Replay a timeline in a test; arguments are those of `replay`.
+
+    Raises:
+        AssertionError: A result differs, or there was nothing to replay.
+    """
+    report = replay(path, create_prompt=create_prompt, sandbox=sandbox)
+    if report.difference is not None:
+        raise AssertionError(f"{os.fspath(path)}: {report.difference}")
+    if not report.replayed:
+        raise AssertionError(f"{os.fspath(path)}: no step could be replayed")
+
+
+def replay(
+    path: str | os.PathLike[str],
+    *,
+    create_prompt: PromptFactory | None = None,
+    sandbox: str | None = None,
+) -> ReplayReport:
+    """Run the tool calls of a timeline again, up to the first result that differs.
+
+    Args:
+        path: The timeline.
+        create_prompt: Returns the prompt with your own tools; by default the filesystem tools
+            in the dialect that was recorded, with commands if there is a sandbox.
+        sandbox: Where recorded commands run again, a name for `create_sandbox`. By default the
+            steps of commands are skipped.
+
+    Raises:
+        TimelineError: It is not a timeline.
+        SandboxUnavailableError: The sandbox cannot be used here.
+    """
+    replayed: list[int] = []
+    skipped: list[int] = []
+    difference = None
+    with Timeline(path) as timeline:
+        for prompt, calls in _segments(timeline):
+            with _Workspace(timeline, prompt, create_prompt, sandbox) as workspace:
+                for step in calls:
+                    if workspace.can_run(step):
+                        replayed.append(step.number)
+                        difference = workspace.run(step)
+                    else:
+                        skipped.append(step.number)
+                        workspace.skip(step)
+                    if difference is not None:
+                        return ReplayReport(Path(path), tuple(replayed), tuple(skipped), difference)
+    return ReplayReport(Path(path), tuple(replayed), tuple(skipped), None)
+
+
+def _segments(timeline: Timeline) -> Iterator[tuple[StepRecord, list[StepRecord]]]:
+    """Yield each prompt with the tool calls that follow it, on every branch."""
+    prompt: StepRecord | None = None
+    calls: list[StepRecord] = []
+    for step in timeline.steps:
+        if step.kind in ("prompt", "start"):
+            if prompt is not None and calls:
+                yield prompt, calls
+            prompt, calls = step if step.kind == "prompt" else None, []
+        elif step.kind == "tool":
+            calls.append(step)
+    if prompt is not None and calls:
+        yield prompt, calls
+
+
+class _Workspace:
+    """The files, the session and the tools of one prompt, in a temporary place."""
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        start: StepRecord,
+        create_prompt: PromptFactory | None,
+        sandbox: str | None,
+    ) -> None:
+        self._timeline = timeline
+        self._start = start
+        self._create_prompt = create_prompt or self._default_prompt
+        self._sandbox = sandbox
+        self._stack = ExitStack()
+        self._offered = frozenset(map(str, start.details.get("tools") or ()))
+        run: object = timeline.step(1).details.get("run")
+        self._run: Mapping[str, Any] = {}
+        if isinstance(run, Mapping):
+            self._run = cast("Mapping[str, Any]", run)
+        self._original = str(self._run.get("workspace") or "")
+
+    def __enter__(self) -> "_Workspace":
+        with ExitStack() as stack:
+            self._place = Path(stack.enter_context(TemporaryDirectory(prefix="wink-replay-")))
+            self._files = stack.enter_context(self._create_filesystem())
+            self._set_files(self._start.number)
+            session = self._timeline.session(self._start.number, unknown="data")
+            self._stack = stack
+            prompt = self._create_prompt(self._files, session)
+            recording = self._place / "replay.timeline"
+            stack.enter_context(SessionRecorder(session, recording, self._files, durable=False))
+            self._recording = stack.enter_context(Timeline(recording))
+            rendered = prompt.render()
+            self._tools: dict[str, Tool[Any, Any]] = {each.name: each for each in rendered.tools}
+            context = ToolContext(
+                prompt, rendered, ScriptedAdapter([]), session, filesystem=self._files
+            )
+            self._runner = ToolCallRunner(
+                rendered.tools,
+                context=context,
+                limits=RunLimits(CancellationToken()),
+                options=RunOptions(),
+            )
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def can_run(self, step: StepRecord) -> bool:
+        """Return whether the tool of a step is here; a call of no tool at all is replayed too."""
+        name = str(step.details.get("tool"))
+        return name in self._tools or (name not in self._offered and not step.success)
+
+    def skip(self, step: StepRecord) -> None:
+        """Continue with the recorded files."""
+        self._set_files(step.number)
+        self._recording.refresh()
+
+    def run(self, step: StepRecord) -> ReplayDifference | None:
+        """Run the call of a step; return how its result or the files differ."""
+        call, expected = self._find_call(step)
+        [outcome] = self._runner.run([call])
+        is_command = call.name in self._tools and self._tools[call.name].bypasses_filesystem
+        before = self._normalize(expected, self._timeline.header.root, is_command=is_command)
+        after = self._normalize(outcome.text, self._files.root, is_command=is_command)
+        if before != after:
+            return ReplayDifference(step.number, step.title, "result", _unified(before, after))
+        self._recording.refresh()
+        text = self._compare_files(step)
+        return None if text is None else ReplayDifference(step.number, step.title, "files", text)
+
+    def _find_call(self, step: StepRecord) -> tuple[ToolCall, str]:
+        """Return the call as the model sent it, and the text that it got."""
+        details = step.details
+        wanted = details.get("call_id")
+        call = ToolCall(str(details["tool"]), details.get("params") or {}, str(wanted))
+        text = str(details.get("result_message") or "")
+        for message in load_messages(self._timeline.messages(step.number)):
+            if isinstance(message, AssistantMessage):
+                call = next((c for c in message.tool_calls if c.call_id == wanted), call)
+            elif isinstance(message, ToolMessage) and message.call_id == wanted:
+                text = message.text
+        return call, text
+
+    def _compare_files(self, step: StepRecord) -> str | None:
+        recorded = self._timeline.entries(step.number)
+        last = self._recording.step(self._recording.last)
+        replayed = self._recording.entries(last.number)
+        paths = [
+            path
+            for path in sorted({*step.files.paths, *last.files.paths})
+            if not is_tool_output(path) and _facts(recorded.get(path)) != _facts(replayed.get(path))
+        ]
+        if not paths:
+            return None
+        changes = diff(
+            self._timeline.files(step.number),
+            self._recording.files(last.number),
+            path=paths,
+            renames=False,
+        )
+        return _cut(changes.patch().rstrip("\n").split("\n"))
+
+    def _normalize(self, text: str, root: str, *, is_command: bool) -> str:
+        for path in sorted({root, os.path.realpath(root), self._original}, key=len, reverse=True):
+            if path not in ("", _NO_ROOT):
+                text = text.replace(path, "<workspace>")
+        text = _TEMPORARY.sub("<temporary path>", text)
+        for pattern, name in _VOLATILE if is_command else ():
+            text = pattern.sub(name, text)
+        return text
+
+    def _create_filesystem(self) -> HostFilesystem | InMemoryFilesystem:
+        """Return an empty workspace of the kind that was recorded: on disk, or in memory."""
+        if self._timeline.header.root == _NO_ROOT:
+            return InMemoryFilesystem()
+        root = self._place / "workspace"
+        root.mkdir()
+        return HostFilesystem(root, git_dir=self._place / "history")
+
+    def _set_files(self, number: int) -> None:
+        archive = self._place / "step.fs.zip"
+        export_state(self._timeline.files(number), archive)
+        files: ArchivableFilesystem = self._files
+        files.import_archive(archive)
+        archive.unlink()
+
+    def _default_prompt(self, files: BaseFilesystem, session: Session) -> Prompt[Any]:
+        dialect = self._find_dialect()
+        commands = {each.name for each in SHELL_TOOL_SPECS.get(dialect, ())}
+        extra_handlers = None
+        if self._sandbox is not None and commands & self._offered:
+            if not isinstance(files, HostFilesystem):
+                raise SandboxUnavailableError("Commands need a workspace on disk")
+            made = create_sandbox(
+                self._sandbox, files, env=_ENVIRONMENT, original=self._original or None
+            )
+            extra_handlers = shell_handlers(self._stack.enter_context(made))
+        section = FilesystemSection(
+            filesystem=files, session=session, dialect=dialect, extra_handlers=extra_handlers
+        )
+        self._stack.callback(section.close)
+        return Prompt[Any](ns="wink", key="replay", name="replay", sections=[section])
+
+    def _find_dialect(self) -> DialectName:
+        """Return the recorded dialect, or else the one that has most of the recorded tools."""
+        named = self._run.get("dialect")
+        for dialect in DIALECTS:
+            if dialect == named:
+                return dialect
+        return max(DIALECTS, key=lambda each: len(_tool_names(each) & self._offered))
+
+
+def _tool_names(dialect: DialectName) -> set[str]:
+    return {each.name for each in (*DIALECTS[dialect], *SHELL_TOOL_SPECS.get(dialect, ()))}
+
+
+def _facts(entry: Entry | None) -> object:
+    """Return what must be the same about an entry."""
+    if entry is None:
+        return None
+    return entry.kind, entry.sha256, entry.target, entry.permissions & _EXECUTABLE
+
+
+def _unified(before: str, after: str) -> str:
+    lines = difflib.unified_diff(
+        before.split("\n"), after.split("\n"), "recorded", "replayed", lineterm=""
+    )
+    return _cut(list(lines))
+
+
+def _cut(lines: Sequence[str]) -> str:
+    more = len(lines) - _MAX_DIFF_LINES
+    return "\n".join(lines[:_MAX_DIFF_LINES]) + (f"\n[{more} more lines]" if more > 0 else "")
