@@ -56,9 +56,16 @@ COMMANDS: Mapping[str, CommandSource] = {
     "diff": CommandSource(
         "weakincentives.cli.timeline.diff", "Compare the files of two steps of a run."
     ),
+    "fork": CommandSource("weakincentives.cli.timeline.fork", "Begin a branch at a step of a run."),
     "log": CommandSource("weakincentives.cli.timeline.log", "List the steps of a run."),
     "restore": CommandSource(
         "weakincentives.cli.timeline.restore", "Write the files of a step to a directory."
+    ),
+    "replay": CommandSource(
+        "weakincentives.cli.timeline.replay", "Run the recorded tool calls again, and compare."
+    ),
+    "resume": CommandSource(
+        "weakincentives.cli.timeline.resume", "Continue a run from any of its steps."
     ),
     "show": CommandSource("weakincentives.cli.timeline.show", "Show a step of a run, or a file."),
     "review": CommandSource("weakincentives.cli.review", "Review the changes of an earlier run."),

@@ -5,9 +5,11 @@ Nothing changes the directory itself before that decision.
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import click
@@ -21,8 +23,8 @@ from weakincentives.cli.config import (
     load_settings,
 )
 from weakincentives.cli.dumps import dump_directory
-from weakincentives.cli.run.decision import action_options, parse_action
-from weakincentives.cli.run.job import Job, JobOptions
+from weakincentives.cli.run.decision import Action, action_options, parse_action
+from weakincentives.cli.run.job import Continuation, Job, JobOptions
 from weakincentives.cli.run.model import choose_dialect, create_model
 from weakincentives.cli.run.report import Report, print_start
 from weakincentives.cli.run.sandbox import resolve_sandbox
@@ -34,10 +36,14 @@ from weakincentives.cli.run.workspace import (
     resolve_workspace,
 )
 from weakincentives.cli.terminal import disable_echo
+from weakincentives.contrib.review import WorkingCopy
 from weakincentives.contrib.tools.dialects import DialectName
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 _MAX_TASK_LENGTH = 1024 * 1024
-_EPILOG = """\b
+_PROVIDERS = ", ".join(f"{each}:MODEL" for each in PROVIDERS)
+EPILOG = """\b
 Exit codes: 0 done; 1 the run failed, changes so far are kept; 2 usage error;
 3 done, changes kept for later; 4 conflict, nothing applied; 130 interrupted;
 143 and 129 terminated by SIGTERM and SIGHUP.
@@ -46,7 +52,60 @@ overridden by these options.
 """
 
 
-@click.command(epilog=_EPILOG)
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """What to print, and what to do with the changes."""
+
+    action: Action
+    as_json: bool = False
+    quiet: bool = False
+
+
+def run_options(command: F) -> F:
+    """Add the options that `wink run` and `wink resume` share."""
+    options = (
+        click.option(
+            "--model",
+            metavar="NAME",
+            help=f"{_PROVIDERS}, or scripted:FILE for a script.",
+        ),
+        click.option(
+            "--dialect",
+            type=click.Choice(DIALECT_CHOICES),
+            help="Tool names to offer; auto picks them by model.",
+        ),
+        click.option(
+            "--max-tokens", metavar="N", help="Limit of input and output tokens, such as 200k."
+        ),
+        click.option("--deadline", metavar="TIME", help="Time limit, such as 90s, 10m or 1h30m."),
+        click.option("--max-steps", metavar="N", help="Limit of model requests; by default 100."),
+        click.option(
+            "--sandbox",
+            type=click.Choice(SANDBOX_CHOICES),
+            help="Where the model's commands run; by default isolated where that works, else"
+            " nowhere.",
+        ),
+        click.option(
+            "--allow-host",
+            multiple=True,
+            metavar="HOST",
+            help="Let the model's commands reach this host, such as pypi.org; repeatable.",
+        ),
+        click.option("--base-url", metavar="URL", help="Server to use instead of the provider's."),
+        click.option(
+            "--api-key-env", metavar="NAME", help="Environment variable that holds the API key."
+        ),
+        action_options,
+        click.option("--config", metavar="FILE", help="Read this file instead of wink.toml."),
+        click.option("--json", "as_json", is_flag=True, help="Print JSON lines and never ask."),
+        click.option("--quiet", is_flag=True, help="Print nothing during the run."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command(epilog=EPILOG)
 @click.argument("task")
 @click.option(
     "--workspace",
@@ -56,35 +115,8 @@ overridden by these options.
     help="Directory to copy and work on; by default the current one.",
 )
 @click.option(
-    "--model",
-    metavar="NAME",
-    help=f"{', '.join(f'{each}:MODEL' for each in PROVIDERS)}, or scripted:FILE for a script.",
-)
-@click.option(
-    "--dialect",
-    type=click.Choice(DIALECT_CHOICES),
-    help="Tool names to offer; auto picks them by model.",
-)
-@click.option("--max-tokens", metavar="N", help="Limit of input and output tokens, such as 200k.")
-@click.option("--deadline", metavar="TIME", help="Time limit, such as 90s, 10m or 1h30m.")
-@click.option("--max-steps", metavar="N", help="Limit of model requests; by default 100.")
-@click.option(
     "--exclude", multiple=True, metavar="GLOB", help="Do not copy matching files; repeatable."
 )
-@click.option(
-    "--sandbox",
-    type=click.Choice(SANDBOX_CHOICES),
-    help="Where the model's commands run; by default isolated where that works, else nowhere.",
-)
-@click.option(
-    "--allow-host",
-    multiple=True,
-    metavar="HOST",
-    help="Let the model's commands reach this host, such as pypi.org; repeatable.",
-)
-@click.option("--base-url", metavar="URL", help="Server to use instead of the provider's.")
-@click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the API key.")
-@action_options
 @click.option(
     "--dump", metavar="DIR", help="Directory for the dump of session and files, and the steps."
 )
@@ -95,9 +127,7 @@ overridden by these options.
     metavar="FILE",
     help="Record the conversation; scripted:FILE replays it.",
 )
-@click.option("--config", metavar="FILE", help="Read this file instead of wink.toml.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines and never ask.")
-@click.option("--quiet", is_flag=True, help="Print nothing during the run.")
+@run_options
 def command(
     *,
     task: str,
@@ -119,23 +149,51 @@ def command(
     action = parse_action(apply=apply, patch=patch, discard=discard)
     original = resolve_workspace(workspace)
     settings = load_settings(original, file=config, environment=os.environ, options=options)
-    cancellation = CancellationToken()
-    view = _create_view(cancellation, as_json=as_json, quiet=quiet)
-    with create_model(settings, os.environ, record) as adapter, ExitStack() as stack:
-        dialect = choose_dialect(settings, adapter)
-        job_options = _job_options(_read_task(task), settings, dialect, no_dump=no_dump)
-        with disable_echo():
-            copy = create_copy(original, settings["exclude"] or (), view)
-            stack.enter_context(name_copy_on_error(copy.place))
-            stack.enter_context(exclusive_lock(copy.place))
-            print_start(view, copy, adapter, job_options)
-            result = Job(job_options, copy, adapter, view=view, cancellation=cancellation).run()
-        code = Report(view, copy, is_silent=as_json).finish(result, action)
+    code = execute_job(
+        settings,
+        _read_task(task),
+        lambda view: create_copy(original, settings["exclude"] or (), view),
+        output=OutputOptions(action, as_json=as_json, quiet=quiet),
+        dump=None if no_dump else dump_directory(settings["dump"], os.environ),
+        record=record,
+    )
     raise click.exceptions.Exit(code)
 
 
+def execute_job(
+    settings: Settings,
+    task: str,
+    create: Callable[[View], WorkingCopy],
+    *,
+    output: OutputOptions,
+    dump: Path | None,
+    record: Path | None = None,
+    continuation: Continuation | None = None,
+) -> int:
+    """Let a model work in the copy that `create` returns; return the exit code."""
+    cancellation = CancellationToken()
+    view = _create_view(cancellation, as_json=output.as_json, quiet=output.quiet)
+    with create_model(settings, os.environ, record) as adapter, ExitStack() as stack:
+        dialect = choose_dialect(settings, adapter)
+        options = _job_options(task, settings, dialect, dump)
+        with disable_echo():
+            copy = create(view)
+            stack.enter_context(name_copy_on_error(copy.place))
+            stack.enter_context(exclusive_lock(copy.place))
+            print_start(view, copy, adapter, options)
+            result = Job(
+                options,
+                copy,
+                adapter,
+                view=view,
+                cancellation=cancellation,
+                continuation=continuation,
+            ).run()
+        return Report(view, copy, is_silent=output.as_json).finish(result, output.action)
+
+
 def _job_options(
-    task: str, settings: Settings, dialect: DialectName, *, no_dump: bool
+    task: str, settings: Settings, dialect: DialectName, dump: Path | None
 ) -> JobOptions:
     return JobOptions(
         task,
@@ -144,7 +202,7 @@ def _job_options(
         max_tokens=settings["max_tokens"],
         max_steps=settings["max_steps"],
         seconds=settings["deadline"],
-        dump=None if no_dump else dump_directory(settings["dump"], os.environ),
+        dump=dump,
         origin=_describe_model(settings),
     )
 

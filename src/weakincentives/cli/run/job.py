@@ -4,7 +4,7 @@ Each tool call is atomic: it is kept or rolled back as a whole. Every step is re
 timeline as it happens, and however the run ends, a dump of the session and the files is written.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from weakincentives.adapters import (
     CancellationToken,
+    Message,
     PromptResponse,
     ProviderAdapter,
     RunOptions,
@@ -95,6 +96,17 @@ class JobOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class Continuation:
+    """A step of an earlier run to go on from, with its session and conversation."""
+
+    timeline: Path
+    step: int
+    session: Session
+    messages: tuple[Message, ...]
+    branch: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class JobResult:
     """How a run ended; `error` says why there is no answer."""
 
@@ -137,6 +149,7 @@ class Job:
         *,
         view: View,
         cancellation: CancellationToken,
+        continuation: Continuation | None = None,
     ) -> None:
         """Work in `copy`; `cancellation` and Ctrl-C end the run."""
         self._options = options
@@ -144,7 +157,8 @@ class Job:
         self._adapter = adapter
         self._view = view
         self._cancellation = cancellation
-        self._session = Session()
+        self._continuation = continuation
+        self._session = Session() if continuation is None else continuation.session
         if options.sandbox.hosts:
             reducers = {NetworkConnection: append_all}
             self._session.install(NetworkConnection, reducers=reducers, log=True)
@@ -191,9 +205,17 @@ class Job:
 
     def _start_recording(self, directory: Path, filesystem: HostFilesystem) -> SessionRecorder:
         directory.mkdir(0o700, parents=True, exist_ok=True)
+        before = self._continuation
         path = directory / f"{self._session.session_id}{SUFFIX}"
+        if before is not None:
+            path = before.timeline
         recorder = SessionRecorder(
-            self._session, path, filesystem, details={"run": self._describe_run()}
+            self._session,
+            path,
+            filesystem,
+            at=None if before is None else before.step,
+            branch=None if before is None else before.branch,
+            details={"run": self._describe_run()},
         )
         link_timeline(self._copy.place, path)
         return recorder
@@ -208,6 +230,9 @@ class Job:
             "model": f"{self._adapter.name}:{self._adapter.model}",
             "dialect": options.dialect,
             "sandbox": options.sandbox.name,
+            "max_tokens": options.max_tokens,
+            "max_steps": options.max_steps,
+            "deadline": options.seconds,
             **options.origin,
         }
 
@@ -256,7 +281,7 @@ class Job:
                 response = self._adapter.evaluate(
                     prompt,
                     session=self._session,
-                    messages=[UserMessage(options.task)],
+                    messages=self._messages(),
                     deadline=None if options.seconds is None else Deadline.after(options.seconds),
                     budget=Budget(max_total_tokens=options.max_tokens),
                     on_text=self._view.on_text(),
@@ -267,6 +292,11 @@ class Job:
                 error, response = raised, partial_response(raised)
         first_signal = signals[0] if signals else None
         return self._create_result(response, error, first_signal, progress.elapsed())
+
+    def _messages(self) -> Sequence[Message]:
+        if self._continuation is not None:
+            return self._continuation.messages
+        return [UserMessage(self._options.task)]
 
     def _create_result(
         self,
