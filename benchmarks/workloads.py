@@ -22,6 +22,7 @@ from benchmarks import (
     w11_redos,
     w12_tool_call,
     w12s_suite,
+    w13_command,
     w18_timeline,
 )
 
@@ -47,6 +48,7 @@ MODULES = (
     w11_redos,
     w12_tool_call,
     w12s_suite,
+    w13_command,
     w18_timeline,
 )
 WORKLOADS = {module.WORKLOAD.id: module.WORKLOAD for module in MODULES}
