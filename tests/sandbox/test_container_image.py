@@ -106,10 +106,14 @@ def test_an_image_is_pulled_with_progress(podman: PodmanSandboxConfig, tmp_path:
     subprocess.run(["podman", "push", podman.image, saved], check=True, capture_output=True)
     lines: list[str] = []
     found = pull_image(saved, on_progress=lines.append)
-    assert found == lines[-1]
-    assert len(lines) > 1
-    with PodmanSandbox(tmp_path, config=replace(podman, image=found)) as sandbox:
-        assert sandbox.exec(["echo", "works"]).stdout == "works\n"
+    try:
+        assert found == lines[-1]
+        assert len(lines) > 1
+        with PodmanSandbox(tmp_path, config=replace(podman, image=found)) as sandbox:
+            assert sandbox.exec(["echo", "works"]).stdout == "works\n"
+    finally:  # remove the name that podman made of the path, and not the image of other tests
+        name = f"localhost{tmp_path}/image:latest"
+        subprocess.run(["podman", "untag", found, name], check=True, capture_output=True)
 
 
 def test_an_image_that_cannot_be_pulled_is_an_error(tmp_path: Path) -> None:
