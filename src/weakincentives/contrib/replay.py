@@ -33,6 +33,7 @@ from weakincentives.prompt import Prompt, Tool, ToolContext
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.timeline import Entry, SessionRecorder, StepRecord, Timeline
 from weakincentives.sandbox import SandboxUnavailableError, create_sandbox
+from weakincentives.sandbox.bubblewrap import WORKSPACE
 
 __all__ = ["PromptFactory", "ReplayDifference", "ReplayReport", "assert_replays", "replay"]
 
@@ -269,9 +270,11 @@ class _Workspace:
         return _cut(changes.patch().rstrip("\n").split("\n"))
 
     def _normalize(self, text: str, root: str, *, is_command: bool) -> str:
-        for path in sorted({root, os.path.realpath(root), self._original}, key=len, reverse=True):
-            if path not in ("", _NO_ROOT):
-                text = text.replace(path, "<workspace>")
+        paths = {root, os.path.realpath(root), self._original} - {"", _NO_ROOT}
+        if is_command:
+            paths.add(WORKSPACE)
+        for path in sorted(paths, key=len, reverse=True):
+            text = text.replace(path, "<workspace>")
         text = _TEMPORARY.sub("<temporary path>", text)
         for pattern, name in _VOLATILE if is_command else ():
             text = pattern.sub(name, text)
