@@ -109,7 +109,45 @@ def test_much_output_is_passed_on_whole(wink: Wink, project: Path) -> None:
 def test_a_timeout_is_reported(wink: Wink, project: Path) -> None:
     done = wink("sandbox", "run", "--timeout", "0.5", "--workspace", project, "--", "sleep", "60")
     assert done.code == 124
-    assert done.err == "wink: the command timed out after 0.5 and was stopped\n"
+    assert done.err == "wink: the command timed out after 500 ms and was stopped\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--timeout", "soon", "--", "true"), "--timeout must be a duration like 90s"),
+        (("--timeout", "0", "--", "true"), "--timeout must be more than 0"),
+        (("--", ""), "Command has no program name"),
+    ],
+)
+def test_a_wrong_argument_is_a_usage_error(
+    wink: Wink, project: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    done = wink("sandbox", "run", "--sandbox", "local", "--workspace", project, *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"wink: {message}")
+
+
+def test_a_current_directory_that_was_removed_is_named(
+    wink: Wink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    done = wink("sandbox", "run", "--sandbox", "local", "--", "true")
+    assert done.code == 2
+    assert "The current directory no longer exists; name another with --workspace" in done.err
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_closed_stream_does_not_change_the_exit_code(
+    wink: Wink, project: Path, monkeypatch: pytest.MonkeyPatch, stream: str
+) -> None:
+    monkeypatch.setattr(sys, stream, None)
+    program = "echo out; echo err >&2; exit 3"
+    options = ("--sandbox", "local", "--workspace", project)
+    assert wink("sandbox", "run", *options, "--", "sh", "-c", program).code == 3
 
 
 @pytest.mark.parametrize("name", ["", "auto", "landlock", "podman"])

@@ -351,6 +351,30 @@ def test_a_time_limit_around_the_call_counts(sandbox: HostSandbox):
     assert not sandbox.filesystem.exists("never")
 
 
+def test_commands_run_with_few_descriptors(root: Path):
+    program = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64));"
+        "from weakincentives.sandbox import LocalSandbox;"
+        "done = LocalSandbox(sys.argv[1]).exec(['echo', 'hello']);"
+        "print(done.exit_code, done.stdout, done.stderr)"
+    )
+    environment = {"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        [sys.executable, "-c", program, root], env=environment, capture_output=True, check=True
+    )
+    assert done.stdout.split() == [b"0", b"hello"]
+
+
+def test_a_command_that_cannot_be_confined_is_a_failure_of_the_sandbox(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with LandlockSandbox(root) as sandbox:
+        monkeypatch.setattr(sandbox, "_filter", b"no program")
+        with pytest.raises(SandboxUnavailableError, match="cannot be confined: Invalid argument"):
+            sandbox.exec(["touch", "never"])
+    assert not (root / "never").exists()
+
+
 def test_a_sandbox_that_cannot_start_processes_says_so(
     sandbox: LocalSandbox, monkeypatch: pytest.MonkeyPatch
 ):

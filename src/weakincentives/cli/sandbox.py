@@ -5,13 +5,13 @@ import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Literal, TextIO
 
 import click
 
 from weakincentives.cli.config import parse_hosts
 from weakincentives.cli.terminal import echo
-from weakincentives.cli.units import parse_duration
+from weakincentives.cli.units import format_duration, parse_duration
 from weakincentives.sandbox import (
     BUILT_IMAGE,
     DEFAULT_IMAGE,
@@ -90,8 +90,9 @@ def run(
 
     The exit code is 124 if it timed out, and 125 if the sandbox itself failed.
     """
-    seconds = parse_duration(timeout)
+    seconds = _parse_timeout(timeout)
     hosts = _parse_hosts(allow_host)
+    _check_workspace(workspace)
     try:
         with create_sandbox(sandbox, workspace, original=workspace, allow_hosts=hosts) as made:
             data = sys.stdin.buffer.read() if stdin else None
@@ -99,11 +100,13 @@ def run(
     except SandboxUnavailableError as error:
         echo(f"wink: {error}")
         raise click.exceptions.Exit(EXIT_SANDBOX_FAILED) from error
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
     _write("stderr", done.err.data)  # an error that the sandbox reports for the command
     for reason in dict.fromkeys(each.reason for each in done.connections if not each.allowed):
         echo(reason)
     if done.timed_out:
-        echo(f"wink: the command timed out after {timeout} and was stopped")
+        echo(f"wink: the command timed out after {format_duration(seconds * 1000)} and was stopped")
     raise click.exceptions.Exit(done.exit_code)
 
 
@@ -161,6 +164,22 @@ def _removal_lines(found: PruneResult) -> Iterator[str]:
         yield "Nothing to remove"
 
 
+def _parse_timeout(value: str) -> float:
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise click.UsageError(f"--timeout {error}") from error
+
+
+def _check_workspace(path: Path) -> None:
+    try:
+        path.absolute()
+    except FileNotFoundError as error:
+        raise click.UsageError(
+            "The current directory no longer exists; name another with --workspace"
+        ) from error
+
+
 def _parse_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
     try:
         return parse_hosts(hosts)
@@ -169,9 +188,10 @@ def _parse_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _write(stream: Literal["stdout", "stderr"], data: bytes) -> None:
-    target: BinaryIO = getattr(sys, stream).buffer
-    target.write(data)
-    target.flush()
+    target: TextIO | None = getattr(sys, stream)
+    if target is not None:  # else it is closed
+        target.buffer.write(data)
+        target.buffer.flush()
 
 
 def _facts(result: ProbeResult) -> dict[str, object]:

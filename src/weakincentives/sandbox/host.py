@@ -233,6 +233,7 @@ class HostSandbox:
                 timed_out = not process.serve(until, self._clock) and process.report.status is None
             if self._is_closed:
                 raise SandboxUnavailableError(f"Sandbox was closed while a command ran: {argv!r}")
+            process.report.check_confined()
             if process.report.error_number < 0:
                 raise os_error(-process.report.error_number, cwd)
             if not timed_out:

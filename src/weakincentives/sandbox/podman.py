@@ -325,6 +325,7 @@ class PodmanSandbox:
             raise SandboxUnavailableError("Sandbox was closed while a command ran")
         if command.is_lost:
             raise client.lost_error()
+        command.report.check_confined()
         if command.report.error_number < 0:
             self._filesystem.list(cwd)  # raises the reason
             raise os_error(-command.report.error_number, cwd)

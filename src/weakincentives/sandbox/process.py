@@ -269,7 +269,8 @@ class SupervisorReport:
     """The state of a command, as reported by its supervisor.
 
     `leader` is the command's process ID; `error_number` is positive if the program could not
-    be executed, negative if its directory could not be entered.
+    be executed, negative if its directory could not be entered; `confinement_error` is the number
+    of the error for which it was not started at all.
     """
 
     def __init__(self) -> None:
@@ -277,11 +278,24 @@ class SupervisorReport:
         self.supervisor: int | None = None
         self.leader: int | None = None
         self.error_number: int = 0
+        self.confinement_error: int = 0
         self.status: int | None = None
         self.left_running: int = 0
         self.is_done: bool = False
         self.started: float = time.monotonic()
         self.ended: float = self.started
+
+    def check_confined(self) -> None:
+        """Make sure that the command did not fail to confine itself.
+
+        Raises:
+            SandboxUnavailableError: It did, so it was not started.
+        """
+        if self.confinement_error:
+            problem = os.strerror(self.confinement_error)
+            raise SandboxUnavailableError(
+                f"The command was not started, because it cannot be confined: {problem}"
+            )
 
     def update(self, word: str, value: int) -> None:
         """Apply one message of the supervisor."""
@@ -291,6 +305,8 @@ class SupervisorReport:
             self.leader, self.started = value, time.monotonic()
         elif word == "fault":
             self.error_number, self.is_done = value, True
+        elif word == "unconfined":
+            self.confinement_error, self.is_done = value, True
         elif word == "exit":
             self.status, self.ended = value, time.monotonic()
         elif word == "done":

@@ -45,7 +45,7 @@ PROXY_PORT = 3128
 MAX_DESCRIPTORS = 32
 """How many descriptors one request can carry."""
 
-FIRST_PRIVATE = 64
+FIRST_PRIVATE = 16
 """Descriptors from here on are closed when the command starts; those below may be its own."""
 
 ISOLATE_NETWORK = "isolate-network"
@@ -230,9 +230,9 @@ def main(descriptors: Sequence[int]) -> None:
     for each in (error_writer, start_reader, start_writer, *descriptors[1:]):
         os.close(each)
     os.dup2(null, 2)  # the parent reads the streams until nobody has them
-    fault = os.read(error_reader, 16)
+    fault = os.read(error_reader, 32)
     if fault:
-        os.write(control, b"fault " + fault + b"\n")
+        os.write(control, fault + b"\n")
         return
     wrapper = child if confinement["is_wrapped"] else None
     Supervisor(control, wakeup, child, grace, wrapper).run()
@@ -354,26 +354,29 @@ def execute(
     start_reader: int,
     error_writer: int,
 ) -> None:
-    """Become the command in a new session; on failure, write the error number.
+    """Become the command in a new session; on failure, write what failed and the error number.
 
-    The number is negative if the directory, not the program, cannot be used.
+    `unconfined` is a failure of the sandbox. `fault` is one of the command: the number is
+    negative if the directory, not the program, cannot be used.
     """
-    fault, sign = errno.EINVAL, -1
-    start_reader, error_writer = _move_up(start_reader), _move_up(error_writer)
+    fault, word, sign = errno.EINVAL, "unconfined", 1
     try:
+        start_reader, error_writer = _move_up(start_reader), _move_up(error_writer)
         os.setsid()
+        word, sign = "fault", -1
         os.fchdir(directory)
-        sign = 1
+        word, sign = "unconfined", 1
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         for each in _ignored_signals:  # signals with a handler are reset by the kernel
             _libc.signal(each, None)  # the module's own function takes 50 times as long
         if os.read(start_reader, 1):
             confine(*confinement)
+            word = "fault"
             _execute_from_path(argv, env)
     except OSError as error:
         fault = error.errno or fault
     finally:
-        os.write(error_writer, str(sign * fault).encode())
+        os.write(error_writer, f"{word} {sign * fault}".encode())
         os._exit(127)
 
 

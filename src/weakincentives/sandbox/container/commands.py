@@ -288,7 +288,7 @@ class SupervisedCommand(RemoteCommand):
             word, _, value = line.partition(b" ")
             if word == b"supervisor":
                 self.supervisor = int(value)
-            self.is_done = self.is_done or word in {b"done", b"fault"}
+            self.is_done = self.is_done or word in {b"done", b"fault", b"unconfined"}
         self._loop.send(self._number, REPORT, data)
 
 
