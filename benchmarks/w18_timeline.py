@@ -3,6 +3,7 @@
 import itertools
 import random
 import shutil
+import statistics
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -65,7 +66,10 @@ def cases(stage: Stage) -> Iterator[Case]:
 
 
 def facts(stage: Stage) -> Iterator[Fact]:
-    """The size of the file beside that of the tree, and of git's pack of the same states."""
+    """The first paint; the size beside that of the tree, and of git's pack of the same states."""
+    if _paints:
+        paint = statistics.median(_paints)
+        yield Fact("first contentful paint", f"{paint:.0f} ms, goal <= 1 s", paint <= 1_000)
     recorded = _recorded(stage)
     size = recorded.path.stat().st_size
     tree = sum(map(len, recorded.tree.values()))
@@ -78,6 +82,8 @@ def facts(stage: Stage) -> Iterator[Fact]:
     yield Fact("git's pack of the same states, after gc", text, size <= 1.2 * pack)
 
 
+_FIRST_PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+_paints: list[float] = []  # milliseconds, one for each time that the page was opened
 _made: dict[int, Recorded] = {}
 
 
@@ -207,6 +213,7 @@ def _painter(browser: "Browser", url: str) -> Contender:
             page = context.new_page()
             page.goto(url)
             page.wait_for_selector("body[data-ready]")
+            _paints.append(page.evaluate(_FIRST_PAINT))
             return page.inner_text(".stephead .kind")
         finally:
             context.close()

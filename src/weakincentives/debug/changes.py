@@ -20,7 +20,12 @@ _HEADER = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@\n")
 
 
 def describe_diff(
-    found: Diff, before: ReadableFilesystem, after: ReadableFilesystem, *, mask: Mask = str
+    found: Diff,
+    before: ReadableFilesystem,
+    after: ReadableFilesystem,
+    *,
+    mask: Mask = str,
+    colours: bool = True,
 ) -> dict[str, Any]:
     """Return the changes with their lines, and the totals."""
     room = MAX_DIFF_LINES
@@ -30,7 +35,7 @@ def describe_diff(
             continue
         facts = _facts(change, mask)
         if room > 0 and len(entries) < MAX_CHANGES:
-            facts |= _describe_lines(change, before, after, mask)
+            facts |= _describe_lines(change, before, after, mask, colours=colours)
             length = sum(len(each["lines"]) for each in facts["hunks"])
             room -= length
             if room < 0:
@@ -59,7 +64,12 @@ def _facts(change: Change, mask: Mask) -> dict[str, Any]:
 
 
 def _describe_lines(
-    change: Change, before: ReadableFilesystem, after: ReadableFilesystem, mask: Mask
+    change: Change,
+    before: ReadableFilesystem,
+    after: ReadableFilesystem,
+    mask: Mask,
+    *,
+    colours: bool,
 ) -> dict[str, Any]:
     sizes = [each.size_bytes for each in change.sides]
     if max(sizes, default=0) > _MAX_BYTES:
@@ -69,7 +79,9 @@ def _describe_lines(
         what = "a picture" if image_type(change.path) else "binary"
         return {"hunks": [], "omitted": what}
     lines, new_lines = (split_lines(mask(decode_text(each)).encode()) for each in (old, new))
-    tokens, new_tokens = (_tokens(change.path, each) for each in (lines, new_lines))
+    tokens, new_tokens = (
+        _tokens(change.path, each, colours=colours) for each in (lines, new_lines)
+    )
     blocks = changed_blocks(lines, new_lines)
     return {
         "insertions": sum(each.new_stop - each.new_start for each in blocks),
@@ -80,8 +92,9 @@ def _describe_lines(
     }
 
 
-def _tokens(path: str, lines: list[bytes]) -> list[list[Token]]:
-    return highlight(path, "".join(f"{shorten_line(_strip(each))}\n" for each in lines))
+def _tokens(path: str, lines: list[bytes], *, colours: bool) -> list[list[Token]]:
+    text = "".join(f"{shorten_line(_strip(each))}\n" for each in lines)
+    return highlight(path, text, colours=colours)
 
 
 def _strip(line: bytes) -> str:

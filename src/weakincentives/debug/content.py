@@ -43,7 +43,12 @@ def image_type(path: str) -> str | None:
 
 
 def describe_file(
-    files: ReadableFilesystem, path: str, *, first: int = 0, mask: Mask = str
+    files: ReadableFilesystem,
+    path: str,
+    *,
+    first: int = 0,
+    mask: Mask = str,
+    colours: bool = True,
 ) -> dict[str, Any]:
     """Return an entry of a workspace, with its content from line `first` on.
 
@@ -69,7 +74,9 @@ def describe_file(
         return facts | {"kind": "image", "type": picture}
     if is_binary(data[:8193]):
         return facts | {"kind": "binary", "hex": list(_hex_rows(data[:_HEX_BYTES]))}
-    facts |= _describe_text(path, data, first, mask, is_whole=start + len(data) >= found.size_bytes)
+    is_whole = start + len(data) >= found.size_bytes
+    text = _page_text(data, mask, is_whole=is_whole)
+    facts |= _describe_text(path, text, first, colours=colours, is_whole=is_whole)
     if picture is not None:
         facts |= {"kind": "image", "type": picture}
     elif path.endswith(".ipynb") and not first and found.size_bytes <= _MAX_NOTEBOOK:
@@ -90,15 +97,19 @@ def shorten_line(text: str) -> str:
     return text if left <= 0 else f"{text[:MAX_LINE]} … {left:,} more characters"
 
 
-def _describe_text(
-    path: str, data: bytes, first: int, mask: Mask, *, is_whole: bool
-) -> dict[str, Any]:
-    if not is_whole:  # whole lines only, if there is a line end at all
+def _page_text(data: bytes, mask: Mask, *, is_whole: bool) -> list[str]:
+    """Return the lines in the bytes that were read; the last one is whole, if there are several."""
+    if not is_whole:
         data = data[: data.rfind(b"\n") + 1] or data
     lines = mask(decode_text(data)).split("\n")
-    if not lines[-1]:
-        lines.pop()
-    tokens = highlight(path, "".join(f"{shorten_line(each)}\n" for each in lines[:MAX_LINES]))
+    return lines if lines[-1] else lines[:-1]
+
+
+def _describe_text(
+    path: str, lines: list[str], first: int, *, colours: bool, is_whole: bool
+) -> dict[str, Any]:
+    text = "".join(f"{shorten_line(each)}\n" for each in lines[:MAX_LINES])
+    tokens = highlight(path, text, colours=colours)
     is_complete = is_whole and len(lines) <= MAX_LINES
     return {
         "kind": "text",

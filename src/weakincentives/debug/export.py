@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import os
 import re
+import time
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ MODULES = (
 """The scripts of the page, each after those that it imports."""
 MAX_EXPORT = 64 * 1024 * 1024
 """Bytes of content in one export, before compression; what exceeds them is left out."""
+_HIGHLIGHT_SECONDS = 10.0  # then the rest is plain
 _MAX_FILE = 512 * 1024
 _STYLE = '<link rel="stylesheet" href="/static/style.css">'
 _SCRIPT = '<script type="module" src="/static/app.js"></script>'
@@ -107,20 +109,25 @@ class _Content:
         self._recording: Recording = view.recording
         self._contents: dict[str, Any] = {}
         self._room = MAX_EXPORT
+        self._stop = time.monotonic() + _HIGHLIGHT_SECONDS
 
     def collect(self) -> dict[str, Any]:
         view = self._view
         numbers = [each.number for each in self._recording.steps]
         # what steps changed is worth more than the rest, if there is no room for all
         changes = {number: self._changes(number) for number in numbers[1:]}
+        diffs = {str(each): view.diff(each, colours=self._has_time()) for each in numbers}
         return {
             "session": view.summary(),
             "steps": view.rows(),
             "details": {str(number): view.step(number) for number in numbers},
-            "diffs": {str(number): view.diff(number) for number in numbers},
+            "diffs": diffs,
             "changes": {str(n): found for n, found in ({1: self._first()} | changes).items()},
             "contents": self._contents,
         }
+
+    def _has_time(self) -> bool:
+        return time.monotonic() < self._stop
 
     def _first(self) -> dict[str, Any]:
         """Return the files at the first step, as changes to nothing."""
@@ -158,7 +165,7 @@ class _Content:
             return key
         if size > _MAX_FILE or self._room <= 0:
             return None
-        found = self._view.file(number, path)
+        found = self._view.file(number, path, colours=self._has_time())
         if found["kind"] == "image":
             found["data"] = image_data(self._recording.files(number), path, _MAX_FILE)
         if self._view.masks:

@@ -114,11 +114,21 @@ class SessionView:
         """Return every entry of the workspace after a step: path, kind, size."""
         return self.clean(list_tree(self._recording.files(number)))
 
-    def file(self, number: int, path: str, first: int = 0) -> dict[str, Any]:
+    def file(
+        self, number: int, path: str, first: int = 0, *, colours: bool = True
+    ) -> dict[str, Any]:
         """Return a file as it was after a step."""
-        return describe_file(self._recording.files(number), path, first=first, mask=self._mask)
+        files = self._recording.files(number)
+        return describe_file(files, path, first=first, mask=self._mask, colours=colours)
 
-    def diff(self, number: int, base: int | None = None, path: str | None = None) -> dict[str, Any]:
+    def diff(
+        self,
+        number: int,
+        base: int | None = None,
+        path: str | None = None,
+        *,
+        colours: bool = True,
+    ) -> dict[str, Any]:
         """Return what a step changed in the files, or what differs from another step."""
         if base is None:
             base = self._recording.step(number).parent or number
@@ -126,7 +136,8 @@ class SessionView:
         if path is not None:
             found = found.only(lambda change: path in (change.path, change.source))
         sides = self._recording.files(base), self._recording.files(number)
-        return {"base": base, "step": number} | describe_diff(found, *sides, mask=self._mask)
+        shown = describe_diff(found, *sides, mask=self._mask, colours=colours)
+        return {"base": base, "step": number} | shown
 
     def search(self, text: str, number: int) -> dict[str, Any]:
         """Return the steps, and the files of one step, that contain a text in any case."""
