@@ -1,6 +1,7 @@
 """Timelines of runs: every run is recorded, and an argument finds its dump."""
 
 import os
+import random
 import re
 import stat
 import subprocess
@@ -61,6 +62,29 @@ def test_a_recording_that_cannot_be_written_costs_nobody_the_work(
     assert done.code == 0
     assert "wink: the steps are not all recorded: Not a directory" in done.err
     assert (project / "calc.py").read_text() == FIXED
+
+
+def test_a_disk_that_fills_up_ends_the_recording_and_not_the_run(
+    project: Path, script: Script, own_places: None, dumps: Path
+):
+    noise = [random.Random(number).randbytes(6_000).hex() for number in range(3)]
+    model = script(*(write(f"{number}.txt", each) for number, each in enumerate(noise)), "Done.")
+    code = (
+        "import resource, signal\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))\n" + _MAIN
+    )
+    arguments = ["run", "x", "--workspace", str(project), "--model", model, "--sandbox", "none"]
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *arguments], check=False, capture_output=True, text=True
+    )
+    assert ended.returncode == 3, ended.stderr
+    assert "wink: the steps are not all recorded: Recording stopped after step" in ended.stderr
+    [path] = dumps.glob("*.timeline")
+    with Timeline(path) as timeline:
+        assert timeline.verify() == []
+        assert timeline.last > 4
+        assert timeline.files(timeline.last).read("0.txt", limit=-1).content == noise[0]
 
 
 def test_credentials_in_the_address_of_a_server_are_not_recorded(

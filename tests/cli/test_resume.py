@@ -163,6 +163,21 @@ def test_a_timeline_chooses_neither_a_server_nor_a_program(
         assert f"if you trust it, choose it: --model {model}" in done.err
 
 
+@pytest.mark.parametrize(
+    ("setting", "value"), [("dialect", "klingon"), ("max_steps", {"a": 1}), ("deadline", "soon")]
+)
+def test_a_setting_of_a_timeline_that_means_nothing_is_named(
+    setting: str, value: object, wink: Wink, project: Path, tmp_path: Path
+):
+    path = tmp_path / "foreign.timeline"
+    run = {"task": "x", "workspace": str(project), "model": "openai:x", setting: value}
+    with SessionRecorder(Session(), path, InMemoryFilesystem(), details={"run": run}):
+        pass
+    done = wink("resume", path)
+    assert done.code == 2
+    assert f"{setting} must be" in done.err
+
+
 def test_a_run_that_is_still_going_on_is_not_resumed(wink: Wink, tmp_path: Path):
     path = tmp_path / "running.timeline"
     with SessionRecorder(Session(), path, InMemoryFilesystem()):

@@ -98,6 +98,10 @@ def test_data_of_unknown_types_is_dumped_and_recorded_as_it_was(dumps: Path):
         pass
     dump_session_tree(session, dumps)
     run(dumps.parent, READ)
+    assert "UnknownItem" not in (dumps / "abc.jsonl").read_text()
+    with Timeline(dumps / "abc.timeline") as timeline:
+        [stored] = timeline.sessions(1).values()
+        assert not any("UnknownItem" in name for name in stored.slices)
 
 
 @dataclass(frozen=True)

@@ -1,30 +1,29 @@
 """Timelines between backends: every step comes back byte by byte, wherever it was recorded."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem, Limits
+from weakincentives.filesystem import BaseFilesystem, HostFilesystem, InMemoryFilesystem, Limits
 from weakincentives.filesystem.backend import export_state
 from weakincentives.runtime import ToolInvoked
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.timeline import Entry, SessionRecorder, Timeline
 
-Files = HostFilesystem | InMemoryFilesystem
 LIMITS = Limits(max_write_length=4_000_000)
 BINARY = bytes(range(256)) * 9_000  # more than two chunks
 
 
-def create(kind: str, place: Path) -> Files:
+def create(kind: str, place: Path) -> HostFilesystem | InMemoryFilesystem:
     if kind == "memory":
         return InMemoryFilesystem(limits=LIMITS)
     place.mkdir()
     return HostFilesystem(place, limits=LIMITS)
 
 
-def change(files: Files) -> Iterator[None]:
+def change(files: BaseFilesystem) -> Iterator[None]:
     """Change the files, a step at a time."""
     files.write("text.txt", "line\n" * 1_000)
     files.write_bytes("binary", BINARY)
@@ -43,7 +42,7 @@ def change(files: Files) -> Iterator[None]:
     yield
 
 
-def record(files: Files, path: Path) -> Path:
+def record(files: BaseFilesystem, path: Path) -> Path:
     session = Session()
     with SessionRecorder(session, path, files):
         for _ in change(files):
@@ -51,7 +50,7 @@ def record(files: Files, path: Path) -> Path:
     return path
 
 
-def facts(entries: dict[str, Entry]) -> dict[str, object]:
+def facts(entries: Mapping[str, Entry]) -> dict[str, object]:
     """Return everything about the entries but where their content is in the file."""
     return {
         path: (each.kind, each.permissions, each.size, each.sha256, each.target)
@@ -59,31 +58,38 @@ def facts(entries: dict[str, Entry]) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("target", ["memory", "host"])
-@pytest.mark.parametrize("source", ["memory", "host"])
-def test_every_step_goes_into_another_backend_and_comes_back(
-    source: str, target: str, tmp_path: Path
-):
-    with create(source, tmp_path / "source") as files:
-        path = record(files, tmp_path / "first.timeline")
-    archive, second, session = tmp_path / "step.fs.zip", tmp_path / "second.timeline", Session()
-    with Timeline(path) as before, create(target, tmp_path / "target") as other:
-        with SessionRecorder(session, second, other):
+def check_round_trip(source: BaseFilesystem, target: BaseFilesystem, place: Path) -> None:
+    """Record changes, bring every step into another backend, and compare what is recorded there."""
+    path = record(source, place / "first.timeline")
+    archive, second, session = place / "step.fs.zip", place / "second.timeline", Session()
+    with Timeline(path) as before:
+        with SessionRecorder(session, second, target):
             for step in before.steps[1:]:
                 export_state(before.files(step.number), archive)
-                other.import_archive(archive)
+                target.import_archive(archive)
                 session.dispatch(ToolInvoked(tool="import"))
         with Timeline(second) as after:
             assert after.verify() == []
             assert len(after.steps) == len(before.steps)
             for step in before.steps:
-                assert facts(dict(after.entries(step.number))) == facts(
-                    dict(before.entries(step.number))
-                )
-                for name, entry in before.entries(step.number).items():
-                    if entry.kind == "file":
-                        first = before.files(step.number).read_bytes(name)
-                        assert after.files(step.number).read_bytes(name).content == first.content
+                check_same(before, after, step.number)
+
+
+def check_same(before: Timeline, after: Timeline, number: int) -> None:
+    assert facts(after.entries(number)) == facts(before.entries(number))
+    for name, entry in before.entries(number).items():
+        if entry.kind == "file":
+            expected = before.files(number).read_bytes(name).content
+            assert after.files(number).read_bytes(name).content == expected
+
+
+@pytest.mark.parametrize("target", ["memory", "host"])
+@pytest.mark.parametrize("source", ["memory", "host"])
+def test_every_step_goes_into_another_backend_and_comes_back(
+    source: str, target: str, tmp_path: Path
+):
+    with create(source, tmp_path / "source") as files, create(target, tmp_path / "target") as other:
+        check_round_trip(files, other, tmp_path)
 
 
 def test_names_links_and_permissions_of_a_disk_survive(tmp_path: Path):

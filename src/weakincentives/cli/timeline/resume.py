@@ -10,7 +10,7 @@ import click
 
 from weakincentives.adapters import AssistantMessage, Message, SystemMessage, UserMessage
 from weakincentives.adapters.messages import complete_results, load_messages
-from weakincentives.cli.config import ConfigError, Setting, Settings, load_settings
+from weakincentives.cli.config import KEYS, ConfigError, Setting, Settings, load_settings
 from weakincentives.cli.dumps import StepArgument, open_timeline, parse_step
 from weakincentives.cli.run.command import EPILOG, OutputOptions, execute_job, run_options
 from weakincentives.cli.run.decision import parse_action
@@ -140,7 +140,11 @@ def _merge(
     given = dict(settings.given)
     for key in _RECORDED_SETTINGS:
         if options.get(key) is None and run.get(key) is not None:
-            given[key] = Setting(run[key], source, is_foreign=True)
+            try:
+                given[key] = Setting(KEYS[key].parse(run[key]), source, is_foreign=True)
+            except ValueError as error:
+                option = f"--{key.replace('_', '-')}"
+                raise ConfigError(f"{source}: {key} {error}; choose it with {option}") from error
     model = run.get("model")
     if options.get("model") is None and isinstance(model, str) and settings["model"] != model:
         url = run.get("base_url")

@@ -243,7 +243,8 @@ class SessionRecorder:
             try:
                 self._append(kind, title, details)
             except (OSError, ValueError) as error:
-                self.problem = f"Recording stopped after step {self._count}: {error}"
+                fact = getattr(error, "strerror", None) or error
+                self.problem = f"Recording stopped after step {self._count}: {fact}"
                 _log.warning("%s", self.problem)
 
     def _has_changes(self) -> bool:
