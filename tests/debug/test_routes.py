@@ -4,6 +4,7 @@ import io
 import os
 import zipfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_from_bytes
@@ -304,3 +305,10 @@ def test_a_list_of_sessions_keeps_no_file_open_and_notices_new_steps(
         steps = {each["name"]: each["steps"] for each in client.api("sessions")}
         assert (steps["live"], steps["copy-0"]) == (2, 1)
     live.recorder.close()
+
+
+def test_comparisons_in_both_directions_do_not_block_each_other(folder_client: Client):
+    pairs = ["compare?a=first&b=branches", "compare?a=branches&b=first"] * 6
+    with ThreadPoolExecutor(len(pairs)) as pool:
+        found = list(pool.map(folder_client.api, pairs))
+    assert {len(each["pairs"]) for each in found} == {len(found[0]["pairs"])}

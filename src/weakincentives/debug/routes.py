@@ -150,7 +150,8 @@ class Routes:
     def _compare(self, request: Request, given: Parameters) -> Response:
         del request
         sessions = [self._session(given, key) for key in ("a", "b")]
-        with sessions[0].lock, sessions[1].lock:
+        first, second = sorted(sessions, key=lambda each: each.name)
+        with first.lock, second.lock:  # always in this order, or two requests block each other
             views = [SessionView(each, each.open()) for each in sessions]
             ends = [
                 _number(given, key, len(view.recording.steps))

@@ -52,7 +52,8 @@ class SnapshotStore:
         }
         for name, session in known.items():
             if name not in self._sessions:
-                session.close()
+                with session.lock:
+                    session.close()
 
     def session(self, name: str | None = None) -> RecordedSession:
         """Return a session by its name, by default the newest.

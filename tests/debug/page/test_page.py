@@ -76,6 +76,10 @@ def test_changes_are_shown_unified_and_side_by_side(open_page: OpenPage, client:
     expect(page.locator(".diff tr.minus .t-s2")).to_have_count(1)
     page.get_by_role("button", name="Side by side").click()
     expect(page.locator("table.split td.code.minus")).to_have_count(1)
+    widths = page.eval_on_selector_all(
+        "table.split tr:nth-child(2) td", "all => all.map((each) => each.clientWidth)"
+    )
+    assert max(widths[0::2]) < 60 < 200 < min(widths[1::2])
     expect(page.locator("table.split td.code.plus")).to_have_count(2)
     page.reload()
     expect(page.locator("table.split").first).to_be_visible()

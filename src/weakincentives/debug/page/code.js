@@ -92,7 +92,8 @@ function splitTable(change) {
     h("tr", { class: "hunk" }, h("td", { colspan: 4 }, hunk.header)),
     ...pairs(hunk.lines).map(([left, right]) => h("tr", {}, half(left, "old"), half(right, "new"))),
   ]);
-  return h("table", { class: "source diff split" }, h("tbody", {}, rows));
+  const columns = ["number", "code", "number", "code"].map((name) => h("col", { class: name }));
+  return h("table", { class: "source diff split" }, h("colgroup", {}, columns), h("tbody", {}, rows));
 }
 
 function half(line, side) {
