@@ -116,6 +116,10 @@ def _changed_secret(_: ExecResult, stage: Stage) -> bool:
     return stage.secret.read_text() != SECRET
 
 
+def _opened_secret(_: ExecResult, stage: Stage) -> bool:
+    return stage.secret.stat().st_mode & 0o777 == 0o666
+
+
 def _survived(_: ExecResult, stage: Stage) -> bool:
     assert (stage.workspace / "pid").exists(), "the daemon never ran"
     return bool(_daemons(stage))
@@ -191,6 +195,11 @@ for each in filter(str.isdigit, os.listdir('/proc')):
         "truncate a file outside",
         "import os; os.truncate('{home}/id_ed25519', 0)",
         _changed_secret,
+    ),
+    Escape(
+        "change the permissions of a file outside",
+        "import os; os.chmod('{home}/id_ed25519', 0o666)",
+        _opened_secret,
     ),
     Escape(
         "write through a link in the workspace",

@@ -22,11 +22,18 @@ NOT_HARMFUL_ALONE = {
 }
 """What the bare host stops too, because every sandbox does."""
 
+POSSIBLE = {("landlock", "change the permissions of a file outside")}
+"""What a sandbox cannot stop; its probe and its documentation say so."""
+
+
+def expected(sandbox: str, escape: str) -> str:
+    return "possible" if (sandbox, escape) in POSSIBLE else "stopped"
+
 
 @pytest.mark.parametrize("escape", escapes.ESCAPES, ids=lambda each: each.name)
 @pytest.mark.parametrize("sandbox", ISOLATED)
 def test_an_escape_is_stopped(sandbox: str, escape: escapes.Escape) -> None:
-    assert escapes.attempt(escape, sandbox) == "stopped"
+    assert escapes.attempt(escape, sandbox) == expected(sandbox, escape.name)
 
 
 @pytest.mark.usefixtures("default_image")
@@ -56,7 +63,10 @@ def test_nobody_gets_out_either() -> None:
     results = json.loads(done.stdout)
     assert set(results) == {each.name for each in escapes.ESCAPES}
     for name, cells in results.items():
-        assert {cells[each] for each in (*ISOLATED, "podman")} == {"stopped"}, name
+        sandboxes = (*ISOLATED, "podman")
+        assert {each: cells[each] for each in sandboxes} == {
+            each: expected(each, name) for each in sandboxes
+        }
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root keeps capabilities in plain bubblewrap")

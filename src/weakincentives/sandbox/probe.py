@@ -30,6 +30,7 @@ PROMISES = {
     "processes": "sees, signals and traces no process outside",
     "privileges": "has no capabilities and cannot get any",
     "system calls": "cannot use ptrace, mount, io_uring, bpf and others",
+    "attributes": "changes no permissions, times or attributes of files outside",
     "memory": "all commands together stay within a memory limit",
     "process count": "all commands together stay within a number of processes",
 }
@@ -85,7 +86,8 @@ def probe_sandbox(name: str) -> ProbeResult:
             limited = sandbox.limited
     except (SandboxUnavailableError, OSError) as error:
         return ProbeResult(name, {}, str(error))
-    promises = {each: not any(attempts.get(each, {"": True}).values()) for each in REQUIRED}
+    measured = (*REQUIRED, "attributes")
+    promises = {each: not any(attempts.get(each, {"": True}).values()) for each in measured}
     promises["memory"] = "memory" in limited
     promises["process count"] = "pids" in limited
     broken = [each for each in REQUIRED if not promises[each]]
@@ -321,6 +323,10 @@ print(json.dumps({
         "system": succeeds(write_system_file),
         "settings": succeeds(lambda: os.close(os.open(SETTING, os.O_WRONLY))),
         "shadow": succeeds(lambda: open("/etc/shadow").close()),
+    },
+    "attributes": {
+        "permissions": succeeds(lambda: os.chmod(targets["secret"], 0o600)),
+        "times": succeeds(lambda: os.utime(targets["secret"])),
     },
     "network": {
         "tcp": succeeds(lambda: connects(socket.AF_INET, ("127.0.0.1", targets["port"]))),
