@@ -16,7 +16,7 @@ from weakincentives.debug import SnapshotStore
 from weakincentives.debug.server import DebugServer
 
 TARGET = Path(__file__).parents[1] / "docs" / "debug.png"
-STEP, ABOVE, ROW = 17, 11.5, 46  # the step that is shown, and the rows of the list above the first
+STEP, ABOVE, ROW = 16, 11.5, 46  # the step that is shown, and the rows of the list above the first
 
 
 def main() -> None:

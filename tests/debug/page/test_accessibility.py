@@ -7,6 +7,8 @@ from playwright.sync_api import Page
 from tests.debug.conftest import Client
 from tests.debug.page.conftest import OpenPage
 
+pytestmark = pytest.mark.slow
+
 VIEWS = [
     "#step=5",
     "#step=6",

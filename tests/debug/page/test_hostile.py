@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.sync_api import Page
 
 from tests.debug.page.conftest import OpenPage
@@ -115,6 +116,7 @@ def test_the_corpus_has_200_attacks():
     assert len(CORPUS) == 200
 
 
+@pytest.mark.slow
 def test_a_hostile_recording_is_inert(
     open_page: OpenPage, tmp_path: Path, serving: Callable[[Path], Any]
 ):
@@ -143,6 +145,7 @@ def _text_is_verbatim(page: Page) -> bool:
     return bool(page.evaluate("document.body.textContent.includes('<img src=x onerror=')"))
 
 
+@pytest.mark.slow
 def test_a_hostile_export_is_inert(open_page: OpenPage, tmp_path: Path):
     _record(tmp_path / "hostile.timeline")
     export_page(SnapshotStore(tmp_path).session(), tmp_path / "hostile.html")
