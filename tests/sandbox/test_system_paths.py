@@ -5,13 +5,24 @@ import shutil
 import sys
 import tempfile
 import venv
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
 
+from weakincentives.sandbox import (
+    BubblewrapSandbox,
+    LandlockSandbox,
+    PodmanSandbox,
+    SandboxUnavailableError,
+)
 from weakincentives.sandbox.probe import create_sandbox
-from weakincentives.sandbox.system_paths import find_environment, readable_paths, search_path
+from weakincentives.sandbox.system_paths import (
+    check_workspace,
+    find_environment,
+    readable_paths,
+    search_path,
+)
 
 isolated = pytest.mark.parametrize("name", ["bubblewrap", "landlock"])
 
@@ -203,3 +214,22 @@ def test_an_original_never_hides_what_commands_need(path: str, workspace: Path) 
     with create_sandbox("bubblewrap", workspace, original=path) as sandbox:
         assert sandbox.exec(["ls"]).stdout == "file\n"
         assert sandbox.exec(["ls", path]).stdout != "file\n" or path == "/workspace"
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/usr", "/lib", "/etc", "/dev", "/proc", "/proc/self", "/sys"]
+)
+@pytest.mark.parametrize("kind", [BubblewrapSandbox, LandlockSandbox, PodmanSandbox])
+def test_the_system_itself_is_not_a_workspace(
+    kind: Callable[[str], object], path: str, tmp_path: Path
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    for each in (path, str(link)):
+        with pytest.raises(SandboxUnavailableError, match="choose the directory of a project"):
+            kind(each)
+
+
+@pytest.mark.parametrize("path", ["/usr/src/app", "/var/lib/project", "/dev/shm/project", "/srv"])
+def test_a_directory_within_the_system_can_be_a_workspace(path: str) -> None:
+    check_workspace(path)

@@ -48,7 +48,7 @@ from weakincentives.sandbox.protocol import (
     SandboxUnavailableError,
 )
 from weakincentives.sandbox.seccomp import is_supported
-from weakincentives.sandbox.system_paths import readable_paths
+from weakincentives.sandbox.system_paths import check_workspace, readable_paths
 
 
 class CommandEnvironment:
@@ -390,6 +390,7 @@ class IsolatedSandbox(HostSandbox):
                 f"There is no seccomp filter for this machine: {platform.machine()}"
             )
         root = filesystem.root if isinstance(filesystem, HostFilesystem) else os.fspath(filesystem)
+        check_workspace(root)
         self._readable = readable_paths(readable, workspace=os.path.realpath(root))
         self._original = None if original is None else str(Path(original).absolute())
         self._limits = limits

@@ -53,6 +53,7 @@ from weakincentives.sandbox.protocol import (
 )
 from weakincentives.sandbox.proxy import ProxySettings
 from weakincentives.sandbox.proxy_port import ProxyPort
+from weakincentives.sandbox.system_paths import check_workspace
 
 
 class PodmanSandbox:
@@ -112,6 +113,7 @@ class PodmanSandbox:
             )
         else:
             self._filesystem = open_workspace(filesystem)
+            check_workspace(self._filesystem.root)
             paths = [str(Path(each).absolute()) for each in readable]
             root = str(Path(self._filesystem.root).absolute())  # podman runs elsewhere
             self._container = Container(self._config, root, readable=paths)

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from weakincentives.sandbox.protocol import SandboxUnavailableError
+
 SYSTEM_DIRECTORIES = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """Programs and libraries; on most systems all but the first are links into it."""
 
@@ -25,10 +27,27 @@ ETC_FILES = (
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 
+_HOST_DIRECTORIES = (*SYSTEM_DIRECTORIES, "/boot", "/dev", "/etc", "/proc", "/run", "/sys", "/var")
+_KERNEL_DIRECTORIES = ("/proc", "/sys")
 _PROGRAM_DIRECTORIES = frozenset({"bin", "sbin"})
 _ENVIRONMENTS = (".venv", "venv")
 _ENVIRONMENT_FILE = "pyvenv.cfg"
 _MAX_LINKS = 40  # as the kernel follows
+
+
+def check_workspace(path: str) -> None:
+    """Make sure that a workspace is not the system itself, which commands could then change.
+
+    Raises:
+        SandboxUnavailableError: It is a directory of the system, or contains one.
+    """
+    root = os.path.realpath(path)
+    contained = [each for each in _HOST_DIRECTORIES if is_below(os.path.realpath(each), (root,))]
+    if contained or is_below(root, _KERNEL_DIRECTORIES):
+        raise SandboxUnavailableError(
+            f"Commands could change the system itself in the workspace {path!r};"
+            " choose the directory of a project"
+        )
 
 
 def readable_paths(
