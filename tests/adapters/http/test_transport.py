@@ -133,7 +133,7 @@ def test_a_failure_that_drips_in_is_told_by_its_status(kind: str):
     pieces = endless(response(REFUSED, "content-length: 100000"), b"no", pause=0.01)
     error = failure(pieces, kind, timeout=0.2)
     assert (type(error), error.status) == (InvalidRequestError, 400)
-    assert "'nono" in str(error)
+    assert "'no" in str(error)
 
 
 @each_adapter

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Generator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +26,32 @@ _ARGUMENTS = [
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 OpenPage = Callable[..., Page]
+_open = ExitStack()
+"""Closes the browser, if it is running."""
+_browser: list[Browser] = []
 
 
-@pytest.fixture(scope="session")
-def browser() -> Generator[Browser, None, None]:
-    """Start a browser; without one, skip loudly, or fail where CI is set."""
-    program = next(filter(None, map(shutil.which, _NAMES)), None)
-    if program is None:
-        message = "Chromium is missing: apt-get install chromium"
-        pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
-    with sync_playwright() as playwright:
+@pytest.fixture
+def browser() -> Browser:
+    """Return the browser of this worker; without one, skip loudly, or fail where CI is set."""
+    if not _browser:
+        program = next(filter(None, map(shutil.which, _NAMES)), None)
+        if program is None:
+            message = "Chromium is missing: apt-get install chromium"
+            pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
+        playwright = _open.enter_context(sync_playwright())
         made = playwright.chromium.launch(executable_path=program, args=_ARGUMENTS)
-        yield made
-        made.close()
+        _open.callback(made.close)
+        _open.callback(_browser.clear)
+        _browser.append(made)
+    return _browser[0]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """Close the browser before other tests: its event loop runs as long as it is open."""
+    if nextitem is None or Path(__file__).parent not in nextitem.path.parents:
+        _open.close()
 
 
 @pytest.fixture
