@@ -257,3 +257,21 @@ def test_an_image_is_built_as_the_options_say(
     assert done.code == 1
     command = done.err.splitlines()[0].split()
     assert (command[-3], command[-1]) == ("sid", "http://mirror.example/debian")
+
+
+def test_a_program_that_a_command_has_planted_in_the_workspace_is_not_run(
+    wink: Wink, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    workspace = tmp_path / "workspace"
+    programs = workspace / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    for name in ("bwrap", "podman"):
+        planted = programs / name
+        planted.write_text(f"#!/bin/sh\necho --disable-userns\ntouch {tmp_path}/ran\n")
+        planted.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    before = os.environ["PATH"]
+    done = wink("sandbox", "run", "--workspace", workspace, "--", "true")
+    assert done.code == 0, done.err
+    assert not (tmp_path / "ran").exists()
+    assert os.environ["PATH"] == before
