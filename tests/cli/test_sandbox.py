@@ -84,7 +84,7 @@ def test_a_run_says_why_an_earlier_sandbox_is_not_used(
     monkeypatch.setattr(probe, "ISOLATED", sandboxes)
     done = wink("run", "x", "--workspace", project, "--model", script("Done."))
     assert done.err.startswith(
-        "The model's commands run isolated by landlock."
+        "The model's commands run isolated by landlock. Not promised here: attributes."
         " Not used: bubblewrap: it is not installed: install it\n"
     )
 

@@ -108,10 +108,12 @@ class SandboxChoice:
     Args:
         name: Its name.
         rejected: The sandboxes before it, which cannot be used here.
+        broken: The promises that it does not keep here; none of them is required.
     """
 
     name: str
     rejected: tuple[ProbeResult, ...] = ()
+    broken: tuple[str, ...] = ()
 
     @property
     def reason(self) -> str:
@@ -129,7 +131,7 @@ def choose_sandbox() -> SandboxChoice:
     for name in ISOLATED:
         result = probe_sandbox(name)
         if result.is_available:
-            return SandboxChoice(name, tuple(rejected))
+            return SandboxChoice(name, tuple(rejected), result.broken)
         rejected.append(result)
     raise SandboxUnavailableError(
         f"No sandbox can isolate commands on this host. {_join_problems(rejected)}"

@@ -16,11 +16,13 @@ class RunSandbox:
         name: The sandbox; None if the model cannot run commands.
         reason: Why it is this one, or none, if the user did not choose it.
         hosts: The hosts that commands can reach, if it limits the network.
+        broken: The promises that it does not keep on this machine.
     """
 
     name: str | None = None
     reason: str = ""
     hosts: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
 
     @property
     def network(self) -> str:
@@ -48,7 +50,8 @@ class RunSandbox:
             return "The model's commands run on this machine with no isolation (--sandbox local)."
         others = f" Not used: {self.reason}" if self.reason else ""
         reach = f" and reach {', '.join(self.hosts)}" if self.hosts else ""
-        return f"The model's commands run isolated by {self.name}{reach}.{others}"
+        limits = f" Not promised here: {', '.join(self.broken)}." if self.broken else ""
+        return f"The model's commands run isolated by {self.name}{reach}.{limits}{others}"
 
 
 NO_COMMANDS = RunSandbox()
@@ -82,10 +85,10 @@ def _resolve(setting: str | None) -> RunSandbox:
         return RunSandbox(LOCAL_SANDBOX)
     if setting is None or setting == AUTO:
         return _choose(is_optional=setting is None)
-    problem = probe_sandbox(setting).problem
-    if problem:
-        raise ConfigError(f"The sandbox {setting!r} cannot be used here; {problem}")
-    return RunSandbox(setting)
+    found = probe_sandbox(setting)
+    if found.problem:
+        raise ConfigError(f"The sandbox {setting!r} cannot be used here; {found.problem}")
+    return RunSandbox(setting, broken=found.broken)
 
 
 def _choose(*, is_optional: bool) -> RunSandbox:
@@ -95,4 +98,4 @@ def _choose(*, is_optional: bool) -> RunSandbox:
         if not is_optional:
             raise ConfigError(f"{error}; --sandbox none runs without commands") from error
         return RunSandbox(reason=str(error))
-    return RunSandbox(chosen.name, chosen.reason)
+    return RunSandbox(chosen.name, chosen.reason, broken=chosen.broken)
