@@ -1,11 +1,15 @@
-"""Variables of a command have their effect in the sandbox, and none outside."""
+"""The environment of a command: its variables have no effect outside, its home goes away."""
 
+import os
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from tests.sandbox.conftest import AnySandbox
-from weakincentives.sandbox import BubblewrapSandbox
+from weakincentives.sandbox import BubblewrapSandbox, LocalSandbox
 from weakincentives.sandbox.bubblewrap import find_bubblewrap
 
 NOT_UTF8 = b"\xff".decode(errors="surrogateescape")
@@ -47,3 +51,31 @@ def test_a_bubblewrap_in_the_current_directory_is_not_used(
     monkeypatch.setenv("PATH", ".:", prepend=":")
     assert find_bubblewrap() not in {"./bwrap", str(planted)}
     assert not (tmp_path / "ran").exists()
+
+
+KILLED = """
+import os, sys
+from weakincentives.sandbox import LocalSandbox
+sandbox = LocalSandbox(sys.argv[1])
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_the_home_of_a_killed_process_is_removed_by_the_next_sandbox(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    subprocess.run(
+        [sys.executable, "-c", KILLED, tmp_path],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        check=False,
+    )
+    (left,) = temporary.iterdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    other = temporary / "wink-sandbox-of-somebody"
+    other.mkdir()
+    with LocalSandbox(tmp_path), LocalSandbox(tmp_path):
+        assert not left.exists()
+        assert len(list(temporary.iterdir())) == 3
+    assert list(temporary.iterdir()) == [other]

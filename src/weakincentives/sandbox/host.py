@@ -22,7 +22,14 @@ from types import TracebackType
 from typing import Self
 
 from weakincentives.filesystem import HostFilesystem
-from weakincentives.posix import check_time, os_error, remaining_time, remove_tree
+from weakincentives.posix import (
+    check_time,
+    is_owner_gone,
+    os_error,
+    owner_name,
+    remaining_time,
+    remove_tree,
+)
 from weakincentives.sandbox.background import BackgroundProcess, BackgroundProcesses, OnStart
 from weakincentives.sandbox.cgroup import ControlGroups
 from weakincentives.sandbox.command import (
@@ -50,13 +57,19 @@ from weakincentives.sandbox.protocol import (
 from weakincentives.sandbox.seccomp import is_supported
 from weakincentives.sandbox.system_paths import check_workspace, readable_paths
 
+_PREFIX = "wink-sandbox-"
+
 
 class CommandEnvironment:
     """Temporary directories for `HOME` and `TMPDIR`, and the variables every command gets."""
 
     def __init__(self) -> None:
-        """Create the directories; `remove` or garbage collection deletes them."""
-        self._path = Path(tempfile.mkdtemp(prefix="wink-sandbox-"))
+        """Create the directories; `remove` or garbage collection deletes them.
+
+        Those of processes that were killed are deleted by the next one.
+        """
+        _remove_abandoned()
+        self._path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{owner_name()}."))
         self.remove: Callable[[], object] = weakref.finalize(self, _remove, self._path, os.getpid())
         for name in ("home", "tmp"):
             (self._path / name).mkdir(mode=0o700)
@@ -82,6 +95,18 @@ class CommandEnvironment:
             "LANG": "C.UTF-8",
             "TERM": "dumb",
         }
+
+
+def _remove_abandoned() -> None:
+    """Remove the directories of this user whose process has ended."""
+    with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
+        for entry in entries:
+            owner = entry.name.removeprefix(_PREFIX).partition(".")[0]
+            if not entry.name.startswith(_PREFIX) or not is_owner_gone(owner):
+                continue
+            with suppress(FileNotFoundError):
+                if entry.stat(follow_symlinks=False).st_uid == os.geteuid():
+                    _remove(Path(entry.path), os.getpid())
 
 
 def _remove(path: Path, owner: int) -> None:
