@@ -22,6 +22,7 @@ from weakincentives.prompt import ToolContext, ToolResult
 _READ_ONLY = frozenset(
     {GlobParams, GrepParams, LsParams, ReadFileParams, ReadManyParams, TreeParams}
 )
+_SANDBOX_ROOT = "/workspace"  # where commands find the workspace, and so do their messages
 _MAX_RETRIES = 3  # with less room, while a result has too many tokens
 
 
@@ -98,15 +99,19 @@ class HandlerContext:
     def resolve_path(self, given: str) -> str:
         """Return the workspace path for a path that a model sent.
 
-        An absolute path below the workspace root is made relative. A name that is displayed
-        escaped, because it has invisible characters, may be sent in that form.
+        An absolute path below the workspace root is made relative, and so is one below
+        `/workspace`, where commands in a sandbox find it. A name that is displayed escaped,
+        because it has invisible characters, may be sent in that form.
 
         Raises:
             PathEscapeError: The path leaves the workspace.
         """
-        root = self.filesystem.root.rstrip("/")
-        if root and (given == root or given.startswith(root + "/")):
-            given = given[len(root) :].lstrip("/")
+        for root in (self.filesystem.root.rstrip("/"), _SANDBOX_ROOT):
+            if root and (given == root or given.startswith(root + "/")):
+                # the workspace may have a directory of that name
+                if root != _SANDBOX_ROOT or not self.filesystem.exists(root[1:]):
+                    given = given[len(root) :].lstrip("/")
+                break
         try:
             path = normalize_path(given)
         except PathEscapeError as error:
