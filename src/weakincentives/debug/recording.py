@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -140,7 +141,7 @@ class RecordedSession:
     def __init__(self, files: SessionFiles) -> None:
         """Show these files."""
         self.files = files
-        self.lock = RLock()
+        self.lock: AbstractContextManager[bool] = RLock()
         self._recording: Recording | None = None
         self._identity: object = None
 

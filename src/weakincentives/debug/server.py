@@ -82,7 +82,9 @@ class DebugServer:
             )
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-        self.address = ServerAddress(host, self._socket.getsockname()[1], create_token())
+        self.address: ServerAddress = ServerAddress(
+            host, self._socket.getsockname()[1], create_token()
+        )
         config = uvicorn.Config(
             create_app(store, self.address),
             log_config=None,

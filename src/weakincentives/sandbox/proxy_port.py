@@ -47,7 +47,7 @@ class ProxyPort:
                 if isinstance(error, OSError):
                     raise SandboxUnavailableError(f"Cannot start a process: {error}") from error
                 raise
-        self.server = ProxyServer(courier, settings)
+        self.server: ProxyServer = ProxyServer(courier, settings)
         if number is None:
             self.check()
         self.variables: dict[str, str] = _variables(settings, number or self.server.wait_for_port())
