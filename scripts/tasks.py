@@ -34,12 +34,15 @@ _WITH_CLAUDE_CODE = (
     "[weakincentives.adapters.claude_code]",
 )
 
-# tests of the operating system, of a browser and of our own tools: another Python changes nothing
+# tests of the operating system, of a browser, of containers (which have a Python of their own)
+# and of our own tools: another Python changes nothing
 _ONE_PYTHON = (
     "--ignore=tests/safety",
     "--ignore=tests/benchmarks",
     "--ignore=tests/scripts",
     "--ignore=tests/debug/page",
+    "--ignore-glob=tests/sandbox/test_container_*",
+    "--ignore-glob=tests/sandbox/test_podman*",
 )
 
 # what the tests of sandboxes and of the debug page run for real: without it they are skipped, or
