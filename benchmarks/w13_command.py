@@ -99,7 +99,7 @@ def _bwrap_by_hand(stage: Stage, root: str) -> tuple[tuple[Contender, ...], tupl
     files = {
         number + 1: program if word == "--seccomp" else b""
         for number, word in enumerate(words)
-        if word in {"--seccomp", "--ro-bind-data"}
+        if word in {"--seccomp", "--ro-bind-data", "--args"}
     }
 
     def run() -> int:
