@@ -33,6 +33,7 @@ from weakincentives.sandbox.host import ConfinedCommand, IsolatedSandbox
 from weakincentives.sandbox.limits import DEFAULT_SANDBOX_LIMITS, SandboxLimits
 from weakincentives.sandbox.process import CommandProcess, Launcher
 from weakincentives.sandbox.protocol import (
+    WORKSPACE,
     ConnectionListener,
     NetworkConnection,
     SandboxUnavailableError,
@@ -54,8 +55,6 @@ from weakincentives.sandbox.system_paths import (
     search_path,
 )
 
-WORKSPACE = "/workspace"
-"""Where commands find the workspace."""
 _HOME, _TEMPORARY = "/home/user", "/tmp"
 _WRITABLE = (_HOME, _TEMPORARY, WORKSPACE)
 _OWN_DIRECTORIES = (*_WRITABLE, "/dev", "/etc", "/proc")

@@ -10,6 +10,8 @@ from weakincentives.errors import WinkError
 from weakincentives.filesystem import Filesystem
 from weakincentives.sandbox.output import Output
 
+WORKSPACE = "/workspace"
+"""Where commands find the workspace, if the sandbox shows them a file system of their own."""
 TIMED_OUT = 124
 """The exit code of a command that timed out, as in `timeout(1)`."""
 NOT_EXECUTABLE = 126

@@ -7,7 +7,6 @@ from weakincentives.sandbox.container.container import Container as Container
 from weakincentives.sandbox.container.engine import BUILT_IMAGE as BUILT_IMAGE
 from weakincentives.sandbox.container.engine import DEFAULT_IMAGE as DEFAULT_IMAGE
 from weakincentives.sandbox.container.engine import HOME as HOME
-from weakincentives.sandbox.container.engine import WORKSPACE as WORKSPACE
 from weakincentives.sandbox.container.engine import PodmanEngine as PodmanEngine
 from weakincentives.sandbox.container.engine import PodmanSandboxConfig as PodmanSandboxConfig
 from weakincentives.sandbox.container.engine import engine_error as engine_error
@@ -20,3 +19,4 @@ from weakincentives.sandbox.container.image import pull_image as pull_image
 from weakincentives.sandbox.container.overlays import Overlay as Overlay
 from weakincentives.sandbox.container.prune import PruneResult as PruneResult
 from weakincentives.sandbox.container.prune import prune_sandboxes as prune_sandboxes
+from weakincentives.sandbox.protocol import WORKSPACE as WORKSPACE

@@ -19,10 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from weakincentives.posix import is_owner_gone, owner_name
-from weakincentives.sandbox.protocol import SandboxUnavailableError
-
-WORKSPACE = "/workspace"
-"""Where commands find the workspace."""
+from weakincentives.sandbox.protocol import WORKSPACE, SandboxUnavailableError
 
 HOME = "/home/user"
 """The home directory of commands."""
