@@ -23,9 +23,18 @@ def test_the_language_follows_from_the_name(path: str, language: str | None):
     assert language_of(path) == language
 
 
+LANGUAGES = [
+    *("a.sh", "a.c", "a.cpp", "a.css", "Dockerfile", "a.go", "a.html", "a.ini", "a.java", "a.js"),
+    *("a.json", "a.lua", "Makefile", "a.md", "a.php", "a.py", "a.rb", "a.rs", "a.sql", "a.toml"),
+    *("a.ts", "a.xml", "a.yml", "a.diff"),
+]
+
+
 def test_every_language_has_a_lexer():
-    for name in NAMES:
-        highlight(name, "x = 1\n")
+    assert len({language_of(name) for name in LANGUAGES} - {None}) == len(LANGUAGES) == 24
+    for name in LANGUAGES:
+        lines = highlight(name, "# x = 1\n")
+        assert ["".join(text for _, text in line) for line in lines] == ["# x = 1"]
 
 
 def test_long_lines_and_large_files_are_plain():

@@ -406,21 +406,25 @@ def test_a_change_while_a_snapshot_is_stored_is_in_the_next_one(
 def test_beyond_the_number_of_watches_every_snapshot_is_a_walk(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    before = count_instances()
     monkeypatch.setattr(watcher, "_MAX_WATCHES", 2)
     workspace.prepare()
     workspace.command(write("a/b/x"))
     workspace.snapshot()
     workspace.command(write("a/b/x", b"again"))
     workspace.snapshot()
+    assert count_instances() == before
 
 
 def test_on_other_file_systems_every_snapshot_is_a_walk(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    before = count_instances()
     monkeypatch.setattr(watcher, "reports_all_changes", lambda _: False)
     workspace.prepare()
     workspace.command(write("a/b/x"))
     workspace.snapshot()
+    assert count_instances() == before
 
 
 def test_closing_releases_the_descriptor(workspace: Workspace) -> None:

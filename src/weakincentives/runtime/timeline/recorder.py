@@ -4,7 +4,6 @@ import logging
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from threading import RLock
@@ -153,6 +152,7 @@ class SessionRecorder:
                 self._recorded_messages = list(self._messages)
                 self._parent, self._count = at, before.last
         self._unsubscribe: list[Callable[[], object]] = []
+        self._reader: RecordReader | None = None
         try:
             if at is None:
                 self._write_header(_NO_ROOT if filesystem is None else filesystem.root)
@@ -188,7 +188,7 @@ class SessionRecorder:
             if was_recording and self._has_changes():
                 self._record("files", "changes after the last step", {})
             self._writer.close()
-            with suppress(AttributeError):  # if the first step could not be written
+            if self._reader is not None:  # else the header could not be written
                 self._reader.close()
 
     def __enter__(self) -> Self:
