@@ -17,6 +17,7 @@ from weakincentives.sandbox import (
     pull_image,
 )
 from weakincentives.sandbox.container import find_mirror
+from weakincentives.sandbox.container.pins import find_pin, pin_image
 
 TAG = "localhost/weakincentives-built:test"
 SOURCES = """\
@@ -34,6 +35,12 @@ LIST = """\
 # deb http://commented.example/debian sid main
 deb [arch=amd64 signed-by=/key.gpg] http://list.example/debian trixie main contrib
 """
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep pins out of the cache of the person who runs the tests."""
+    monkeypatch.setenv("WEAKINCENTIVES_CACHE", str(tmp_path / "cache"))
 
 
 def write_sources(root: Path, name: str, text: str) -> None:
@@ -85,6 +92,7 @@ def test_what_a_bootstrap_makes_becomes_an_image(programs: Path) -> None:
         assert lines[-1] == f"I: Importing {TAG}"
         done = subprocess.run(["podman", "image", "exists", found], check=False)
         assert done.returncode == 0
+        assert find_pin(PodmanSandboxConfig.from_environment(), TAG) == found
     finally:
         subprocess.run(["podman", "rmi", "--force", TAG], check=True, capture_output=True)
 
@@ -107,13 +115,69 @@ def test_an_image_is_pulled_with_progress(podman: PodmanSandboxConfig, tmp_path:
     lines: list[str] = []
     found = pull_image(saved, on_progress=lines.append)
     try:
-        assert found == lines[-1]
+        assert found == lines[-1] == find_pin(PodmanSandboxConfig.from_environment(), saved)
         assert len(lines) > 1
         with PodmanSandbox(tmp_path, config=replace(podman, image=found)) as sandbox:
             assert sandbox.exec(["echo", "works"]).stdout == "works\n"
     finally:  # remove the name that podman made of the path, and not the image of other tests
         name = f"localhost{tmp_path}/image:latest"
         subprocess.run(["podman", "untag", found, name], check=True, capture_output=True)
+
+
+def make_empty_image(tag: str) -> None:
+    archive = subprocess.run(
+        ["tar", "-cf", "-", "-T", "/dev/null"], check=True, capture_output=True
+    )
+    command = ["podman", "import", "--quiet", "-", tag]
+    subprocess.run(command, input=archive.stdout, check=True, capture_output=True)
+
+
+def test_a_container_starts_from_what_was_pulled_although_the_tag_has_moved(
+    podman: PodmanSandboxConfig, tmp_path: Path
+) -> None:
+    tag = f"{TAG}-moved"
+    config = replace(podman, image=tag, cache=str(tmp_path / "cache"))
+    found = subprocess.run(
+        ["podman", "image", "inspect", "--format", "{{.Id}}", podman.image],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    pin_image(config, tag, found.stdout.strip())
+    make_empty_image(tag)
+    try:
+        with PodmanSandbox(tmp_path, config=config) as sandbox:
+            assert sandbox.exec(["echo", "works"]).stdout == "works\n"
+        other = replace(config, cache=str(tmp_path / "other"))
+        with (
+            PodmanSandbox(tmp_path, config=other) as sandbox,
+            pytest.raises(SandboxUnavailableError, match=r"Python 3\.10"),
+        ):
+            sandbox.exec(["echo", "works"])  # the tag by itself
+    finally:
+        subprocess.run(["podman", "rmi", "--force", tag], check=True, capture_output=True)
+
+
+def test_an_image_that_was_pulled_and_removed_has_to_be_pulled_again(
+    podman: PodmanSandboxConfig, tmp_path: Path
+) -> None:
+    config = replace(podman, cache=str(tmp_path / "cache"))
+    pin_image(config, podman.image, "0" * 64)
+    with (
+        PodmanSandbox(tmp_path, config=config) as sandbox,
+        pytest.raises(SandboxUnavailableError, match=f"sandbox pull-image {podman.image}`"),
+    ):
+        sandbox.exec(["echo", "works"])
+
+
+def test_what_was_pulled_is_pinned_and_foreign_pins_are_ignored(tmp_path: Path) -> None:
+    config = PodmanSandboxConfig(cache=str(tmp_path / "cache"))
+    pin_image(config, "a", "1")
+    pin_image(config, "b", "2")
+    assert (find_pin(config, "a"), find_pin(config, "b")) == ("1", "2")
+    assert find_pin(replace(config, connection="other"), "a") is None
+    (tmp_path / "cache" / "images.json").write_text('["a"]')
+    assert find_pin(config, "a") is None
 
 
 def test_an_image_that_cannot_be_pulled_is_an_error(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from weakincentives.sandbox.container.engine import (
     missing_image_error,
     new_name,
 )
+from weakincentives.sandbox.container.pins import find_pin
 from weakincentives.sandbox.container.prune import prune_once
 from weakincentives.sandbox.protocol import SandboxUnavailableError
 from weakincentives.sandbox.seccomp import (
@@ -153,14 +154,16 @@ class Container:
                 break
         if errors:
             raise engine_error("\n".join(errors))
-        raise missing_image_error(self._config.images)
+        images = self._config.images
+        pinned = next((each for each in images if find_pin(self._config, each)), None)
+        raise missing_image_error(images, pinned)
 
     def _launch(self, image: str, runtime: str | None, directory: str) -> RunnerClient:
         name = new_name()
         process = self._engine.start(
             name,
             _PROGRAM,
-            image=image,
+            image=find_pin(self._config, image) or image,
             runtime=runtime,
             workspace=self._workspace,
             readable=self._readable,

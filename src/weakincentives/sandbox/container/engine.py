@@ -336,8 +336,21 @@ def is_image_missing(text: str) -> bool:
     return any(each in text.lower() for each in _MISSING_IMAGE)
 
 
-def missing_image_error(images: Sequence[str]) -> SandboxUnavailableError:
-    """Return the error for images of which the engine has none."""
+def missing_image_error(
+    images: Sequence[str], pinned: str | None = None
+) -> SandboxUnavailableError:
+    """Return the error for images of which the engine has none.
+
+    Args:
+        images: Their names.
+        pinned: The one of them that was pulled or built before.
+    """
+    if pinned is not None:
+        again = "build-image" if pinned == BUILT_IMAGE else f"pull-image {pinned}"
+        return SandboxUnavailableError(
+            f"The engine no longer has the image {pinned!r} as it was pulled or built: get it"
+            f" again with `wink sandbox {again}`"
+        )
     name = "" if images[0] == DEFAULT_IMAGE else f" {images[0]}"
     return SandboxUnavailableError(
         f"The engine has no image {' or '.join(map(repr, images))}: get it with"

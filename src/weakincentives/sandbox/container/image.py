@@ -21,6 +21,7 @@ from weakincentives.sandbox.container.engine import (
     PodmanSandboxConfig,
     engine_error,
 )
+from weakincentives.sandbox.container.pins import pin_image
 from weakincentives.sandbox.protocol import SandboxUnavailableError
 
 ProgressListener: TypeAlias = Callable[[str], object]
@@ -50,6 +51,8 @@ def build_image(
 ) -> str:
     """Make an image with Python from Debian packages; return its ID.
 
+    Containers start from this ID, whatever the tag stands for later, until it is built again.
+
     Args:
         tag: The name of the image.
         config: The engine; by default from the environment.
@@ -60,14 +63,17 @@ def build_image(
     Raises:
         SandboxUnavailableError: A tool or a permission is missing, or a step failed.
     """
-    engine = PodmanEngine(config or PodmanSandboxConfig.from_environment())
+    used = config or PodmanSandboxConfig.from_environment()
     source = mirror or find_mirror()
     program = _find_debootstrap()
     with tempfile.TemporaryDirectory(prefix="wink-image-") as directory:
         root = Path(directory, "root")
         command = [program, "--variant=minbase", f"--include={','.join(packages)}"]
         _run([*command, source.release, str(root), source.url], on_progress)
-        return import_directory(root, tag, engine=engine, on_progress=on_progress)
+        engine = PodmanEngine(used)
+        identity = import_directory(root, tag, engine=engine, on_progress=on_progress)
+    pin_image(used, tag, identity)
+    return identity
 
 
 def pull_image(
@@ -78,6 +84,8 @@ def pull_image(
 ) -> str:
     """Get an image from a registry, or wherever podman's transports reach; return its ID.
 
+    Containers start from this ID, whatever the name stands for later, until it is pulled again.
+
     Args:
         image: Its name, best with a digest: `docker.io/library/python@sha256:...`.
         config: The engine; by default from the environment.
@@ -86,8 +94,10 @@ def pull_image(
     Raises:
         SandboxUnavailableError: podman failed.
     """
-    engine = PodmanEngine(config or PodmanSandboxConfig.from_environment())
-    return _run(engine.command("pull", image), on_progress)[-1]
+    used = config or PodmanSandboxConfig.from_environment()
+    identity = _run(PodmanEngine(used).command("pull", image), on_progress)[-1]
+    pin_image(used, image, identity)
+    return identity
 
 
 def import_directory(
