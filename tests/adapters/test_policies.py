@@ -26,7 +26,7 @@ from weakincentives.filesystem import (
     diff,
 )
 from weakincentives.filesystem.testing import MockFilesystem
-from weakincentives.prompt import Tool, ToolContext, ToolResult
+from weakincentives.prompt import Tool, ToolAccess, ToolContext, ToolResult
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.transactions import transaction
 
@@ -262,3 +262,43 @@ def test_somebody_is_asked_with_the_diff_that_would_be_applied(fs: BaseFilesyste
     assert all("-old\n+new\n" in each.diff.patch() for each in asked[2:])
     assert bench.call("read_file", file_path="a").success
     assert len(asked) == 3
+
+
+# --- paths that a tool knows only while it runs ---
+
+
+def copy_listed(params: FilePath, *, context: ToolContext) -> ToolResult[None]:
+    """Read the file that a file names, and write it to the other that it names."""
+    assert context.filesystem is not None
+    source, target = context.filesystem.read(params.file_path).content.split()
+    context.check_access(ToolAccess(reads=(source,)))
+    context.check_access(ToolAccess(writes=(target,)))
+    text = context.filesystem.read(source).content
+    context.filesystem.write(target, text, mode="overwrite")
+    return ToolResult("copied")
+
+
+@pytest.mark.parametrize(
+    ("policies", "reason"),
+    [
+        ((), ""),
+        ((AllowedPaths(deny=["secret*"]),), ""),
+        ((AllowedPaths(deny=["secret*"], access="any"),), "secret may not be accessed"),
+        ((AllowedPaths(deny=["target"]),), "target may not be accessed"),
+        ((ReadBeforeWrite(),), "target exists and you have not read it"),
+    ],
+)
+def test_policies_decide_on_paths_that_a_tool_finds_while_it_runs(
+    policies: tuple[Policy, ...], reason: str
+):
+    fs = InMemoryFilesystem()
+    for path, text in {"list": "secret target", "secret": "key", "target": "old"}.items():
+        fs.write(path, text)
+    executor = ToolExecutor(
+        [Tool(name="copy", description="Copy.", handler=copy_listed)],
+        context=ToolContext(None, None, None, Session(), filesystem=fs),
+        policies=policies,
+    )
+    outcome = executor.execute(ToolCall("copy", {"file_path": "list"}))
+    assert outcome.text.startswith(reason or "copied")
+    assert fs.read("target").content == ("old" if reason else "key")

@@ -11,6 +11,7 @@ from weakref import WeakSet
 
 from weakincentives.adapters.messages import CheckedCall
 from weakincentives.filesystem import Diff, Filesystem, glob_match
+from weakincentives.prompt import ToolAccess
 from weakincentives.runtime import current_transaction
 from weakincentives.runtime.session import Session, Slice, upsert_by
 
@@ -29,6 +30,11 @@ class Policy:
     def allow(self, call: CheckedCall) -> str | None:
         """Decide on a call before it runs."""
         del call  # for subclasses
+        return None
+
+    def allow_access(self, call: CheckedCall, access: ToolAccess) -> str | None:
+        """Decide on paths that a call asks for while it runs, as the code of `evaluate_python`."""
+        del call, access  # for subclasses
         return None
 
     def review(self, call: CheckedCall, changed: Sequence[str], diff: Diff | None) -> str | None:
@@ -79,11 +85,18 @@ class ReadBeforeWrite(Policy):
 
     def allow(self, call: CheckedCall) -> str | None:
         """Deny a change to a file that was not read, or has changed since."""
+        return self._check_writes(call, self._written_paths(call))
+
+    def allow_access(self, call: CheckedCall, access: ToolAccess) -> str | None:
+        """Deny a change to a file that was not read, or has changed since."""
+        return self._check_writes(call, access.writes)
+
+    def _check_writes(self, call: CheckedCall, paths: Sequence[str]) -> str | None:
         filesystem = call.context.filesystem
         if filesystem is None:
             return None
         seen = {each.path: each.content_hash for each in call.context.session[FileSeen].all()}
-        for path in self._written_paths(call):
+        for path in paths:
             current = _content_hash(filesystem, path)
             if current is None or current == seen.get(path):
                 continue
@@ -154,35 +167,36 @@ class AllowedPaths(Policy):
 
     def allow(self, call: CheckedCall) -> str | None:
         """Deny a call that names a path outside the allowed ones."""
-        if self._checks_reads:
-            return self._check_paths(self._accessed_paths(call)) or self._check_searches(call)
         if call.access is not None:
-            return self._check_paths(call.access.changes)
-        return None if call.tool.read_only else self._check_paths(call.paths)
+            return self.allow_access(call, call.access)
+        is_unchecked = call.tool.read_only and not self._checks_reads
+        return None if is_unchecked else self._check_paths(call.paths)
+
+    def allow_access(self, call: CheckedCall, access: ToolAccess) -> str | None:
+        """Deny access to a path outside the allowed ones."""
+        if not self._checks_reads:
+            return self._check_paths(access.changes)
+        inside = map(self._path_inside, access.searches)
+        named = (*access.reads, *access.changes, *inside)
+        return self._check_paths(named) or self._check_searches(call, access)
 
     def review(self, call: CheckedCall, changed: Sequence[str], diff: Diff | None) -> str | None:
         """Deny changes to paths that the call did not name, for example by a patch."""
         del call, diff  # the paths decide
         return self._check_paths(changed)
 
-    def _accessed_paths(self, call: CheckedCall) -> tuple[str, ...]:
-        """Return the paths to check; a searched directory counts as a path inside it."""
-        if call.access is None:
-            return call.paths
-        named = (*call.access.reads, *call.access.changes)
-        return (*named, *(self._path_inside(each) for each in call.access.searches))
-
     def _path_inside(self, directory: str) -> str:
+        """Return a path inside a searched directory, if patterns allow only what is inside."""
         inside = f"{directory}/." if directory not in {"", "."} else "."
         allowed = any(glob_match(inside, pattern) for pattern in self._allow)
         return inside if allowed else directory
 
-    def _check_searches(self, call: CheckedCall) -> str | None:
+    def _check_searches(self, call: CheckedCall, access: ToolAccess) -> str | None:
         """Deny a search of a directory that contains a denied path."""
         filesystem = call.context.filesystem
-        if call.access is None or filesystem is None:
+        if filesystem is None:
             return None
-        for directory in call.access.searches:
+        for directory in access.searches:
             for pattern in self._deny:
                 for match in filesystem.glob(pattern):
                     if directory in {"", "."} or match.path.startswith(f"{directory}/"):

@@ -99,8 +99,25 @@ class ToolContext:
     call_id: str | None = None
     reviews_changes: bool = False
     """Whether policies decide on the changes of each call, which must be complete at its end."""
+    access_check: "Callable[[ToolContext, ToolAccess], str | None] | None" = None
+    """Returns why policies deny access to these paths to the call, or None; see `check_access`."""
 
-    def for_call(self, call_id: str, filesystem: Filesystem | None) -> "ToolContext":
+    def check_access(self, access: "ToolAccess") -> None:
+        """Ask the policies about paths that a tool knows only while it runs.
+
+        Raises:
+            PermissionError: A policy denies it; the message is the reason for the model.
+        """
+        reason = None if self.access_check is None else self.access_check(self, access)
+        if reason is not None:
+            raise PermissionError(reason)
+
+    def for_call(
+        self,
+        call_id: str,
+        filesystem: Filesystem | None,
+        access_check: "Callable[[ToolContext, ToolAccess], str | None] | None" = None,
+    ) -> "ToolContext":
         """Return a copy for one call, with the filesystem that the call may use."""
         # a hot path: `dataclasses.replace` takes three times as long
         return ToolContext(
@@ -113,6 +130,7 @@ class ToolContext:
             filesystem,
             call_id,
             self.reviews_changes,
+            access_check or self.access_check,
         )
 
 

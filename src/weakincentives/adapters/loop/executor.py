@@ -38,7 +38,7 @@ from weakincentives.filesystem import (
 )
 from weakincentives.filesystem.base import is_tool_output, readonly
 from weakincentives.posix import parents_of
-from weakincentives.prompt import PromptError, Tool, ToolContext, ToolResult
+from weakincentives.prompt import PromptError, Tool, ToolAccess, ToolContext, ToolResult
 from weakincentives.runtime import (
     UNKNOWN_TOOL,
     DeadlineExceededError,
@@ -140,7 +140,8 @@ class ToolExecutor:
             return ToolResult.error(self._unknown_tool_message(call.name))
         try:
             params = record.params = tool.parse(call.arguments)
-            call_context = context.for_call(call.call_id, _workspace(context))
+            check = self._access_check(call, tool, params) if self._policies else None
+            call_context = context.for_call(call.call_id, _workspace(context), check)
             checked = CheckedCall(call, tool, params, call_context)
             with self._time_limit():
                 return self._run_call(checked, record)
@@ -151,6 +152,16 @@ class ToolExecutor:
                 context.deadline.check(f"Tool call {call.name!r}")
             record.error = error
             return ToolResult.error(_error_message(error))
+
+    def _access_check(
+        self, call: ToolCall, tool: Tool[Any, Any], params: Any
+    ) -> Callable[[ToolContext, ToolAccess], str | None]:
+        def check(context: ToolContext, access: ToolAccess) -> str | None:
+            checked = CheckedCall(call, tool, params, context)
+            reasons = (policy.allow_access(checked, access) for policy in self._policies)
+            return next((reason for reason in reasons if reason is not None), None)
+
+        return check
 
     def _time_limit(self) -> AbstractContextManager[object]:
         deadline = self._context.deadline
