@@ -6,7 +6,8 @@ links, permissions or dates.
 """
 
 import errno
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -24,7 +25,7 @@ from weakincentives.filesystem import (
     WriteResult,
     normalize_path,
 )
-from weakincentives.filesystem.base import CHANGING_METHODS, is_binary
+from weakincentives.filesystem.base import CHANGING_METHODS, is_binary, open_savepoint
 from weakincentives.posix import display_path, join, parents_of
 
 
@@ -354,6 +355,26 @@ class RecordingFilesystem:
             return result
 
         return call
+
+
+@contextmanager
+def all_or_none(filesystem: Filesystem) -> Generator[Filesystem, None, None]:
+    """Make several changes; if an exception leaves the block, all of them are undone.
+
+    The changes must be made on the filesystem that the block gets. Meanwhile other threads
+    cannot change anything, if the filesystem has savepoints.
+    """
+    savepoint = open_savepoint(filesystem)
+    if savepoint is not None:
+        with savepoint:
+            yield filesystem
+        return
+    undo_log = UndoLog(filesystem)
+    try:
+        yield RecordingFilesystem(undo_log)
+    except BaseException:
+        undo_log.rollback()
+        raise
 
 
 def unwrap(filesystem: Filesystem) -> Filesystem:

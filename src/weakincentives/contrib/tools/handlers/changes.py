@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import Filesystem, Movable, Rewritable
-from weakincentives.filesystem.base import hold_lock, open_savepoint
+from weakincentives.filesystem.base import hold_lock
 from weakincentives.posix import display_path
+from weakincentives.runtime import before_images
 from weakincentives.runtime.before_images import (
     RecordingFilesystem,
-    UndoLog,
     capture_image,
     write_entire_file,
 )
@@ -95,17 +95,8 @@ def all_or_none(filesystem: Filesystem) -> Generator[Changes, None, None]:
 
     Meanwhile other threads cannot change anything, if the filesystem has savepoints.
     """
-    savepoint = open_savepoint(filesystem)
-    if savepoint is not None:
-        with savepoint:
-            yield Changes(filesystem)
-        return
-    undo_log = UndoLog(filesystem)
-    try:
-        yield Changes(RecordingFilesystem(undo_log))
-    except BaseException:
-        undo_log.rollback()
-        raise
+    with before_images.all_or_none(filesystem) as changed:
+        yield Changes(changed)
 
 
 def _is_atomic(filesystem: object) -> bool:

@@ -1,0 +1,56 @@
+"""`evaluate_python`: code that computes over the workspace, in a process that can be killed."""
+
+from weakincentives.contrib.evaluation.engine import (
+    Engine,
+    EngineLanguage,
+    EngineOutcome,
+    EngineRequest,
+    EngineUnavailableError,
+    FileAccess,
+    JsonValue,
+)
+from weakincentives.contrib.evaluation.evaluator import Evaluator
+from weakincentives.contrib.evaluation.files import EvalWorkspace, FilesystemWorkspace
+from weakincentives.contrib.evaluation.params import (
+    DEFAULT_EVAL_LIMITS,
+    EvalError,
+    EvalFileRead,
+    EvalFileWrite,
+    EvalLimits,
+    EvalParams,
+    EvalResult,
+)
+from weakincentives.contrib.evaluation.registry import (
+    ENGINES,
+    EngineEntry,
+    choose_engine,
+    create_engine,
+    find_problem,
+)
+from weakincentives.contrib.evaluation.render import render_result
+
+__all__ = [
+    "DEFAULT_EVAL_LIMITS",
+    "ENGINES",
+    "Engine",
+    "EngineEntry",
+    "EngineLanguage",
+    "EngineOutcome",
+    "EngineRequest",
+    "EngineUnavailableError",
+    "EvalError",
+    "EvalFileRead",
+    "EvalFileWrite",
+    "EvalLimits",
+    "EvalParams",
+    "EvalResult",
+    "EvalWorkspace",
+    "Evaluator",
+    "FileAccess",
+    "FilesystemWorkspace",
+    "JsonValue",
+    "choose_engine",
+    "create_engine",
+    "find_problem",
+    "render_result",
+]

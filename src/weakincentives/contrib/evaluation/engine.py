@@ -1,0 +1,170 @@
+"""The interface between `evaluate_python` and the engines that run its code.
+
+An engine gets an `EngineRequest` and a `FileAccess`, and returns an `EngineOutcome`:
+
+    outcome = engine.evaluate(request, files)
+
+- The code sees the variables of `request.globals`, and the functions `read_text(path)` and
+  `write_text(path, content, mode="overwrite")`. `mode` is "create", "overwrite" or "append".
+- Every file that the code reads or writes goes through `files`, in whatever way the language
+  offers it (`open`, `pathlib`, `read_text`). `files` checks paths and limits, and queues writes:
+  the evaluator applies them, all or none, only if the outcome has no error. An exception that
+  `files` raises (an `OSError` or a `ValueError`) is raised in the code, which may catch it.
+- `evaluate` returns an outcome for everything that the code can do, timeouts and crashes
+  included. It raises `EngineUnavailableError` only if the engine itself does not work.
+- The engine bounds and renders everything in the process where the code ran: at most
+  `limits.max_output_length` characters of stdout, of stderr and of the value (see
+  `text.clip`), and variables within `max_globals`, `max_global_length` and
+  `max_globals_length`. Variables whose name starts with an underscore are not returned, nor
+  are modules, functions and other values that JSON cannot represent.
+- Nothing remains of a call: the next one cannot see its variables, and no process of it is
+  left, except those that wait for the next call.
+- Engines are thread-safe. `close` stops their processes, and is idempotent.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias, runtime_checkable
+
+from weakincentives.contrib.evaluation.params import DEFAULT_EVAL_LIMITS, EvalError, EvalLimits
+from weakincentives.errors import WinkError
+from weakincentives.filesystem import FileEntry, FileStat, WriteMode
+
+JsonValue: TypeAlias = (
+    "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
+)
+
+
+class EngineUnavailableError(WinkError, RuntimeError):
+    """An engine does not work here; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRequest:
+    """The code of one evaluation.
+
+    Args:
+        code: The code; it is within the limits.
+        globals: Its variables, declared reads included.
+        limits: The limits of the evaluation.
+        seconds: How long it may take: `limits.max_seconds`, or less.
+    """
+
+    code: str
+    globals: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    limits: EvalLimits = DEFAULT_EVAL_LIMITS
+    seconds: float = DEFAULT_EVAL_LIMITS.max_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOutcome:
+    """What became of an evaluation.
+
+    Args:
+        value_repr: The `repr` of the last expression's value, bounded; None if the code does not
+            end in an expression, or its value is None.
+        stdout: What the code printed, bounded.
+        stderr: The same for standard error.
+        globals: The variables at the end as JSON text, bounded; empty if the code failed.
+        error: Why the code failed; None if it succeeded.
+        timed_out: Whether the time limit stopped it; then `error` is a `TimeoutError`.
+        duration_ms: How long it took, in milliseconds.
+    """
+
+    value_repr: str | None = None
+    stdout: str = ""
+    stderr: str = ""
+    globals: Mapping[str, str] = field(default_factory=dict[str, str])
+    error: EvalError | None = None
+    timed_out: bool = False
+    duration_ms: int = 0
+
+
+class FileAccess(Protocol):
+    """The workspace as the code of one evaluation sees it.
+
+    The code's own queued writes are visible to it. Paths are as the code wrote them: relative to
+    the workspace root, or absolute below it. All methods raise `OSError` or `ValueError` with
+    a message for the model.
+    """
+
+    def read_text(self, path: str) -> str:
+        """Return the text of a file."""
+        ...
+
+    def read_bytes(self, path: str) -> bytes:
+        """Return the bytes of a file."""
+        ...
+
+    def write_text(self, path: str, content: str, mode: WriteMode = "overwrite") -> None:
+        """Queue a write."""
+        ...
+
+    def make_directory(self, path: str, *, parents: bool = False, exist_ok: bool = False) -> None:
+        """Queue the creation of a directory."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Return whether the path exists."""
+        ...
+
+    def stat(self, path: str) -> FileStat:
+        """Return the metadata of an entry."""
+        ...
+
+    def list(self, path: str = ".") -> Sequence[FileEntry]:
+        """Return the entries of a directory, sorted by name."""
+        ...
+
+    def glob(self, pattern: str, path: str = ".") -> Sequence[str]:
+        """Return the paths of the matching files below `path`, sorted."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLanguage:
+    """What the code can use in an engine, for descriptions and error messages.
+
+    Args:
+        summary: One sentence about the language.
+        modules: The modules that can be imported, all or in part.
+        functions: Functions that are there without an import, beside Python's own builtins.
+        missing: What models write and this engine cannot do, in a few words each.
+    """
+
+    summary: str
+    modules: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ("read_text", "write_text")
+    missing: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Runs the code of `evaluate_python` in a process that can be killed."""
+
+    @property
+    def name(self) -> str:
+        """The name of the engine, such as "monty"."""
+        ...
+
+    @property
+    def language(self) -> EngineLanguage:
+        """What the code can use."""
+        ...
+
+    @property
+    def bypasses_filesystem(self) -> bool:
+        """Whether the code can change files other than through `FileAccess`."""
+        ...
+
+    def evaluate(self, request: EngineRequest, files: FileAccess) -> EngineOutcome:
+        """Run the code.
+
+        Raises:
+            EngineUnavailableError: The engine does not work here.
+        """
+        ...
+
+    def close(self) -> None:
+        """Stop the processes of the engine."""
+        ...

@@ -1,0 +1,241 @@
+"""`evaluate_python`: check the parameters, run the code in an engine, apply its writes.
+
+Writes are applied after the code has succeeded, all or none. A failed evaluation is a failed
+tool result: nothing is written, and the text says at which line it failed, what was printed and
+what to do next.
+"""
+
+import json
+import keyword
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NoReturn
+
+from weakincentives.contrib.evaluation.engine import Engine, EngineRequest, JsonValue
+from weakincentives.contrib.evaluation.files import WRITE_MODES, EvalWorkspace, QueuedFiles
+from weakincentives.contrib.evaluation.params import (
+    DEFAULT_EVAL_LIMITS,
+    EvalError,
+    EvalLimits,
+    EvalParams,
+    EvalResult,
+)
+from weakincentives.contrib.evaluation.render import render_result
+from weakincentives.contrib.evaluation.templates import expand_template
+from weakincentives.errors import ToolValidationError
+from weakincentives.posix import display_path
+from weakincentives.prompt import ToolResult
+
+_MAX_DIGITS = 1_000  # of a number that is passed in
+_RESERVED = frozenset({"read_text", "write_text", "print"})
+
+
+class Evaluator:
+    """Runs `evaluate_python` calls in one engine."""
+
+    def __init__(self, engine: Engine, *, limits: EvalLimits = DEFAULT_EVAL_LIMITS) -> None:
+        """Use `engine` within `limits`."""
+        self.engine: Engine = engine
+        self.limits: EvalLimits = limits
+
+    def run(
+        self, params: EvalParams, workspace: EvalWorkspace, *, seconds: float | None = None
+    ) -> ToolResult[EvalResult]:
+        """Evaluate the code; return a failed result, with its value, if the code fails.
+
+        Args:
+            params: What the model sent.
+            workspace: The files, and how paths are resolved.
+            seconds: The time that is left; by default `limits.max_seconds`.
+
+        Raises:
+            ToolValidationError: The parameters are invalid; nothing ran.
+            OSError: A declared file cannot be read; nothing ran.
+            ValueError: The same.
+            EngineUnavailableError: The engine does not work here.
+        """
+        result = self.evaluate(params, workspace, seconds=seconds)
+        return ToolResult(
+            render_result(result, self.engine.language),
+            result,
+            success=result.error is None,
+            exclude_value_from_context=True,
+        )
+
+    def evaluate(
+        self, params: EvalParams, workspace: EvalWorkspace, *, seconds: float | None = None
+    ) -> EvalResult:
+        """Evaluate the code and apply its writes; raises as `run` does."""
+        check_params(params, self.limits)
+        variables = decode_globals(params.globals, self.limits)
+        files = QueuedFiles(workspace, self.limits)
+        for each in params.reads:
+            text = files.load(each)
+            if each.name is not None:
+                variables[each.name] = text
+        allowed = self.limits.max_seconds if seconds is None else seconds
+        limit = max(min(allowed, self.limits.max_seconds), 0.001)
+        request = EngineRequest(params.code, variables, self.limits, limit)
+        outcome = self.engine.evaluate(request, files)
+        error = outcome.error
+        if error is None:
+            error = self._finish(params, files, outcome.globals)
+        return EvalResult(
+            value_repr=outcome.value_repr,
+            stdout=outcome.stdout,
+            stderr=outcome.stderr,
+            globals=dict(outcome.globals),
+            reads=files.reads,
+            writes=files.writes if error is None else (),
+            error=error,
+            timed_out=outcome.timed_out,
+            duration_ms=outcome.duration_ms,
+            engine=self.engine.name,
+        )
+
+    def _finish(
+        self, params: EvalParams, files: QueuedFiles, variables: Mapping[str, str]
+    ) -> EvalError | None:
+        """Queue the declared writes, and apply all; return why not."""
+        written = {each.path for each in files.writes}
+        try:
+            for each in params.writes:
+                content = expand_template(each.content, variables)
+                if files.resolve(each.path) in written:
+                    raise ToolValidationError(
+                        f"{display_path(each.path)!r} is in writes, and the code wrote it too;"
+                        " do one of them"
+                    )
+                files.write_text(each.path, content, each.mode)
+            files.apply()
+        except (OSError, ValueError) as error:
+            return EvalError(type(error).__name__, str(error), during="writes")
+        return None
+
+
+def check_params(params: EvalParams, limits: EvalLimits) -> None:
+    """Check everything about a call that needs no files.
+
+    Raises:
+        ToolValidationError: A limit is exceeded, or a name or path is given twice.
+    """
+    if len(params.code) > limits.max_code_length:
+        raise ToolValidationError(
+            f"code has {len(params.code):,} characters, {limits.max_code_length:,} are allowed;"
+            " split it into several calls, or put data into files and read them"
+        )
+    if not params.code.strip():
+        raise ToolValidationError("code is empty; send the Python code to run")
+    _check_text(params.code, "code")
+    for what, count, allowed in (
+        ("globals", len(params.globals), limits.max_globals),
+        ("reads", len(params.reads), limits.max_reads),
+        ("writes", len(params.writes), limits.max_writes),
+    ):
+        if count > allowed:
+            raise ToolValidationError(f"{what} has {count} entries, {allowed} are allowed")
+    names = [each.name for each in params.reads if each.name is not None]
+    for name in (*params.globals, *names):
+        _check_name(name)
+    _check_unique((*params.globals, *names), "The variable {!r} is given twice")
+    _check_unique([each.path for each in params.writes], "writes has the path {!r} twice")
+    for each in params.writes:
+        _check_text(each.content, f"The content for {each.path!r}")
+        if each.mode not in WRITE_MODES:
+            raise ToolValidationError(
+                f"mode must be 'create', 'overwrite' or 'append': {each.mode!r}"
+            )
+
+
+def decode_globals(encoded: Mapping[str, str], limits: EvalLimits) -> dict[str, JsonValue]:
+    """Return the variables that a call passes in.
+
+    Raises:
+        ToolValidationError: A value is not JSON, or exceeds the limits.
+    """
+    total = sum(map(len, encoded.values()))
+    if total > limits.max_globals_length:
+        raise ToolValidationError(
+            f"globals has {total:,} characters, {limits.max_globals_length:,} are allowed;"
+            " write the data to a file and read it"
+        )
+    return {name: _decode(name, text, limits) for name, text in encoded.items()}
+
+
+def _decode(name: str, text: str, limits: EvalLimits) -> JsonValue:
+    if len(text) > limits.max_global_length:
+        raise ToolValidationError(
+            f"The variable {name!r} has {len(text):,} characters,"
+            f" {limits.max_global_length:,} are allowed; write the data to a file and read it"
+        )
+    _check_text(text, f"The variable {name!r}")
+    try:
+        value = json.loads(
+            text, parse_constant=_refuse_constant, parse_int=_parse_int, parse_float=_parse_float
+        )
+        json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        problem = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise ToolValidationError(
+            f"The variable {name!r} is not valid JSON text: {problem}; a string needs quotes,"
+            ' for example "\\"text\\""'
+        ) from None
+    _check_depth(name, value, limits.max_global_depth)
+    return value
+
+
+def _parse_int(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError(f"a number has {len(digits)} digits, {_MAX_DIGITS} are allowed")
+    return int(digits)
+
+
+def _parse_float(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(f"the number is too large: {digits[:40]}")
+    return value
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _check_depth(name: str, value: JsonValue, limit: int) -> None:
+    level: list[JsonValue] = [value]
+    for _ in range(limit + 1):
+        level = [child for each in level for child in _children(each)]
+        if not level:
+            return
+    raise ToolValidationError(
+        f"The variable {name!r} is nested more than {limit} levels deep; make it flatter"
+    )
+
+
+def _children(value: JsonValue) -> Iterable[JsonValue]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return () if value is None or isinstance(value, str | int | float) else value
+
+
+def _check_name(name: str) -> None:
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise ToolValidationError(f"Not a variable name: {name!r}")
+    if name.startswith("__") or name in _RESERVED:
+        raise ToolValidationError(f"A variable cannot have this name: {name!r}")
+
+
+def _check_unique(values: Iterable[str], message: str) -> None:
+    for value, count in Counter(values).items():
+        if count > 1:
+            raise ToolValidationError(message.format(value))
+
+
+def _check_text(text: str, what: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ToolValidationError(f"{what} has a lone surrogate and cannot be UTF-8") from None
+    if "\0" in text:
+        raise ToolValidationError(f"{what} has a NUL character")

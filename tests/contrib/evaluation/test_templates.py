@@ -1,0 +1,38 @@
+"""Templates of declared writes."""
+
+import pytest
+
+from weakincentives.contrib.evaluation.templates import expand_template
+from weakincentives.errors import ToolValidationError
+
+VARIABLES = {"name": '"Ada"', "count": "3", "flag": "true", "none": "null", "rows": "[1, 2]"}
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("Hello {name}!", "Hello Ada!"),
+        ("{count} {flag} {none}", "3 True None"),
+        ("{rows}", "[1, 2]"),
+        ("{{name}}", "{name}"),
+        ('{"a": {"b": 1}}', '{"a": {"b": 1}}'),
+        ("a { color: red }", "a { color: red }"),
+        ("{}", "{}"),
+        ("{{a: 1}}", "{a: 1}"),
+    ],
+)
+def test_only_names_are_replaced(template: str, text: str) -> None:
+    assert expand_template(template, VARIABLES) == text
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["{name.__class__}", "{name[0]}", "{name!r}", "{name:>10}", "{unknown}", "{name .x}"],
+)
+def test_anything_else_in_braces_is_an_error(template: str) -> None:
+    with pytest.raises(ToolValidationError, match="template"):
+        expand_template(template, VARIABLES)
+
+
+def test_the_text_of_a_variable_is_not_expanded_again() -> None:
+    assert expand_template("{name}", {"name": '"{count}"', "count": "3"}) == "{count}"
