@@ -41,7 +41,7 @@ def fail_after(calls: int, function: Callable[..., Any]) -> Callable[..., Any]:
     ("kind", "name", "calls"),
     [
         (BubblewrapSandbox, "memfd_create", 0),
-        (BubblewrapSandbox, "memfd_create", 2),
+        (BubblewrapSandbox, "memfd_create", 1),
         (LandlockSandbox, "dup", 0),
     ],
 )

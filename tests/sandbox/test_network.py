@@ -269,8 +269,8 @@ def test_without_a_port_the_command_does_not_run(
     monkeypatch.setattr(BubblewrapSandbox, "_create_launcher", lambda _: Launcher())
     program = tmp_path / "bwrap"
     program.write_text(
-        "#!/bin/sh\nprintf '{\"child-pid\": 1999999999\\n}' >&8\n"
-        f'exec {find_bubblewrap()} "$@" 8>/dev/null\n'
+        "#!/bin/sh\nprintf '{\"child-pid\": 1999999999\\n}' >&6\n"
+        f'exec {find_bubblewrap()} "$@" 6>/dev/null\n'
     )
     program.chmod(0o755)
     workspace = tmp_path / "workspace"

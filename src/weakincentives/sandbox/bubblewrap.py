@@ -29,9 +29,10 @@ from pathlib import Path
 from weakincentives.filesystem import HostFilesystem
 from weakincentives.sandbox.allowlist import AllowList
 from weakincentives.sandbox.command import Command, Confinement
+from weakincentives.sandbox.etc_directory import EtcDirectory
 from weakincentives.sandbox.host import ConfinedCommand, IsolatedSandbox
 from weakincentives.sandbox.limits import DEFAULT_SANDBOX_LIMITS, SandboxLimits
-from weakincentives.sandbox.process import CommandProcess, Launcher
+from weakincentives.sandbox.process import CommandProcess, Launcher, SupervisorReport
 from weakincentives.sandbox.protocol import (
     WORKSPACE,
     ConnectionListener,
@@ -48,7 +49,6 @@ from weakincentives.sandbox.seccomp import (
 )
 from weakincentives.sandbox.supervisor import PROXY_PORT, network_namespace
 from weakincentives.sandbox.system_paths import (
-    ETC_FILES,
     SYSTEM_DIRECTORIES,
     can_read,
     is_below,
@@ -59,27 +59,24 @@ _HOME, _TEMPORARY = "/home/user", "/tmp"
 _WRITABLE = (_HOME, _TEMPORARY, WORKSPACE)
 _OWN_DIRECTORIES = (*_WRITABLE, "/dev", "/etc", "/proc")
 _USER_ID = 1000
-_MAX_EXCERPT = 2_000  # characters of bubblewrap's own error
 _FIX = "install it with `apt install bubblewrap` or `pip install 'weakincentives[bubblewrap]'`"
 # The kernel lets its root user change settings there without any capability, and a command is
-# that user outside if this process is root.
-_KERNEL_SETTINGS = ("acpi", "asound", "bus", "dynamic_debug", "fs", "irq", "scsi", "sys")
-_KERNEL_MOUNTS = tuple(
-    word
-    for name in _KERNEL_SETTINGS
-    for word in ("--ro-bind-try", f"/proc/{name}", f"/proc/{name}")
+# that user outside if this process is root. Bubblewrap covers /proc/irq and /proc/bus itself.
+_KERNEL_SETTINGS = tuple(
+    f"/proc/{name}" for name in ("acpi", "asound", "dynamic_debug", "fs", "scsi", "sys")
 )
-# the first descriptors that a command would inherit
-_FILTER, _PASSWD, _GROUP, _VARIABLES, _READY, _INFO, _PORT_IS_OPEN = range(3, 10)
-# reports that the sandbox is up, or that the program is missing, then becomes the command
-_UP, _MISSING = b".", b"-"
-_START = (
-    f'command -v -- "$1" >/dev/null || {{ printf -- - >&{_READY}; exit 127; }};'
-    f' printf . >&{_READY} && exec "$@" {_READY}>&-'
-)
-# how bubblewrap says that there are too many arguments or variables, or too long ones
-_TOO_LONG = (os.strerror(errno.E2BIG), "Exceeded maximum number of arguments")
-_WAIT_FOR_PORT = f"read -r line <&{_PORT_IS_OPEN} || exit 1; exec {_PORT_IS_OPEN}<&-; "
+# the first descriptors that bubblewrap inherits
+_FILTER, _VARIABLES, _STATUS, _INFO, _PORT_IS_OPEN = range(3, 8)
+_MAX_STATUS = 4096  # bytes
+_EXITED = b'"exit-code"'  # in the status of a command that did start and has ended
+# how bubblewrap says that it could not start the command
+_EXEC_FAILED, _TOO_MANY = "bwrap: execvp ", "Exceeded maximum number of arguments"
+_EXEC_ERRORS = {
+    "No such file or directory": errno.ENOENT,
+    "Not a directory": errno.ENOTDIR,
+    "Argument list too long": errno.E2BIG,
+}
+_WAIT_FOR_PORT = f'read -r line <&{_PORT_IS_OPEN} && exec "$@" {_PORT_IS_OPEN}<&-'
 
 
 def find_bubblewrap() -> str | None:
@@ -156,7 +153,6 @@ class BubblewrapSandbox(IsolatedSandbox):
         if found is None:
             raise SandboxUnavailableError(f"bubblewrap 0.8 or later is not installed: {_FIX}")
         self._program = found
-        self._system_mounts = _system_arguments()  # once: it looks at many paths
         self._filter = build_filter((*RULES, *socket_rules(NETWORK_FAMILIES)))
         super().__init__(
             filesystem,
@@ -168,6 +164,7 @@ class BubblewrapSandbox(IsolatedSandbox):
             clock=clock,
         )
         self._alias = self._find_alias()
+        self._fixed_arguments = self._create_fixed_arguments()
 
     def _variables(self) -> dict[str, str]:
         path = search_path(self._readable, workspace=self._root, seen_at=WORKSPACE)
@@ -214,30 +211,39 @@ class BubblewrapSandbox(IsolatedSandbox):
 
     def _arguments(self, cwd: str, port: ProxyPort | None, *, shares_network: bool) -> list[str]:
         """Return the command line of bubblewrap, up to the command."""
-        normal = os.path.normpath(f"{WORKSPACE}/{cwd}")
         waits = isinstance(port, _OwnNetworkPort)
         return [
+            *self._fixed_arguments,
+            *(() if shares_network else ("--unshare-net",)),
+            *(("--info-fd", str(_INFO)) if waits else ()),
+            *("--chdir", os.path.normpath(f"{WORKSPACE}/{cwd}"), "--"),
+            *(("/bin/sh", "-c", _WAIT_FOR_PORT, "sh") if waits else ()),
+        ]
+
+    def _create_fixed_arguments(self) -> tuple[str, ...]:
+        """Return the arguments that are the same for all commands: it looks at many paths."""
+        etc = EtcDirectory(self._environment.create_directory("etc"), _ETC_TEXTS)
+        mounted, alias = self._mounted(), () if self._alias is None else (self._alias,)
+        for each in (*mounted, *alias):
+            etc.add_mount_point(each)
+        return (
             self._program,
             *("--unshare-user", "--uid", str(_USER_ID), "--gid", str(_USER_ID)),
             *("--unshare-pid", "--unshare-ipc", "--unshare-uts"),
-            *(() if shares_network else ("--unshare-net",)),
             *("--unshare-cgroup-try", "--hostname", "sandbox"),
             *("--disable-userns", "--cap-drop", "ALL"),
             *("--die-with-parent", "--new-session", "--seccomp", str(_FILTER)),
-            *("--args", str(_VARIABLES)),
-            *(("--info-fd", str(_INFO)) if waits else ()),
-            *self._system_mounts,
-            *("--ro-bind-data", str(_PASSWD), "/etc/passwd"),
-            *("--ro-bind-data", str(_GROUP), "/etc/group"),
-            *("--proc", "/proc", *_KERNEL_MOUNTS, "--dev", "/dev"),
+            *("--args", str(_VARIABLES), "--json-status-fd", str(_STATUS)),
+            *_system_arguments(),
+            *("--ro-bind", etc.path, "/etc", *_bind_arguments(etc.mounts)),
+            *("--proc", "/proc", *_kernel_arguments(), "--dev", "/dev"),
             *("--bind", self._environment.temporary, _TEMPORARY),
             *("--bind", self._environment.home, _HOME),
-            *_bind_arguments(self._mounted()),  # last, for paths below the mounts above
+            *_bind_arguments(mounted),  # last, for paths below the mounts above
             *("--bind", self._root, WORKSPACE),
-            *(() if self._alias is None else ("--bind", self._root, self._alias)),
-            *("--remount-ro", "/", "--chdir", normal),
-            *("--", "/bin/sh", "-c", _WAIT_FOR_PORT + _START if waits else _START, "sh"),
-        ]
+            *(word for each in alias for word in ("--bind", self._root, each)),
+            *("--remount-ro", "/"),
+        )
 
     def _find_alias(self) -> str | None:
         """Return the second path of the workspace, if it can have one."""
@@ -261,7 +267,7 @@ class BubblewrapSandbox(IsolatedSandbox):
 
 
 class _BubblewrapCommand(ConfinedCommand):
-    """A command with the descriptors that bubblewrap reads, and a pipe that says it is up.
+    """A command with the descriptors that bubblewrap reads, and a pipe for its status.
 
     Its variables are in one of them. In the environment of bubblewrap, which starts outside of
     the sandbox, `LD_PRELOAD` would load a library of the workspace there.
@@ -278,7 +284,7 @@ class _BubblewrapCommand(ConfinedCommand):
         self._port = port
         more = port.inherited if isinstance(port, _OwnNetworkPort) else ()
         self._open = [*confinement.groups, *more]
-        self._ready = -1
+        self._status = -1
         try:
             inherited = self._open_inherited(program, command.env, more)
         except OSError as error:
@@ -298,38 +304,39 @@ class _BubblewrapCommand(ConfinedCommand):
     ) -> tuple[int, ...]:
         """Open what bubblewrap reads, and the pipe; return all descriptors that it inherits."""
         words = [word for name, value in env.items() for word in ("--setenv", name, value)]
-        files = (
-            ("filter", program),
-            ("passwd", _PASSWD_TEXT),
-            ("group", _GROUP_TEXT),
-            ("variables", b"".join(os.fsencode(each) + b"\0" for each in words)),
-        )
-        for name, data in files:
-            self._open.append(_memory_file(name, data))
-        self._ready, ready = os.pipe()
-        self._open.append(ready)
-        os.set_blocking(self._ready, False)  # a fork of this process may hold the other end
-        return (*self._open[-len(files) - 1 :], *more)
+        self._open.append(_memory_file("filter", program))
+        variables = b"".join(os.fsencode(each) + b"\0" for each in words)
+        self._open.append(_memory_file("variables", variables))
+        self._status, status = os.pipe()
+        self._open.append(status)
+        os.set_blocking(self._status, False)  # a fork of this process may hold the other end
+        return (*self._open[-3:], *more)
 
     def check(self, process: CommandProcess) -> None:
         self._close_inherited()
-        found = b""
-        with suppress(BlockingIOError):
-            found = os.read(self._ready, 1)
-        if found == _MISSING:
-            process.report.error_number = errno.ENOENT
-        elif process.report.error_number == errno.E2BIG:
-            return  # the arguments are too long, for any program
-        elif process.report.is_done and found != _UP:
-            if self._port is not None:
-                self._port.check()
-            text = process.err.output().text.strip()[-_MAX_EXCERPT:]
-            if any(each in text for each in _TOO_LONG):
-                process.report.error_number = errno.E2BIG
-                return
+        report = process.report
+        if self._port is not None:
+            self._port.check()
+        if report.error_number == errno.E2BIG or self._has_run(report):
+            return  # or else the arguments are too long, for any program
+        text = process.err.beginning.decode(errors="replace").strip()  # bubblewrap's own
+        problem = text.rpartition(": ")[2]
+        if text.startswith(_EXEC_FAILED):
+            report.error_number = _EXEC_ERRORS.get(problem, errno.EACCES)
+        elif _TOO_MANY in text:
+            report.error_number = errno.E2BIG
+        else:
             raise SandboxUnavailableError(
                 f"bubblewrap could not set up the sandbox: {text}{describe_restriction()}"
             )
+
+    def _has_run(self, report: SupervisorReport) -> bool:
+        """Return whether bubblewrap has started the command, or was killed meanwhile."""
+        if not report.is_done or (report.status is not None and os.WIFSIGNALED(report.status)):
+            return True
+        with suppress(BlockingIOError):
+            return _EXITED in os.read(self._status, _MAX_STATUS)
+        return False
 
     @property
     def connections(self) -> tuple[NetworkConnection, ...]:
@@ -337,8 +344,8 @@ class _BubblewrapCommand(ConfinedCommand):
 
     def close(self) -> None:
         self._close_inherited()
-        if self._ready >= 0:
-            os.close(self._ready)
+        if self._status >= 0:
+            os.close(self._status)
         if self._port is not None:
             self._port.server.close()
 
@@ -388,8 +395,10 @@ _USER_NAMESPACE_SETTINGS = (
     ("kernel/unprivileged_userns_clone", "0", "run `sysctl kernel.unprivileged_userns_clone=1`"),
     ("user/max_user_namespaces", "0", "run `sysctl user.max_user_namespaces=10000`"),
 )
-_PASSWD_TEXT = f"user:x:{_USER_ID}:{_USER_ID}:user:{_HOME}:/bin/sh\n".encode()
-_GROUP_TEXT = f"user:x:{_USER_ID}:\n".encode()
+_ETC_TEXTS = {
+    "passwd": f"user:x:{_USER_ID}:{_USER_ID}:user:{_HOME}:/bin/sh\n",
+    "group": f"user:x:{_USER_ID}:\n",
+}
 
 
 def _memory_file(name: str, data: bytes) -> int:
@@ -411,8 +420,13 @@ def _system_arguments() -> list[str]:
             arguments += ["--symlink", str(path.readlink()), each]
         elif path.is_dir():
             arguments += ["--ro-bind", each, each]
-    return [*arguments, *_bind_arguments(f"/etc/{name}" for name in ETC_FILES)]
+    return arguments
+
+
+def _kernel_arguments() -> list[str]:
+    return _bind_arguments(_KERNEL_SETTINGS) if os.geteuid() == 0 else []
 
 
 def _bind_arguments(paths: Iterable[str]) -> list[str]:
-    return [word for each in paths if can_read(each) for word in ("--ro-bind", each, each)]
+    readable = [each for each in paths if can_read(each)]
+    return [word for each in readable for word in ("--ro-bind-try", each, each)]

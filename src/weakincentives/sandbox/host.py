@@ -72,7 +72,13 @@ class CommandEnvironment:
         self._path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{owner_name()}."))
         self.remove: Callable[[], object] = weakref.finalize(self, _remove, self._path, os.getpid())
         for name in ("home", "tmp"):
-            (self._path / name).mkdir(mode=0o700)
+            self.create_directory(name)
+
+    def create_directory(self, name: str) -> Path:
+        """Create one more directory, which is removed with the others."""
+        path = self._path / name
+        path.mkdir(mode=0o700)
+        return path
 
     @property
     def home(self) -> str:

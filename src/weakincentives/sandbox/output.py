@@ -140,6 +140,7 @@ def _trim_partial_start(data: bytes) -> bytes:
 
 
 _CHUNK = 64 * 1024
+_MAX_BEGINNING = 2_000  # bytes
 _MAX_DRAIN = 2 * 1024 * 1024  # more than the capacity of a pipe
 
 
@@ -198,6 +199,8 @@ class Reader(Pipe):
         super().__init__()
         self._buffer = OutputBuffer(limit)
         self._sink = sink
+        self.beginning: bytes = b""
+        """The first bytes, whatever the limit."""
 
     def output(self) -> Output:
         """Return what has been read so far."""
@@ -229,6 +232,8 @@ class Reader(Pipe):
 
     def _feed(self, data: bytes) -> None:
         self._buffer.feed(data)
+        if len(self.beginning) < _MAX_BEGINNING:
+            self.beginning += data[:_MAX_BEGINNING]
         if self._sink is not None and data:
             self._sink(data)
 
