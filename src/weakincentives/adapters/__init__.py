@@ -35,6 +35,7 @@ from weakincentives.adapters.messages import (
     UserMessage,
     partial_response,
 )
+from weakincentives.adapters.optimize import OptimizationResult, OptimizationScope
 from weakincentives.adapters.options import MAX_RESULT_CHARACTERS, RunOptions
 from weakincentives.adapters.policies import (
     AllowedPaths,
@@ -78,6 +79,8 @@ __all__ = [
     "MissingExtraError",
     "ModelRefusedError",
     "ModelResponded",
+    "OptimizationResult",
+    "OptimizationScope",
     "OutputError",
     "OutputFormat",
     "Policy",

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from weakincentives.adapters.cancellation import CancellationToken
 from weakincentives.adapters.loop.run import AgentLoop
@@ -13,8 +13,9 @@ from weakincentives.adapters.messages import (
     PromptResponse,
     SystemMessage,
 )
+from weakincentives.adapters.optimize import Optimization, OptimizationResult, OptimizationScope
 from weakincentives.adapters.options import RunLimits, RunOptions, earliest_deadline
-from weakincentives.prompt import Prompt, RenderedPrompt
+from weakincentives.prompt import Prompt, PromptOverridesStore, RenderedPrompt
 from weakincentives.runtime import Budget, BudgetTracker, Deadline
 from weakincentives.runtime.session import Session
 
@@ -116,6 +117,66 @@ class ProviderAdapter(ABC):
             messages=messages,
             on_text=on_text,
         )
+
+    def optimize(
+        self,
+        prompt: Prompt[Any],
+        *,
+        session: Session,
+        store_scope: OptimizationScope = OptimizationScope.SESSION,
+        overrides_store: PromptOverridesStore | None = None,
+        overrides_tag: str = "latest",
+        deadline: Deadline | None = None,
+        budget: Budget | None = None,
+        budget_tracker: BudgetTracker | None = None,
+        on_text: Callable[[str], None] | None = None,
+        cancellation: CancellationToken | None = None,
+        options: RunOptions | None = None,
+    ) -> OptimizationResult:
+        """Let the model explore the workspace of a prompt and write its digest.
+
+        The model has tools that only read, in a session of its own: no file changes, and nothing
+        of `session` but the digest. If the call fails, nothing is stored.
+
+        Args:
+            prompt: A prompt with a workspace and a `WorkspaceDigestSection`.
+            session: The session of the prompt.
+            store_scope: Where to store the digest: in `session`, or in `overrides_store`. The
+                latter removes the digest of `session`, which would take precedence.
+            overrides_store: The store, for the scope GLOBAL.
+            overrides_tag: The tag of the override in the store.
+            deadline: When the digest must be there.
+            budget: Limit of tokens and tool calls.
+            budget_tracker: Instead of `budget`: a limit that several runs share.
+            on_text: Called with each piece of the model's text as it arrives.
+            cancellation: Cancels the run from another thread.
+            options: Maximum steps, timeouts, retries and so on.
+
+        Raises:
+            PromptError: The prompt has no digest or no workspace, or the store cannot take it.
+            OutputError: The digest is empty, too long or has control characters, even after the
+                model was asked to correct it.
+            WinkError: As `evaluate`.
+        """
+        optimization = Optimization(
+            prompt,
+            store_scope,
+            session=session,
+            overrides_store=overrides_store,
+            overrides_tag=overrides_tag,
+        )
+        with optimization.prompt as exploration:
+            response = self.evaluate(
+                exploration,
+                session=Session(),
+                deadline=deadline,
+                budget=budget,
+                budget_tracker=budget_tracker,
+                on_text=on_text,
+                cancellation=cancellation,
+                options=options,
+            )
+        return optimization.store(response)
 
     def _run(
         self,

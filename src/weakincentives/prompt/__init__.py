@@ -1,6 +1,17 @@
 """Prompts: sections of text with their tools, rendered for a model."""
 
 from weakincentives.errors import PromptError
+from weakincentives.prompt.digest import (
+    DIGEST_KEY,
+    MAX_DIGEST_CHARACTERS,
+    DigestSection,
+    WorkspaceDigest,
+    check_digest,
+    clear_workspace_digest,
+    latest_workspace_digest,
+    quote_data,
+    set_workspace_digest,
+)
 from weakincentives.prompt.overrides import (
     LocalPromptOverridesStore,
     PromptDescriptor,
@@ -29,6 +40,9 @@ from weakincentives.prompt.tool import (
 )
 
 __all__ = [
+    "DIGEST_KEY",
+    "MAX_DIGEST_CHARACTERS",
+    "DigestSection",
     "LocalPromptOverridesStore",
     "MarkdownSection",
     "Media",
@@ -53,6 +67,12 @@ __all__ = [
     "ToolExample",
     "ToolHandler",
     "ToolResult",
+    "WorkspaceDigest",
     "WorkspaceSection",
+    "check_digest",
+    "clear_workspace_digest",
+    "latest_workspace_digest",
+    "quote_data",
+    "set_workspace_digest",
     "text_hash",
 ]

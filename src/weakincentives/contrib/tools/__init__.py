@@ -42,10 +42,17 @@ from weakincentives.contrib.tools.sections import (
     HostWorkspaceSection,
     VfsSection,
     VfsToolsSection,
+    WorkspaceDigestSection,
     WorkspaceSection,
 )
 from weakincentives.contrib.tools.suite import FILESYSTEM_TOOLS, filesystem_tools
 from weakincentives.filesystem import HostMount, InMemoryFilesystem
+from weakincentives.prompt import (
+    WorkspaceDigest,
+    clear_workspace_digest,
+    latest_workspace_digest,
+    set_workspace_digest,
+)
 
 __all__ = [
     "FILESYSTEM_TOOLS",
@@ -86,9 +93,14 @@ __all__ = [
     "VfsSection",
     "VfsToolsSection",
     "VirtualFileSystem",
+    "WorkspaceDigest",
+    "WorkspaceDigestSection",
     "WorkspaceParams",
     "WorkspaceSection",
     "WriteFileParams",
     "WriteFileResult",
+    "clear_workspace_digest",
     "filesystem_tools",
+    "latest_workspace_digest",
+    "set_workspace_digest",
 ]

@@ -168,16 +168,25 @@ Access: TypeAlias = Callable[[Any, ToolContext], ToolAccess]
 
 
 def create_dialect(
-    dialect: DialectName = "wink", *, handlers: Mapping[type[Any], Handler] = HANDLERS
+    dialect: DialectName = "wink",
+    *,
+    handlers: Mapping[type[Any], Handler] = HANDLERS,
+    read_only: bool = False,
 ) -> Dialect:
     """Return the tools of a dialect whose requests have a handler.
+
+    Args:
+        dialect: The dialect.
+        handlers: The handlers.
+        read_only: Leave out the tools that can change something.
 
     Raises:
         PromptError: The dialect is unknown.
     """
     if dialect not in DIALECTS:
         raise PromptError(f"Dialect must be one of {', '.join(DIALECTS)}: {dialect!r}")
-    return select_specs(DIALECTS[dialect], handlers)
+    specs = (each for each in DIALECTS[dialect] if each.read_only or not read_only)
+    return select_specs(specs, handlers)
 
 
 def filesystem_tools(
@@ -186,6 +195,7 @@ def filesystem_tools(
     settings: ToolSettings = DEFAULT_SETTINGS,
     binding: Binding | None = None,
     extra_handlers: Mapping[type[Any], Handler] | None = None,
+    read_only: bool = False,
 ) -> tuple[Tool[Any, Any], ...]:
     """Return the tools of a workspace, with the names and parameters of a dialect.
 
@@ -194,12 +204,13 @@ def filesystem_tools(
         settings: Limits and rules of the tools.
         binding: Returns the context for each call.
         extra_handlers: Handlers for further requests that the dialect knows; a shell, for example.
+        read_only: Leave out the tools that can change something.
 
     Raises:
         PromptError: The dialect is unknown.
     """
     handlers = {**HANDLERS, **(extra_handlers or {})}
-    offered = create_dialect(dialect, handlers=handlers)
+    offered = create_dialect(dialect, handlers=handlers, read_only=read_only)
     built = [SpecHandler(each, settings, offered, handlers, binding) for each in offered.specs]
     return tuple(each.build_tool(each.find_access) for each in built)
 

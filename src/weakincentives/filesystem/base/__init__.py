@@ -10,6 +10,7 @@ from weakincentives.filesystem.base.readable import ReadableFilesystem as Readab
 from weakincentives.filesystem.base.readable import ReadOnlyError as ReadOnlyError
 from weakincentives.filesystem.base.readable import content_hash as content_hash
 from weakincentives.filesystem.base.readable import page_timeout_error as page_timeout_error
+from weakincentives.filesystem.base.readonly import read_only_view as read_only_view
 from weakincentives.filesystem.base.readonly import readonly as readonly
 from weakincentives.filesystem.base.searchable import SearchableFilesystem as SearchableFilesystem
 from weakincentives.filesystem.base.writable import WritableFilesystem as WritableFilesystem

@@ -39,6 +39,11 @@ def readonly(filesystem: Filesystem) -> AbstractContextManager[Filesystem]:
     return nullcontext(_ReadOnlyView(filesystem))
 
 
+def read_only_view(filesystem: Filesystem) -> Filesystem:
+    """Return a view of `filesystem` that is read-only for every caller."""
+    return _ReadOnlyView(filesystem)
+
+
 class _ReadOnlyScope:
     """A read-only `with` block; a class, because a generator is slower and every call pays."""
 

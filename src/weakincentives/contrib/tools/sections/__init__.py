@@ -1,6 +1,7 @@
 """Workspace sections: a filesystem, its tools and the guidance that a model reads in the prompt."""
 
 from weakincentives.contrib.tools.sections.base import FilesystemSection
+from weakincentives.contrib.tools.sections.digest import WorkspaceDigestSection
 from weakincentives.contrib.tools.sections.host import (
     ClaudeAgentWorkspaceSection,
     HostWorkspaceSection,
@@ -29,5 +30,6 @@ __all__ = [
     "PodmanWorkspace",
     "VfsSection",
     "VfsToolsSection",
+    "WorkspaceDigestSection",
     "WorkspaceSection",
 ]
