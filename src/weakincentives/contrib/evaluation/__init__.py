@@ -20,6 +20,7 @@ from weakincentives.contrib.evaluation.params import (
     EvalParams,
     EvalResult,
 )
+from weakincentives.contrib.evaluation.python import PythonEngine
 from weakincentives.contrib.evaluation.registry import (
     ENGINES,
     EngineEntry,
@@ -49,6 +50,7 @@ __all__ = [
     "FileAccess",
     "FilesystemWorkspace",
     "JsonValue",
+    "PythonEngine",
     "choose_engine",
     "create_engine",
     "find_problem",

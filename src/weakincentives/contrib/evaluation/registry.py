@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from weakincentives.contrib.evaluation.engine import Engine, EngineUnavailableError
+from weakincentives.contrib.evaluation.python import PythonEngine
 from weakincentives.sandbox import Sandbox
 
 
@@ -25,7 +26,12 @@ class EngineEntry:
     needs_sandbox: bool = False
 
 
-ENGINES: Mapping[str, EngineEntry] = {}
+def _create_python(sandbox: Sandbox | None) -> Engine:
+    assert sandbox is not None  # `find_problem` has checked it
+    return PythonEngine(sandbox)
+
+
+ENGINES: Mapping[str, EngineEntry] = {"python": EngineEntry(_create_python, needs_sandbox=True)}
 """Engines by name, in the order in which `choose_engine` tries them."""
 
 

@@ -1,0 +1,350 @@
+"""The driver of the `python` engine: the program that runs the code inside the sandbox.
+
+It runs as a script in the sandbox, so it imports only the standard library. The request arrives
+on standard input as JSON. Standard output gets lines of JSON: `{"stdout": "..."}` and
+`{"stderr": "..."}` as soon as the code prints, then the answer. The code runs in a child process
+whose output is read from pipes, so nothing that it prints can look like an answer, and what it
+printed is known if it crashes or exceeds the time limit of the sandbox.
+"""
+
+import ast
+import codecs
+import contextlib
+import io
+import json
+import linecache
+import os
+import resource
+import select
+import signal
+import sys
+import traceback
+import types
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+_FILE = "<code>"
+_CHUNK = 64 * 1024
+_HEADER = 10  # digits of the length of an answer
+_MAX_ANSWER = 16 * 1024 * 1024
+_MAX_LATE_CHUNKS = 64
+_MAX_MESSAGE = 2_000  # characters of an error message
+_STREAMS = ("stdout", "stderr")
+_MODES = ("create", "overwrite", "append")
+_JSON_TYPES = (bool, int, float, str, list, tuple, dict, type(None))
+
+Message = dict[str, Any]
+"""A request, an answer, or a part of one."""
+
+
+def main() -> None:
+    """Read a request, run its code in a child process, and write what it prints and answers."""
+    request = json.load(sys.stdin.buffer)
+    pipes = [os.pipe() for _ in range(3)]
+    child = os.fork()
+    if child == 0:
+        _run_child(request, [write for _, write in pipes])
+    for _, write in pipes:
+        os.close(write)
+    limit = request["limits"]["max_output_length"]
+    streams = [_Stream(name, read, limit) for name, (read, _) in zip(_STREAMS, pipes, strict=False)]
+    answer = _Answer(pipes[2][0])
+    _collect(streams, answer, child)
+    _, status = os.waitpid(child, 0)
+    facts = answer.parse() or {"exit_code": os.waitstatus_to_exitcode(status)}
+    _send({**facts, "dropped": {each.name: each.dropped for each in streams}})
+
+
+def _send(message: Message) -> None:
+    sys.stdout.buffer.write(_encode(message) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _encode(message: Message) -> bytes:
+    return json.dumps(message, ensure_ascii=False).encode("utf-8", "replace")
+
+
+# --- the parent: reads what the child writes, and stops it ---
+
+
+class _Stream:
+    """What the code prints: the beginning is sent on, the rest is counted."""
+
+    def __init__(self, name: str, pipe: int, limit: int) -> None:
+        self.name = name
+        self.pipe = pipe
+        self.dropped = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._room = limit
+
+    def feed(self, data: bytes) -> None:
+        """Take data; empty data is the end."""
+        text = self._decoder.decode(data, final=not data)
+        kept = text[: self._room]
+        self._room -= len(kept)
+        self.dropped += len(text) - len(kept)
+        if kept:
+            _send({self.name: kept})
+
+
+class _Answer:
+    """The answer of the child, after ten digits with its length."""
+
+    def __init__(self, pipe: int) -> None:
+        self.pipe = pipe
+        self._data = b""
+        self._has_ended = False
+
+    def feed(self, data: bytes) -> None:
+        """Take data; empty data is the end."""
+        self._data += data
+        self._has_ended = not data or len(self._data) > _MAX_ANSWER
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing more is needed: it is complete, or the child has ended without it."""
+        return self._has_ended or self._is_complete()
+
+    def parse(self) -> "Message | None":
+        """Return the answer; None if it is incomplete, or the code has written to its pipe."""
+        try:
+            return json.loads(self._data[_HEADER : self._end()]) if self._is_complete() else None
+        except ValueError:
+            return None
+
+    def _is_complete(self) -> bool:
+        return len(self._data) >= self._end()
+
+    def _end(self) -> int:
+        size = self._data[:_HEADER]
+        return _HEADER + (int(size) if len(size) == _HEADER and size.isdigit() else 0)
+
+
+def _collect(streams: "Sequence[_Stream]", answer: _Answer, child: int) -> None:
+    """Read until the answer is there, then stop the child."""
+    readers = {each.pipe: each for each in (*streams, answer)}
+    poll = select.poll()
+    for pipe in readers:
+        poll.register(pipe, select.POLLIN)
+    while not answer.is_done:
+        _read(poll, readers)
+    for stop in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            stop(child, signal.SIGKILL)
+    # what is still in the pipes; processes that the code has left may keep them open
+    for _ in range(_MAX_LATE_CHUNKS):
+        if not _read(poll, readers, 0):
+            break
+
+
+def _read(
+    poll: select.poll, readers: "Mapping[int, _Stream | _Answer]", timeout: "int | None" = None
+) -> bool:
+    """Read from the pipes that are ready; return whether there was one in time."""
+    ready = poll.poll(timeout)
+    for pipe, _ in ready:
+        data = os.read(pipe, _CHUNK)
+        readers[pipe].feed(data)
+        if not data:
+            poll.unregister(pipe)
+    return bool(ready)
+
+
+# --- the child: runs the code ---
+
+
+def _run_child(request: Message, pipes: "Sequence[int]") -> NoReturn:
+    """Run the code of a request; send what became of it, and exit."""
+    out, err, answer = pipes
+    child = os.getpid()
+    try:
+        os.setsid()
+        _redirect(out, err)
+        memory = request["limits"]["max_memory_bytes"]
+        _, highest = resource.getrlimit(resource.RLIMIT_DATA)
+        if highest == resource.RLIM_INFINITY or memory < highest:
+            resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+        facts = _evaluate(request)
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):  # the code may have closed or replaced them
+                stream.flush()
+        data = _encode(facts)
+        data = b"%010d" % len(data) + data
+        while data and os.getpid() == child:  # a fork that the code made has no answer
+            data = data[os.write(answer, data) :]
+    finally:
+        os._exit(0)
+
+
+def _redirect(out: int, err: int) -> None:
+    empty = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((empty, 0), (out, 1), (err, 2)):
+        os.dup2(source, target)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)  # to keep what was printed before a timeout
+
+
+def _evaluate(request: Message) -> Message:
+    code, limits = request["code"], request["limits"]
+    files = _Files(limits)
+    module = types.ModuleType("__main__")
+    names = vars(module)
+    names.update(request["globals"], read_text=files.read_text, write_text=files.write_text)
+    sys.modules["__main__"] = module
+    sys.argv = [_FILE]
+    sys.path.insert(0, str(files.root))  # the code may import what is in the workspace
+    linecache.cache[_FILE] = (len(code), None, code.splitlines(keepends=True), _FILE)
+    value = None
+    try:
+        value = _execute(code, names)
+        shown = "" if value is None else repr(value)
+    except SystemExit as error:
+        if error.code not in {None, 0}:
+            return {"has_ended": True, "error": _describe(error, code)}
+        shown = ""
+    except BaseException as error:  # noqa: BLE001 # whatever the code raises is its result
+        return {"has_ended": True, "error": _describe(error, code)}
+    limit = limits["max_output_length"]
+    return {
+        "has_ended": True,
+        "value": None if value is None else shown[:limit],
+        "value_dropped": len(shown[limit:]),
+        "globals": _render_globals(names, limits),
+        "reads": list(files.reads),
+        "writes": files.writes,
+    }
+
+
+def _execute(code: str, names: Message) -> object:
+    """Run the code; return the value of its last expression."""
+    tree = ast.parse(code, _FILE)
+    last = tree.body[-1] if tree.body else None
+    if not isinstance(last, ast.Expr):
+        exec(compile(tree, _FILE, "exec"), names)
+        return None
+    del tree.body[-1]
+    exec(compile(tree, _FILE, "exec"), names)
+    return eval(compile(ast.Expression(last.value), _FILE, "eval"), names)
+
+
+def _describe(error: BaseException, code: str) -> Message:
+    """Return the type, the message and the line of an error, as far as it is one of the code."""
+    if isinstance(error, SyntaxError) and error.filename == _FILE:
+        message, line = error.msg, error.lineno
+    else:
+        message = _to_text(error)
+        frames = traceback.walk_tb(error.__traceback__)
+        lines = [line for frame, line in frames if frame.f_code.co_filename == _FILE]
+        line = lines[-1] if lines else None
+    source = code.splitlines()
+    shown = source[line - 1] if line is not None and 0 < line <= len(source) else None
+    return {
+        "type": type(error).__name__,
+        "message": message[:_MAX_MESSAGE],
+        "line": line,
+        "source": shown,
+    }
+
+
+def _to_text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 # the error may be of a class that the code defines
+        return ""
+
+
+def _render_globals(names: Message, limits: Message) -> "dict[str, str]":
+    """Return the variables that JSON can represent, as JSON text, within the limits."""
+    found: dict[str, str] = {}
+    total = 0
+    for name, value in list(names.items()):
+        if name.startswith("_") or not isinstance(value, _JSON_TYPES):
+            continue
+        try:
+            text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+            text.encode()
+        except (TypeError, ValueError, RecursionError):
+            continue
+        total += len(text)
+        if len(text) > limits["max_global_length"] or total > limits["max_globals_length"]:
+            continue
+        found[name] = text
+        if len(found) == limits["max_globals"]:
+            break
+    return found
+
+
+class _Files:
+    """The functions `read_text` and `write_text`: reads are direct, writes are queued."""
+
+    def __init__(self, limits: Message) -> None:
+        self.root = Path.cwd()
+        self.reads: dict[str, None] = {}
+        self._limits = limits
+        self._queued: dict[str, tuple[str, str]] = {}
+
+    @property
+    def writes(self) -> "list[tuple[str, str, str]]":
+        """The queued writes: path, content and mode."""
+        return [(path, content, mode) for path, (content, mode) in self._queued.items()]
+
+    def read_text(self, path: str) -> str:
+        """Return the text of a file, with the writes that are queued."""
+        found = self._resolve(path)
+        content, mode = self._queued.get(found, ("", "append"))
+        if mode != "append":
+            return content
+        text = self._read(found)
+        self.reads[found] = None
+        return text + content
+
+    def write_text(self, path: str, content: str, mode: str = "overwrite") -> None:
+        """Queue a write: files change when the code has succeeded."""
+        if mode not in _MODES:
+            raise ValueError(f"mode must be 'create', 'overwrite' or 'append': {mode!r}")
+        found = self._resolve(path)
+        queued = self._queued.get(found)
+        exists = queued is not None or os.path.lexists(self.root / found)
+        if mode == "create" and exists:
+            raise FileExistsError(f"File exists: {found!r}; use mode 'overwrite' or 'append'")
+        if queued is not None and mode == "append":
+            content, mode = queued[0] + content, queued[1]
+        elif queued is not None:
+            mode = "overwrite" if queued[1] == "append" else queued[1]
+        elif not exists:
+            mode = "create"
+        self._check(found, content)
+        self._queued[found] = content, mode
+
+    def _check(self, path: str, content: str) -> None:
+        content.encode()  # a lone surrogate cannot be written
+        limit = self._limits["max_write_length"]
+        if len(content) > limit:
+            raise ValueError(
+                f"{path!r} would get {len(content):,} characters; one write can have {limit:,}"
+            )
+        count = self._limits["max_writes"]
+        if path not in self._queued and len(self._queued) >= count:
+            raise ValueError(f"One evaluation can write {count} files with write_text")
+
+    def _resolve(self, path: str) -> str:
+        """Return a path relative to the workspace."""
+        found = os.path.relpath(path, self.root)
+        if found.split("/")[0] == "..":
+            raise PermissionError(f"The path is outside the workspace: {path!r}")
+        return found
+
+    def _read(self, path: str) -> str:
+        with (self.root / path).open(encoding="utf-8", newline="") as file:
+            size, limit = os.fstat(file.fileno()).st_size, self._limits["max_read_bytes"]
+            if size > limit:
+                raise ValueError(
+                    f"{path!r} has {size:,} bytes; code can read files of up to {limit:,} bytes"
+                )
+            return file.read()
+
+
+if __name__ == "__main__":
+    main()
