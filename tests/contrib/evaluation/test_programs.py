@@ -1,0 +1,18 @@
+"""Small programs of the kind that models write, and the engines that run them."""
+
+from scripts import programs
+from weakincentives.contrib.evaluation import DEFAULT_EVAL_LIMITS
+
+THEMES = programs.read_programs()
+ALL = [each for theme in THEMES.values() for each in theme]
+
+
+def test_there_are_two_hundred_programs_within_the_limits() -> None:
+    assert len({each.name for each in ALL}) == len(ALL) == 200
+    assert all(len(each.code) <= DEFAULT_EVAL_LIMITS.max_code_length for each in ALL)
+    assert all(each.expected.stdout or each.expected.value for each in ALL)
+
+
+def test_the_expectations_are_those_of_cpython() -> None:
+    found = dict(zip((each.name for each in ALL), programs.run_in_cpython(ALL), strict=True))
+    assert found == {each.name: each.expected for each in ALL}
