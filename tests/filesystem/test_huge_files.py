@@ -25,9 +25,9 @@ from weakincentives.filesystem import (
     diff,
     time_limit,
 )
+from weakincentives.filesystem.base.state import State
 from weakincentives.filesystem.limits import available_memory, check_fits
 from weakincentives.filesystem.memory.nodes import build_tree
-from weakincentives.filesystem.state import State
 from weakincentives.filesystem.testing.contract import TickingClock
 from weakincentives.filesystem.text import BLOCK, LineIndex, read_page
 

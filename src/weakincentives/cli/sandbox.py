@@ -16,22 +16,20 @@ from weakincentives.cli.units import format_duration, parse_duration
 from weakincentives.sandbox import (
     BUILT_IMAGE,
     DEFAULT_IMAGE,
+    PROMISES,
+    SANDBOXES,
     PackageMirror,
+    ProbeResult,
     PruneResult,
     SandboxUnavailableError,
     build_image,
+    create_sandbox,
+    probe_sandboxes,
     prune_sandboxes,
     pull_image,
 )
 from weakincentives.sandbox.container import find_mirror
-from weakincentives.sandbox.probe import (
-    AUTO,
-    PROMISES,
-    SANDBOXES,
-    ProbeResult,
-    create_sandbox,
-    probe_sandboxes,
-)
+from weakincentives.sandbox.probe import AUTO
 
 EXIT_SANDBOX_FAILED = 125
 """The sandbox itself failed, as `timeout(1)` and container engines report it."""

@@ -19,15 +19,28 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeAlias, cast
 
-from weakincentives.adapters import CancellationToken, RunOptions, ScriptedAdapter, ToolCall
+from weakincentives.adapters import (
+    AssistantMessage,
+    CancellationToken,
+    RunOptions,
+    ScriptedAdapter,
+    ToolCall,
+    ToolMessage,
+)
 from weakincentives.adapters.loop.executor import ToolCallRunner
-from weakincentives.adapters.messages import AssistantMessage, ToolMessage, load_messages
+from weakincentives.adapters.messages import load_messages
 from weakincentives.adapters.options import RunLimits
 from weakincentives.contrib.tools import FilesystemSection
 from weakincentives.contrib.tools.dialects import DIALECTS, DialectName
 from weakincentives.contrib.tools.shell import SHELL_TOOL_SPECS, shell_handlers
-from weakincentives.filesystem import ArchivableFilesystem, HostFilesystem, InMemoryFilesystem, diff
-from weakincentives.filesystem.backend import BaseFilesystem, export_state
+from weakincentives.filesystem import (
+    ArchivableFilesystem,
+    BaseFilesystem,
+    HostFilesystem,
+    InMemoryFilesystem,
+    diff,
+)
+from weakincentives.filesystem.backend import export_state
 from weakincentives.filesystem.base import is_tool_output
 from weakincentives.prompt import Prompt, Tool, ToolContext
 from weakincentives.runtime.session import Session

@@ -7,8 +7,8 @@ from typing import Any
 from weakincentives.debug.content import Mask, decode_text, image_type, shorten_line
 from weakincentives.debug.highlight import Token, highlight
 from weakincentives.filesystem import Change, Diff, FileStat, ReadableFilesystem
+from weakincentives.filesystem.base import is_binary
 from weakincentives.filesystem.diff import changed_blocks, hunks, split_lines
-from weakincentives.filesystem.text import is_binary
 
 MAX_CHANGES = 300
 """Files whose lines are shown; of others, only the path."""

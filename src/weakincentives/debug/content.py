@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, cast
 
 from weakincentives.debug.highlight import highlight, language_of
 from weakincentives.filesystem import ReadableFilesystem
-from weakincentives.filesystem.text import is_binary
+from weakincentives.filesystem.base import is_binary
 from weakincentives.serde import SerdeError, decode
 
 Mask: TypeAlias = Callable[[str], str]

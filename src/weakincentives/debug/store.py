@@ -12,7 +12,7 @@ from weakincentives.debug.recording import (
     split_suffix,
 )
 from weakincentives.filesystem.archive import ArchiveFilesystem
-from weakincentives.filesystem.state import State
+from weakincentives.filesystem.base import State
 from weakincentives.serde import to_builtins
 
 

@@ -13,7 +13,7 @@ from weakincentives.debug.content import Mask, describe_file
 from weakincentives.debug.recording import RecordedSession, Recording
 from weakincentives.debug.secrets import mask_secrets, mask_values
 from weakincentives.filesystem import ReadableFilesystem, diff
-from weakincentives.filesystem.state import State
+from weakincentives.filesystem.base import State
 from weakincentives.runtime.timeline import StepRecord, StoredSession
 from weakincentives.serde import to_builtins
 

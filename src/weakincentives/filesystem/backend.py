@@ -13,6 +13,7 @@ from weakincentives.filesystem.archive import (
     export_archive,
 )
 from weakincentives.filesystem.base import ReadableFilesystem, WritableFilesystem
+from weakincentives.filesystem.base.state import State
 from weakincentives.filesystem.events import StateReplaced
 from weakincentives.filesystem.limits import check_fits
 from weakincentives.filesystem.mounts import (
@@ -29,7 +30,6 @@ from weakincentives.filesystem.mounts import (
 )
 from weakincentives.filesystem.protocol import Archivable, ArchivableFilesystem
 from weakincentives.filesystem.savepoints import Savepoint, SavepointStorage
-from weakincentives.filesystem.state import State
 from weakincentives.filesystem.types import FilesystemSnapshot
 from weakincentives.posix import join, temporary_name
 

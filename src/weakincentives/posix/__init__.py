@@ -25,6 +25,10 @@ from weakincentives.posix.compression import Deflater as Deflater
 from weakincentives.posix.compression import parallel_map as parallel_map
 from weakincentives.posix.faults import fault_hook as fault_hook
 from weakincentives.posix.faults import fault_point as fault_point
+from weakincentives.posix.inotify import Event as Event
+from weakincentives.posix.inotify import Inotify as Inotify
+from weakincentives.posix.inotify import Mask as Mask
+from weakincentives.posix.inotify import reports_all_changes as reports_all_changes
 from weakincentives.posix.paths import display_path as display_path
 from weakincentives.posix.paths import join as join
 from weakincentives.posix.paths import os_error as os_error

@@ -12,7 +12,7 @@ from weakincentives.cli.run.view import describe_diff
 from weakincentives.cli.terminal import echo, escape_controls, is_terminal
 from weakincentives.cli.timeline.log import describe_line, describe_step, print_problem
 from weakincentives.cli.units import format_count
-from weakincentives.filesystem.state import State
+from weakincentives.filesystem.base import State
 from weakincentives.posix import display_path
 from weakincentives.runtime.timeline import StepRecord, Timeline
 from weakincentives.serde import to_builtins

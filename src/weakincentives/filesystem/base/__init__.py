@@ -13,6 +13,7 @@ from weakincentives.filesystem.base.readable import page_timeout_error as page_t
 from weakincentives.filesystem.base.readonly import read_only_view as read_only_view
 from weakincentives.filesystem.base.readonly import readonly as readonly
 from weakincentives.filesystem.base.searchable import SearchableFilesystem as SearchableFilesystem
+from weakincentives.filesystem.base.state import State as State
 from weakincentives.filesystem.base.writable import WritableFilesystem as WritableFilesystem
 from weakincentives.filesystem.base.writable import ensure_overwritable as ensure_overwritable
 from weakincentives.filesystem.glob import Predicate as Predicate

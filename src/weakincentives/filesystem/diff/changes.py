@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from weakincentives.errors import WinkError
-from weakincentives.filesystem.state import State
+from weakincentives.filesystem.base.state import State
 from weakincentives.filesystem.text import BytesContent, Content
 from weakincentives.filesystem.types import FileStat
 from weakincentives.posix import check_time, display_path

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from weakincentives.filesystem.base import ReadableFilesystem
+from weakincentives.filesystem.base.state import State
 from weakincentives.filesystem.diff.changes import (
     Change,
     ChangeKind,
@@ -26,7 +27,6 @@ from weakincentives.filesystem.diff.patch import Patch, Style
 from weakincentives.filesystem.diff.renames import detect_renames
 from weakincentives.filesystem.paths import outermost
 from weakincentives.filesystem.protocol import Filesystem, Viewable
-from weakincentives.filesystem.state import State
 from weakincentives.filesystem.types import FileStat, FilesystemSnapshot, Results
 from weakincentives.posix import check_time, display_path, join, os_error, parents_of, shorten_path
 

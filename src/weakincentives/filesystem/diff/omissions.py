@@ -11,6 +11,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from weakincentives.filesystem.base.state import State
 from weakincentives.filesystem.diff.changes import (
     Change,
     Section,
@@ -19,7 +20,6 @@ from weakincentives.filesystem.diff.changes import (
     mode_of,
     sections_of,
 )
-from weakincentives.filesystem.state import State
 from weakincentives.filesystem.types import FileStat
 from weakincentives.posix import display_path, join, parent_of, parents_of
 

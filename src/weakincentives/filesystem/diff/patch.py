@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from string import ascii_letters
 
+from weakincentives.filesystem.base.state import State
 from weakincentives.filesystem.diff.changes import (
     Change,
     Section,
@@ -20,7 +21,6 @@ from weakincentives.filesystem.diff.changes import (
 )
 from weakincentives.filesystem.diff.myers import Block, changed_blocks, split_lines
 from weakincentives.filesystem.diff.omissions import GitApplySimulator, Omission
-from weakincentives.filesystem.state import State
 from weakincentives.filesystem.text import BytesContent, Content
 from weakincentives.filesystem.types import FileStat
 from weakincentives.posix import parents_of

@@ -22,6 +22,7 @@ from threading import Lock
 from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem.backend import BaseFilesystem
 from weakincentives.filesystem.base import ReadableFilesystem, content_hash, is_skippable
+from weakincentives.filesystem.base.state import State, check_restorable
 from weakincentives.filesystem.diff import Diff, diff
 from weakincentives.filesystem.host.files import HostFile, LineIndexes, identity_of
 from weakincentives.filesystem.host.journal.journal import Journal
@@ -35,7 +36,6 @@ from weakincentives.filesystem.mounts import MountedFile
 from weakincentives.filesystem.paths import normalize_path, outermost
 from weakincentives.filesystem.retention import Pins
 from weakincentives.filesystem.savepoints import SavepointError, SavepointStorage
-from weakincentives.filesystem.state import State, check_restorable
 from weakincentives.filesystem.text import Content
 from weakincentives.filesystem.types import (
     Children,

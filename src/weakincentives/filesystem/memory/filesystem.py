@@ -17,6 +17,7 @@ from uuid import UUID, uuid4
 from weakincentives.errors import SnapshotError, SnapshotRestoreError
 from weakincentives.filesystem.backend import BaseFilesystem
 from weakincentives.filesystem.base import ReadableFilesystem, SearchableFilesystem
+from weakincentives.filesystem.base.state import State, check_restorable
 from weakincentives.filesystem.diff import Diff, diff
 from weakincentives.filesystem.events import FileDeleted
 from weakincentives.filesystem.limits import Limits
@@ -35,7 +36,6 @@ from weakincentives.filesystem.memory.nodes import (
 from weakincentives.filesystem.paths import outermost
 from weakincentives.filesystem.retention import Pins, check_snapshot, select_old, snapshot_id_of
 from weakincentives.filesystem.savepoints import SavepointStorage
-from weakincentives.filesystem.state import State, check_restorable
 from weakincentives.filesystem.text import Content
 from weakincentives.filesystem.types import (
     Children,

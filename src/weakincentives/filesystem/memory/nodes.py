@@ -10,7 +10,7 @@ import hashlib
 from datetime import UTC, datetime
 from typing import ClassVar, Generic, TypeAlias, TypeVar
 
-from weakincentives.filesystem.state import State
+from weakincentives.filesystem.base.state import State
 from weakincentives.filesystem.text import BytesContent, LineIndex
 from weakincentives.filesystem.types import FileEntry, FileStat
 

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from weakincentives.filesystem.text import Content
+from weakincentives.filesystem import Content
 from weakincentives.posix import check_time
 from weakincentives.runtime.timeline.records import (
     CHUNK,

@@ -4,11 +4,16 @@ import errno
 from collections.abc import Mapping
 from datetime import datetime
 
+from weakincentives.filesystem import (
+    DEFAULT_LIMITS,
+    BytesContent,
+    Children,
+    Content,
+    FileStat,
+    Limits,
+)
 from weakincentives.filesystem.base import ReadableFilesystem
-from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
 from weakincentives.filesystem.manifest import DIRECTORY_PERMISSIONS
-from weakincentives.filesystem.text import BytesContent, Content
-from weakincentives.filesystem.types import Children, FileStat
 from weakincentives.posix import os_error
 from weakincentives.runtime.timeline.chunks import ChunkedContent, ChunkReader
 from weakincentives.runtime.timeline.steps import Entry, EntryKind

@@ -11,10 +11,9 @@ from uuid import UUID
 from zlib import decompressobj
 from zlib import error as zlib_error
 
-from weakincentives.filesystem import Diff, diff
+from weakincentives.filesystem import DEFAULT_LIMITS, Diff, Limits, diff
 from weakincentives.filesystem.archive import ArchiveError
 from weakincentives.filesystem.archive.format import check_paths, check_target
-from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
 from weakincentives.runtime.events import EventBus
 from weakincentives.runtime.session import Session, SnapshotFormatError
 from weakincentives.runtime.session.snapshots import Types, Unknown

@@ -8,15 +8,14 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from weakincentives.filesystem import (
+    Content,
     EntryMoved,
     FileStat,
     FilesystemEvent,
     ReadableFilesystem,
     StateReplaced,
 )
-from weakincentives.filesystem.paths import outermost
-from weakincentives.filesystem.state import State
-from weakincentives.filesystem.text import Content
+from weakincentives.filesystem.base import State, outermost
 from weakincentives.posix import check_time, parallel_map, parents_of
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.session.items import Items

@@ -13,6 +13,7 @@ from weakincentives.filesystem import (
     Limits,
     ReadableFilesystem,
 )
+from weakincentives.filesystem.base import State
 from weakincentives.filesystem.memory import (
     CopyOnWriteDict,
     DirectoryNode,
@@ -21,7 +22,6 @@ from weakincentives.filesystem.memory import (
     Node,
     build_tree,
 )
-from weakincentives.filesystem.state import State
 from weakincentives.sandbox.container.engine import WORKSPACE
 from weakincentives.sandbox.container.entries import DIRECTORY, FILE, LINK, Facts
 

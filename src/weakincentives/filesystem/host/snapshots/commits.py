@@ -14,11 +14,11 @@ from uuid import uuid4
 
 from weakincentives.errors import SnapshotError, SnapshotRestoreError
 from weakincentives.filesystem.base import ReadableFilesystem
+from weakincentives.filesystem.base.state import State
 from weakincentives.filesystem.host.snapshots.partial import merge_tree
 from weakincentives.filesystem.host.snapshots.tracker import ChangeTracker
 from weakincentives.filesystem.host.snapshots.tree import CapturedDirectory, import_tree
 from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem
-from weakincentives.filesystem.state import State
 from weakincentives.filesystem.types import FilesystemSnapshot
 from weakincentives.gitstore import (
     ObjectStore,

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from weakincentives.filesystem.base.state import State, check_restorable
 from weakincentives.filesystem.diff import Diff
 from weakincentives.filesystem.host.snapshots.tree import store_commit_tree
 from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem
 from weakincentives.filesystem.manifest import SnapshotManifest
-from weakincentives.filesystem.state import State, check_restorable
 from weakincentives.filesystem.types import FileStat
 from weakincentives.gitstore import DIRECTORY, PackTransaction, TreeEntry, encode_tree
 from weakincentives.posix import parents_of

@@ -19,11 +19,11 @@ from pathlib import Path
 import msgspec
 
 from weakincentives.errors import SnapshotError, SnapshotRestoreError, WinkError
+from weakincentives.filesystem.base.state import State
 from weakincentives.filesystem.host.snapshots.commits import PresentState, WorkspaceCommits
 from weakincentives.filesystem.host.snapshots.restore import apply_restore, plan_restore
 from weakincentives.filesystem.host.snapshots.tree import CapturedDirectory
 from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem
-from weakincentives.filesystem.state import State
 from weakincentives.gitstore import ObjectError
 from weakincentives.posix import is_hidden, os_error, read_regular, sync_directory
 

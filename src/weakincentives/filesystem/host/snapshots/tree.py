@@ -13,6 +13,7 @@ from typing import Self, TypeAlias
 
 import msgspec
 
+from weakincentives.filesystem.base.state import State
 from weakincentives.filesystem.host.files import Identity, is_stable
 from weakincentives.filesystem.manifest import (
     DEFAULT_PERMISSIONS,
@@ -21,7 +22,6 @@ from weakincentives.filesystem.manifest import (
     MANIFEST,
     SnapshotManifest,
 )
-from weakincentives.filesystem.state import State
 from weakincentives.filesystem.types import FileStat
 from weakincentives.gitstore import (
     DIRECTORY,

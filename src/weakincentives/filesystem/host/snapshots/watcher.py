@@ -11,8 +11,15 @@ has ended has no mappings; while one runs, nothing is known.
 import os
 from collections.abc import Iterable
 
-from weakincentives.posix import RootedDirectory, is_hidden, join
-from weakincentives.posix.inotify import Event, Inotify, Mask, reports_all_changes
+from weakincentives.posix import (
+    Event,
+    Inotify,
+    Mask,
+    RootedDirectory,
+    is_hidden,
+    join,
+    reports_all_changes,
+)
 
 _MAX_WATCHES = 50_000  # each takes about a kilobyte of the kernel's memory
 _CHANGES = Mask.MODIFY | Mask.ATTRIB | Mask.CLOSE_WRITE

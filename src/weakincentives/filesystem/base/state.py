@@ -7,7 +7,7 @@ which paginate and apply limits.
 from collections.abc import Iterator, Sequence
 
 from weakincentives.errors import SnapshotRestoreError
-from weakincentives.filesystem.base import ReadableFilesystem
+from weakincentives.filesystem.base.readable import ReadableFilesystem
 from weakincentives.filesystem.text import Content, load
 from weakincentives.filesystem.types import Children, FileStat
 from weakincentives.posix import check_time, display_path, join, parents_of
