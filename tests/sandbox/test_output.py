@@ -2,9 +2,11 @@
 
 import tracemalloc
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.sandbox.conftest import AnySandbox
 from weakincentives.sandbox import Output
 from weakincentives.sandbox.output import OutputBuffer
 
@@ -63,3 +65,19 @@ def test_a_long_stream_takes_no_more_memory_than_its_limit():
         tracemalloc.stop()
     assert peak < 500_000
     assert buffer.output().dropped == 5_000 * 65_536 - 100_000
+
+
+@pytest.mark.parametrize("script", ["echo 'bwrap: x' >&2", "echo 'bwrap: x' >&2; echo y >&2"])
+def test_a_listener_gets_all_output_even_if_it_looks_like_that_of_a_sandbox(
+    any_sandbox: AnySandbox, script: str
+) -> None:
+    seen: list[bytes] = []
+    done = any_sandbox.exec(["sh", "-c", script], on_output=lambda _, data: seen.append(data))
+    assert b"".join(seen).decode() == done.stderr
+    assert done.stderr.startswith("bwrap: x\n")
+
+
+def test_a_listener_gets_nothing_of_a_program_that_is_missing(any_sandbox: AnySandbox) -> None:
+    seen: list[bytes] = []
+    done = any_sandbox.exec(["no-such-program"], on_output=lambda _, data: seen.append(data))
+    assert (done.exit_code, seen) == (127, [])

@@ -25,6 +25,7 @@ from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 from weakincentives.filesystem import HostFilesystem
 from weakincentives.sandbox.allowlist import AllowList
@@ -37,6 +38,7 @@ from weakincentives.sandbox.protocol import (
     WORKSPACE,
     ConnectionListener,
     NetworkConnection,
+    OutputListener,
     SandboxUnavailableError,
 )
 from weakincentives.sandbox.proxy import ProxySettings
@@ -70,7 +72,11 @@ _FILTER, _VARIABLES, _STATUS, _INFO, _PORT_IS_OPEN = range(3, 8)
 _MAX_STATUS = 4096  # bytes
 _EXITED = b'"exit-code"'  # in the status of a command that did start and has ended
 # how bubblewrap says that it could not start the command
-_EXEC_FAILED, _TOO_MANY = "bwrap: execvp ", "Exceeded maximum number of arguments"
+_OWN_ERROR, _EXEC_FAILED, _TOO_MANY = (
+    b"bwrap: ",
+    "bwrap: execvp ",
+    "Exceeded maximum number of arguments",
+)
 _EXEC_ERRORS = {
     "No such file or directory": errno.ENOENT,
     "Not a directory": errno.ENOTDIR,
@@ -266,6 +272,33 @@ class BubblewrapSandbox(IsolatedSandbox):
         return [each for each in self._readable if is_below(each, (directory,))]
 
 
+class _HeldErrors:
+    """Passes output on, and holds back an error of bubblewrap until it is known to be one."""
+
+    def __init__(self, listener: OutputListener) -> None:
+        self._listener = listener
+        self._held = b""
+        self._is_first = True
+
+    def __call__(self, stream: Literal["stdout", "stderr"], data: bytes) -> None:
+        if stream == "stderr" and self._is_first and data.startswith(_OWN_ERROR):
+            self._held = data
+        else:
+            self.release()
+            self._listener(stream, data)
+        self._is_first = False
+
+    def release(self) -> None:
+        """Pass on what was held back: the command printed it."""
+        held, self._held = self._held, b""
+        if held:
+            self._listener("stderr", held)
+
+    def drop(self) -> None:
+        """Forget what was held back: bubblewrap printed it."""
+        self._held = b""
+
+
 class _BubblewrapCommand(ConfinedCommand):
     """A command with the descriptors that bubblewrap reads, and a pipe for its status.
 
@@ -285,6 +318,7 @@ class _BubblewrapCommand(ConfinedCommand):
         more = port.inherited if isinstance(port, _OwnNetworkPort) else ()
         self._open = [*confinement.groups, *more]
         self._status = -1
+        self._errors: _HeldErrors | None = None
         try:
             inherited = self._open_inherited(program, command.env, more)
         except OSError as error:
@@ -312,6 +346,10 @@ class _BubblewrapCommand(ConfinedCommand):
         os.set_blocking(self._status, False)  # a fork of this process may hold the other end
         return (*self._open[-3:], *more)
 
+    def listen(self, listener: OutputListener) -> OutputListener:
+        self._errors = _HeldErrors(listener)
+        return self._errors
+
     def check(self, process: CommandProcess) -> None:
         self._close_inherited()
         report = process.report
@@ -319,6 +357,8 @@ class _BubblewrapCommand(ConfinedCommand):
             self._port.check()
         if report.error_number == errno.E2BIG or self._has_run(report):
             return  # or else the arguments are too long, for any program
+        if self._errors is not None:
+            self._errors.drop()
         text = process.err.beginning.decode(errors="replace").strip()  # bubblewrap's own
         problem = text.rpartition(": ")[2]
         if text.startswith(_EXEC_FAILED):
@@ -344,6 +384,8 @@ class _BubblewrapCommand(ConfinedCommand):
 
     def close(self) -> None:
         self._close_inherited()
+        if self._errors is not None:
+            self._errors.release()
         if self._status >= 0:
             os.close(self._status)
         if self._port is not None:

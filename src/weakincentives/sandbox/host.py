@@ -258,7 +258,8 @@ class HostSandbox:
         """Run a command to its end."""
         argv = command.argv
         with closing(self._confine(command, cwd)) as confined:
-            with self._start(confined.command, cwd, max_output, on_output) as process:
+            listener = None if on_output is None else confined.listen(on_output)
+            with self._start(confined.command, cwd, max_output, listener) as process:
                 if on_start is not None:
                     on_start(process)
                 timed_out = not process.serve(until, self._clock) and process.report.status is None
@@ -463,6 +464,10 @@ class ConfinedCommand:
     def connections(self) -> tuple[NetworkConnection, ...]:
         """The connections of the command through a proxy; complete once this is closed."""
         return ()
+
+    def listen(self, listener: OutputListener) -> OutputListener:
+        """Return what to call with all output, so that `listener` gets that of the command."""
+        return listener
 
     def check(self, process: CommandProcess) -> None:
         """Make sure that the command has run.
