@@ -1,0 +1,40 @@
+"""Workspace digests without a model: layout, commands, conventions and a repository map.
+
+`digest_workspace` returns a `RepositoryDigest` with the text for a prompt; `repo_map` returns the
+repository map alone, of the whole workspace or around one path. Both are deterministic, within a
+token budget, and keyed by the hash of what they read.
+"""
+
+from weakincentives.contrib.digest.budget import estimate_tokens
+from weakincentives.contrib.digest.cache import DigestCache
+from weakincentives.contrib.digest.conventions import Convention
+from weakincentives.contrib.digest.digest import (
+    DEFAULT_DIGEST_TOKENS,
+    RepositoryDigest,
+    digest_workspace,
+)
+from weakincentives.contrib.digest.layout import LanguageShare
+from weakincentives.contrib.digest.project import Command, EntryPoint, Purpose
+from weakincentives.contrib.digest.repository_map import (
+    DEFAULT_MAP_TOKENS,
+    MIN_TOKENS,
+    RepositoryMap,
+    repo_map,
+)
+
+__all__ = [
+    "DEFAULT_DIGEST_TOKENS",
+    "DEFAULT_MAP_TOKENS",
+    "MIN_TOKENS",
+    "Command",
+    "Convention",
+    "DigestCache",
+    "EntryPoint",
+    "LanguageShare",
+    "Purpose",
+    "RepositoryDigest",
+    "RepositoryMap",
+    "digest_workspace",
+    "estimate_tokens",
+    "repo_map",
+]

@@ -1,0 +1,110 @@
+"""A cache of facts about files, by the hash of their content.
+
+A fact that is found by the hash of the very bytes that were read cannot be out of date. The cache
+lives in memory, and in a file if there is a path. That file is replaced atomically, holds what the
+last digest needed and no more, and can be removed at any time. Keep it outside of the workspace:
+whoever can write it decides what a digest says.
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from weakincentives.contrib.digest.definitions import SourceDefinition
+from weakincentives.contrib.digest.scanner import FileNames
+from weakincentives.posix import read_regular, store_file, write_all
+
+_FORMAT = 1  # raised whenever scanning or parsing changes
+_MAX_FILE = 256 * 1024 * 1024  # bytes
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+Outline = tuple[SourceDefinition, ...]
+
+
+@dataclass(slots=True)
+class _Facts:
+    """What is known about files; the keys are hashes of their content."""
+
+    format: int = _FORMAT
+    names: dict[str, FileNames] = field(default_factory=dict[str, FileNames])
+    outlines: dict[str, Outline] = field(default_factory=dict[str, Outline])
+
+
+class DigestCache:
+    """Makes the next digest of a workspace cost only what has changed.
+
+    Use one cache for one workspace. It may be used by one thread at a time.
+    """
+
+    scans: int
+    """Files whose names were scanned since the cache was made."""
+    parses: int
+    """Files that were parsed since the cache was made."""
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        """Keep facts in memory, and in the file `path` if there is one.
+
+        A file that is missing, damaged or of another version is ignored, and replaced by `save`.
+        """
+        self.scans = 0
+        self.parses = 0
+        self._path = None if path is None else Path(path)
+        self._facts = self._load()
+        self._used: dict[str, FileNames] = {}
+        self._is_changed = False
+
+    def names(self, key: str, scan: Callable[[], FileNames]) -> FileNames:
+        """Return the names of the file with this hash; `scan` finds them if they are new."""
+        found = self._facts.names.get(key)
+        if found is None:
+            found = scan()
+            self.scans += 1
+            self._is_changed = True
+        self._used[key] = found
+        return found
+
+    def outline(self, key: str, parse: Callable[[], Outline]) -> Outline:
+        """Return the outline of the file with this hash; `parse` makes it if it is new."""
+        found = self._facts.outlines.get(key)
+        if found is None:
+            found = parse()
+            self.parses += 1
+            self._is_changed = True
+            self._facts.outlines[key] = found
+        return found
+
+    def save(self) -> None:
+        """Forget the files whose names were not used since the last save; write the file, if any.
+
+        A file that cannot be written is no error: the next digest takes longer, and no more.
+        """
+        self._is_changed |= len(self._used) < len(self._facts.names)
+        outlines = self._facts.outlines
+        kept = {key: found for key, found in outlines.items() if key in self._used}
+        self._facts = _Facts(names=self._used, outlines=kept)
+        self._used = {}
+        if self._path is not None and self._is_changed:
+            with suppress(OSError):
+                self._write(self._path, msgspec.msgpack.encode(self._facts))
+        self._is_changed = False
+
+    def _load(self) -> _Facts:
+        if self._path is None:
+            return _Facts()
+        try:
+            content = read_regular(self._path, _MAX_FILE)
+            found = msgspec.msgpack.decode(content, type=_Facts)
+        except (OSError, msgspec.MsgspecError, ValueError):
+            return _Facts()
+        return found if found.format == _FORMAT else _Facts()
+
+    def _write(self, path: Path, data: bytes) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        directory = os.open(path.parent, _DIRECTORY)
+        try:
+            store_file(directory, path.name, lambda file: write_all(file, data), permissions=0o600)
+        finally:
+            os.close(directory)

@@ -1,0 +1,203 @@
+"""The inventory of a workspace: its files with sizes, without what ignore files exclude.
+
+The walk is breadth-first in sorted order, so the top of the tree is always complete and the same
+tree gives the same inventory on every backend. Links are never followed. Reading goes through
+`read`, which is bounded and records the hash of everything that was read: that makes the key of
+the digest.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from weakincentives.contrib.digest.budget import count, quote_path
+from weakincentives.filesystem import FileEntry, Filesystem
+from weakincentives.filesystem.ignore import IGNORE_FILES, MAX_IGNORE_FILE, IgnoreRules
+
+MAX_FILES = 50_000
+"""Files that are taken into account; further ones are counted as left out."""
+MAX_DIRECTORIES = 20_000
+"""Directories that are listed."""
+MAX_READ = 512 * 1024
+"""Bytes of one file that are read; a larger source file is left out of the repository map."""
+_MAX_RULES = 64  # ignore files above one directory; hostile trees have one per level
+_CACHES = frozenset(
+    {
+        "__pycache__",
+        "node_modules",
+        "bower_components",
+        ".git",
+        ".hg",
+        ".svn",
+        ".jj",
+        ".tox",
+        ".nox",
+        ".venv",
+        ".mypy_cache",
+        ".pytest_cache",
+        ".ruff_cache",
+        ".hypothesis",
+        ".gradle",
+        ".terraform",
+        ".cache",
+        ".eggs",
+    }
+)
+_CACHE_MARKERS = frozenset({"CACHEDIR.TAG", "pyvenv.cfg"})
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file of the inventory."""
+
+    path: str
+    size: int
+
+    @property
+    def name(self) -> str:
+        """The last segment of the path."""
+        return self.path.rpartition("/")[2]
+
+
+@dataclass(slots=True)
+class Inventory:
+    """The files of a workspace, sorted by path, and what was left out."""
+
+    filesystem: Filesystem
+    files: Sequence[SourceFile] = ()
+    directories: Sequence[str] = ()
+    ignored: Sequence[str] = ()
+    """Directories that hold generated files, or that ignore files exclude; not listed."""
+    links: int = 0
+    warnings: list[str] = field(default_factory=list[str])
+    hashes: dict[str, str] = field(default_factory=dict[str, str])
+    """The SHA-256 of every file that was read, as far as it was read."""
+    paths: frozenset[str] = frozenset()
+    """The paths of `files`."""
+
+    def read(self, path: str, *, limit: int = MAX_READ) -> bytes | None:
+        """Return the first `limit` bytes of a file; None if it cannot be read."""
+        try:
+            content = self.filesystem.read_bytes(path, limit=limit).content
+        except OSError:
+            self.hashes[path] = "unreadable"
+            return None
+        self.hashes[path] = sha256(content).hexdigest()
+        return content
+
+    def read_text(self, path: str, *, limit: int = MAX_READ) -> str:
+        """Return the first `limit` bytes of a text file; empty if it cannot be read."""
+        content = self.read(path, limit=limit) if path in self.paths else None
+        if content is None or b"\0" in content[:8192]:
+            return ""
+        return content.decode("utf-8-sig", "replace")
+
+    @property
+    def tree_hash(self) -> str:
+        """The SHA-256 of all paths and sizes, and of everything that was read so far."""
+        digest = sha256()
+        for each in self.files:
+            line = f"{each.path}\0{each.size}\0{self.hashes.get(each.path, '')}\n"
+            digest.update(line.encode("utf-8", "surrogateescape"))
+        for directory in (*self.directories, *self.ignored):
+            digest.update(f"{directory}/\n".encode("utf-8", "surrogateescape"))
+        return digest.hexdigest()
+
+
+def take_inventory(filesystem: Filesystem) -> Inventory:
+    """Walk the workspace and return its inventory.
+
+    Raises:
+        OSError: The root cannot be listed.
+    """
+    return _Walk(filesystem).run()
+
+
+class _Walk:
+    """One breadth-first walk."""
+
+    def __init__(self, filesystem: Filesystem) -> None:
+        self._inventory = Inventory(filesystem)
+        self._filesystem = filesystem
+        self._files: list[SourceFile] = []
+        self._directories: list[str] = []
+        self._ignored: list[str] = []
+        self._unreadable: list[str] = []
+        self._queue: deque[tuple[str, IgnoreRules, int]] = deque([("", IgnoreRules(), 0)])
+        self._is_cut = False
+
+    def run(self) -> Inventory:
+        """Walk until everything is listed or a bound is reached."""
+        while self._queue and len(self._files) < MAX_FILES:
+            if len(self._directories) >= MAX_DIRECTORIES:
+                break
+            self._visit(*self._queue.popleft())
+        result = self._inventory
+        self._files.sort(key=lambda each: each.path)
+        result.files = self._files
+        result.paths = frozenset(each.path for each in self._files)
+        result.directories = sorted(self._directories)
+        result.ignored = sorted(self._ignored)
+        result.warnings += self._warnings()
+        return result
+
+    def _visit(self, directory: str, rules: IgnoreRules, depth: int) -> None:
+        try:
+            entries = self._filesystem.list(directory or ".")
+        except OSError:
+            if not directory:
+                raise
+            self._unreadable.append(directory)
+            return
+        names = {entry.name for entry in entries if entry.is_file}
+        if directory and not _CACHE_MARKERS.isdisjoint(names):
+            self._ignored.append(directory)
+            return
+        if directory:
+            self._directories.append(directory)
+        self._is_cut |= getattr(entries, "truncated", False)
+        if depth < _MAX_RULES:
+            text = self._ignore_text(directory, names)
+            depth += text is not None
+            rules = rules.child(directory, text)
+        for entry in entries:
+            self._add(entry, rules, depth)
+
+    def _add(self, entry: FileEntry, rules: IgnoreRules, depth: int) -> None:
+        if entry.is_symlink:
+            self._inventory.links += 1
+        elif entry.is_directory:
+            if entry.name in _CACHES or rules.ignores(entry.path, is_directory=True):
+                self._ignored.append(entry.path)
+            else:
+                self._queue.append((entry.path, rules, depth))
+        elif entry.is_file and not rules.ignores(entry.path, is_directory=False):
+            if len(self._files) < MAX_FILES:
+                self._files.append(SourceFile(entry.path, entry.size_bytes or 0))
+            else:
+                self._is_cut = True
+
+    def _ignore_text(self, directory: str, names: set[str]) -> str | None:
+        texts: list[str] = []
+        for name in IGNORE_FILES:
+            if name in names:
+                path = f"{directory}/{name}" if directory else name
+                with suppress(OSError):
+                    content = self._inventory.read(path, limit=MAX_IGNORE_FILE)
+                    texts.append((content or b"").decode("utf-8-sig", "replace"))
+        return "\n".join(texts) if texts else None
+
+    def _warnings(self) -> Iterator[str]:
+        if self._is_cut or self._queue:
+            files, places = count(len(self._files), "file"), len(self._directories) + 1
+            yield (
+                f"The workspace is larger than the digest reads: it covers {files} in"
+                f" {count(places, 'directory')}, from the top of the tree."
+            )
+        if self._unreadable:
+            first = quote_path(min(self._unreadable))
+            number = len(self._unreadable)
+            others = f" and {count(number - 1, 'other')}" if number > 1 else ""
+            yield f"Directories that could not be listed are left out: {first}{others}."

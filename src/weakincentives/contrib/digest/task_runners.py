@@ -1,0 +1,77 @@
+"""Commands from task runners: make, just, Task, and scripts with telling names.
+
+A project that has a task for a purpose wants it to be used, so these come first.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from weakincentives.contrib.digest.project import Command, Project, Purpose, is_safe_name
+
+TASK_NAMES: dict[Purpose, tuple[str, ...]] = {
+    "install": ("install-dev", "dev-install", "setup", "bootstrap", "develop", "deps", "install"),
+    "test": ("test", "tests", "check", "unittest", "unit", "pytest", "test-unit", "test:unit"),
+    "lint": ("lint", "linter", "flake8", "clippy", "check-lint", "lint:check", "eslint", "style"),
+    "format": (
+        "format",
+        "fmt",
+        "fix",
+        "black",
+        "prettier",
+        "format:write",
+        "lint:fix",
+        "codestyle",
+    ),
+    "types": ("typecheck", "type-check", "types", "mypy", "pyright", "tsc", "check-types"),
+    "build": ("build", "compile", "all", "dist", "build-dev"),
+    "run": ("run", "start", "serve", "dev", "server", "runserver", "watch"),
+}
+"""The usual names of tasks, the most usual first."""
+_MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
+_JUSTFILES = ("justfile", "Justfile", ".justfile")
+_TASKFILES = ("Taskfile.yml", "Taskfile.yaml", "taskfile.yml", "taskfile.yaml")
+_SCRIPT_DIRECTORIES = ("script", "scripts", "bin")
+_TARGETS = re.compile(r"^([A-Za-z0-9][\w./ \t-]{0,500}+):(?!=)", re.M)
+_RECIPE = re.compile(r"^@?([A-Za-z_][\w-]*)(?:[ \t]+[^:=\n]*)?:(?!=)", re.M)
+_TASK = re.compile(r"^(?:  |\t)([A-Za-z_][\w:.-]*):[ \t]*$", re.M)
+
+
+def find_tasks(project: Project) -> Iterator[Command]:
+    """Yield the commands that the project's task runners offer."""
+    if source := project.first(*_MAKEFILES):
+        targets = [name for line in _TARGETS.findall(project.text(source)) for name in line.split()]
+        yield from _tasks(project, targets, "make", source)
+    if source := project.first(*_JUSTFILES):
+        yield from _tasks(project, _RECIPE.findall(project.text(source)), "just", source)
+    if source := project.first(*_TASKFILES):
+        text = project.text(source).partition("\ntasks:")[2]
+        yield from _tasks(project, _TASK.findall(text), "task", source)
+    yield from _find_scripts(project)
+
+
+def match_tasks(names: Iterable[str]) -> Iterator[tuple[Purpose, str]]:
+    """Yield the purpose and the name of each task among `names` that has a usual name."""
+    known = {name for name in names if is_safe_name(name)}
+    for purpose, usual in TASK_NAMES.items():
+        for name in usual:
+            if name in known:
+                yield purpose, name
+
+
+def _tasks(project: Project, names: Iterable[str], program: str, source: str) -> Iterator[Command]:
+    for purpose, name in match_tasks(names):
+        yield project.command(purpose, f"{program} {name}", source)
+
+
+def _find_scripts(project: Project) -> Iterator[Command]:
+    """Yield scripts such as `scripts/test`."""
+    for directory in _SCRIPT_DIRECTORIES:
+        paths = {
+            path.rpartition("/")[2].removesuffix(".sh"): path
+            for path in project.below(directory)
+            if path.endswith(".sh") or "." not in path.rpartition("/")[2]
+        }
+        for purpose, name in match_tasks(paths):
+            path = paths[name]
+            prefix = "sh " if path.endswith(".sh") else "./"
+            yield project.command(purpose, f"{prefix}{path}", path)

@@ -1,0 +1,201 @@
+"""The outline of a file in any of a dozen languages, by tree-sitter.
+
+One query for each language finds the nodes that define something. Definitions inside a function
+are left out. The parser recovers from errors, so a file in the middle of an edit has an outline.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+
+import tree_sitter_c
+import tree_sitter_c_sharp
+import tree_sitter_cpp
+import tree_sitter_go
+import tree_sitter_java
+import tree_sitter_javascript
+import tree_sitter_php
+import tree_sitter_python
+import tree_sitter_ruby
+import tree_sitter_rust
+import tree_sitter_typescript
+from tree_sitter import Language, Node, Parser, Query, QueryCursor
+
+from weakincentives.contrib.digest.definitions import (
+    MAX_DEFINITIONS,
+    MAX_NAME,
+    SourceDefinition,
+    clean_signature,
+)
+
+# nodes that contain definitions, and nodes that are definitions and hide what is inside them
+_SCOPE, _LEAF = "scope", "leaf"
+_JAVASCRIPT = """
+(class_declaration) @scope
+[(function_declaration) (generator_function_declaration) (method_definition)] @leaf
+(lexical_declaration (variable_declarator value: [(arrow_function) (function_expression)]) @leaf)
+(variable_declaration (variable_declarator value: [(arrow_function) (function_expression)]) @leaf)
+(assignment_expression left: (member_expression)
+  right: [(arrow_function) (function_expression)]) @leaf
+"""
+_TYPESCRIPT = """
+[(abstract_class_declaration) (interface_declaration) (enum_declaration) (internal_module)] @scope
+[(function_signature) (method_signature) (abstract_method_signature)
+ (type_alias_declaration)] @leaf
+"""
+_C = """
+[(struct_specifier body: (_)) (union_specifier body: (_)) (enum_specifier body: (_))] @scope
+[(function_definition) (type_definition) (preproc_function_def)] @leaf
+(declaration declarator: (function_declarator)) @leaf
+(declaration declarator: (pointer_declarator declarator: (function_declarator))) @leaf
+"""
+_QUERIES: dict[str, tuple[object, str]] = {
+    "python": (
+        tree_sitter_python.language(),
+        "(class_definition) @scope (function_definition) @leaf",
+    ),
+    "javascript": (tree_sitter_javascript.language(), _JAVASCRIPT),
+    "typescript": (tree_sitter_typescript.language_typescript(), _JAVASCRIPT + _TYPESCRIPT),
+    "tsx": (tree_sitter_typescript.language_tsx(), _JAVASCRIPT + _TYPESCRIPT),
+    "go": (
+        tree_sitter_go.language(),
+        "[(function_declaration) (method_declaration) (type_spec) (type_alias)] @leaf",
+    ),
+    "rust": (
+        tree_sitter_rust.language(),
+        """
+        [(impl_item) (trait_item) (mod_item body: (_))] @scope
+        [(function_item) (function_signature_item) (struct_item) (enum_item) (union_item)
+         (type_item) (const_item) (static_item) (macro_definition)] @leaf
+        """,
+    ),
+    "c": (tree_sitter_c.language(), _C),
+    "cpp": (
+        tree_sitter_cpp.language(),
+        _C
+        + """
+        [(class_specifier body: (_)) (namespace_definition)] @scope
+        (alias_declaration) @leaf
+        (field_declaration declarator: (function_declarator)) @leaf
+        """,
+    ),
+    "java": (
+        tree_sitter_java.language(),
+        """
+        [(class_declaration) (interface_declaration) (enum_declaration) (record_declaration)
+         (annotation_type_declaration)] @scope
+        [(method_declaration) (constructor_declaration)] @leaf
+        """,
+    ),
+    "ruby": (
+        tree_sitter_ruby.language(),
+        "[(class) (module)] @scope [(method) (singleton_method)] @leaf",
+    ),
+    "php": (
+        tree_sitter_php.language_php(),
+        """
+        [(class_declaration) (interface_declaration) (trait_declaration)
+         (enum_declaration)] @scope
+        [(function_definition) (method_declaration)] @leaf
+        """,
+    ),
+    "csharp": (
+        tree_sitter_c_sharp.language(),
+        """
+        [(namespace_declaration) (class_declaration) (interface_declaration)
+         (struct_declaration) (enum_declaration) (record_declaration)] @scope
+        [(method_declaration) (constructor_declaration) (property_declaration)
+         (delegate_declaration)] @leaf
+        """,
+    ),
+}
+_NAME_FIELDS = ("name", "declarator", "left", "property", "type")
+_HASH_COMMENT = re.compile(r"#[^\n]*")
+_COMMENT = re.compile(r"//[^\n]*|/\*(?:[^*]++|\*(?!/))*+\*/")
+_MAX_DESCENT = 12  # declarators inside declarators
+
+
+def outline_source(content: bytes, family: str) -> tuple[SourceDefinition, ...]:
+    """Return the definitions in a file of one of the families that have a grammar."""
+    parser, query = _parser(family)
+    root = parser.parse(content).root_node
+    captured = QueryCursor(query).captures(root)
+    leaves = {node.id for node in captured.get(_LEAF, ())}
+    nodes = [*captured.get(_SCOPE, ()), *captured.get(_LEAF, ())]
+    nodes.sort(key=lambda node: (node.start_byte, -node.end_byte))
+    comment = _HASH_COMMENT if family in {"python", "ruby"} else _COMMENT
+    return tuple(_definitions(nodes, leaves, content, comment))[:MAX_DEFINITIONS]
+
+
+@cache
+def _parser(family: str) -> tuple[Parser, Query]:
+    grammar, query = _QUERIES[family]
+    language = Language(grammar)
+    return Parser(language), Query(language, query)
+
+
+def _definitions(
+    nodes: list[Node], leaves: set[int], content: bytes, comment: re.Pattern[str]
+) -> Iterator[SourceDefinition]:
+    """Yield the definitions in the order of the file; `nodes` are sorted, outer before inner."""
+    open_scopes: list[Node] = []
+    hidden_until = 0
+    line, counted = 1, 0
+    for node in nodes:
+        if node.start_byte < hidden_until:
+            continue
+        while open_scopes and open_scopes[-1].end_byte <= node.start_byte:
+            open_scopes.pop()
+        if node.id in leaves:
+            hidden_until = node.end_byte
+        name = _find_name(node)
+        if name is not None:
+            # not start_point: tree-sitter 0.26.0 returns freed numbers there
+            line += content.count(b"\n", counted, name.start_byte)
+            counted = max(counted, name.start_byte)
+            text = content[name.start_byte : name.end_byte].decode("utf-8", "replace")
+            signature = clean_signature(comment.sub("", _head(node, content)))
+            yield SourceDefinition(text[:MAX_NAME], line, len(open_scopes), signature)
+        if node.id not in leaves:
+            open_scopes.append(node)
+
+
+def _find_name(node: Node) -> Node | None:
+    """Return the node with the name: a field of the definition, or inside its declarators."""
+    for _ in range(_MAX_DESCENT):
+        below = next(
+            (found for each in _NAME_FIELDS if (found := node.child_by_field_name(each))), None
+        )
+        if below is None:
+            break
+        node = below
+    return node if node.child_count == 0 or node.type.endswith(("name", "identifier")) else None
+
+
+def _head(node: Node, content: bytes) -> str:
+    """Return the source of a definition up to its body, or its first line."""
+    start = node.start_byte
+    if node.type in {"variable_declarator", "type_spec", "type_alias"} and node.parent:
+        # the keyword is outside; in a group it is far away
+        prefix = content[node.parent.start_byte : start].split(b"(")[0].split(b"\n")[0].decode()
+    else:
+        prefix = ""
+    body = _find_body(node)
+    end = body.start_byte if body else _end_of_line(node, content)
+    text = content[start:end].decode("utf-8", "replace")
+    return f"{prefix.strip()} {text}" if prefix else text
+
+
+def _find_body(node: Node) -> Node | None:
+    for field in ("body", "accessors"):
+        if found := node.child_by_field_name(field):
+            return found
+    inner = node.child_by_field_name("value") or node.child_by_field_name("right")
+    if node.type == "type_definition":
+        inner = node.child_by_field_name("type")
+    return inner.child_by_field_name("body") if inner else None
+
+
+def _end_of_line(node: Node, content: bytes) -> int:
+    line = content.find(b"\n", node.start_byte, node.end_byte)
+    return node.end_byte if line < 0 else line
