@@ -124,7 +124,7 @@ class EvalLimits:
     """Bytes of one file that the code reads."""
     max_total_read_bytes: int = 32 * 1024 * 1024
     """Bytes of all files that one evaluation reads."""
-    max_file_calls: int = 2_000
+    max_file_calls: int = 10_000
     """Calls of file functions by the code."""
     max_globals: int = 64
     """Variables passed in; also those returned."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from weakincentives.contrib.evaluation.engine import Engine, EngineUnavailableError
+from weakincentives.contrib.evaluation.monty import create_monty_engine
 from weakincentives.contrib.evaluation.python import PythonEngine
 from weakincentives.sandbox import Sandbox
 
@@ -31,7 +32,10 @@ def _create_python(sandbox: Sandbox | None) -> Engine:
     return PythonEngine(sandbox)
 
 
-ENGINES: Mapping[str, EngineEntry] = {"python": EngineEntry(_create_python, needs_sandbox=True)}
+ENGINES: Mapping[str, EngineEntry] = {
+    "monty": EngineEntry(lambda _: create_monty_engine(), "pydantic_monty", "monty"),
+    "python": EngineEntry(_create_python, needs_sandbox=True),
+}
 """Engines by name, in the order in which `choose_engine` tries them."""
 
 

@@ -1,0 +1,145 @@
+"""What a worker gives up: first before it starts anything, then before it runs any code.
+
+Used in the worker process, so it imports only modules that import nothing heavy.
+"""
+
+import ctypes
+import errno
+import os
+import resource
+
+from weakincentives.sandbox import supervisor
+from weakincentives.sandbox.command import Confinement
+from weakincentives.sandbox.seccomp import (
+    RULES,
+    NotIn,
+    Rule,
+    build_filter,
+    is_supported,
+    socket_rules,
+)
+
+MAX_OPEN_FILES = 64
+MAX_CPU_SECONDS = 300
+"""Processor time of a worker in its whole life; it is replaced long before."""
+
+_NEW_THREAD = 0x3D0F00  # the flags of clone(2) with which the C library makes a thread
+_SECCOMP = {"x86_64": 317, "aarch64": 277}
+_SET_MODE_FILTER, _ALL_THREADS = 1, 1
+_M_ARENA_MAX = -8
+_libc = ctypes.CDLL(None, use_errno=True)
+
+_PATH_CALLS = (
+    Rule("open", 2, None),
+    Rule("openat", 257, 56),
+    Rule("openat2", 437, 437),
+    Rule("creat", 85, None),
+    Rule("stat", 4, None),
+    Rule("lstat", 6, None),
+    Rule("newfstatat", 262, 79),
+    Rule("statx", 332, 291),
+    Rule("access", 21, None),
+    Rule("faccessat", 269, 48),
+    Rule("faccessat2", 439, 439),
+    Rule("readlink", 89, None),
+    Rule("readlinkat", 267, 78),
+    Rule("chdir", 80, 49),
+    Rule("mkdir", 83, None),
+    Rule("mkdirat", 258, 34),
+    Rule("rmdir", 84, None),
+    Rule("unlink", 87, None),
+    Rule("unlinkat", 263, 35),
+    Rule("rename", 82, None),
+    Rule("renameat", 264, 38),
+    Rule("renameat2", 316, 276),
+    Rule("link", 86, None),
+    Rule("linkat", 265, 37),
+    Rule("symlink", 88, None),
+    Rule("symlinkat", 266, 36),
+    Rule("truncate", 76, 45),
+    Rule("chmod", 90, None),
+    Rule("fchmodat", 268, 53),
+    Rule("fchmodat2", 452, 452),
+    Rule("chown", 92, None),
+    Rule("lchown", 94, None),
+    Rule("fchownat", 260, 54),
+    Rule("utimensat", 280, 88),
+    Rule("setxattr", 188, 5),
+    Rule("lsetxattr", 189, 6),
+    Rule("mknod", 133, None),
+    Rule("mknodat", 259, 33),
+    Rule("statfs", 137, 43),
+    Rule("memfd_create", 319, 279),
+)
+_PROCESS_CALLS = (
+    Rule("execve", 59, 221),
+    Rule("execveat", 322, 281),
+    Rule("fork", 57, None),
+    Rule("vfork", 58, None),
+    Rule("kill", 62, 129),
+    Rule("tkill", 200, 130),
+    Rule("pidfd_send_signal", 424, 424),
+    Rule("setsid", 112, 157),
+    Rule("setpgid", 109, 154),
+    Rule("connect", 42, 203),
+    Rule("bind", 49, 200),
+)
+_ONLY_THREADS = (Rule("clone", 56, 220, errno.EPERM, (NotIn(0, (_NEW_THREAD,)),)),)
+_NO_CLONE = (Rule("clone", 56, 220),)
+
+
+def confine_worker(ruleset: int | None, address_space: int) -> None:
+    """Confine this process, and what it starts, before it starts anything.
+
+    Args:
+        ruleset: A Landlock ruleset, if the kernel has Landlock.
+        address_space: Bytes that this process may use more than now.
+
+    Raises:
+        OSError: The kernel refused; the worker must not run.
+    """
+    limits = (
+        (resource.RLIMIT_AS, _used_address_space() + address_space),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_NOFILE, MAX_OPEN_FILES),
+        (resource.RLIMIT_CPU, MAX_CPU_SECONDS),
+    )
+    confinement = Confinement(
+        limits=limits,
+        drops_privileges=True,
+        ruleset=ruleset,
+        seccomp=build_filter((*RULES, *socket_rules(()))) if is_supported() else b"",
+    )
+    supervisor.confine(confinement.encode(), confinement.descriptors)
+    _libc.mallopt(_M_ARENA_MAX, 1)  # each arena reserves address space, which is limited
+
+
+def seal_worker(*, has_threads: bool) -> None:
+    """Give up everything that uses paths or processes, in all threads, for good.
+
+    Raises:
+        OSError: The kernel refused; no code must run.
+    """
+    if not is_supported():
+        return
+    clone = _ONLY_THREADS if has_threads else _NO_CLONE
+    known = {rule.name for rule in (*_PATH_CALLS, *_PROCESS_CALLS, *clone)}
+    others = (rule for rule in RULES if rule.name not in known)
+    program = build_filter((*others, *_PATH_CALLS, *_PROCESS_CALLS, *clone, *socket_rules(())))
+    code = ctypes.create_string_buffer(program, len(program))
+    filled = _FilterProgram(len(program) // 8, ctypes.addressof(code))
+    number = _SECCOMP[os.uname().machine]
+    if _libc.syscall(number, _SET_MODE_FILTER, _ALL_THREADS, ctypes.byref(filled)) != 0:
+        raise OSError(ctypes.get_errno() or errno.EPERM, "The worker cannot be confined")
+
+
+def _used_address_space() -> int:
+    with open("/proc/self/statm") as file:  # noqa: PTH123 # pathlib takes long to import
+        return int(file.read().split()[0]) * resource.getpagesize()
+
+
+class _FilterProgram(ctypes.Structure):
+    """`struct sock_fprog`."""
+
+    _fields_ = (("count", ctypes.c_ushort), ("code", ctypes.c_void_p))

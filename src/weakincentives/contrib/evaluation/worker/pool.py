@@ -1,0 +1,322 @@
+"""Worker processes of an engine: started ahead of time, replaced when they die, never shared.
+
+A pool starts one fork server (see `server`) and gets workers from it. A worker serves one
+evaluation at a time. Those of a program that keeps no state between evaluations are used
+again; all others serve one evaluation, and a spare is forked meanwhile.
+"""
+
+import atexit
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from weakincentives.contrib.evaluation.engine import EngineUnavailableError
+from weakincentives.contrib.evaluation.worker import server
+from weakincentives.contrib.evaluation.worker.protocol import (
+    MAX_MESSAGE,
+    MAX_REPLY,
+    FrameError,
+    receive_frame,
+    send_frame,
+)
+from weakincentives.sandbox import supervisor
+from weakincentives.sandbox.landlock import Grant, create_ruleset, landlock_abi
+
+MAX_IDLE = 2
+"""Workers that wait for the next evaluation."""
+
+MAX_CALLS = 1_000
+"""Evaluations that one worker serves, at most."""
+
+MAX_BUSY_SECONDS = 60.0
+"""Seconds that one worker is busy, at most; its processor time is limited too."""
+
+_START_TIMEOUT = 30.0  # seconds until a new worker is ready, on a loaded machine
+_EXIT_TIMEOUT = 5.0  # seconds for a killed process to be gone
+_SCRIPT = str(Path(server.__file__))
+_ROOT = str(Path(server.__file__).parents[4])
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why code failed, as a worker reports it."""
+
+    type: str
+    message: str
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome of an evaluation, as a worker reports it."""
+
+    value_repr: str | None = None
+    globals: dict[str, str] = field(default_factory=dict[str, str])
+    error: Failure | None = None
+    dropped: dict[str, int] = field(default_factory=dict[str, int])
+    is_spoiled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One message of a worker."""
+
+    kind: Literal["ready", "print", "call", "done"]
+    pid: int = 0
+    stream: Literal["stdout", "stderr"] = "stdout"
+    text: str = ""
+    function: str = ""
+    arguments: tuple[str, ...] = ()
+    outcome: Outcome | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerProgram:
+    """What the workers of a pool run.
+
+    Args:
+        module: The module with the program; see `session`.
+        directories: Where its third-party packages are.
+        is_reusable: Whether a worker serves more than one evaluation.
+        options: Settings for the program's `start`.
+        grants: Paths that a worker can use, where the kernel has Landlock.
+        address_space: Bytes of memory that a worker can use.
+    """
+
+    module: str
+    directories: tuple[str, ...]
+    is_reusable: bool
+    options: Mapping[str, str] = field(default_factory=dict[str, str])
+    grants: tuple[Grant, ...] = ()
+    address_space: int = 1024 * 1024 * 1024
+
+
+class Worker:
+    """A worker process, with the connection to it."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        """Use the connection; the process reports itself when it is ready."""
+        self.connection: socket.socket = connection
+        self.calls: int = 0
+        self.busy_seconds: float = 0.0
+        self._pid = 0
+        self._process = -1
+
+    def wait_until_ready(self, seconds: float) -> bool:
+        """Return whether the process is ready to serve, and alive."""
+        if self._process < 0:
+            frame = self.receive(time.monotonic() + seconds)
+            if frame is None or frame.kind != "ready":
+                return False
+            # it waits for us, so the number is still its own
+            with suppress(OSError):
+                self._pid, self._process = frame.pid, os.pidfd_open(frame.pid)
+        return self._process >= 0 and not _is_readable(self._process, 0)
+
+    def send(self, message: Mapping[str, object], until: float) -> None:
+        """Send a message.
+
+        Raises:
+            FrameError: It is too long.
+            OSError: The worker is gone, or does not read until then.
+        """
+        self.connection.settimeout(max(until - time.monotonic(), 0.001))
+        send_frame(self.connection, message, MAX_REPLY)
+
+    def receive(self, until: float) -> Frame | None:
+        """Return the next message; None if the worker is gone.
+
+        Raises:
+            TimeoutError: There is none until then.
+            FrameError: It breaks the protocol.
+        """
+        self.connection.settimeout(max(until - time.monotonic(), 0.001))
+        try:
+            data = receive_frame(self.connection, MAX_MESSAGE)
+        except ConnectionError:
+            return None
+        try:
+            return _decoder.decode(data) if data else None
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+            raise FrameError(f"Not a message of a worker: {error}") from None
+
+    def kill(self) -> None:
+        """Kill the process and all that it started, and wait until they are gone; idempotent."""
+        self.connection.close()
+        if self._process >= 0:
+            supervisor.kill_session(self._pid)
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._process, signal.SIGKILL)
+            _is_readable(self._process, _EXIT_TIMEOUT)
+            os.close(self._process)
+            self._process = -1
+
+
+class WorkerPool:
+    """The workers of one engine; thread-safe."""
+
+    def __init__(self, program: WorkerProgram) -> None:
+        """Start nothing yet."""
+        self._program = program
+        self._lock = threading.Lock()
+        self._server: _Server | None = None
+        self._idle: list[Worker] = []
+        self._is_closed = False
+        self._owner = os.getpid()
+        _pools.add(self)
+
+    def acquire(self) -> Worker:
+        """Return a worker that nobody else uses; end with `release` or `discard`.
+
+        Raises:
+            EngineUnavailableError: None can be started.
+        """
+        with self._lock:
+            self._forget_after_fork()
+            while self._idle:
+                worker = self._idle.pop()
+                if _is_usable(worker):
+                    self._add_spare()
+                    return worker
+                worker.kill()
+            for _ in range(2):  # a server that was killed is noticed by the first attempt
+                worker = self._launch()
+                if worker is not None and _is_usable(worker):
+                    self._add_spare()
+                    return worker
+                self._stop()
+        raise EngineUnavailableError(
+            f"The process that evaluates code did not start; check that {sys.executable} runs"
+        )
+
+    def release(self, worker: Worker) -> None:
+        """Take back a worker after an evaluation."""
+        worn_out = worker.calls >= MAX_CALLS or worker.busy_seconds >= MAX_BUSY_SECONDS
+        with self._lock:
+            kept = self._program.is_reusable and not worn_out and not self._is_closed
+            if kept and len(self._idle) < MAX_IDLE and self._owner == os.getpid():
+                self._idle.append(worker)
+                return
+        worker.kill()
+
+    def discard(self, worker: Worker) -> None:
+        """Kill a worker; the next evaluation gets another one."""
+        worker.kill()
+
+    def close(self) -> None:
+        """Kill all workers and the server; idempotent, and the pool can be used again."""
+        with self._lock:
+            if self._owner == os.getpid():
+                self._stop()
+
+    def _stop(self) -> None:
+        for worker in self._idle:
+            worker.kill()
+        self._idle.clear()
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    def _add_spare(self) -> None:
+        """Fork the worker for the next evaluation; nobody waits for it."""
+        if not self._program.is_reusable and not self._idle:
+            spare = self._launch()
+            if spare is not None:
+                self._idle.append(spare)
+
+    def _launch(self) -> Worker | None:
+        """Return a worker that is starting; None if the server is gone."""
+        if self._server is None:
+            self._server = _Server(self._program)
+        return self._server.launch()
+
+    def _forget_after_fork(self) -> None:
+        """Forget what belongs to the parent, if this process is a fork of it."""
+        if self._owner != os.getpid():
+            self._owner, self._server, self._idle = os.getpid(), None, []
+
+
+class _Server:
+    """The fork server of a pool."""
+
+    def __init__(self, program: WorkerProgram) -> None:
+        self._options = {**program.options, "address_space": program.address_space}
+        self._requests, remote = socket.socketpair()
+        self._ruleset = create_ruleset(program.grants) if landlock_abi() else None
+        with remote:
+            self._process = subprocess.Popen(
+                _command(program, remote.fileno()),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[remote.fileno()],
+                start_new_session=True,
+                env={},
+                cwd="/",
+            )
+
+    def launch(self) -> Worker | None:
+        local, remote = socket.socketpair()
+        with remote:
+            descriptors = [remote.fileno()]
+            if self._ruleset is not None:
+                descriptors.append(self._ruleset)
+            try:
+                socket.send_fds(self._requests, [b"!"], descriptors)
+                send_frame(local, self._options, MAX_REPLY)
+            except ConnectionError:
+                local.close()
+                return None
+        return Worker(local)
+
+    def close(self) -> None:
+        self._requests.close()
+        if self._ruleset is not None:
+            os.close(self._ruleset)
+        try:
+            self._process.wait(_EXIT_TIMEOUT)  # it kills its workers first
+        except subprocess.TimeoutExpired:
+            supervisor.kill_descendants(self._process.pid)
+            self._process.kill()
+            self._process.wait()
+
+
+def _command(program: WorkerProgram, requests: int) -> Sequence[str]:
+    arguments = (str(requests), str(os.getpid()), _ROOT, program.module, *program.directories)
+    return (sys.executable, "-I", "-S", _SCRIPT, *arguments)
+
+
+def _is_usable(worker: Worker) -> bool:
+    try:
+        return worker.wait_until_ready(_START_TIMEOUT)
+    except (FrameError, TimeoutError):
+        return False
+
+
+def _is_readable(descriptor: int, seconds: float) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
+
+
+_decoder = msgspec.json.Decoder(Frame)
+_pools: "weakref.WeakSet[WorkerPool]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for pool in list(_pools):
+        pool.close()

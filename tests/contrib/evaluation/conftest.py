@@ -1,0 +1,25 @@
+"""Engines for the tests of a module: starting one takes longer than most tests."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.contrib.evaluation.runs import Run
+from weakincentives.contrib.evaluation import Engine, create_engine
+from weakincentives.filesystem import InMemoryFilesystem
+
+WORKER_ENGINES = ("monty",)
+
+
+@pytest.fixture(scope="session", params=WORKER_ENGINES)
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    engine = create_engine(request.param)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def run(engine: Engine) -> Run:
+    filesystem = InMemoryFilesystem()
+    filesystem.write("data.txt", "3\n1\n2\n")
+    return Run(engine, filesystem)
