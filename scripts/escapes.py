@@ -39,6 +39,7 @@ SECRET = "the key of a provider"
 KEY_VARIABLE = "ESCAPES_API_KEY"
 NOBODY = 65534
 _NEW_MOUNTS = 0x00020000
+_CREATE, _REMOVE = 0o1000, 0  # of shared memory
 
 SANDBOXES: dict[str, Callable[[Path], HostSandbox | PodmanSandbox]] = {
     "bare host": LocalSandbox,
@@ -68,6 +69,7 @@ class Stage:
     port: int
     connections: list[str]
     bystander: int
+    segment: int
     stop_servers: Callable[[], None]
 
     @property
@@ -188,6 +190,22 @@ for each in filter(str.isdigit, os.listdir('/proc')):
 """,
         printed_yes,
     ),
+    Escape(
+        "change the limits of another process",
+        "import resource as r; r.prlimit({pid}, r.RLIMIT_CORE, (0, 0)); print('yes')",
+        printed_yes,
+    ),
+    Escape(
+        "read the shared memory of another process",
+        """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+libc.shmat.restype = ctypes.c_void_p
+found = libc.shmat({segment}, None, 0)
+if found != ctypes.c_void_p(-1).value: print(ctypes.string_at(found))
+""",
+        printed_secret,
+    ),
     Escape("signal other processes", "import os; os.kill({pid}, 0); print('yes')", printed_yes),
     Escape("write outside", _WRITE + "write('{directory}/planted', '')", _exists("planted")),
     Escape("overwrite a file outside", _WRITE + "write('{home}/id_ed25519', '')", _changed_secret),
@@ -200,6 +218,11 @@ for each in filter(str.isdigit, os.listdir('/proc')):
         "change the permissions of a file outside",
         "import os; os.chmod('{home}/id_ed25519', 0o666)",
         _opened_secret,
+    ),
+    Escape(
+        "change the times of a file outside",
+        "import os; os.utime('{home}/id_ed25519', (1, 1))",
+        lambda _, stage: stage.secret.stat().st_mtime == 1,
     ),
     Escape(
         "write through a link in the workspace",
@@ -421,6 +444,7 @@ def _targets(stage: Stage) -> dict[str, str]:
         "directory": str(stage.directory),
         "port": str(stage.port),
         "pid": str(stage.bystander),
+        "segment": str(stage.segment),
         "mark": stage.mark,
     }
 
@@ -441,9 +465,27 @@ def make_stage() -> Generator[Stage, None, None]:
         home.mkdir(mode=0o700)
         (home / "id_ed25519").write_text(SECRET)
         os.environ[KEY_VARIABLE] = SECRET
-        with ExitStack() as servers, _bystander() as bystander:
+        with ExitStack() as servers, _bystander() as bystander, _shared_memory() as segment:
             port, connections = servers.enter_context(_servers(directory))
-            yield Stage(directory, workspace, home, port, connections, bystander, servers.close)
+            yield Stage(
+                *(directory, workspace, home, port, connections),
+                *(bystander, segment, servers.close),
+            )
+
+
+@contextmanager
+def _shared_memory() -> Generator[int, None, None]:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.shmat.restype = ctypes.c_void_p
+    segment = libc.shmget(0, ctypes.c_size_t(100), _CREATE | 0o600)
+    if segment < 0:
+        raise OSError(ctypes.get_errno(), "shmget")
+    try:
+        text = SECRET.encode()
+        ctypes.memmove(libc.shmat(segment, None, 0), text, len(text))
+        yield segment
+    finally:
+        libc.shmctl(segment, _REMOVE, None)
 
 
 @contextmanager

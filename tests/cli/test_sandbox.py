@@ -18,6 +18,14 @@ class Missing:
         raise SandboxUnavailableError("it is not installed: install it")
 
 
+class Unlimited(LandlockSandbox):
+    """A sandbox on a host without control groups."""
+
+    @property
+    def limited(self) -> frozenset[str]:
+        return frozenset()
+
+
 @pytest.mark.usefixtures("default_image")
 def test_a_probe_prints_every_promise(wink: Wink) -> None:
     done = wink("sandbox", "probe")
@@ -80,11 +88,11 @@ def test_a_run_without_a_sandbox_says_so_and_offers_no_commands(
 def test_a_run_says_why_an_earlier_sandbox_is_not_used(
     wink: Wink, monkeypatch: pytest.MonkeyPatch, project: Path, script: Script
 ) -> None:
-    sandboxes = {"bubblewrap": Missing, "landlock": LandlockSandbox}
+    sandboxes = {"bubblewrap": Missing, "landlock": Unlimited}
     monkeypatch.setattr(probe, "ISOLATED", sandboxes)
     done = wink("run", "x", "--workspace", project, "--model", script("Done."))
     assert done.err.startswith(
-        "The model's commands run isolated by landlock. Not promised here: attributes."
+        "The model's commands run isolated by landlock. Not promised here: memory, process count."
         " Not used: bubblewrap: it is not installed: install it\n"
     )
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -64,9 +65,10 @@ def use_supervisor_with(folder: Path, monkeypatch: pytest.MonkeyPatch, **constan
     for name, value in constants.items():
         source, replaced = re.subn(rf"^{name} = .*$", f"{name} = {value}", source, flags=re.M)
         assert replaced == 1
-    script = folder / "supervisor.py"
-    script.write_text(source)
-    monkeypatch.setattr(process, "_SCRIPT", str(script))
+    modules = Path(supervisor.__file__).parent
+    (folder / "supervisor.py").write_text(source)
+    shutil.copy(modules / "attribute_calls.py", folder)
+    monkeypatch.setattr(process, "_MODULES", str(folder))
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ class Confinement:
         drops_privileges: Whether to give up all capabilities.
         ruleset: A Landlock ruleset to restrict the process with.
         seccomp: A BPF program that filters system calls.
+        writable: Directories whose files' attributes the supervisor may change for the command;
+            if there are any, the filter must notify it of the calls in `attribute_calls`.
         inherited: Descriptors that the command gets as 3, 4, ...
         is_wrapped: Whether the program is a wrapper that kills everything when it exits.
         forbidden_network: The inode of a network namespace that the command must not be in.
@@ -28,6 +30,7 @@ class Confinement:
     drops_privileges: bool = False
     ruleset: int | None = None
     seccomp: bytes = b""
+    writable: tuple[int, ...] = ()
     inherited: tuple[int, ...] = ()
     is_wrapped: bool = False
     forbidden_network: int | None = None
@@ -36,18 +39,20 @@ class Confinement:
     def descriptors(self) -> tuple[int, ...]:
         """All descriptors to pass on; the encoded settings refer to them by position."""
         ruleset = () if self.ruleset is None else (self.ruleset,)
-        return (*self.groups, *ruleset, *self.inherited)
+        return (*self.groups, *ruleset, *self.writable, *self.inherited)
 
     def encode(self) -> dict[str, object]:
         """Return the settings as the supervisor reads them."""
         groups = len(self.groups)
-        first_inherited = groups + (self.ruleset is not None)
+        first_writable = groups + (self.ruleset is not None)
+        first_inherited = first_writable + len(self.writable)
         return {
             "groups": tuple(range(groups)),
             "limits": self.limits,
             "drops_privileges": self.drops_privileges,
             "ruleset": None if self.ruleset is None else groups,
             "seccomp": self.seccomp,
+            "writable": tuple(range(first_writable, first_inherited)),
             "inherited": tuple(range(first_inherited, first_inherited + len(self.inherited))),
             "is_wrapped": self.is_wrapped,
             "forbidden_network": self.forbidden_network,

@@ -265,7 +265,7 @@ class HostSandbox:
                 timed_out = not process.serve(until, self._clock) and process.report.status is None
             if self._is_closed:
                 raise SandboxUnavailableError(f"Sandbox was closed while a command ran: {argv!r}")
-            process.report.check_confined()
+            process.report.check_confined(confined.advice)
             if process.report.error_number < 0:
                 raise os_error(-process.report.error_number, cwd)
             if not timed_out:
@@ -459,6 +459,11 @@ class ConfinedCommand:
     def __init__(self, command: Command) -> None:
         """Start `command` as it is."""
         self.command: Command = command
+
+    @property
+    def advice(self) -> str:
+        """What to do if the kernel refuses to confine it; it follows the error."""
+        return ""
 
     @property
     def connections(self) -> tuple[NetworkConnection, ...]:

@@ -6,6 +6,10 @@ it starts, can use the granted paths only, and cannot trace or signal processes 
 seccomp filter keeps it from opening sockets, so there is no network. It sees the host's paths
 and runs as the current user, without capabilities.
 
+Landlock has no right for the mode, the owner, the times and the extended attributes of a file.
+The supervisor makes these calls for the command, on files that it may write (see
+`attribute_calls`); the filter refuses the rest of what namespaces would isolate.
+
 What a kernel can promise depends on the version of its interface, the ABI: truncation of
 files is covered from 3 on, device ioctls from 5, signals and abstract sockets from 6.
 """
@@ -26,7 +30,7 @@ from weakincentives.sandbox.command import Command
 from weakincentives.sandbox.host import ConfinedCommand, IsolatedSandbox
 from weakincentives.sandbox.limits import DEFAULT_SANDBOX_LIMITS, SandboxLimits
 from weakincentives.sandbox.protocol import SandboxUnavailableError
-from weakincentives.sandbox.seccomp import RULES, build_filter, socket_rules
+from weakincentives.sandbox.seccomp import HOST_RULES, RULES, build_filter, socket_rules
 from weakincentives.sandbox.system_paths import (
     DEVICES,
     ETC_FILES,
@@ -44,6 +48,7 @@ _VERSION_FLAG = 1
 _PATH_BENEATH = 1
 _SCOPE_ALL = 0b11  # abstract Unix sockets, signals
 _CONNECT_AND_BIND_TCP = 0b11
+_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class Access(IntFlag):
@@ -141,7 +146,7 @@ class LandlockSandbox(IsolatedSandbox):
             raise SandboxUnavailableError(
                 f"Landlock needs ABI {MIN_ABI} (Linux 6.2), and this kernel {found}; use bubblewrap"
             )
-        self._filter = build_filter((*RULES, *socket_rules(())))
+        self._filter = build_filter((*RULES, *socket_rules(()), *HOST_RULES))
         super().__init__(
             filesystem,
             env=env,
@@ -151,18 +156,21 @@ class LandlockSandbox(IsolatedSandbox):
             grace=grace,
             clock=clock,
         )
+        self._open: list[int] = []
+        self._close_rules = weakref.finalize(self, _close, self._open)
         try:
             # once: a path that is replaced later gives access to nothing new
-            self._ruleset = create_ruleset(self._grants())
+            self._open.append(create_ruleset(self._grants()))
+            self._open += [os.open(path, _DIRECTORY) for path in self._writable()]
         except OSError as error:
-            super().close()
+            self.close()
             raise SandboxUnavailableError(f"Landlock did not accept the rules: {error}") from error
-        self._close_ruleset = weakref.finalize(self, os.close, self._ruleset)
 
     def _variables(self) -> dict[str, str]:
         root = self._root
         path = search_path(self._readable, workspace=root, seen_at=root)
-        return self._environment.variables(path=path)
+        # git stops at a file of the system that is there and cannot be read
+        return {**self._environment.variables(path=path), "GIT_CONFIG_NOSYSTEM": "1"}
 
     def _shares_network(self) -> bool:
         return False  # there are no sockets
@@ -170,26 +178,32 @@ class LandlockSandbox(IsolatedSandbox):
     def close(self) -> None:
         """Stop all running commands and release the rules; idempotent."""
         super().close()
-        self._close_ruleset()
+        self._close_rules()
 
     def _confine(self, command: Command, cwd: str) -> ConfinedCommand:
         del cwd  # the process starts there
         confinement = self._limit()
+        copies: list[int] = []  # each command closes its own
         try:
-            ruleset = os.dup(self._ruleset)  # each command closes its own
+            copies.extend(map(os.dup, self._open))
         except OSError as error:
-            for each in confinement.descriptors:
-                os.close(each)
+            _close([*copies, *confinement.descriptors])
             raise SandboxUnavailableError(f"Cannot start a process: {error}") from error
+        ruleset, *writable = copies
         confinement = replace(
-            confinement, drops_privileges=True, ruleset=ruleset, seccomp=self._filter
+            confinement,
+            drops_privileges=True,
+            ruleset=ruleset,
+            seccomp=self._filter,
+            writable=tuple(writable),
         )
         return _RestrictedCommand(replace(command, confinement=confinement))
 
+    def _writable(self) -> tuple[str, ...]:
+        return self._root, self._environment.home, self._environment.temporary
+
     def _grants(self) -> Iterator[Grant]:
-        yield Grant(self._root, WRITE)
-        yield Grant(self._environment.home, WRITE)
-        yield Grant(self._environment.temporary, WRITE)
+        yield from (Grant(path, WRITE) for path in self._writable())
         yield from (Grant(path, DEVICE) for path in DEVICES)
         yield from (Grant(path, READ) for path in (*SYSTEM_DIRECTORIES, *self._readable))
         yield from (Grant(f"/etc/{name}", READ) for name in ETC_FILES)
@@ -199,12 +213,23 @@ class LandlockSandbox(IsolatedSandbox):
 class _RestrictedCommand(ConfinedCommand):
     """A command with the descriptors that its process confines itself with."""
 
+    @property
+    def advice(self) -> str:
+        return (
+            "; Landlock needs notifications of seccomp, which the container or sandbox around this"
+            " process forbids or uses itself: use bubblewrap or podman"
+        )
+
     def close(self) -> None:
-        for each in self.command.confinement.descriptors:
-            os.close(each)
+        _close(self.command.confinement.descriptors)
 
 
 _PROC_FILES = ("cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems")
+
+
+def _close(descriptors: Iterable[int]) -> None:
+    for each in descriptors:
+        os.close(each)
 
 
 def _handled(abi: int) -> int:

@@ -36,7 +36,7 @@ PROMISES = {
 }
 """What a sandbox may promise, and what that means."""
 
-REQUIRED = ("files", "network", "processes", "privileges", "system calls")
+REQUIRED = ("files", "attributes", "network", "processes", "privileges", "system calls")
 """The promises without which `auto` does not use a sandbox."""
 
 AUTO = "auto"
@@ -86,8 +86,7 @@ def probe_sandbox(name: str) -> ProbeResult:
             limited = sandbox.limited
     except (SandboxUnavailableError, OSError) as error:
         return ProbeResult(name, {}, str(error))
-    measured = (*REQUIRED, "attributes")
-    promises = {each: not any(attempts.get(each, {"": True}).values()) for each in measured}
+    promises = {each: not any(attempts.get(each, {"": True}).values()) for each in REQUIRED}
     promises["memory"] = "memory" in limited
     promises["process count"] = "pids" in limited
     broken = [each for each in REQUIRED if not promises[each]]
@@ -269,7 +268,7 @@ def _attempt(sandbox: HostSandbox | PodmanSandbox, bait: _Bait) -> dict[str, dic
 
 
 _ATTEMPTS = r"""
-import ctypes, json, os, socket, struct, sys
+import ctypes, fcntl, json, os, resource, socket, struct, sys
 targets = json.loads(sys.argv[1])
 libc = ctypes.CDLL(None, use_errno=True)
 SETTING = "/proc/sys/kernel/core_pattern"  # whoever writes it runs programs as root
@@ -311,6 +310,16 @@ def set_user_id():
     finally:
         os.remove("set-user-id")
 
+def set_flags():
+    # to what they are, through a descriptor that can only be read
+    with open(sys.executable) as file:
+        flags = fcntl.ioctl(file, 0x80086601, bytes(8))
+        fcntl.ioctl(file, 0x40086602, flags)
+
+def change_limit():
+    limit = resource.prlimit(targets["process"], resource.RLIMIT_NOFILE)
+    resource.prlimit(targets["process"], resource.RLIMIT_NOFILE, limit)
+
 def write_system_file():
     with open("/usr/.wink-probe", "x"):
         os.remove("/usr/.wink-probe")
@@ -329,6 +338,9 @@ print(json.dumps({
     "attributes": {
         "permissions": succeeds(lambda: os.chmod(targets["secret"], 0o600)),
         "times": succeeds(lambda: os.utime(targets["secret"])),
+        "owner": succeeds(lambda: os.chown(targets["secret"], os.getuid(), -1)),
+        "extended": succeeds(lambda: os.setxattr(targets["secret"], "user.wink", b"")),
+        "flags": succeeds(set_flags),
     },
     "network": {
         "tcp": succeeds(lambda: connects(socket.AF_INET, ("127.0.0.1", targets["port"]))),
@@ -338,6 +350,7 @@ print(json.dumps({
     "processes": {
         "signal": succeeds(lambda: os.kill(targets["process"], 0)),
         "environment": succeeds(lambda: open(f"/proc/{targets['process']}/environ").close()),
+        "limits": succeeds(change_limit),
         "command line": succeeds(lambda: open(f"/proc/{targets['process']}/cmdline").close()),
     },
     "privileges": {

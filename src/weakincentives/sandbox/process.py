@@ -23,7 +23,16 @@ from weakincentives.sandbox.command import Command
 from weakincentives.sandbox.output import Reader, Stream, Writer
 from weakincentives.sandbox.protocol import OutputListener, SandboxUnavailableError
 
-_SCRIPT = str(Path(supervisor.__file__))
+_MODULES = str(Path(supervisor.__file__).parent)
+# imports the supervisor without the rest of its packages, which takes long
+_BOOTSTRAP = """
+import sys
+for name in ("weakincentives", "weakincentives.sandbox"):
+    sys.modules[name] = type(sys)(name)
+    sys.modules[name].__path__ = [sys.argv[1]]
+from weakincentives.sandbox import supervisor
+supervisor.run(sys.argv[2:])
+"""
 _MAX_POLL = 1e6  # seconds; beyond it, poll without a timeout
 _RESPONSE_TIMEOUT = 5.0  # seconds for a supervisor to respond, in addition to its own work
 
@@ -128,7 +137,7 @@ class Launcher:
 def _start_server(requests: int, *, isolates_network: bool) -> subprocess.Popen[bytes]:
     options = [supervisor.ISOLATE_NETWORK] if isolates_network else []
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", _SCRIPT, str(requests), *options],
+        [sys.executable, "-I", "-S", "-c", _BOOTSTRAP, _MODULES, str(requests), *options],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -285,8 +294,11 @@ class SupervisorReport:
         self.started: float = time.monotonic()
         self.ended: float = self.started
 
-    def check_confined(self) -> None:
+    def check_confined(self, advice: str = "") -> None:
         """Make sure that the command did not fail to confine itself.
+
+        Args:
+            advice: What to do if it did; it is added to the message.
 
         Raises:
             SandboxUnavailableError: It did, so it was not started.
@@ -294,7 +306,7 @@ class SupervisorReport:
         if self.confinement_error:
             problem = os.strerror(self.confinement_error)
             raise SandboxUnavailableError(
-                f"The command was not started, because it cannot be confined: {problem}"
+                f"The command was not started, because it cannot be confined: {problem}{advice}"
             )
 
     def update(self, word: str, value: int) -> None:

@@ -4,7 +4,7 @@ The filter allows every system call except those listed in `RULES`: interfaces t
 other processes (`ptrace`), that change mounts or namespaces, that load code into the kernel
 (`bpf`, modules), and those with a long record of kernel bugs (`io_uring`, `userfaultfd`,
 `perf_event_open`, keyrings). A denied call fails with EPERM, or with ENOSYS where programs
-know how to do without it.
+know how to do without it. `HOST_RULES` are for commands without namespaces of their own.
 
 Numbers come from the kernel's own tables and never change. A machine that is not listed in
 `MACHINES` has no filter, and a sandbox that promises one is not available there.
@@ -17,12 +17,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from weakincentives.sandbox.attribute_calls import CALLS
+
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 
 _NEW_NAMESPACES = 0x7E020000  # every CLONE_NEW* flag that clone(2) knows
 _NEW_TIME_NAMESPACE = 0x80  # in clone(2) these bits are the exit signal
 _SET_ID_BITS = 0o6000
 _CREATES = 0x400040  # O_CREAT, and the bit of O_TMPFILE that is its own
+_PRIO_USER, _IOPRIO_WHO_USER = 2, 3
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # both put characters into a terminal's input
 
 
@@ -44,10 +47,11 @@ class NotIn:
 
 @dataclass(frozen=True, slots=True)
 class Equals:
-    """Holds if an argument of the system call has this value."""
+    """Holds if an argument of the system call, or the masked part of it, has this value."""
 
     argument: int
     value: int
+    mask: int = 0xFFFFFFFF
 
 
 Condition = HasBits | NotIn | Equals
@@ -55,7 +59,9 @@ Condition = HasBits | NotIn | Equals
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A system call that fails with `error` if all conditions hold.
+    """A system call that fails with `error`, or notifies, if all conditions hold.
+
+    Of several rules for one call, the first that applies counts.
 
     Args:
         name: Its name in the manual.
@@ -63,6 +69,7 @@ class Rule:
         aarch64: Its number there.
         error: The errno that it fails with.
         conditions: What must hold; a rule without conditions always applies.
+        notifies: Whether the filter's listener decides about the call instead.
     """
 
     name: str
@@ -70,6 +77,7 @@ class Rule:
     aarch64: int | None
     error: int = errno.EPERM
     conditions: tuple[Condition, ...] = ()
+    notifies: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +174,61 @@ RULES = (
     Rule("openat2", 437, 437, errno.ENOSYS),  # its mode is in memory too
 )
 
+_NEW_LISTENER = 1 << 3
+_IO_TYPE = 0xFF00  # the bits of an ioctl that say which part of the kernel it belongs to
+_FILE_SYSTEM_IOCTLS = {
+    "f": (0x80086601, 0xC020660B, 0xC0046686),  # FS_IOC_GETFLAGS, FS_IOC_FIEMAP, measure verity
+    "X": (0x801C581F,),  # FS_IOC_FSGETXATTR
+    "v": (0x80087601,),  # FS_IOC_GETVERSION
+    "r": (0x80047210,),  # FAT_IOCTL_GET_ATTRIBUTES
+    "\x94": (
+        0x40049409,
+        0x4020940D,
+        0xC0189436,
+    ),  # clone and deduplicate, which need a writable file
+    "\x97": (),  # ceph
+    "\xbc": (),  # bcachefs
+    "\xcf": (),  # cifs
+    "\xf5": (),  # f2fs
+}
+"""The ioctls that file systems know, by type, and those among them that stay allowed."""
+
+HOST_RULES = (
+    # attributes of files: through any descriptor, also one that can only be read
+    *(
+        Rule(
+            "ioctl", 16, 29, errno.ENOTTY, (Equals(1, ord(each) << 8, _IO_TYPE), NotIn(1, allowed))
+        )
+        for each, allowed in _FILE_SYSTEM_IOCTLS.items()
+    ),
+    Rule("file_setattr", 469, 469, errno.ENOSYS),
+    # a second listener would decide before that of the sandbox
+    Rule("seccomp", 317, 277, errno.EBUSY, (HasBits(1, _NEW_LISTENER),)),
+    # limits and priorities of other processes
+    Rule("prlimit64", 302, 261, conditions=(NotIn(0, (0,)),)),
+    Rule("setpriority", 141, 140, conditions=(NotIn(1, (0,)),)),
+    Rule("setpriority", 141, 140, conditions=(Equals(0, _PRIO_USER),)),
+    Rule("ioprio_set", 251, 30, conditions=(NotIn(1, (0,)),)),
+    Rule("ioprio_set", 251, 30, conditions=(Equals(0, _IOPRIO_WHO_USER),)),
+    # memory, semaphores and messages of other processes
+    Rule("shmget", 29, 194, errno.ENOSYS),
+    Rule("shmat", 30, 196, errno.ENOSYS),
+    Rule("shmctl", 31, 195, errno.ENOSYS),
+    Rule("semget", 64, 190, errno.ENOSYS),
+    Rule("semop", 65, 193, errno.ENOSYS),
+    Rule("semctl", 66, 191, errno.ENOSYS),
+    Rule("semtimedop", 220, 192, errno.ENOSYS),
+    Rule("msgget", 68, 186, errno.ENOSYS),
+    Rule("msgsnd", 69, 189, errno.ENOSYS),
+    Rule("msgrcv", 70, 188, errno.ENOSYS),
+    Rule("msgctl", 71, 187, errno.ENOSYS),
+    Rule("mq_open", 240, 180, errno.ENOSYS),
+    Rule("mq_unlink", 241, 181, errno.ENOSYS),
+    # the listener makes these calls itself, on files that the command may write
+    *(Rule(name, *numbers, notifies=True) for name, numbers in CALLS.items()),
+)
+"""Calls that reach what a command shares with the host if it has no namespaces of its own."""
+
 NETWORK_FAMILIES = (AF_UNIX, AF_INET, AF_INET6, AF_NETLINK)
 """Socket families that a network namespace isolates; others (AF_VSOCK) would leave it."""
 
@@ -199,9 +262,10 @@ def build_filter(rules: Iterable[Rule] = RULES, machine: str | None = None) -> b
 
 # --- classic BPF, as in linux/filter.h and linux/seccomp.h ---
 
-_LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD, _AND, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT = 0x20, 0x54, 0x15, 0x35, 0x45
+_RETURN = 0x06
 _NUMBER_OFFSET, _ARCH_OFFSET, _ARGUMENTS_OFFSET = 0, 4, 16
-_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_ALLOW, _ERRNO, _NOTIFY = 0x7FFF0000, 0x00050000, 0x7FC00000
 
 
 def _assemble(machine: Machine, rules: Sequence[tuple[int, list[Rule]]]) -> list[bytes]:
@@ -221,14 +285,14 @@ def _assemble(machine: Machine, rules: Sequence[tuple[int, list[Rule]]]) -> list
 
 def _block(alternatives: Sequence[Rule]) -> list[bytes]:
     """Return what decides about one system call; it always ends in a return."""
-    if not alternatives[0].conditions:
-        return [_deny(alternatives[0].error)]
     block: list[bytes] = []
     for rule in alternatives:
-        tail = [_deny(rule.error)]
+        tail = [_instruction(_RETURN, _NOTIFY) if rule.notifies else _deny(rule.error)]
         for condition in reversed(rule.conditions):
             tail = [*_test(condition, len(tail)), *tail]
         block += tail
+        if not rule.conditions:
+            return block
     return [*block, _instruction(_RETURN, _ALLOW)]
 
 
@@ -238,8 +302,9 @@ def _test(condition: Condition, skip: int) -> list[bytes]:
     match condition:
         case HasBits(mask=mask):
             return [load, _instruction(_JUMP_ANY_BIT, mask, 0, skip)]
-        case Equals(value=value):
-            return [load, _instruction(_JUMP_EQUAL, value, 0, skip)]
+        case Equals(value=value, mask=mask):
+            masked = _instruction(_AND, mask)
+            return [load, masked, _instruction(_JUMP_EQUAL, value, 0, skip)]
         case NotIn(values=values):
             count = len(values)
             return [

@@ -1,6 +1,6 @@
 """Process supervisor: runs one command and stops every process that it started.
 
-It runs as a script in a separate process, so it imports only the standard library. The script
+It runs in a separate process that imports only the standard library. That process
 is a fork server: it starts once for a sandbox, and forks a supervisor for every command,
 which takes a millisecond instead of the start of another Python.
 
@@ -30,6 +30,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from weakincentives.sandbox.attribute_calls import AttributeCalls
+
 LINGER = 0.5
 """Seconds for remaining processes to exit by themselves after the command has exited."""
 
@@ -51,9 +53,11 @@ FIRST_PRIVATE = 16
 ISOLATE_NETWORK = "isolate-network"
 """The argument of a fork server whose commands share a network namespace of their own."""
 
-_PR_SET_NAME, _PR_SET_SECCOMP, _PR_CAPBSET_DROP = 15, 22, 24
+_PR_SET_NAME, _PR_CAPBSET_DROP = 15, 24
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
-_SECCOMP_MODE_FILTER = 2
+_SET_MODE_FILTER = 1
+_SECCOMP = {"x86_64": 317, "aarch64": 277}
+_NEW_LISTENER, _WAIT_KILLABLE = 1 << 3, 1 << 5  # no signal interrupts a call that has begun
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 _NS_GET_USERNS = 0xB701
@@ -74,7 +78,13 @@ class Supervisor:
     """Watches one command and its descendants, and stops them."""
 
     def __init__(
-        self, control: int, wakeup: int, child: int, grace: float, wrapper: int | None = None
+        self,
+        control: int,
+        wakeup: int,
+        child: int,
+        grace: float,
+        wrapper: int | None = None,
+        calls: AttributeCalls | None = None,
     ) -> None:
         """Watch `child`, a child of this process.
 
@@ -84,6 +94,7 @@ class Supervisor:
             child: The process of the command.
             grace: Seconds between SIGTERM and SIGKILL.
             wrapper: The process whose end kills all others at once; it gets no SIGTERM.
+            calls: System calls that this process makes for them.
         """
         self.status: int | None = None
         self._control = control
@@ -96,6 +107,9 @@ class Supervisor:
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
         self._poll.register(self._wakeup, select.POLLIN)
+        self._calls = calls
+        if calls is not None:
+            self._poll.register(calls.listener, select.POLLIN)
 
     def run(self) -> None:
         """Run until no process is left."""
@@ -143,11 +157,16 @@ class Supervisor:
             self._wait(left)
 
     def _wait(self, seconds: float | None) -> None:
-        """Wait until a child exits or a stop is requested."""
-        for descriptor, _ in self._poll.poll(None if seconds is None else seconds * 1000):
+        """Wait until a child exits, a stop is requested, or a call is to be made."""
+        for descriptor, event in self._poll.poll(None if seconds is None else seconds * 1000):
             if descriptor == self._control:
                 self._stop_requested = True
                 self._poll.unregister(self._control)
+            elif self._calls is not None and descriptor == self._calls.listener:
+                if event & select.POLLIN:
+                    self._calls.serve()
+                else:
+                    self._poll.unregister(descriptor)  # no process is left that could make one
             else:
                 os.read(self._wakeup, 4096)
         self._reap()
@@ -215,7 +234,7 @@ def main(descriptors: Sequence[int]) -> None:
     _become_subreaper()
     os.write(control, f"supervisor {os.getpid()}\n".encode())
     argv, env, grace, confinement = marshal.loads(_read_command(control))
-    error_reader, error_writer = os.pipe()
+    error_reader, error_writer = socket.socketpair()
     start_reader, start_writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -223,19 +242,26 @@ def main(descriptors: Sequence[int]) -> None:
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
         settings = (confinement, descriptors[5:])
-        execute(argv, env, directory, settings, start_reader, error_writer)
+        execute(argv, env, directory, settings, start_reader, error_writer.fileno())
     # report the child before it may run, so that it can be killed even if this process dies
     os.write(control, f"started {child}\n".encode())
     os.write(start_writer, b"!")
-    for each in (error_writer, start_reader, start_writer, *descriptors[1:]):
+    error_writer.close()
+    positions: Sequence[int] = confinement["writable"]
+    writable = [os.dup(descriptors[5 + each]) for each in positions]
+    for each in (start_reader, start_writer, *descriptors[1:]):
         os.close(each)
     os.dup2(null, 2)  # the parent reads the streams until nobody has them
-    fault = os.read(error_reader, 32)
+    fault, listeners, _, _ = socket.recv_fds(error_reader, 32, 1)
+    if listeners:
+        _drop_privileges()  # this process makes calls for the command
+        fault = error_reader.recv(32)
     if fault:
         os.write(control, fault + b"\n")
         return
     wrapper = child if confinement["is_wrapped"] else None
-    Supervisor(control, wakeup, child, grace, wrapper).run()
+    calls = AttributeCalls(listeners[0], writable) if listeners else None
+    Supervisor(control, wakeup, child, grace, wrapper, calls).run()
 
 
 def open_port(descriptors: Sequence[int]) -> None:
@@ -284,12 +310,13 @@ def _enter_network(namespace: int) -> None:
     _check(_libc.setns(namespace, _CLONE_NEWNET))
 
 
-def confine(settings: Mapping[str, Any], descriptors: Sequence[int]) -> None:
+def confine(settings: Mapping[str, Any], descriptors: Sequence[int], courier: int) -> None:
     """Confine this process and everything it starts, for good.
 
     Args:
         settings: As `command.Confinement.encode` returns them.
         descriptors: Those that the settings refer to by position.
+        courier: The Unix socket to send the listener of the filter on, if it has one.
 
     Raises:
         OSError: The kernel refused; the command must not run.
@@ -311,7 +338,7 @@ def confine(settings: Mapping[str, Any], descriptors: Sequence[int]) -> None:
     for number, each in enumerate([_move_up(descriptors[each]) for each in inherited], 3):
         os.dup2(each, number)
     if settings["seccomp"]:
-        install_filter(settings["seccomp"])
+        install_filter(settings["seccomp"], courier if settings["writable"] else None)
 
 
 def network_namespace() -> int | None:
@@ -370,7 +397,7 @@ def execute(
         for each in _ignored_signals:  # signals with a handler are reset by the kernel
             _libc.signal(each, None)  # the module's own function takes 50 times as long
         if os.read(start_reader, 1):
-            confine(*confinement)
+            confine(*confinement, error_writer)
             word = "fault"
             _execute_from_path(argv, env)
     except OSError as error:
@@ -418,12 +445,20 @@ def _drop_privileges() -> None:
     _check(_libc.capset(header, bytes(24)))
 
 
-def install_filter(program: bytes) -> None:
-    """Filter the system calls of this process and everything it starts, for good."""
+def install_filter(program: bytes, courier: int | None = None) -> None:
+    """Filter the system calls of this process and everything it starts, for good.
+
+    If the filter notifies, `courier` is the Unix socket on which its listener is sent.
+    """
     code = ctypes.create_string_buffer(program, len(program))
     filled = _FilterProgram(len(program) // 8, ctypes.addressof(code))
     _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-    _check(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(filled), 0, 0))
+    flags = 0 if courier is None else _NEW_LISTENER | _WAIT_KILLABLE
+    number = _SECCOMP[os.uname().machine]
+    listener = _check(_libc.syscall(number, _SET_MODE_FILTER, flags, ctypes.byref(filled)))
+    if courier is not None:
+        with socket.socket(fileno=os.dup(courier)) as supervisor:
+            socket.send_fds(supervisor, [b"+"], [listener])
 
 
 class _FilterProgram(ctypes.Structure):
@@ -432,9 +467,10 @@ class _FilterProgram(ctypes.Structure):
     _fields_ = (("count", ctypes.c_ushort), ("code", ctypes.c_void_p))
 
 
-def _check(result: int) -> None:
+def _check(result: int) -> int:
     if result < 0:
         raise OSError(ctypes.get_errno(), "The command cannot be confined")
+    return result
 
 
 def descendants(pid: int) -> set[int]:
@@ -568,10 +604,12 @@ def announce_network(requests: int) -> None:
     os.write(requests, b"+")
 
 
-if __name__ == "__main__":
+def run(arguments: Sequence[str]) -> None:
+    """Be a fork server; the arguments are its socket, and `ISOLATE_NETWORK` or nothing."""
     if sys.platform == "linux":
         _libc.prctl(_PR_SET_NAME, _NAME, 0, 0, 0)  # so that `pkill python` does not hit it
-    if sys.argv[2:] == [ISOLATE_NETWORK]:
-        announce_network(int(sys.argv[1]))
-    serve(int(sys.argv[1]))
+    requests = int(arguments[0])
+    if arguments[1:] == [ISOLATE_NETWORK]:
+        announce_network(requests)
+    serve(requests)
     os._exit(0)

@@ -17,14 +17,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from weakincentives.sandbox import supervisor
+from weakincentives.sandbox import attribute_calls, supervisor
 from weakincentives.sandbox.command import Command
 from weakincentives.sandbox.container import commands, entries, file_server, frames, runner
 from weakincentives.sandbox.output import OutputBuffer
 from weakincentives.sandbox.process import SupervisorReport
 from weakincentives.sandbox.protocol import OutputListener, SandboxUnavailableError
 
-_MODULES = (supervisor, frames, entries, file_server, commands, runner)
+_MODULES = (attribute_calls, supervisor, frames, entries, file_server, commands, runner)
 _MAX_EXCERPT = 2_000  # bytes of podman's own errors
 _MAX_WAIT = 1e6  # seconds
 _RESPONSE_TIMEOUT = 5.0  # seconds for the runner to respond, in addition to its own work
