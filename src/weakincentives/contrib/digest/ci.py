@@ -34,7 +34,7 @@ _KNOWN: dict[Purpose, re.Pattern[str]] = {
 def find_ci_commands(project: Project) -> Iterator[Command]:
     """Yield the commands that workflows run, in their order, each once."""
     workflows = [
-        path for path in project.below(".github/workflows") if path.endswith((".yml", ".yaml"))
+        path for path in project.list(".github/workflows") if path.endswith((".yml", ".yaml"))
     ]
     other = project.first(".gitlab-ci.yml", ".circleci/config.yml", ".travis.yml")
     seen: set[str] = set()

@@ -42,15 +42,8 @@ _MANIFESTS = frozenset(
 )
 _NOT_PROJECTS = frozenset(
     {
-        "vendor",
-        "third_party",
-        "external",
-        "testdata",
-        "fixtures",
-        "examples",
-        "tests",
-        "test",
-        "docs",
+        *("vendor", "third_party", "external", "deps", "contrib", "testdata", "fixtures"),
+        *("examples", "example", "tests", "test", "docs", "doc"),
     }
 )
 _Finder = Callable[[Project], Iterable[Command]]
@@ -124,12 +117,10 @@ def _project_commands(project: Project) -> Iterator[Command]:
 def _main_languages(project: Project) -> frozenset[str]:
     """Return the language that most of the project's code is in."""
     sizes: Counter[str] = Counter()
-    prefix = project.path("")
-    for each in project.inventory.files:
-        if each.path.startswith(prefix):
-            name = language_of(each.name).name
-            if name in _BUILT_LANGUAGES:
-                sizes[name] += each.size
+    for each in project.files:
+        name = language_of(each.name).name
+        if name in _BUILT_LANGUAGES:
+            sizes[name] += each.size
     return frozenset(name for name, _ in sizes.most_common(1))
 
 

@@ -54,7 +54,13 @@ def find_go_commands(project: Project) -> Iterator[Command]:
 
 
 def find_c_commands(project: Project) -> Iterator[Command]:
-    """Yield the commands of CMake, Meson and autotools, or of a plain Makefile."""
+    """Yield the commands of autotools, CMake and Meson, or of a plain Makefile."""
+    source = project.first("configure", "configure.ac", "configure.in")
+    if source:
+        prepare = "" if source == "configure" else "autoreconf -i && "
+        yield project.command("build", f"{prepare}./configure && make", source)
+        if name := _check_source(project):
+            yield project.command("test", "make check", name)
     if project.has("CMakeLists.txt"):
         configure = "cmake -S . -B build && cmake --build build"
         yield project.command("build", configure, "CMakeLists.txt")
@@ -64,13 +70,7 @@ def find_c_commands(project: Project) -> Iterator[Command]:
         yield project.command("build", "meson setup build && meson compile -C build", "meson.build")
         if _TESTS_IN_MESON.search(project.text("meson.build")):
             yield project.command("test", "meson test -C build", "meson.build")
-    source = project.first("configure", "configure.ac", "configure.in")
-    if source:
-        prepare = "" if source == "configure" else "autoreconf -i && "
-        yield project.command("build", f"{prepare}./configure && make", source)
-        if name := _check_source(project):
-            yield project.command("test", "make check", name)
-    elif name := project.first("GNUmakefile", "makefile", "Makefile"):
+    if not source and (name := project.first("GNUmakefile", "makefile", "Makefile")):
         yield project.command("build", "make", name)
 
 
@@ -82,7 +82,7 @@ def find_other_commands(project: Project) -> Iterator[Command]:
         yield project.command(purpose, f"composer {task}", "composer.json")
     if name := project.first("phpunit.xml", "phpunit.xml.dist"):
         yield project.command("test", "vendor/bin/phpunit", name)
-    solution = next((each for each in project.below("") if each.endswith((".sln", ".csproj"))), "")
+    solution = next((each for each in project.list("") if each.endswith((".sln", ".csproj"))), "")
     if solution:
         yield project.command("test", "dotnet test", solution)
         yield project.command("build", "dotnet build", solution)
@@ -118,10 +118,10 @@ def find_go_entry_points(project: Project) -> Iterator[EntryPoint]:
     """Yield the programs of a Go module: `main.go` and the directories below `cmd`."""
     if project.has("main.go"):
         yield EntryPoint("main", ".", project.path("main.go"))
-    prefix = project.path("cmd/")
-    for each in project.inventory.files:
-        if each.path.startswith(prefix) and each.name == "main.go":
-            name = each.path[len(prefix) :].rpartition("/")[0]
+    programs = project.path("cmd")
+    for each in project.inventory.below(programs):
+        if each.name == "main.go":
+            name = each.path[len(programs) + 1 :].rpartition("/")[0]
             if is_safe_name(name):
                 yield EntryPoint(name.rpartition("/")[2], f"./cmd/{name}", each.path)
 

@@ -6,6 +6,7 @@ tree gives the same inventory on every backend. Links are never followed. Readin
 the digest.
 """
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -93,6 +94,14 @@ class Inventory:
         if content is None or b"\0" in content[:8192]:
             return ""
         return content.decode("utf-8-sig", "replace")
+
+    def below(self, directory: str) -> Sequence[SourceFile]:
+        """Return the files below a directory at any depth; all of them for the root."""
+        if not directory:
+            return self.files
+        start = bisect_left(self.files, directory + "/", key=lambda each: each.path)
+        end = bisect_left(self.files, directory + "0", key=lambda each: each.path)  # 0 follows /
+        return self.files[start:end]
 
     @property
     def tree_hash(self) -> str:

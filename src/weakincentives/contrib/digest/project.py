@@ -8,11 +8,11 @@ import configparser
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
-from weakincentives.contrib.digest.inventory import Inventory
+from weakincentives.contrib.digest.inventory import Inventory, SourceFile
 from weakincentives.posix import join
 
 Purpose = Literal["install", "test", "lint", "format", "types", "build", "run"]
@@ -86,12 +86,18 @@ class Project:
             parser = configparser.ConfigParser(interpolation=None)
         return parser
 
-    def below(self, directory: str) -> Iterator[str]:
+    def list(self, directory: str) -> Iterator[str]:
         """Yield the files in `directory`, relative to the project, sorted; not those deeper."""
-        prefix = self.path(directory) + "/" if directory else self.path("")
-        for each in self.inventory.files:
-            if each.path.startswith(prefix) and "/" not in each.path[len(prefix) :]:
-                yield each.path[len(self.directory) + 1 if self.directory else 0 :]
+        path = self.path(directory).rstrip("/")
+        own = len(self.directory) + 1 if self.directory else 0
+        for each in self.inventory.below(path):
+            if each.path.rpartition("/")[0] == path:
+                yield each.path[own:]
+
+    @property
+    def files(self) -> Sequence[SourceFile]:
+        """All files of the project, at any depth."""
+        return self.inventory.below(self.directory)
 
     def command(self, purpose: Purpose, command: str, source: str) -> Command:
         """Return a command of this project, found in the file `source`."""

@@ -104,22 +104,20 @@ def _test_commands(project: Project, pyproject: Table, prefix: str) -> Iterator[
         yield project.command("test", f"{prefix}python {script}", script)
     elif source := _pytest_source(project, pyproject):
         yield project.command("test", f"{prefix or 'python -m '}pytest", source)
-    tests = next((each for each in project.inventory.files if _is_test(project, each.path)), None)
+    tests = any(_is_test(each.name) for each in project.files)
     if "tox" in table_at(pyproject, "tool"):
         yield project.command("test", "tox", "pyproject.toml")
     elif project.has("tox.ini"):
         yield project.command("test", "tox", "tox.ini")
     for purpose, task in match_tasks(_nox_sessions(project)):
         yield project.command(purpose, f"nox -s {task}", "noxfile.py")
-    if tests is not None and not script and not _pytest_source(project, pyproject):
+    if tests and not script and not _pytest_source(project, pyproject):
         source = project.first(*PYTHON_MANIFESTS) or ""
         yield project.command("test", f"{prefix}python -m unittest", source)
 
 
-def _is_test(project: Project, path: str) -> bool:
-    inside = not project.directory or path.startswith(project.directory + "/")
-    name = path.rpartition("/")[2]
-    return inside and name.endswith(".py") and (name.startswith("test_") or name == "tests.py")
+def _is_test(name: str) -> bool:
+    return name.endswith(".py") and (name.startswith("test_") or name == "tests.py")
 
 
 def _pytest_source(project: Project, pyproject: Table) -> str | None:
@@ -190,8 +188,7 @@ def _mypy_target(project: Project, tools: Table) -> str:
     names = configured.split(",") if isinstance(configured, str) else as_strings(configured)
     if names:
         return ""  # mypy reads its configuration
-    src = project.path("src/")
-    return "src" if any(each.path.startswith(src) for each in project.inventory.files) else "."
+    return "src" if project.inventory.below(project.path("src")) else "."
 
 
 def _build_commands(project: Project, pyproject: Table) -> Iterator[Command]:
@@ -211,7 +208,7 @@ def _run_commands(project: Project, prefix: str) -> Iterator[Command]:
     for script in scripts[:2]:
         source = script.source.rpartition("/")[2]
         yield project.command("run", f"{prefix}{script.name}", source)
-    for each in project.inventory.files:
+    for each in project.files:
         module = _main_module(project, each.path)
         if module:
             source = each.path[len(project.directory) + 1 if project.directory else 0 :]
@@ -221,7 +218,7 @@ def _run_commands(project: Project, prefix: str) -> Iterator[Command]:
 
 def _main_module(project: Project, path: str) -> str | None:
     """Return the package whose `__main__.py` is at `path`, at the top of the project or of src."""
-    if not path.endswith("/__main__.py") or not path.startswith(project.path("")):
+    if not path.endswith("/__main__.py"):
         return None
     below = path[len(project.path("")) :].removeprefix("src/").removesuffix("/__main__.py")
     return below if below.isidentifier() and below not in {"tests", "test"} else None

@@ -8,7 +8,7 @@ iterations are fixed and every sum is made in the same order.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from math import sqrt
 
 from weakincentives.contrib.digest.languages import SOURCE_SUFFIXES, language_of
@@ -24,12 +24,14 @@ _DAMPING = 0.85
 _IMPORT = 4.0  # the weight of an import beside that of one name
 _COMMON = 0.1  # the weight of a name that is private, or one lower-case word
 _BACKWARD = 0.5  # with a focus: the weight of an edge against its direction
-_SIDE = 0.4  # the factor for tests, examples and vendored code
+_SIDE = 0.2  # the factor for tests, examples, vendored and compiled code
 _SIDE_PATH = re.compile(
     r"(?:^|/)(?:tests?|testing|spec|specs|__tests__|examples?|samples?|docs?|benchmarks?|bench"
     r"|vendor|vendored|_vendor|third_party|external|deps|fixtures|testdata|migrations)/"
+    r"|(?:^|/)(?:dist|build|out|node_modules)/|\.d\.[cm]?ts$"
     r"|(?:^|/)(?:test_[^/]*|conftest)\.py$|[._-](?:test|spec|tests)\.[a-z]+$"
 )
+_COMPILED = re.compile(r"(.+)\.[cm]?js")  # with a declaration beside it, the output of TypeScript
 _WORD = re.compile(r"_.*|[a-z]+")
 _INDEX_NAMES = frozenset({"__init__", "index", "mod", "lib", "main"})
 _SEPARATOR = re.compile(r"::|[./\\]")
@@ -51,13 +53,21 @@ def rank_files(
         graph = _both_directions(graph)
     ranks = page_rank(graph, start)
     if not start:
-        ranks = {path: rank * weigh_path(path) for path, rank in ranks.items()}
+        ranks = {
+            path: rank * (_SIDE if is_side(path, names) else 1) for path, rank in ranks.items()
+        }
     return sorted(ranks.items(), key=lambda each: (-each[1], each[0]))
 
 
-def weigh_path(path: str) -> float:
-    """Return the factor for a file: less for tests, examples and vendored code."""
-    return _SIDE if _SIDE_PATH.search(path) else 1.0
+def is_side(path: str, paths: Container[str]) -> bool:
+    """Whether a file is not the project's own code: a test, an example, vendored or compiled."""
+    if _SIDE_PATH.search(path):
+        return True
+    compiled = _COMPILED.fullmatch(path)
+    if compiled is None:
+        return False
+    stem = compiled[1]
+    return any(f"{stem}{suffix}" in paths for suffix in (".d.ts", ".d.cts", ".d.mts", ".ts"))
 
 
 def page_rank(graph: Mapping[str, Edges], start: Mapping[str, float]) -> dict[str, float]:

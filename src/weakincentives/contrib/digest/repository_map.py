@@ -255,7 +255,7 @@ def _choose(outline: Outline, users: Mapping[str, int], most: int) -> Sequence[S
         range(len(outline)),
         key=lambda number: (
             outline[number].name.startswith("_"),
-            outline[number].depth > 0,
+            outline[number].depth > 0 or outline[number].signature.startswith("impl"),
             -users.get(outline[number].name, 0),
             number,
         ),

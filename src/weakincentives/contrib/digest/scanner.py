@@ -132,8 +132,8 @@ _SCANNERS: dict[str, _Scanner] = {
     "rust": _Scanner(
         (_BLOCK_COMMENT, _LINE_COMMENT, _RAW_RUST, _DOUBLE, _CHARACTER),
         (
-            r"\b(?:fn|struct|enum|trait|type|union|mod|static|const)[ \t]+([A-Za-z_]\w*)",
-            r"\bmacro_rules![ \t]*([A-Za-z_]\w*)",
+            r"\b(?:fn|struct|enum|trait|type|union|mod|static|const|macro_rules!)[ \t]+"
+            r"([A-Za-z_]\w*)",
         ),
         r"^[ \t]*(?:pub(?:\([^)\n]{0,40}\))?[ \t]+)?(?:mod[ \t]+(\w+)[ \t]*;|use[ \t]+([\w:]+))",
     ),

@@ -24,7 +24,7 @@ TASK_NAMES: dict[Purpose, tuple[str, ...]] = {
     ),
     "types": ("typecheck", "type-check", "types", "mypy", "pyright", "tsc", "check-types"),
     "build": ("build", "compile", "all", "dist", "build-dev"),
-    "run": ("run", "start", "serve", "dev", "server", "runserver", "watch"),
+    "run": ("run", "start", "serve", "dev", "server", "runserver"),
 }
 """The usual names of tasks, the most usual first."""
 _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
@@ -32,14 +32,19 @@ _JUSTFILES = ("justfile", "Justfile", ".justfile")
 _TASKFILES = ("Taskfile.yml", "Taskfile.yaml", "taskfile.yml", "taskfile.yaml")
 _SCRIPT_DIRECTORIES = ("script", "scripts", "bin")
 _TARGETS = re.compile(r"^([A-Za-z0-9][\w./ \t-]{0,500}+):(?!=)", re.M)
+_DELEGATE = re.compile(r"^\.DEFAULT:\s*\n\tcd ([\w-]+) && \$\(MAKE\) \$@", re.M)
+_TEST_SCRIPTS = ("runtest", "runtests", "runtests.sh", "run_tests.sh", "run-tests.sh", "test.sh")
 _RECIPE = re.compile(r"^@?([A-Za-z_][\w-]*)(?:[ \t]+[^:=\n]*)?:(?!=)", re.M)
 _TASK = re.compile(r"^(?:  |\t)([A-Za-z_][\w:.-]*):[ \t]*$", re.M)
 
 
 def find_tasks(project: Project) -> Iterator[Command]:
     """Yield the commands that the project's task runners offer."""
-    if source := project.first(*_MAKEFILES):
-        targets = [name for line in _TARGETS.findall(project.text(source)) for name in line.split()]
+    source = project.first(*_MAKEFILES)
+    if source and not project.first("configure", "configure.ac"):  # those replace the Makefile
+        targets = set(_make_targets(project, source))
+        if not project.first("pyproject.toml", "setup.py", "package.json"):
+            targets.discard("install")  # of a compiled program: it writes to the system
         yield from _tasks(project, targets, "make", source)
     if source := project.first(*_JUSTFILES):
         yield from _tasks(project, _RECIPE.findall(project.text(source)), "just", source)
@@ -63,12 +68,23 @@ def _tasks(project: Project, names: Iterable[str], program: str, source: str) ->
         yield project.command(purpose, f"{program} {name}", source)
 
 
+def _make_targets(project: Project, source: str) -> Iterator[str]:
+    """Yield the targets of a Makefile, and those of the Makefile that it passes all others to."""
+    text = project.text(source)
+    if delegate := _DELEGATE.search(text):
+        text += project.text(f"{delegate[1]}/Makefile")
+    for line in _TARGETS.findall(text):
+        yield from line.split()
+
+
 def _find_scripts(project: Project) -> Iterator[Command]:
-    """Yield scripts such as `scripts/test`."""
+    """Yield scripts such as `scripts/test` and `runtest`."""
+    if name := project.first(*_TEST_SCRIPTS):
+        yield project.command("test", f"sh {name}" if name.endswith(".sh") else f"./{name}", name)
     for directory in _SCRIPT_DIRECTORIES:
         paths = {
             path.rpartition("/")[2].removesuffix(".sh"): path
-            for path in project.below(directory)
+            for path in project.list(directory)
             if path.endswith(".sh") or "." not in path.rpartition("/")[2]
         }
         for purpose, name in match_tasks(paths):

@@ -175,15 +175,12 @@ def _find_name(node: Node) -> Node | None:
 def _head(node: Node, content: bytes) -> str:
     """Return the source of a definition up to its body, or its first line."""
     start = node.start_byte
+    keyword = b""
     if node.type in {"variable_declarator", "type_spec", "type_alias"} and node.parent:
-        # the keyword is outside; in a group it is far away
-        prefix = content[node.parent.start_byte : start].split(b"(")[0].split(b"\n")[0].decode()
-    else:
-        prefix = ""
+        keyword = content[node.parent.start_byte : start].split(maxsplit=1)[0]  # it is outside
     body = _find_body(node)
     end = body.start_byte if body else _end_of_line(node, content)
-    text = content[start:end].decode("utf-8", "replace")
-    return f"{prefix.strip()} {text}" if prefix else text
+    return (keyword + b" " + content[start:end]).decode("utf-8", "replace")
 
 
 def _find_body(node: Node) -> Node | None:
