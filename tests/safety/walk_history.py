@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.filesystem.trees_on_disk import state_of
+from tests.gitstore.power import lose, restart
 from tests.safety.history import OPERATIONS as COMMON
 from tests.safety.history import Stage, Work, check, check_store, hidden_names, is_open
 from tests.safety.kill_history import Child, working
@@ -92,6 +93,25 @@ def _check_pruned(stage: Stage) -> str:
     return check(stage, "snapshot")
 
 
+def _cut_power(stage: Stage) -> None:
+    """Restart the machine before the files of the last snapshots reached the disk."""
+    packs = stage.store / "objects" / "pack"
+    synced = set(packs.iterdir())
+    _take_some(stage)
+    for path in set(packs.iterdir()) - synced:
+        lose(path, "empty")
+    lose(stage.store / "refs" / "wink" / str(stage.kept["taken 1"].snapshot_id), "missing")
+    restart(stage.store)
+
+
+def _check_replayed(stage: Stage) -> str:
+    Repository.open(stage.store).close()
+    for number in range(3):
+        assert stage.kept[f"taken {number}"].commit_ref in stage.listed()
+    check_store(stage, {stage.kept[f"taken {number}"].commit_ref for number in range(3)})
+    return check(stage, "snapshot")
+
+
 def _forget(stage: Stage) -> None:
     """Let the workspace have no store yet."""
     with stage.opened() as fs:
@@ -153,6 +173,12 @@ OPERATIONS = {
     "recovery": Operation(lambda fs, stage: stage.opened().close(), _interrupt, _check_recovered),
     "prune": Operation(_prune, _take_some, _check_pruned),
     "gc": Operation(lambda fs, stage: Repository.open(stage.store).gc(), _take_some),
+    "restart": Operation(
+        lambda fs, stage: Repository.open(stage.store).close(),
+        _cut_power,
+        _check_replayed,
+        is_once=True,  # before the first checkpoint
+    ),
     "first snapshot": Operation(COMMON["snapshot"], _forget, _check_anew, is_once=True),
     "cleanup": Operation(_cleanup, _forget, _check_anew, is_once=True),
 }

@@ -10,6 +10,7 @@ from weakincentives.gitstore.pack_reader import CHUNK_SIZE as CHUNK_SIZE
 from weakincentives.gitstore.pack_reader import Inflater as Inflater
 from weakincentives.gitstore.pack_reader import PackedObject as PackedObject
 from weakincentives.gitstore.pack_reader import PackError as PackError
+from weakincentives.gitstore.pack_writer import PackLog as PackLog
 from weakincentives.gitstore.pack_writer import PackTransaction as PackTransaction
 from weakincentives.gitstore.pack_writer import hash_object as hash_object
 from weakincentives.gitstore.repository import Repository as Repository
@@ -25,4 +26,5 @@ from weakincentives.gitstore.trees import encode_entry as encode_entry
 from weakincentives.gitstore.trees import encode_tree as encode_tree
 from weakincentives.gitstore.trees import entry_id as entry_id
 from weakincentives.gitstore.trees import entry_key as entry_key
+from weakincentives.gitstore.trees import split_entry as split_entry
 from weakincentives.gitstore.verify import SnapshotProblem as SnapshotProblem

@@ -162,10 +162,15 @@ class GitDirectory:
 
     def epoch(self) -> str:
         """Return a token that changes when the directory is created and at `begin_epoch`."""
+        # always new if it cannot be read: nothing that was cached may be used
+        return self.read_epoch() or secrets.token_hex(16)
+
+    def read_epoch(self) -> str | None:
+        """Return the token, None if it cannot be read."""
         try:
             return read_regular(self.path / _EPOCH, _MAX_EPOCH).decode("ascii")
         except (OSError, ValueError):
-            return secrets.token_hex(16)  # always new: nothing that was cached may be used
+            return None
 
     def begin_epoch(self) -> None:
         """Change the token, in place: this must work on a full disk, before space is freed."""

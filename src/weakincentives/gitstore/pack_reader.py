@@ -451,6 +451,7 @@ class PackSet:
         """Start empty."""
         self._directory = directory
         self._refreshing = threading.Lock()
+        self._opened: dict[str, int] = {}  # the files as of the last time, with their inodes
         self.all: dict[str, Pack] = {}
         self.trusted: tuple[Pack, ...] = ()
         self.damaged: dict[str, PackError] = {}
@@ -467,7 +468,9 @@ class PackSet:
         """Detect packs that were added or removed; with `closely` also modified ones."""
         with self._refreshing:
             if closely:
-                self.all = {n: p for n, p in self.all.items() if not p.has_changed()}
+                unchanged = {n: p for n, p in self.all.items() if not p.has_changed()}
+                if len(unchanged) < len(self.all):
+                    self.all, self._opened = unchanged, {}
             self._reload(self._names())
 
     def sweep(self) -> None:
@@ -503,11 +506,14 @@ class PackSet:
     def close(self) -> None:
         """Release the packs; streams that are open stay readable."""
         with self._refreshing:
-            self.all, self.trusted, self.damaged = {}, (), {}
+            self._opened, self.all, self.trusted, self.damaged = {}, {}, (), {}
 
     def _reload(self, names: dict[str, int]) -> None:
         for _ in range(_MAX_ATTEMPTS):
+            if names == self._opened and not self.damaged:
+                return
             if self._open_packs(names):
+                self._opened = names
                 return
             names = self._names()
 

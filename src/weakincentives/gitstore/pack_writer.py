@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from itertools import accumulate, chain
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeAlias
 
 from weakincentives.gitstore.pack_reader import PackedObject
 from weakincentives.posix import (
@@ -39,6 +39,8 @@ _FAR = 0x80000000  # marks an offset in the table of large offsets
 _CHUNK = 1024 * 1024
 _BUFFER = 256 * 1024
 _BYTES = [bytes((value,)) for value in range(256)]
+PackLog: TypeAlias = Callable[[bytes, bytes], bool]
+"""Makes a copy of a pack and its index durable; returns False if it cannot."""
 _PACK_AGE_NS = 1_000_000_000  # how much older than its index a pack is made
 
 
@@ -274,11 +276,12 @@ class PackTransaction:
         self._writer.add_parts("blob", size, deflate_stream(hash_chunks()), get_id)
         return digest.hexdigest()
 
-    def finish(self, also_sync: Sequence[int] = ()) -> str | None:
+    def finish(self, also_sync: Sequence[int] = (), log: PackLog | None = None) -> str | None:
         """Publish all objects atomically; return the name of the pack, None if it is empty.
 
-        Content is synced before it gets its name, and with it the files `also_sync`. A pack is
-        read only if both of its files exist, so the second rename is the commit point.
+        Content is synced before it gets its name, and with it the files `also_sync`, unless
+        `log` made a copy durable. A pack is read only if both of its files exist, so the second
+        rename is the commit point.
         """
         if not self._writer:
             self._sync(*also_sync)
@@ -288,21 +291,18 @@ class PackTransaction:
         name = f"pack-{index[-40:-20].hex()}"
         with self._resources, AtomicFile(self._directory, index) as index_file:
             fault_point("objects.indexed")
-            self._publish(name, index_file, also_sync)
+            pack_file = self._file
+            if pack_file is None:
+                raise RuntimeError("The pack has not been written")
+            files = pack_file.descriptor, index_file.descriptor
+            _make_older(*files)
+            is_logged = self._durable and log is not None and _log_pack(files[0], index, log)
+            if not is_logged:
+                self._sync(*files, *also_sync)
+            _name_pack(self._directory / name, pack_file, index_file)
+            if self._durable and not is_logged:
+                sync_directory(self._directory)
         return name
-
-    def _publish(self, name: str, index_file: AtomicFile, also_sync: Sequence[int]) -> None:
-        pack_file = self._file
-        if pack_file is None:
-            raise RuntimeError("The pack has not been written")
-        _make_older(pack_file.descriptor, index_file.descriptor)
-        self._sync(pack_file.descriptor, index_file.descriptor, *also_sync)
-        index_file.name(self._directory / f"{name}.idx")
-        fault_point("objects.named")
-        pack_file.name(self._directory / f"{name}.pack")
-        fault_point("objects.visible")
-        if self._durable:
-            sync_directory(self._directory)
 
     def _open_file(self) -> int:
         self._file = self._resources.enter_context(AtomicFile(self._directory))
@@ -311,6 +311,29 @@ class PackTransaction:
     def _sync(self, *descriptors: int) -> None:
         if self._durable:
             sync_files(descriptors)
+
+
+def store_pack(directory: Path, pack: bytes, index: bytes) -> None:
+    """Store a complete pack, synced, in place of whatever has its name."""
+    with AtomicFile(directory, pack) as pack_file, AtomicFile(directory, index) as index_file:
+        files = pack_file.descriptor, index_file.descriptor
+        _make_older(*files)
+        sync_files(files)
+        _name_pack(directory / f"pack-{index[-40:-20].hex()}", pack_file, index_file)
+        sync_directory(directory)
+
+
+def _log_pack(pack: int, index: bytes, log: PackLog) -> bool:
+    size = os.fstat(pack).st_size
+    return size <= _BUFFER and log(os.pread(pack, size, 0), index)
+
+
+def _name_pack(path: Path, pack_file: AtomicFile, index_file: AtomicFile) -> None:
+    """Give both files of a pack their names: `path` with a suffix each."""
+    index_file.name(path.with_suffix(".idx"))
+    fault_point("objects.named")
+    pack_file.name(path.with_suffix(".pack"))
+    fault_point("objects.visible")
 
 
 def _make_older(pack: int, index: int) -> None:

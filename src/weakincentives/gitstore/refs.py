@@ -70,9 +70,9 @@ class Refs:
         """Return a file for `publish`; the caller syncs it first."""
         return AtomicFile(self._directory.path, ref.encode() + b"\n")
 
-    def publish(self, file: AtomicFile, name: str) -> None:
-        """Create or change a ref atomically; its file has been synced."""
-        durable = self._durable and name != MAIN
+    def publish(self, file: AtomicFile, name: str, *, durable: bool = True) -> None:
+        """Create or change a ref atomically; its file has been synced if `durable`."""
+        durable = durable and self._durable and name != MAIN
         try:
             self._directory.publish(file, name, durable=durable)
         except FileNotFoundError:  # git removes directories that become empty
@@ -109,7 +109,7 @@ class Refs:
         data = "".join(f"{ref}\n" for ref in sorted(commits)).encode()
         if not commits:
             path.unlink(missing_ok=True)
-        elif not _has_content(path, data):
+        elif not has_content(path, data):
             self._directory.replace(_SHALLOW, data, durable=self._durable)
 
     def _read_file(self, name: str) -> bytes | None:
@@ -158,7 +158,8 @@ class Refs:
         return found
 
 
-def _has_content(path: Path, data: bytes) -> bool:
+def has_content(path: Path, data: bytes) -> bool:
+    """Return whether a file exists and has exactly this content."""
     try:
         return read_regular(path, len(data)) == data
     except OSError:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Self
 
 from weakincentives.errors import SnapshotError
+from weakincentives.gitstore.commit_log import CommitLog
 from weakincentives.gitstore.commits import (
     Commit,
     commit_references,
@@ -148,6 +149,10 @@ class Repository:
         self._depth = 0
         self._last = "", 0  # the last commit made here, and its sequence number
         self.objects: ObjectStore = ObjectStore(directory.path / "objects", durable=durable)
+        self._log = CommitLog(directory, self._refs, self.objects)
+        if durable and self._log.needs_replay:
+            with self.lock():
+                self._log.checkpoint()
 
     @classmethod
     def create(cls, git_dir: Path, *, root: Path, durable: bool = True) -> Self:
@@ -286,6 +291,7 @@ class Repository:
             removed = {ref for name, ref in found.items() if name in pins}
             removed -= {ref for name, ref in found.items() if name not in pins}
             is_main_removed = self._read_main() in removed
+            self._log.checkpoint()  # in the next epoch it is not valid any more
             self._directory.begin_epoch()
             self._refs.delete(pins & found.keys())  # first: it frees space on a full disk
             fault_point("prune.unpinned")
@@ -306,6 +312,7 @@ class Repository:
             self._repair_main()
             try:
                 kept = find_reachable(self.objects, self._find_roots())
+                self._log.checkpoint()  # in the next epoch it is not valid any more
                 self._directory.begin_epoch()
                 self._refs.write_shallow(kept.shallow)
                 fault_point("gc.marked")
@@ -390,12 +397,16 @@ class Repository:
 
     def _publish(self, ref: str, pin: str, objects: PackTransaction) -> None:
         """Publish a commit with all the objects of its batch, then its refs."""
-        with self._refs.prepare(ref) as main, self._refs.prepare(ref) as pinned:
-            objects.finish(also_sync=(main.descriptor, pinned.descriptor))
+        with (
+            self._refs.prepare(ref) as main,
+            self._refs.prepare(ref) as pinned,
+            self._log.begin(ref, pin) as pending,
+        ):
+            objects.finish((main.descriptor, pinned.descriptor), pending.log)
             fault_point("commit.stored")
             self._refs.publish(main, MAIN)
             fault_point("commit.moved")
-            self._refs.publish(pinned, pin)
+            self._refs.publish(pinned, pin, durable=not pending.is_logged)
             fault_point("commit.pinned")
 
     def _read_main(self) -> str | None:

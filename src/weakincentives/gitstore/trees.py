@@ -97,13 +97,12 @@ def decode_tree(data: bytes) -> list[TreeEntry]:
     return entries
 
 
-def tree_items(data: bytes) -> Iterator[tuple[bytes, bytes, str]]:
-    """Yield mode, encoded name and id of every entry of any git tree.
+def tree_items(data: bytes, at: int = 0) -> Iterator[tuple[bytes, bytes, str]]:
+    """Yield mode, encoded name and id of every entry of any git tree, from a position on.
 
     Raises:
         ObjectError: The tree is damaged.
     """
-    at = 0
     while at < len(data):
         space = data.find(b" ", at, at + 8)
         end = data.find(b"\0", space)
@@ -112,6 +111,17 @@ def tree_items(data: bytes) -> Iterator[tuple[bytes, bytes, str]]:
             raise ObjectError(f"Tree is damaged at {at}")
         yield data[at:space], data[space + 1 : end], data[end + 1 : following].hex()
         at = following
+
+
+def split_entry(data: bytes, at: int) -> bytes:
+    """Return the encoded entry at a position of any git tree; empty at the end.
+
+    Raises:
+        ObjectError: The tree is damaged.
+    """
+    for digits, raw, _ in tree_items(data, at):
+        return data[at : at + len(digits) + len(raw) + 2 + _ID_BYTES]
+    return b""
 
 
 def tree_references(data: bytes) -> Iterator[tuple[bool, str]]:

@@ -5,7 +5,6 @@ many files is batched, because `syncfs` waits for everybody's dirty pages and on
 the other waits for the disk each time.
 """
 
-import _thread
 import ctypes
 import errno
 import logging
@@ -31,6 +30,7 @@ _COPY_BYTES = 1024 * 1024
 _MAX_ATTEMPTS = 100
 _MAX_OPEN = 256
 _SYNC_THREADS = 64  # concurrent fsyncs share one flush of the disk
+_MAX_SEQUENTIAL = 4  # files that are synced one after the other: starting threads takes longer
 _SYNC_FILE_RANGE_WRITE = 2
 _libc = ctypes.CDLL(None, use_errno=True)
 _log = logging.getLogger(__name__)
@@ -402,41 +402,11 @@ def _error_path(path: Path) -> Generator[None, None, None]:
 
 
 def sync_files(descriptors: Sequence[int]) -> None:
-    """Flush files to the disk concurrently, which takes hardly longer than one of them."""
-    failures: list[BaseException] = []
-    # low-level threads: starting a threading.Thread takes as long as a fast disk's fsync
-    others = [_start_sync(each, failures) for each in descriptors[1:]]
-    for descriptor in descriptors[:1]:
-        _sync(descriptor, failures)
-    for lock in others:
-        lock.acquire()
-    if failures:
-        raise failures[0]
-
-
-def _start_sync(descriptor: int, failures: list[BaseException]) -> _thread.LockType:
-    """Start to sync a file; return a lock that is released when it is done."""
-    lock = _thread.allocate_lock()
-    lock.acquire()
-
-    def run() -> None:
-        try:
-            _sync(descriptor, failures)
-        finally:
-            lock.release()
-
-    try:
-        _thread.start_new_thread(run, ())
-    except RuntimeError:  # no thread can be started, as at interpreter shutdown
-        run()
-    return lock
-
-
-def _sync(descriptor: int, failures: list[BaseException]) -> None:
-    try:
+    """Flush files to the disk; the kernel starts to write all of them before the first wait."""
+    for descriptor in descriptors:
+        _start_writeback(descriptor)
+    for descriptor in descriptors:
         os.fsync(descriptor)
-    except BaseException as error:  # noqa: BLE001  raised later, in the caller's thread
-        failures.append(error)
 
 
 class SyncQueue:
@@ -481,7 +451,7 @@ class SyncQueue:
             OSError: A file could not be written; the state on disk is unknown.
         """
         try:
-            if len(self._open) <= 1:
+            if len(self._open) <= _MAX_SEQUENTIAL:
                 for descriptor in self._open:
                     os.fsync(descriptor)
                 return

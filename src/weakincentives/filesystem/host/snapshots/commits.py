@@ -23,6 +23,7 @@ from weakincentives.filesystem.types import FilesystemSnapshot
 from weakincentives.gitstore import (
     ObjectStore,
     PackedObject,
+    PackLog,
     PackTransaction,
     Repository,
     hash_object,
@@ -76,9 +77,9 @@ class UnstoredObjects(PackTransaction):
         del object_id  # computed again
         self.add(packed.kind, packed.content)
 
-    def finish(self, also_sync: Sequence[int] = ()) -> str | None:
+    def finish(self, also_sync: Sequence[int] = (), log: PackLog | None = None) -> str | None:
         """Do nothing: there is no pack to publish."""
-        del also_sync  # nothing was written
+        del also_sync, log  # nothing was written
         return None
 
 
@@ -133,6 +134,10 @@ class WorkspaceCommits:
 
     def take(self, tag: str | None) -> FilesystemSnapshot:
         """Capture and commit the present state."""
+        return self._take(tag)[0]
+
+    def _take(self, tag: str | None) -> tuple[FilesystemSnapshot, str]:
+        """Capture and commit the present state; return the tree of the commit too."""
         self.directory.check()
         objects = self.repository.objects
         with objects.begin_pack() as batch:
@@ -141,18 +146,17 @@ class WorkspaceCommits:
         objects.refresh()  # so that the new pack is missed if it disappears
         self.tracker.accept(result)  # not before its objects are stored
         self.tracker.save_index(self.repository, min_changes=_MIN_INDEX_CHANGES)
-        return snapshot
+        return snapshot, result.tree
 
     def take_present(self, tag: str) -> PresentState:
         """Capture the present state, and commit it unless the store has no room."""
         try:
-            taken = self.take(tag)
+            taken, tree = self._take(tag)
         except OSError as error:
             if error.errno not in _NO_SPACE:
                 raise
             failure = error
         else:
-            tree = self.repository.read_commit(taken.commit_ref).tree
             return PresentState(self.tracker.last, tree, taken.commit_ref)
         unstored = UnstoredObjects(self.repository.objects)
         result = self.tracker.capture(self.repository, unstored)

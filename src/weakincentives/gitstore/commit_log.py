@@ -1,0 +1,366 @@
+"""A write-ahead log of small commits: one sync of one file makes a commit durable.
+
+A commit is a pack, its index and two refs, each a new file with a new name. To sync them takes six
+waits for the disk. Instead, a copy of them is appended to the log, whose space is allocated, and
+only that is synced. Without a power failure nobody reads the log: the files have been written, and
+the kernel has them. After a restart of the machine, commits whose files did not reach the disk
+are written again. A checkpoint syncs the files and empties the log.
+"""
+
+import hashlib
+import logging
+import os
+import secrets
+import stat
+import struct
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from weakincentives.errors import SnapshotError
+from weakincentives.gitstore.commits import decode_commit
+from weakincentives.gitstore.directory import GitDirectory
+from weakincentives.gitstore.objects import ObjectError, ObjectStore
+from weakincentives.gitstore.pack_writer import store_pack
+from weakincentives.gitstore.refs import MAIN, Refs, has_content
+from weakincentives.posix import (
+    AtomicFile,
+    SyncQueue,
+    fault_point,
+    open_regular,
+    sync_directory,
+    write_all,
+)
+
+LOG = "wink-log"
+_CAPACITY = 256 * 1024  # bytes of the file
+_MAX_RECORD = _CAPACITY // 4  # a larger commit is synced file by file
+_MIN_ROOM = 16 * 1024 * 1024  # bytes; on a smaller disk, snapshots need the space
+_MAGIC = b"winklog1"
+_HEADER = struct.Struct(">8s16s36s")  # magic number, token of this use of the log, boot id
+_RECORD = struct.Struct(">I32s")  # size and digest of what follows
+_IDS_AT = 8 + 256 * 4  # in an index: after the magic number and the table of first bytes
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_UPDATE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_log = logging.getLogger(__name__)
+
+
+class LoggedCommit(msgspec.Struct, array_like=True, frozen=True):
+    """The files of a commit: pack and index as they are, refs by name."""
+
+    commit: str
+    pin: str
+    pack: bytes
+    index: bytes
+
+    @property
+    def pack_name(self) -> str:
+        """The name of both pack files, without suffix."""
+        return f"pack-{self.index[-40:-20].hex()}"
+
+    def object_ids(self) -> Iterator[str]:
+        """Yield the id of every object in the pack."""
+        (count,) = struct.unpack_from(">I", self.index, _IDS_AT - 4)
+        for at in range(_IDS_AT, _IDS_AT + count * 20, 20):
+            yield self.index[at : at + 20].hex()
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(LoggedCommit)
+
+
+class PendingCommit:
+    """A commit whose files are being written: `log` makes it durable, an error withdraws it."""
+
+    def __init__(self, commits: "CommitLog", commit: str, pin: str) -> None:
+        """Write `commit`, with the ref `pin`, to the log of `commits`."""
+        self._commits = commits
+        self._commit = commit
+        self._pin = pin
+        self.is_logged: bool = False
+        """Whether it is durable already, so that its files need no sync."""
+
+    def __enter__(self) -> Self:
+        """Use as a context manager."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """After an error, withdraw the commit from the log."""
+        if kind is not None:
+            self._commits.withdraw(self._commit)
+
+    def log(self, pack: bytes, index: bytes) -> bool:
+        """Log the commit and wait for the disk; return False if it has to be synced otherwise."""
+        found = LoggedCommit(self._commit, self._pin, pack, index)
+        self.is_logged = self._commits.append(found)
+        return self.is_logged
+
+
+class CommitLog:
+    """The log of one repository; hold its lock to use it."""
+
+    def __init__(self, directory: GitDirectory, refs: Refs, objects: ObjectStore) -> None:
+        """Log the commits of `directory`."""
+        self._directory = directory
+        self._refs = refs
+        self._objects = objects
+        self._path = directory.path / LOG
+        self._packs = directory.path / "objects" / "pack"
+        self._token = b""
+        self._end = 0  # of the last record, as long as the log has this token
+
+    @property
+    def needs_replay(self) -> bool:
+        """Whether the machine was restarted since commits were logged; needs no lock."""
+        with self._open() as file:
+            return file is not None and file.boot != boot_id() and bool(file.read_all())
+
+    def begin(self, commit: str, pin: str) -> PendingCommit:
+        """Return a commit that can be logged while its files are written."""
+        return PendingCommit(self, commit, pin)
+
+    def append(self, commit: LoggedCommit) -> bool:
+        """Append a commit, synced; return False if it cannot be logged."""
+        payload = _encoder.encode(commit)
+        if len(payload) > _MAX_RECORD or boot_id() is None:
+            return False
+        is_logged = self._append(payload)
+        if not is_logged:
+            # the log is full, missing, or from before a restart
+            self.checkpoint()
+            if not self._path.exists() and not self._create():
+                return False
+            is_logged = self._append(payload)
+        fault_point("log.appended")
+        return is_logged
+
+    def withdraw(self, commit: str) -> None:
+        """Drop a commit whose files could not be written, if it is the last in the log."""
+        try:
+            with self._open() as file:
+                if file is not None and file.drop_last(commit):
+                    self._token = b""  # the end is another one now
+        except OSError as error:
+            _log.warning("A failed snapshot may reappear after a power failure: %s", error)
+
+    def checkpoint(self) -> None:
+        """Sync the files of all logged commits, and empty the log.
+
+        After a restart, files that are missing or incomplete are written again.
+
+        Raises:
+            OSError: A file cannot be written or synced; the log is unchanged.
+        """
+        with self._open() as file:
+            if file is None:
+                return
+            commits = file.read_all()
+            if commits and file.boot != boot_id():
+                self._replay(commits)
+            if commits:
+                self._sync(commits)
+                fault_point("log.synced")
+            file.reset()
+
+    def _append(self, payload: bytes) -> bool:
+        with self._open() as file:
+            if file is None or file.boot != boot_id():
+                return False
+            if file.token != self._token:
+                self._token, self._end = file.token, _HEADER.size
+            # another process may have added some
+            self._end = file.find_end(self._end)
+            record = file.encode(self._end, payload)
+            if self._end + len(record) > _CAPACITY:
+                return False
+            file.write(self._end, record)
+            self._end += len(record)
+            return True
+
+    def _replay(self, commits: list[LoggedCommit]) -> None:
+        """Write the files that did not reach the disk before the machine stopped."""
+        _log.warning("Completing snapshots after a restart: %r", str(self._directory.path))
+        self._packs.mkdir(0o700, parents=True, exist_ok=True)
+        self._objects.refresh(closely=True)
+        for commit in commits:
+            if not self._has_pack(commit):
+                store_pack(self._packs, commit.pack, commit.index)
+                self._objects.refresh(closely=True)
+            if not self._has_pin(commit):
+                self._refs.write(commit.pin, commit.commit)
+            fault_point("log.replayed")
+        self._move_main(commits[-1].commit)
+
+    def _has_pack(self, commit: LoggedCommit) -> bool:
+        pack, index = (self._packs / f"{commit.pack_name}.{suffix}" for suffix in ("pack", "idx"))
+        if not pack.exists():  # it may have been merged into another one
+            return all(map(self._objects.is_packed, commit.object_ids()))
+        return has_content(pack, commit.pack) and has_content(index, commit.index)
+
+    def _has_pin(self, commit: LoggedCommit) -> bool:
+        try:
+            return self._refs.read(commit.pin) is not None
+        except SnapshotError:
+            return False
+
+    def _move_main(self, latest: str) -> None:
+        """Move the main branch to the latest commit, unless it is on a later one."""
+        _, data = self._objects.read(latest)
+        sequence = decode_commit(latest, data).sequence
+        try:
+            main = self._refs.read(MAIN) or ""
+            _, data = self._objects.read(main)
+        except (SnapshotError, ObjectError):
+            self._refs.write(MAIN, latest)
+            return
+        with suppress(ObjectError):  # it was made with git
+            if decode_commit(main, data).sequence < sequence:
+                self._refs.write(MAIN, latest)
+
+    def _sync(self, commits: list[LoggedCommit]) -> None:
+        root = self._directory.path
+        packs = [
+            self._packs / f"{commit.pack_name}.{suffix}"
+            for commit in commits
+            for suffix in ("pack", "idx")
+        ]
+        pins = [root / commit.pin for commit in commits]
+        with SyncQueue() as queue:
+            for path in (*packs, *pins, root / MAIN):
+                with suppress(OSError):  # merged, or never completed
+                    queue.add(open_regular(path)[0])
+        for directory in {self._packs, *(path.parent for path in pins)}:
+            with suppress(FileNotFoundError):  # git removes directories that become empty
+                sync_directory(directory)
+
+    @contextmanager
+    def _open(self) -> "Generator[_LogFile | None, None, None]":
+        """Open the log; None if there is no usable one."""
+        epoch = self._directory.read_epoch()
+        try:
+            descriptor = os.open(self._path, _UPDATE)
+        except OSError:
+            yield None
+            return
+        try:
+            yield None if epoch is None else _LogFile.read_header(descriptor, epoch)
+        finally:
+            os.close(descriptor)
+
+    def _create(self) -> bool:
+        """Allocate the file; return False if there is not plenty of room for it."""
+        data = _new_header().ljust(_CAPACITY, b"\0")
+        try:
+            found = os.statvfs(self._directory.path)
+            if found.f_bavail * found.f_frsize < _MIN_ROOM:
+                return False
+            with AtomicFile(self._directory.path, data) as file:
+                os.fsync(file.descriptor)
+                file.name(self._path)
+            sync_directory(self._directory.path)
+        except OSError:
+            return False
+        return True
+
+
+class _LogFile:
+    """An open log: a header, then records without gaps; the first invalid one ends it.
+
+    The digest of a record covers the token, the epoch and its position, so that nothing else in
+    the file looks like one: neither a record from before the log was emptied, nor content of the
+    workspace.
+    """
+
+    def __init__(self, descriptor: int, token: bytes, boot: bytes, epoch: str) -> None:
+        self._descriptor = descriptor
+        self._epoch = epoch
+        self.token = token  # changes when the log is emptied
+        self.boot = boot  # the run of the kernel that has the files of the commits
+
+    @classmethod
+    def read_header(cls, descriptor: int, epoch: str) -> Self | None:
+        """Return the log in an open file, None if it is not one."""
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        data = os.pread(descriptor, _HEADER.size, 0)
+        if len(data) < _HEADER.size:
+            return None
+        magic, token, boot = _HEADER.unpack(data)
+        return cls(descriptor, token, boot, epoch) if magic == _MAGIC else None
+
+    def read_all(self) -> list[LoggedCommit]:
+        """Return the commits that are in the log completely."""
+        return [_decoder.decode(payload) for _, payload in self._records(_HEADER.size)]
+
+    def find_end(self, start: int) -> int:
+        """Return where the records end that begin at `start`."""
+        end = start
+        for position, payload in self._records(start):
+            end = position + _RECORD.size + len(payload)
+        return end
+
+    def drop_last(self, commit: str) -> bool:
+        """Make the last record invalid if it is that of `commit`; return whether it was."""
+        records = list(self._records(_HEADER.size))
+        if not records or _decoder.decode(records[-1][1]).commit != commit:
+            return False
+        self.write(records[-1][0], bytes(_RECORD.size))
+        return True
+
+    def encode(self, position: int, payload: bytes) -> bytes:
+        """Return the record of `payload` at `position`."""
+        return _RECORD.pack(len(payload), self._digest(position, payload)) + payload
+
+    def write(self, position: int, data: bytes) -> None:
+        """Overwrite part of the file, synced; its size does not change."""
+        os.lseek(self._descriptor, position, os.SEEK_SET)
+        write_all(self._descriptor, data)
+        os.fdatasync(self._descriptor)
+
+    def reset(self) -> None:
+        """Empty the log; synced with the next record, because until then it does no harm."""
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        write_all(self._descriptor, _new_header())
+
+    def _records(self, position: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the position and content of each record from a position on."""
+        while (payload := self._read(position)) is not None:
+            yield position, payload
+            position += _RECORD.size + len(payload)
+
+    def _read(self, position: int) -> bytes | None:
+        start = os.pread(self._descriptor, _RECORD.size, position)
+        if len(start) < _RECORD.size:
+            return None
+        size, digest = _RECORD.unpack(start)
+        if not 0 < size <= _MAX_RECORD:
+            return None
+        payload = os.pread(self._descriptor, size, position + _RECORD.size)
+        return payload if digest == self._digest(position, payload) else None
+
+    def _digest(self, position: int, payload: bytes) -> bytes:
+        start = b"%s%s\n%d\n" % (self.token, self._epoch.encode(), position)
+        return hashlib.sha256(start + payload).digest()
+
+
+@cache
+def boot_id() -> bytes | None:
+    """Return an id of this run of the kernel, None if there is none."""
+    try:
+        return _BOOT_ID.read_bytes().strip()[:36].ljust(36, b"\0")
+    except OSError:
+        return None
+
+
+def _new_header() -> bytes:
+    return _HEADER.pack(_MAGIC, secrets.token_bytes(16), boot_id() or b"")
