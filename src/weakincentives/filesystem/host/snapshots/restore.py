@@ -13,7 +13,12 @@ from types import TracebackType
 from typing import Self
 
 from weakincentives.errors import SnapshotRestoreError
-from weakincentives.filesystem.host.snapshots.tree import Captured, CapturedDirectory, git_mode
+from weakincentives.filesystem.host.snapshots.tree import (
+    Captured,
+    CapturedDirectory,
+    find_differences,
+    git_mode,
+)
 from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem
 from weakincentives.gitstore import DIRECTORY, LINK, ObjectError, ObjectStore, TreeEntry
 from weakincentives.posix import (
@@ -85,7 +90,11 @@ def plan_restore(current: CapturedDirectory, target: SnapshotFilesystem) -> Rest
         if here is not None and here.id == tree:
             continue
         check_time("Restore")
-        wanted = target.tree(tree)
+        children: dict[str, Captured] = {}
+        if here is None:
+            wanted = target.tree(tree)
+        else:
+            children, wanted = find_differences(here, target.tree_content(tree))
         if tree in seen:
             repeated += len(wanted)
             if repeated > _MAX_REPEATED:
@@ -93,16 +102,13 @@ def plan_restore(current: CapturedDirectory, target: SnapshotFilesystem) -> Rest
                     f"Failed to restore: the snapshot repeats more than {_MAX_REPEATED} entries"
                 )
         seen.add(tree)
-        children: dict[str, Captured] = {} if here is None else here.children
         plan.removed += [
             join(path, name)
             for name, child in children.items()
             if name not in wanted or not _is_same_kind(child, wanted[name])
         ]
         for name, entry in wanted.items():
-            child = children.get(name)
-            if child is None or child.id != entry.id or git_mode(child) != entry.mode:
-                pending += _plan_entry(plan, target, join(path, name), child, entry)
+            pending += _plan_entry(plan, target, join(path, name), children.get(name), entry)
     _plan_specials(plan, current, target)
     _plan_modes(plan, current, target)
     plan.directories.sort()
@@ -219,8 +225,9 @@ class StagingArea:
                     area = self._area_on(self._points.filesystem_root(path))
                     _write_entry(area, str(number), objects, entry, permissions, queue)
                 self._staged.append(area)
-            for area in self._areas.values():  # syncs the links in them
-                queue.add(os.dup(area))
+            if any(entry.mode == LINK for _, entry, _ in plan.stored):
+                for area in self._areas.values():  # a link is synced with its directory
+                    queue.add(os.dup(area))
 
     def publish(self, number: int, place: tuple[int, str]) -> None:
         """Rename the content with this number into place."""

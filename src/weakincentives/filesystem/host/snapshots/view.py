@@ -203,11 +203,16 @@ class SnapshotFilesystem(ReadableFilesystem):
         """Return the entries of a tree by name."""
         found = self._trees.get(tree)
         if found is None:
-            kind, data = self._objects.read(tree)
-            if kind != "tree":
-                raise ObjectError(f"Object is a {kind}, not a tree: {tree!r}")
-            found = self._trees[tree] = {entry.name: entry for entry in decode_tree(data)}
+            entries = decode_tree(self.tree_content(tree))
+            found = self._trees[tree] = {entry.name: entry for entry in entries}
         return found
+
+    def tree_content(self, tree: str) -> bytes:
+        """Return a tree as it is stored."""
+        kind, data = self._objects.read(tree)
+        if kind != "tree":
+            raise ObjectError(f"Object is a {kind}, not a tree: {tree!r}")
+        return data
 
     def entry_count(self) -> int:
         """Count files, links and directories; a tree that occurs twice counts twice.
