@@ -1,0 +1,277 @@
+"""Code that no evaluation survives intact: hogs that use everything up, and ways out.
+
+The same code is tried in every engine; where a language lacks something, the attempt ends there.
+A way out prints a marker once it has got hold of something, built from two halves so that the
+source line in an error message does not contain it. `{home}`, `{directory}`, `{port}`, `{pid}`
+and `{variable}` stand for things outside the workspace (see `scripts.escapes`); in the workspace
+`link` leads to a secret file and `out` to the directory outside.
+"""
+
+REACHED = "REACHED"
+"""Printed when the code holds internals of the interpreter; nothing special in CPython itself."""
+
+STOLEN = "STOLEN"
+"""Printed when the code has done something outside that no engine may allow."""
+
+_GOT = 'print("REA" + "CHED", found)\n'
+
+HOGS: dict[str, str] = {
+    "infinite loop": "while True:\n    pass",
+    "loop that catches everything": """
+while True:
+    try:
+        while True:
+            pass
+    except:
+        pass
+""",
+    "huge list": "x = [0] * 10**10\nlen(x)",
+    "growing list": "x = []\nwhile True:\n    x.append('x' * 1000)",
+    "string doubling": "s = 'x'\nwhile True:\n    s = s + s",
+    "tower of powers": "10 ** 10 ** 10",
+    "huge shift": "1 << 10**11",
+    "digits of a huge number": "str(9 ** (10 ** 7))",
+    "deep recursion": "def f(n):\n    return f(n + 1) + 1\n\nf(0)",
+    "deep recursion that catches everything": """
+def f(n):
+    try:
+        return f(n + 1)
+    except:
+        return f(n)
+
+f(0)
+""",
+    "regex backtracking": "import re\nre.match(r'(a+)+$', 'a' * 40 + '!')",
+    "output flood": "while True:\n    print('x' * 10_000)",
+    "output flood of short lines": "while True:\n    print()",
+    "error output flood": "import sys\nwhile True:\n    print('x' * 10_000, file=sys.stderr)",
+    "huge value": "'x' * 50_000_000",
+    "deeply nested value": "x = []\nfor i in range(200_000):\n    x = [x]\nx",
+    "value that contains itself": "x = []\nx.append(x)\ny = {'x': x}\nx",
+    "huge variables": "data = list(range(3_000_000))\ntext = 'x' * 10_000_000",
+    "very many variables": "exec('\\n'.join(f'x{i} = {i}' for i in range(100_000)))",
+    "huge error message": "raise ValueError('x' * 50_000_000)",
+    "huge field width": "f'{1:>10000000000}'",
+    "endless range": "sum(range(10 ** 13))",
+    "endless iterator": "import itertools\nlist(itertools.count())",
+    "deeply nested source": "(" * 500 + "1" + ")" * 500,
+    "comparison that never ends": """
+class Evil:
+    def __lt__(self, other):
+        while True:
+            pass
+
+sorted([Evil(), Evil()])
+""",
+    "repr that never ends": """
+class Evil:
+    def __repr__(self):
+        while True:
+            pass
+
+Evil()
+""",
+    "sleep": "import time\ntime.sleep(1000)",
+    "files in an endless loop": """
+i = 0
+while True:
+    i += 1
+    write_text('f%d.txt' % i, 'x' * 40_000)
+""",
+    "reads in an endless loop": """
+write_text('f.txt', 'x' * 40_000)
+while True:
+    try:
+        read_text('f.txt')
+    except:
+        pass
+""",
+    "searches in an endless loop": """
+from pathlib import Path
+while True:
+    list(Path('.').rglob('*'))
+""",
+    "fork bomb": "import os\nwhile True:\n    os.fork()",
+    "threads": """
+import threading
+def spin():
+    while True:
+        pass
+while True:
+    threading.Thread(target=spin).start()
+""",
+    "daemon": """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        time.sleep(1000)
+    os._exit(0)
+time.sleep(0.2)
+""",
+    "program that stays": "import subprocess\nsubprocess.Popen(['sleep', '1000'])\nNone",
+    "signals ignored": """
+import signal
+for each in range(1, 32):
+    try:
+        signal.signal(each, signal.SIG_IGN)
+    except (OSError, ValueError):
+        pass
+while True:
+    pass
+""",
+    "exit": "import os\nos._exit(0)",
+    "death by signal": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
+    "garbage in every descriptor": """
+import os
+for descriptor in range(3, 100):
+    try:
+        os.write(descriptor, b'\\xff' * 100)
+    except OSError:
+        pass
+""",
+    "exit handler that never ends": """
+import atexit
+def spin():
+    while True:
+        pass
+atexit.register(spin)
+""",
+}
+"""What uses up time, memory, processes or output, by name."""
+
+ESCAPES: dict[str, str] = {
+    "classes of everything": """
+found = [each for each in ().__class__.__bases__[0].__subclasses__() if "wrap" in each.__name__]
+"""
+    + _GOT
+    + "print(found[0].__init__.__globals__)",
+    "method resolution order": "found = ''.__class__.__mro__[1].__subclasses__()[:3]\n" + _GOT,
+    "globals of a function": "def f():\n    pass\nfound = f.__globals__['__builtins__']\n" + _GOT,
+    "globals of a function that is given": "found = read_text.__globals__\n" + _GOT,
+    "closure of a function that is given": (
+        "found = read_text.__closure__[0].cell_contents\n" + _GOT
+    ),
+    "owner of a method that is given": "found = read_text.__self__.__class__\n" + _GOT,
+    "owner of a builtin": "found = print.__self__.__import__\n" + _GOT,
+    "attribute in an f-string": "found = f'{read_text.__globals__}'\n" + _GOT,
+    "attribute in format": "found = '{0.__class__.__mro__}'.format(1)\n" + _GOT,
+    "globals in format": "found = '{0.__globals__}'.format(read_text)\n" + _GOT,
+    "attribute in format_map": "found = '{f.__init__.__globals__}'.format_map({'f': len})\n" + _GOT,
+    "format called through a class": (
+        "found = str.format('{0.__class__.__mro__[1].__subclasses__}', 1)\n" + _GOT
+    ),
+    "frame of a generator": "g = (x for x in [1])\nfound = g.gi_frame.f_globals\n" + _GOT,
+    "frames of a traceback": """
+try:
+    1 / 0
+except Exception as error:
+    frame = error.__traceback__.tb_frame
+    while frame.f_back:
+        frame = frame.f_back
+    found = frame.f_globals
+    """
+    + _GOT,
+    "context of an error in a file function": """
+try:
+    read_text("no/such/file")
+except Exception as error:
+    found = error.__traceback__.tb_next.tb_frame
+    """
+    + _GOT,
+    "type": "found = type.__subclasses__(type('X', (object,), {}).__base__)\n" + _GOT,
+    "getattr with a built name": """
+cls = getattr((), "__cl" + "ass__")
+found = getattr(cls, "__ba" + "ses__")
+"""
+    + _GOT,
+    "builtins": "found = __builtins__['__import__']('os')\n" + _GOT + "print(found.environ)",
+    "__import__": "found = __import__('os').environ\n" + _GOT,
+    "globals()": "found = globals()['__builtins__']\n" + _GOT,
+    "exec": "exec('import os; found = os.popen')\n" + _GOT,
+    "eval": "found = eval('__import__(\"os\").popen')\n" + _GOT,
+    "decorator": """
+def evil(function):
+    return function.__globals__
+
+@evil
+def found():
+    pass
+
+found["__builtins__"]
+"""
+    + _GOT,
+    "__reduce__": "found = (1).__reduce_ex__(2)[0].__globals__\n" + _GOT,
+    "code of a lambda": """
+f = lambda: 0
+f.__code__ = (lambda: 1).__code__.replace(co_consts=(7,))
+found = f()
+"""
+    + _GOT,
+    "breakpoint": "breakpoint()\nfound = 1\n" + _GOT,
+    "help": "help('os')\nfound = 1\n" + _GOT,
+    "repr of what is given": "[read_text, write_text, print, len, str]",
+    "variables of the interpreter": "found = vars()\nprint(found)\ndir()",
+    "modules": "import sys\nfound = sys.modules['os']\n" + _GOT,
+    "program": "import os\nos.system('touch {directory}/planted')",
+    "program in another way": (
+        "import subprocess\nsubprocess.run(['touch', '{directory}/planted'])"
+    ),
+    "pickle": "import pickle\n"
+    "pickle.loads(b\"cos\\nsystem\\n(S'touch {directory}/planted'\\ntR.\")",
+    "C library": "import ctypes\nctypes.CDLL(None).system(b'touch {directory}/planted')",
+    "environment of the host": "import os\nprint(dict(os.environ), os.getenv('{variable}'))",
+    "environment in /proc": """
+for path in ("/proc/self/environ", "/proc/1/environ", "/proc/{pid}/environ"):
+    try:
+        print(open(path).read())
+    except Exception as error:
+        print(error)
+    try:
+        print(read_text(path))
+    except Exception as error:
+        print(error)
+""",
+    "signal to another process": 'import os\nos.kill({pid}, 0)\nprint("STO" + "LEN")',
+    "socket": """
+import socket
+with socket.create_connection(("127.0.0.1", {port}), 2) as client:
+    client.send(b"taken")
+""",
+    "web request": """
+import urllib.request
+urllib.request.urlopen("http://127.0.0.1:{port}/", timeout=2)
+""",
+    "read a system file": """
+for path in ("/etc/passwd", "/etc/shadow", "../../../../../../etc/shadow"):
+    try:
+        print("read", open(path).read())
+    except Exception as error:
+        print(error)
+    try:
+        print("read", read_text(path))
+    except Exception as error:
+        print(error)
+""",
+    "read a file outside": "print(open('{home}/id_ed25519').read())",
+    "read a file outside with read_text": "print(read_text('{home}/id_ed25519'))",
+    "read a file outside through ..": "print(read_text('../home/id_ed25519'))",
+    "read a file outside with pathlib": (
+        "from pathlib import Path\nprint(Path('../home/id_ed25519').read_text())"
+    ),
+    "read through a link": "print(read_text('link'))",
+    "read through a link with open": "print(open('out/home/id_ed25519').read())",
+    "read through a new link": (
+        "import os\nos.symlink('{home}/id_ed25519', 'mine')\nprint(open('mine').read())"
+    ),
+    "resolve a link": "from pathlib import Path\nprint(Path('link').resolve(), Path.cwd())",
+    "write through ..": "write_text('../planted', 'x')",
+    "write through .. with open": "open('../planted', 'w').write('x')",
+    "write to an absolute path": "write_text('{directory}/planted', 'x')",
+    "write to an absolute path with open": "open('{directory}/planted', 'w').write('x')",
+    "write through a link": "write_text('out/planted', 'x')",
+    "write through a link with open": "open('out/planted', 'w').write('x')",
+    "make a directory outside": "from pathlib import Path\nPath('../planted').mkdir()",
+    "overwrite a file outside": "write_text('link', 'x')\nopen('link', 'w').write('x')",
+}
+"""What would get the code out of its interpreter or out of the workspace, by name."""

@@ -1,0 +1,84 @@
+"""Hogs and ways out, tried in each engine: SAFETY section H."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from scripts import evaluate_attacks as attacks
+from scripts.escapes import SECRET
+from scripts.hostile_code import ESCAPES, HOGS, REACHED
+from weakincentives.contrib.evaluation import ENGINES, EvalLimits, EvalParams, EvalResult, Evaluator
+
+QUICK_HOGS = ("loop that catches everything", "growing list", "output flood")
+LIMITS = EvalLimits(max_seconds=1.0)
+"""Short, because most hogs use all of it; `scripts.evaluate_attacks` gives them five seconds."""
+
+
+def check_hog(arena: attacks.Arena, name: str, idle: int) -> None:
+    result, cost = attacks.measure(arena, HOGS[name])
+    assert cost.seconds < attacks.MAX_SECONDS
+    assert cost.growth < attacks.MAX_GROWTH
+    assert cost.beats > 0 or cost.seconds < 1, "the call held the interpreter"
+    assert max(map(len, (result.stdout, result.stderr, result.value_repr or ""))) < 5_000
+    assert sum(map(len, result.globals.values())) <= LIMITS.max_globals_length
+    attacks.await_count(idle)
+    with_time = Evaluator(arena.evaluator.engine)
+    assert with_time.evaluate(EvalParams("6 * 7"), arena.workspace).value_repr == "42"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_hog_is_stopped(engine: str) -> None:
+    with attacks.open_arena(engine, limits=LIMITS) as arena:
+        arena.run("1")
+        idle = len(attacks.find_processes())
+        for name in QUICK_HOGS:
+            check_hog(arena, name, idle)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("part", range(3))
+def test_every_hog_is_stopped(engine: str, part: int) -> None:
+    with attacks.open_arena(engine, limits=LIMITS) as arena:
+        arena.run("1")
+        idle = len(attacks.find_processes())
+        for name in list(HOGS)[part::3]:
+            check_hog(arena, name, idle)
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [pytest.param(each, marks=[pytest.mark.slow] * (each == "python")) for each in ENGINES],
+)
+def test_nothing_gets_out(engine: str) -> None:
+    with attacks.open_arena(engine) as arena:
+        got = {name: arena.try_escape(code) for name, code in ESCAPES.items()}
+    assert {name: loot for name, loot in got.items() if loot} == {}
+
+
+@pytest.fixture(scope="module")
+def arena() -> Iterator[attacks.Arena]:
+    with attacks.open_arena("monty") as arena:
+        yield arena
+
+
+def result(stdout: str) -> EvalResult:
+    return EvalResult(None, stdout, "", {}, (), ())
+
+
+@pytest.mark.parametrize(
+    "stdout", [SECRET, REACHED, "root:x:0:0", "<f at 0x7f00>", attacks.sys.prefix]
+)
+def test_loot_in_the_output_is_found(arena: attacks.Arena, stdout: str) -> None:
+    assert arena.find_loot("", result(stdout))
+    assert not arena.find_loot("", result("nothing"))
+
+
+def test_loot_outside_is_found_and_removed(arena: attacks.Arena) -> None:
+    (arena.stage.directory / "planted").touch()
+    assert arena.find_loot("", result("")) == "wrote outside"
+    arena.stage.connections.append("hello")
+    assert arena.find_loot("", result("")) == "connected"
+    arena.stage.secret.write_text("x")
+    assert arena.find_loot("", result("")) == "changed the secret"
+    assert arena.find_loot("", result("")) is None
