@@ -310,7 +310,9 @@ def _enter_network(namespace: int) -> None:
     _check(_libc.setns(namespace, _CLONE_NEWNET))
 
 
-def confine(settings: Mapping[str, Any], descriptors: Sequence[int], courier: int) -> None:
+def confine(
+    settings: Mapping[str, Any], descriptors: Sequence[int], courier: int | None = None
+) -> None:
     """Confine this process and everything it starts, for good.
 
     Args:
