@@ -2,6 +2,7 @@
 
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -201,14 +202,69 @@ def test_a_supervisor_is_not_meant_by_those_who_end_pythons(sandbox: LocalSandbo
     assert done.stdout == "wink-sandbox\nstill here\n"
 
 
-def test_no_descriptor_process_or_thread_is_left_behind(sandbox: LocalSandbox, mark: Mark):
+def test_no_descriptor_process_or_thread_is_left_behind(root: Path, mark: Mark):
     def held() -> tuple[int, set[int], int]:
-        descriptors = open_descriptors()
-        return descriptors, supervisor.descendants(os.getpid()), threading.active_count()
+        return open_descriptors(), supervisor.descendants(os.getpid()), threading.active_count()
 
-    sandbox.exec(["true"])
     before = held()
-    for command in (["true"], ["missing"], ["cat"], ["sh", "-c", "sleep 60 & kill -9 $$"]):
-        sandbox.exec(command, stdin="x")
-    assert sandbox.exec(mark.script(NESTED)).timed_out
+    with LocalSandbox(root, grace=0.1, clock=TimeIsUpWith(root / "ready")) as sandbox:
+        for command in (["true"], ["missing"], ["cat"], ["sh", "-c", "sleep 60 & kill -9 $$"]):
+            sandbox.exec(command, stdin="x")
+        assert sandbox.exec(mark.script(NESTED)).timed_out
+        # the fork server, and two supervisors with the processes of their next commands
+        assert len(supervisor.descendants(os.getpid()) - before[1]) <= 5
     assert held() == before
+
+
+@pytest.mark.parametrize("generation", [1, 2, 3], ids=["server", "supervisors", "waiting"])
+def test_a_process_that_is_killed_while_it_waits_is_replaced(root: Path, generation: int):
+    with LocalSandbox(root) as sandbox:
+        for _ in range(3):
+            assert sandbox.exec(["true"]).success
+        killed = [os.pidfd_open(pid) for pid in members(generation)]
+        if generation == 3:  # their supervisors exit too, when they notice it
+            killed += [os.pidfd_open(pid) for pid in members(2)]
+        for pid in members(generation):
+            os.kill(pid, signal.SIGKILL)
+        for each in killed:
+            assert select.select([each], [], [], LONG)[0]
+            os.close(each)
+        for number in range(3):
+            assert sandbox.exec(["echo", str(number)]).stdout == f"{number}\n"
+
+
+def members(generation: int) -> set[int]:
+    """Return the descendants of this process that are that many generations below it."""
+    found = {os.getpid()}
+    for _ in range(generation):
+        found = {pid for pid, _, parent, _ in supervisor.processes() if parent in found}
+    return found
+
+
+FORKING = """
+import os, sys
+from weakincentives.sandbox import LocalSandbox
+with LocalSandbox(sys.argv[1]) as sandbox:
+    for _ in range(3):
+        sandbox.exec(["true"])
+    child = os.fork()
+    who = "parent" if child else "child"
+    found = {sandbox.exec(["echo", who]).stdout for _ in range(20)}
+    assert found == {who + "\\n"}, found
+    if not child:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert sandbox.exec(["echo", "again"]).stdout == "again\\n"
+"""
+
+
+def test_a_fork_and_its_parent_run_commands_side_by_side(root: Path):
+    environment = {"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]}
+    subprocess.run([sys.executable, "-c", FORKING, root], env=environment, check=True, timeout=LONG)
+
+
+def test_commands_at_the_same_time_have_supervisors_of_their_own(root: Path):
+    with LocalSandbox(root) as sandbox, ThreadPoolExecutor(8) as pool:
+        for _ in range(5):
+            done = pool.map(lambda text: sandbox.exec(["echo", text]).stdout, map(str, range(8)))
+            assert list(done) == [f"{number}\n" for number in range(8)]

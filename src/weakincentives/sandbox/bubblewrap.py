@@ -180,12 +180,7 @@ class BubblewrapSandbox(IsolatedSandbox):
         host_network = self._host_network()
         shares_network = host_network is not None
         confinement = replace(self._limit(), is_wrapped=True, forbidden_network=host_network)
-        try:
-            port = self._open_port(shares_network=shares_network)
-        except BaseException:
-            for each in confinement.groups:
-                os.close(each)
-            raise
+        port = self._open_port(shares_network=shares_network)
         if port is not None:
             command = replace(command, env=port.variables | dict(command.env))
         wrapper = self._arguments(cwd, port, shares_network=shares_network)
@@ -316,7 +311,7 @@ class _BubblewrapCommand(ConfinedCommand):
     ) -> None:
         self._port = port
         more = port.inherited if isinstance(port, _OwnNetworkPort) else ()
-        self._open = [*confinement.groups, *more]
+        self._open = [*more]
         self._status = -1
         self._errors: _HeldErrors | None = None
         try:

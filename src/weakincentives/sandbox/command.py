@@ -13,7 +13,6 @@ class Confinement:
     Descriptors are those of this process; each is passed on for one command.
 
     Args:
-        groups: Open `cgroup.procs` files of control groups to join.
         limits: Resource limits, as pairs of an `RLIMIT_` constant and a value.
         drops_privileges: Whether to give up all capabilities.
         ruleset: A Landlock ruleset to restrict the process with.
@@ -25,7 +24,6 @@ class Confinement:
         forbidden_network: The inode of a network namespace that the command must not be in.
     """
 
-    groups: tuple[int, ...] = ()
     limits: tuple[tuple[int, int], ...] = ()
     drops_privileges: bool = False
     ruleset: int | None = None
@@ -39,18 +37,16 @@ class Confinement:
     def descriptors(self) -> tuple[int, ...]:
         """All descriptors to pass on; the encoded settings refer to them by position."""
         ruleset = () if self.ruleset is None else (self.ruleset,)
-        return (*self.groups, *ruleset, *self.writable, *self.inherited)
+        return (*ruleset, *self.writable, *self.inherited)
 
     def encode(self) -> dict[str, object]:
         """Return the settings as the supervisor reads them."""
-        groups = len(self.groups)
-        first_writable = groups + (self.ruleset is not None)
+        first_writable = int(self.ruleset is not None)
         first_inherited = first_writable + len(self.writable)
         return {
-            "groups": tuple(range(groups)),
             "limits": self.limits,
             "drops_privileges": self.drops_privileges,
-            "ruleset": None if self.ruleset is None else groups,
+            "ruleset": None if self.ruleset is None else 0,
             "seccomp": self.seccomp,
             "writable": tuple(range(first_writable, first_inherited)),
             "inherited": tuple(range(first_inherited, first_inherited + len(self.inherited))),

@@ -441,15 +441,14 @@ class IsolatedSandbox(HostSandbox):
             self._groups.remove()
 
     def _limit(self) -> Confinement:
-        """Return the limits of a command; the caller closes the descriptors."""
+        """Return the resource limits of a command, where control groups do not limit it."""
         groups = self._join_groups()
-        return Confinement(
-            groups=groups.open(), limits=self._limits.resources(without=groups.controllers)
-        )
+        return Confinement(limits=self._limits.resources(without=groups.controllers))
 
     def _join_groups(self) -> ControlGroups:
         if self._groups is None:
             self._groups = ControlGroups(self._limits.groups())
+            self._launcher.join(self._groups)
         return self._groups
 
 

@@ -182,16 +182,15 @@ class LandlockSandbox(IsolatedSandbox):
 
     def _confine(self, command: Command, cwd: str) -> ConfinedCommand:
         del cwd  # the process starts there
-        confinement = self._limit()
         copies: list[int] = []  # each command closes its own
         try:
             copies.extend(map(os.dup, self._open))
         except OSError as error:
-            _close([*copies, *confinement.descriptors])
+            _close(copies)
             raise SandboxUnavailableError(f"Cannot start a process: {error}") from error
         ruleset, *writable = copies
         confinement = replace(
-            confinement,
+            self._limit(),
             drops_privileges=True,
             ruleset=ruleset,
             seccomp=self._filter,

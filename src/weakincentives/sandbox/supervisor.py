@@ -1,8 +1,9 @@
-"""Process supervisor: runs one command and stops every process that it started.
+"""Process supervisor: runs commands and stops every process that they started.
 
 It runs in a separate process that imports only the standard library. That process
-is a fork server: it starts once for a sandbox, and forks a supervisor for every command,
-which takes a millisecond instead of the start of another Python.
+is a fork server: it starts once for a sandbox, and forks a supervisor for every command that
+runs at the same time. A supervisor forks the process of its next command before there is
+one, because forks and control groups take longer than everything else.
 
 On Linux a supervisor is a subreaper: orphans of any session become its children, so when it has
 no child left, nothing is left. It stops everything when the command exits, when it is asked
@@ -12,7 +13,7 @@ For a command that may use the network, the server also opens a port for the pro
 network namespace or in that of the command.
 
 Before the command starts, its process confines itself as the request says: resource limits,
-control groups, capabilities, Landlock, seccomp.
+capabilities, Landlock, seccomp. It is in the control groups from the beginning.
 """
 
 import ctypes
@@ -38,8 +39,8 @@ LINGER = 0.5
 KILL_TIMEOUT = 5.0
 """Seconds to wait for killed processes; only the kernel can delay them that long."""
 
-RUN, LISTEN = b"!", b"@"
-"""The requests to a fork server: run a command, open the proxy's port for a command."""
+SUPERVISE, LISTEN = b"!", b"@"
+"""The requests to a fork server: supervise commands, open the proxy's port for a command."""
 
 PROXY_PORT = 3128
 """The port of the proxy in a network namespace that no other command uses."""
@@ -71,6 +72,7 @@ _NAME = b"wink-sandbox"
 _POLL_INTERVAL = 0.02
 _HAS_PROC = os.path.exists("/proc/self/stat")  # noqa: PTH110 # pathlib takes long to import
 _HEADER_SIZE = 10
+_BLOCK = 64 * 1024
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -111,14 +113,14 @@ class Supervisor:
         if calls is not None:
             self._poll.register(calls.listener, select.POLLIN)
 
-    def run(self) -> None:
-        """Run until no process is left."""
+    def run(self) -> bool:
+        """Run until no process is left; return whether there may be another command."""
         self._reap()
         while self.status is None and not (self._stop_requested or self._has_no_children):
             self._wait(None)
         remaining = 0
         if self.status is not None:
-            self._report(f"exit {self.status}")
+            _report(self._control, f"exit {self.status}")
             self._wait_for_children(LINGER)
             if not self._has_no_children:
                 remaining = len(list(live_processes(descendants(os.getpid()))))
@@ -126,9 +128,10 @@ class Supervisor:
         else:
             self._stop()
             if self.status is not None:
-                self._report(f"exit {self.status}")
+                _report(self._control, f"exit {self.status}")
         if self._has_no_children:
-            self._report(f"done {remaining}")
+            _report(self._control, f"done {remaining}")
+        return self._has_no_children and not self._stop_requested
 
     def _stop(self) -> None:
         """Terminate all processes, then kill those that remain."""
@@ -183,19 +186,11 @@ class Supervisor:
             if pid == self._child:
                 self.status = status
 
-    def _report(self, message: str) -> None:
-        try:  # noqa: SIM105 # contextlib takes long to import
-            os.write(self._control, message.encode() + b"\n")
-        except OSError:
-            pass  # the parent is gone
-
 
 def serve(requests: int) -> None:
     """Fork a process for every request, until the other end of the socket is closed.
 
-    A request is one byte with descriptors. `RUN`: the control socket, the working directory,
-    the three standard streams, and those that the command's confinement uses. `LISTEN`: see
-    `open_port`.
+    A request is one byte with descriptors. `SUPERVISE`: see `supervise`. `LISTEN`: see `open_port`.
     """
     for each in _IGNORED:
         signal.signal(each, signal.SIG_IGN)
@@ -208,60 +203,130 @@ def serve(requests: int) -> None:
     )
     with socket.socket(fileno=requests) as server:
         while True:
-            data, descriptors, _, _ = socket.recv_fds(server, 1, MAX_DESCRIPTORS)
+            data, descriptors = _receive(server, 1)
             if not data:
                 return
             if data == LISTEN and len(descriptors) == 1:
                 open_port(descriptors)
             elif os.fork() == 0:
                 server.close()
-                (main if data == RUN else open_port)(descriptors)
+                (supervise if data == SUPERVISE else open_port)(descriptors)
                 os._exit(0)
             for each in descriptors:
                 os.close(each)
 
 
-def main(descriptors: Sequence[int]) -> None:
-    """Run the command received on the control socket."""
-    control, directory, *streams = descriptors[:5]
-    for each in descriptors:
-        os.set_inheritable(each, False)  # noqa: FBT003 # positional-only in the standard library
-    null = os.dup(2)
-    os.dup2(streams[2], 2)  # until the command runs, an error of this script is shown there
+def supervise(descriptors: Sequence[int]) -> None:
+    """Run the commands that are sent to this process, one after the other.
+
+    Args:
+        descriptors: The control socket, for reports; the socket on which commands arrive;
+            and an open `cgroup.procs` file of each control group that commands join.
+    """
+    control, commands, *groups = descriptors
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     wakeup = _wake_on_child()  # before the fork: SIGCHLD is ignored until now
     os.setsid()
     _become_subreaper()
-    os.write(control, f"supervisor {os.getpid()}\n".encode())
-    argv, env, grace, confinement = marshal.loads(_read_command(control))
-    error_reader, error_writer = socket.socketpair()
-    start_reader, start_writer = os.pipe()
+    _report(control, f"supervisor {os.getpid()}")
+    while _supervise_one(control, commands, groups, wakeup):
+        pass
+
+
+def _supervise_one(control: int, commands: int, groups: Sequence[int], wakeup: int) -> bool:
+    """Run one command; return whether there may be another one."""
+    reader, writer = socket.socketpair()
     child = os.fork()
     if child == 0:
-        os.close(start_writer)
-        for number, stream in enumerate(streams):
-            os.dup2(stream, number)
-        settings = (confinement, descriptors[5:])
-        execute(argv, env, directory, settings, start_reader, error_writer.fileno())
-    # report the child before it may run, so that it can be killed even if this process dies
-    os.write(control, f"started {child}\n".encode())
-    os.write(start_writer, b"!")
-    error_writer.close()
-    positions: Sequence[int] = confinement["writable"]
-    writable = [os.dup(descriptors[5 + each]) for each in positions]
-    for each in (start_reader, start_writer, *descriptors[1:]):
-        os.close(each)
-    os.dup2(null, 2)  # the parent reads the streams until nobody has them
-    fault, listeners, _, _ = socket.recv_fds(error_reader, 32, 1)
-    if listeners:
-        _drop_privileges()  # this process makes calls for the command
-        fault = error_reader.recv(32)
-    if fault:
-        os.write(control, fault + b"\n")
-        return
-    wrapper = child if confinement["is_wrapped"] else None
-    calls = AttributeCalls(listeners[0], writable) if listeners else None
-    Supervisor(control, wakeup, child, grace, wrapper, calls).run()
+        try:
+            os.close(control)  # or nobody would notice if the supervisor were killed
+            reader.close()
+            become_command(commands, groups, writer.detach())
+        finally:
+            os._exit(1)
+    writer.close()
+    # before it is a command, so that it can be killed even if this process dies
+    _report(control, f"ready {child}")
+    with reader:
+        start, received = _receive_start(reader, control)
+    try:
+        if start is None:  # nobody needs the process any more, or somebody has killed it
+            Supervisor(control, wakeup, child, 0.0).run()
+            return False
+        grace, is_wrapped, has_listener, fault = start
+        if fault:
+            os.waitpid(child, 0)
+            _report(control, fault)
+            return True
+        calls = None
+        if has_listener:
+            _drop_privileges()  # this process makes calls for the command
+            *writable, listener = received
+            calls = AttributeCalls(listener, writable)
+        wrapper = child if is_wrapped else None
+        return Supervisor(control, wakeup, child, grace, wrapper, calls).run()
+    finally:
+        for each in received:
+            os.close(each)
+
+
+def _receive_start(
+    reader: socket.socket, control: int
+) -> tuple[tuple[float, bool, bool, str] | None, list[int]]:
+    """Wait until the next command has started or failed to, or nobody needs its process.
+
+    Returns:
+        The grace, whether the program is a wrapper, whether it has a listener, and what failed;
+        None if there was no command. Then the directories that it may write, and the listener.
+    """
+    select.select([reader, control], [], [])
+    if not select.select([reader], [], [], 0)[0]:
+        return None, []
+    text, received = _receive(reader, _BLOCK)
+    while text:
+        more, descriptors = _receive(reader, _BLOCK)
+        received += descriptors
+        if not more:
+            break
+        text += more
+    settings, _, rest = text.decode().partition("\n")
+    if not settings:
+        return None, received
+    grace, is_wrapped = settings.split()
+    fault = rest.removeprefix("+")
+    return (float(grace), is_wrapped == "1", rest != fault, fault), received
+
+
+def become_command(commands: int, groups: Sequence[int], outcome: int) -> None:
+    """Join the control groups, wait for a command, and become it.
+
+    What the supervisor needs to know of it is written to `outcome` first, and what failed last.
+    """
+    problem: OSError | None = None
+    try:
+        for each in groups:
+            os.write(each, b"0")  # moves the writer
+    except OSError as error:
+        problem = error
+    with socket.socket(fileno=commands) as source:
+        data, descriptors = _receive(source, _BLOCK)
+        size = _HEADER_SIZE + int(data[:_HEADER_SIZE] or 0)
+        while data and len(data) < size:
+            more = source.recv(_BLOCK)
+            data = data + more if more else b""
+        if not data:
+            os._exit(1)  # the parent is gone
+    argv, env, grace, confinement = marshal.loads(data[_HEADER_SIZE:])
+    directory, *streams = descriptors[:4]
+    settings = (confinement, descriptors[4:])
+    outcome = _move_up(outcome)
+    with socket.socket(fileno=os.dup(outcome)) as supervisor:
+        text = f"{grace!r} {int(confinement['is_wrapped'])}\n".encode()
+        positions: Sequence[int] = confinement["writable"]
+        socket.send_fds(supervisor, [text], [descriptors[4 + each] for each in positions])
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    execute(argv, env, directory, settings, outcome, problem)
 
 
 def open_port(descriptors: Sequence[int]) -> None:
@@ -326,9 +391,6 @@ def confine(
     forbidden = settings["forbidden_network"]
     if forbidden is not None and network_namespace() in {forbidden, None}:
         raise OSError(errno.EPERM, "The network of the command is not isolated")
-    groups: Sequence[int] = settings["groups"]
-    for position in groups:
-        os.write(descriptors[position], b"0")  # this process joins the control group
     for kind, limit in settings["limits"]:
         _lower_limit(kind, limit)
     if settings["drops_privileges"]:
@@ -380,17 +442,16 @@ def execute(
     env: Mapping[str, str],
     directory: int,
     confinement: tuple[Mapping[str, Any], Sequence[int]],
-    start_reader: int,
-    error_writer: int,
+    outcome: int,
+    problem: OSError | None,
 ) -> None:
     """Become the command in a new session; on failure, write what failed and the error number.
 
-    `unconfined` is a failure of the sandbox. `fault` is one of the command: the number is
-    negative if the directory, not the program, cannot be used.
+    `unconfined` is a failure of the sandbox, such as a `problem` that there was before. `fault` is
+    one of the command: the number is negative if the directory, not the program, cannot be used.
     """
     fault, word, sign = errno.EINVAL, "unconfined", 1
     try:
-        start_reader, error_writer = _move_up(start_reader), _move_up(error_writer)
         os.setsid()
         word, sign = "fault", -1
         os.fchdir(directory)
@@ -398,14 +459,15 @@ def execute(
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         for each in _ignored_signals:  # signals with a handler are reset by the kernel
             _libc.signal(each, None)  # the module's own function takes 50 times as long
-        if os.read(start_reader, 1):
-            confine(*confinement, error_writer)
-            word = "fault"
-            _execute_from_path(argv, env)
+        if problem is not None:
+            raise problem
+        confine(*confinement, outcome)
+        word = "fault"
+        _execute_from_path(argv, env)
     except OSError as error:
         fault = error.errno or fault
     finally:
-        os.write(error_writer, f"{word} {sign * fault}".encode())
+        os.write(outcome, f"{word} {sign * fault}".encode())
         os._exit(127)
 
 
@@ -568,19 +630,19 @@ def _become_subreaper() -> None:
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _read_command(control: int) -> bytes:
-    size = int(_read_exactly(control, _HEADER_SIZE))
-    return _read_exactly(control, size)
+def _receive(source: socket.socket, size: int) -> tuple[bytes, list[int]]:
+    """Receive data with descriptors, which no program inherits."""
+    data, descriptors, _, _ = socket.recv_fds(source, size, MAX_DESCRIPTORS)
+    for each in descriptors:
+        os.set_inheritable(each, False)  # noqa: FBT003 # positional-only in the standard library
+    return data, descriptors
 
 
-def _read_exactly(control: int, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        more = os.read(control, size - len(data))
-        if not more:
-            os._exit(1)  # the parent is gone
-        data += more
-    return data
+def _report(control: int, message: str) -> None:
+    try:  # noqa: SIM105 # contextlib takes long to import
+        os.write(control, message.encode() + b"\n")
+    except OSError:
+        pass  # the parent is gone
 
 
 def _wake_on_child() -> int:

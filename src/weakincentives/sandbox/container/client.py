@@ -30,7 +30,7 @@ _MAX_WAIT = 1e6  # seconds
 _RESPONSE_TIMEOUT = 5.0  # seconds for the runner to respond, in addition to its own work
 _EXIT_TIMEOUT = 10.0  # seconds for the container to be removed once the runner has exited
 _CHUNK = 64 * 1024
-_SUPERVISOR_WORDS = frozenset({"supervisor", "started", "fault", "unconfined", "exit", "done"})
+_SUPERVISOR_WORDS = frozenset({"started", "ready", "fault", "unconfined", "exit", "done"})
 
 # reads the modules from standard input and starts the runner
 BOOTSTRAP = """

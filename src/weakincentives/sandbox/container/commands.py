@@ -35,11 +35,11 @@ _CHUNK = 64 * 1024
 _MAX_DRAIN = 32  # chunks; more than the capacity of a pipe
 _POLL_INTERVAL = 0.02
 _NO_CONFINEMENT = {
-    "groups": (),
     "limits": (),
     "drops_privileges": False,
     "ruleset": None,
     "seccomp": b"",
+    "writable": (),
     "inherited": (),
     "is_wrapped": False,
     "forbidden_network": None,
@@ -254,15 +254,22 @@ class SupervisedCommand(RemoteCommand):
         self.supervisor: int | None = None
         self.is_done: bool = False
         self._on_end = on_end
-        self._control, self._remote = socket.socketpair()
+        self._control, self._remote_control = socket.socketpair()
+        self._source, self._remote_source = socket.socketpair()
 
     def start(self, directory: int, launch: Callable[[list[int]], None]) -> None:
         """Start it in a directory."""
-        launch([self._remote.fileno(), directory, *self._streams])
-        self._remote.close()
+        launch([self._remote_control.fileno(), self._remote_source.fileno()])
+        self._remote_control.close()
+        self._remote_source.close()
         argv, env = tuple(self._request["argv"]), self._request["env"]
         data = marshal.dumps((argv, env, self._request["grace"], _NO_CONFINEMENT))
-        self._control.sendall(b"%010d" % len(data) + data)
+        data = b"%010d" % len(data) + data
+        try:
+            sent = socket.send_fds(self._source, [data], [directory, *self._streams])
+            self._source.sendall(data[sent:])
+        except ConnectionError:
+            pass  # a command has killed it, as the reports will say
         self._loop.register(self._control.fileno(), select.POLLIN, self._read_report)
         self._close_streams()
 
@@ -278,18 +285,19 @@ class SupervisedCommand(RemoteCommand):
             data = self._control.recv(4096)
         except ConnectionError:
             data = b""
-        if not data:
-            self._loop.unregister(self._control.fileno())
-            self._control.close()
-            self._on_end(self._number)
-            self._finish()
-            return
         for line in data.splitlines():
             word, _, value = line.partition(b" ")
             if word == b"supervisor":
                 self.supervisor = int(value)
+            elif not self.is_done:
+                self._report(line.decode())
             self.is_done = self.is_done or word in {b"done", b"fault", b"unconfined"}
-        self._loop.send(self._number, REPORT, data)
+        if self.is_done or not data:
+            self._loop.unregister(self._control.fileno())
+            self._control.close()  # the supervisor could run another command, and exits
+            self._source.close()
+            self._on_end(self._number)
+            self._finish()
 
 
 def _spawn(argv: Sequence[str], env: Mapping[str, str], streams: Sequence[int]) -> int:
