@@ -1,4 +1,80 @@
-"""Programs that change the attributes of files by every system call there is; they run inside."""
+"""Programs that change attributes by every system call there is, and a way to run them as a user.
+
+python -m tests.sandbox.attribute_programs USER PROGRAM '{"KIND": "WORKSPACE"}' TARGETS
+"""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from scripts.steps import ROOT
+from weakincentives.sandbox import LandlockSandbox, LocalSandbox
+from weakincentives.sandbox.attribute_calls import CALLS
+from weakincentives.sandbox.command import Command, Confinement
+from weakincentives.sandbox.host import ConfinedCommand, HostSandbox
+
+LONG = 120.0
+"""Seconds for what takes a few, unless the machine is busy."""
+
+_COLUMN = {"x86_64": 0, "aarch64": 1}[platform.machine()]
+_NUMBERS = {name: numbers[_COLUMN] for name, numbers in CALLS.items()}
+
+
+class UnprivilegedSandbox(LocalSandbox):
+    """Isolates nothing, but commands have no capabilities, as in every sandbox that does."""
+
+    def _confine(self, command: Command, cwd: str) -> ConfinedCommand:
+        return ConfinedCommand(replace(command, confinement=Confinement(drops_privileges=True)))
+
+
+def open_sandbox(kind: str, workspace: Path, *readable: str) -> HostSandbox:
+    """Return a sandbox that isolates nothing, `bare`, or one of Landlock."""
+    if kind == "bare":
+        return UnprivilegedSandbox(workspace)
+    return LandlockSandbox(workspace, readable=readable)
+
+
+def run(user: int, program: str, workspaces: Mapping[str, Path], **targets: object) -> Any:
+    """Return what a program of this module prints in each sandbox of a user."""
+    if user == os.getuid():
+        return {kind: _run(kind, program, path, **targets) for kind, path in workspaces.items()}
+    places = json.dumps({kind: str(path) for kind, path in workspaces.items()})
+    done = subprocess.run(
+        [sys.executable, "-m", __name__, str(user), program, places, json.dumps(targets)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def _run(kind: str, program: str, workspace: Path, **targets: object) -> Any:
+    arguments = json.dumps({"numbers": _NUMBERS, **targets})
+    readable = [str(targets["readable"])] if "readable" in targets else []
+    with open_sandbox(kind, workspace, *readable) as sandbox:
+        command = [sandbox.python, "-I", "-c", globals()[program], arguments]
+        done = sandbox.exec(command, timeout=LONG)
+    assert (done.exit_code, done.stderr) == (0, ""), done.stderr
+    return json.loads(done.stdout)
+
+
+def main(user: str, program: str, workspaces: str, targets: str) -> None:
+    """Become a user, run a program and print the result."""
+    os.setgroups([])
+    os.setgid(int(user))
+    os.setuid(int(user))
+    if not os.access(sys.executable, os.X_OK):
+        sys.executable = "/usr/bin/python3"  # not in the home of root
+    places = {kind: Path(path) for kind, path in json.loads(workspaces).items()}
+    print(json.dumps(run(os.getuid(), program, places, **json.loads(targets))))
+
 
 _SYSTEM_CALLS = r"""
 import ctypes, errno, fcntl, json, mmap, os, struct, sys, threading
@@ -338,3 +414,6 @@ race(swap_memory, "fchmodat", CURRENT, buffer, 0o666)
 print(json.dumps(sorted(done)))
 """
 )
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -2,84 +2,22 @@
 
 import json
 import os
-import platform
 import shutil
 import stat
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scripts.steps import ROOT
-from tests.sandbox import attribute_programs
+from tests.sandbox.attribute_programs import LONG, open_sandbox, run
 from tests.sizes import size
-from weakincentives.sandbox import LandlockSandbox, LocalSandbox
-from weakincentives.sandbox.attribute_calls import CALLS
-from weakincentives.sandbox.command import Command, Confinement
-from weakincentives.sandbox.host import ConfinedCommand
+from weakincentives.sandbox import LandlockSandbox
 
 NOBODY = 65534
-LONG = 120.0
-COLUMN = {"x86_64": 0, "aarch64": 1}[platform.machine()]
-NUMBERS = {name: numbers[COLUMN] for name, numbers in CALLS.items()}
-
-
-class UnprivilegedSandbox(LocalSandbox):
-    """Isolates nothing, but commands have no capabilities, as in every sandbox that does."""
-
-    def _confine(self, command: Command, cwd: str) -> ConfinedCommand:
-        return ConfinedCommand(replace(command, confinement=Confinement(drops_privileges=True)))
-
-
-KINDS: dict[str, type[LocalSandbox | LandlockSandbox]] = {
-    "bare": UnprivilegedSandbox,
-    "landlock": LandlockSandbox,
-}
-
-
-def run(kind: str, program: str, workspace: Path, **targets: object) -> Any:
-    """Return what a program printed that ran in a sandbox."""
-    arguments = json.dumps({"numbers": NUMBERS, **targets})
-    readable = {"readable": [targets["readable"]]} if kind == "landlock" and targets else {}
-    with KINDS[kind](workspace, **readable) as sandbox:  # pyright: ignore[reportArgumentType] # only Landlock has this option
-        done = sandbox.exec([sandbox.python, "-I", "-c", program, arguments], timeout=LONG)
-    assert (done.exit_code, done.stderr) == (0, ""), done.stderr
-    return json.loads(done.stdout)
-
-
-def main() -> None:
-    """Run one program as nobody; the arguments are those of `run`."""
-    os.setgroups([])
-    os.setgid(NOBODY)
-    os.setuid(NOBODY)
-    if not os.access(sys.executable, os.X_OK):
-        sys.executable = "/usr/bin/python3"  # not in the home of root
-    kind, name, workspace, targets = sys.argv[1:]
-    print(
-        json.dumps(
-            run(kind, getattr(attribute_programs, name), Path(workspace), **json.loads(targets))
-        )
-    )
-
-
-def run_as(user: int, kind: str, name: str, workspace: Path, **targets: object) -> Any:
-    """Do the same as another user."""
-    if user == os.getuid():
-        return run(kind, getattr(attribute_programs, name), workspace, **targets)
-    command = [sys.executable, "-m", "tests.sandbox.test_attribute_calls"]
-    done = subprocess.run(
-        [*command, kind, name, str(workspace), json.dumps(targets)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 @pytest.fixture(params=[None, NOBODY], ids=["own user", "nobody"])
@@ -109,8 +47,8 @@ def make(place: Path, user: int, *names: str) -> list[Path]:
 
 def test_inside_every_call_does_what_it_does_without_a_sandbox(user: int, place: Path) -> None:
     bare, confined = make(place, user, "bare-run", "confined")
-    expected = run_as(user, "bare", "INSIDE", bare)
-    found = run_as(user, "landlock", "INSIDE", confined)
+    both = run(user, "INSIDE", {"bare": bare, "landlock": confined})
+    expected, found = both["bare"], both["landlock"]
     assert len(expected) > 600
     results = [result for result, _ in expected.values()]
     assert results.count(0) > 200
@@ -121,7 +59,7 @@ def test_inside_every_call_does_what_it_does_without_a_sandbox(user: int, place:
 @pytest.fixture
 def outside(user: int, place: Path) -> list[Path]:
     """Return two files outside of the workspace; commands may read the second."""
-    (folder,) = make(place, user, "outside")
+    (folder,) = make(place, user, "workspace-of-another")
     files = [folder / "secret", folder / "readable"]
     for each in files:
         each.write_text("")
@@ -137,35 +75,33 @@ def look(files: list[Path]) -> list[tuple[int, ...]]:
     return [(each.st_mode, each.st_mtime_ns, each.st_ctime_ns) for each in found]
 
 
-def test_outside_nothing_changes(user: int, place: Path, outside: list[Path]) -> None:
-    (workspace,) = make(place, user, "workspace")
+def attack(user: int, program: str, kind: str, outside: list[Path], **targets: object) -> Any:
+    """Return what a program printed that tries to change two files outside of its workspace."""
+    (workspace,) = make(outside[0].parents[1], user, "workspace")
     secret, readable = map(str, outside)
+    found = run(user, program, {kind: workspace}, outside=secret, readable=readable, **targets)
+    return found[kind]
+
+
+def test_outside_nothing_changes(user: int, outside: list[Path]) -> None:
     before = look(outside)
-    found = run_as(user, "landlock", "OUTSIDE", workspace, outside=secret, readable=readable)
+    found = attack(user, "OUTSIDE", "landlock", outside)
     assert len(found) > 400
     assert {name for name, result in found.items() if result in {0, "ENOSYS"}} == set()
     assert look(outside) == before
 
 
-def test_without_a_sandbox_these_attempts_succeed(
-    user: int, place: Path, outside: list[Path]
-) -> None:
-    (workspace,) = make(place, user, "workspace")
-    secret, readable = map(str, outside)
+@pytest.mark.parametrize("user", [os.getuid()])
+def test_without_a_sandbox_these_attempts_succeed(user: int, outside: list[Path]) -> None:
     before = look(outside)
-    found = run_as(user, "bare", "OUTSIDE", workspace, outside=secret, readable=readable)
+    found = attack(user, "OUTSIDE", "bare", outside)
     assert list(found.values()).count(0) > 350
     assert look(outside)[:2] != before[:2]
 
 
-def test_no_race_reaches_outside(user: int, place: Path, outside: list[Path]) -> None:
-    (workspace,) = make(place, user, "workspace")
-    secret, readable = map(str, outside)
+def test_no_race_reaches_outside(user: int, outside: list[Path]) -> None:
     before = look(outside)
-    count = size(1_000, 50_000)
-    found = run_as(
-        user, "landlock", "RACES", workspace, outside=secret, readable=readable, count=count
-    )
+    found = attack(user, "RACES", "landlock", outside, count=size(500, 50_000))
     assert {"0", "EPERM"} <= set(found)
     assert look(outside) == before
 
@@ -278,10 +214,10 @@ mkdir removed && chmod 500 removed && rm -r removed
 
 def test_programs_that_keep_attributes_work_as_without_a_sandbox(tmp_path: Path) -> None:
     found = []
-    for kind in KINDS:
+    for kind in ("bare", "landlock"):
         workspace = tmp_path / kind
         workspace.mkdir()
-        with KINDS[kind](workspace) as sandbox:
+        with open_sandbox(kind, workspace) as sandbox:
             done = sandbox.exec(["sh", "-c", PROGRAMS], timeout=LONG)
         assert (done.exit_code, done.stderr) == (0, ""), done.stderr
         paths = sorted(each for each in workspace.rglob("*") if ".git" not in each.parts)
@@ -341,5 +277,43 @@ def test_where_calls_cannot_be_notified_no_command_runs(tmp_path: Path) -> None:
     assert "use bubblewrap or podman" in done.stdout
 
 
-if __name__ == "__main__":
-    main()
+OTHERS = """
+import ctypes, errno, fcntl, json, os, resource, sys
+pid, shared = json.loads(sys.argv[1])
+libc = ctypes.CDLL(None, use_errno=True)
+def call(function, *values):
+    ctypes.set_errno(0)
+    result = function(*values)
+    return errno.errorcode[ctypes.get_errno()] if result < 0 else 0
+own, limit = resource.getrlimit(resource.RLIMIT_CPU), ctypes.create_string_buffer(16)
+resource.setrlimit(resource.RLIMIT_CPU, own)
+os.nice(1)
+os.setpriority(os.PRIO_PROCESS, 0, 2)
+reading = os.open(shared, os.O_RDONLY)
+listener = {"x86_64": 317, "aarch64": 277}[os.uname().machine]
+os.sched_setaffinity(os.getpid(), os.sched_getaffinity(0))
+print(json.dumps({
+    "limits": call(libc.prlimit, pid, 0, None, limit),
+    "priority": call(libc.setpriority, 0, pid, 19),
+    "priority of a user": call(libc.setpriority, 2, 0, 19),
+    "scheduler": call(libc.sched_setscheduler, pid, 5, ctypes.create_string_buffer(8)),
+    "shared memory": call(libc.shmctl, 0, 2, ctypes.create_string_buffer(200)),
+    "semaphores": call(libc.semget, 0, 1, 0o600),
+    "messages": call(libc.msgget, 0, 0o600),
+    "lease": call(libc.fcntl, reading, 1024, 0),
+    "listener": call(libc.syscall, listener, 1, 8, ctypes.create_string_buffer(16)),
+    "unknown": call(libc.syscall, 470, 0, 0),
+}))
+"""
+
+
+def test_what_only_namespaces_would_isolate_is_refused(sandbox: LandlockSandbox) -> None:
+    arguments = json.dumps([os.getpid(), sys.executable])
+    done = sandbox.exec([sandbox.python, "-I", "-c", OTHERS, arguments], timeout=LONG)
+    assert done.stderr == ""
+    assert json.loads(done.stdout) == {
+        **dict.fromkeys(["limits", "priority", "priority of a user", "scheduler"], "EPERM"),
+        **dict.fromkeys(["shared memory", "semaphores", "messages", "unknown"], "ENOSYS"),
+        "lease": "EINVAL",
+        "listener": "EBUSY",
+    }

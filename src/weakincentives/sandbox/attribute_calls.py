@@ -109,8 +109,8 @@ class AttributeCalls:
         for root in self._roots:
             place = _find_path(root)
             if path.startswith(place + b"/") or path == place:
-                # the path of a removed directory has an addition that may be another one's name
-                return os.fstat(root).st_nlink > 0
+                # so ends the path of a removed directory, or the name of another one
+                return not place.endswith(b" (deleted)") or os.fstat(root).st_nlink > 0
         return False
 
 

@@ -4,7 +4,8 @@ The filter allows every system call except those listed in `RULES`: interfaces t
 other processes (`ptrace`), that change mounts or namespaces, that load code into the kernel
 (`bpf`, modules), and those with a long record of kernel bugs (`io_uring`, `userfaultfd`,
 `perf_event_open`, keyrings). A denied call fails with EPERM, or with ENOSYS where programs
-know how to do without it. `HOST_RULES` are for commands without namespaces of their own.
+know how to do without it; so does a call that is newer than this module. `HOST_RULES` are for
+commands without namespaces of their own.
 
 Numbers come from the kernel's own tables and never change. A machine that is not listed in
 `MACHINES` has no filter, and a sandbox that promises one is not available there.
@@ -26,6 +27,8 @@ _NEW_TIME_NAMESPACE = 0x80  # in clone(2) these bits are the exit signal
 _SET_ID_BITS = 0o6000
 _CREATES = 0x400040  # O_CREAT, and the bit of O_TMPFILE that is its own
 _PRIO_USER, _IOPRIO_WHO_USER = 2, 3
+_TIOCSETD = 0x5423
+_F_SETLEASE = 1024
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # both put characters into a terminal's input
 
 
@@ -86,13 +89,15 @@ class Machine:
 
     name: str
     audit_arch: int
-    first_foreign_number: int  # numbers from here on belong to another ABI of the machine
 
 
 MACHINES = {
-    "x86_64": Machine("x86_64", 0xC000003E, 0x40000000),  # above it: the x32 ABI
-    "aarch64": Machine("aarch64", 0xC00000B7, 0x80000000),
+    "x86_64": Machine("x86_64", 0xC000003E),
+    "aarch64": Machine("aarch64", 0xC00000B7),
 }
+
+FIRST_UNKNOWN = 470
+"""Numbers from here on fail: what they do is not known here. That includes the x32 ABI."""
 
 RULES = (
     # other processes
@@ -161,6 +166,8 @@ RULES = (
     # typing into the terminal of whoever looks at it
     Rule("ioctl", 16, 29, conditions=(Equals(1, _TIOCSTI),)),
     Rule("ioctl", 16, 29, conditions=(Equals(1, _TIOCLINUX),)),
+    # line disciplines are drivers, for modems and the like
+    Rule("ioctl", 16, 29, conditions=(Equals(1, _TIOCSETD),)),
     # a set-user-ID file in the workspace belongs to whoever runs the agent
     Rule("chmod", 90, None, conditions=(HasBits(1, _SET_ID_BITS),)),
     Rule("fchmod", 91, 52, conditions=(HasBits(1, _SET_ID_BITS),)),
@@ -204,12 +211,17 @@ HOST_RULES = (
     Rule("file_setattr", 469, 469, errno.ENOSYS),
     # a second listener would decide before that of the sandbox
     Rule("seccomp", 317, 277, errno.EBUSY, (HasBits(1, _NEW_LISTENER),)),
+    # whoever opens a file waits for the process that has a lease on it
+    Rule("fcntl", 72, 25, errno.EINVAL, (Equals(1, _F_SETLEASE),)),
     # limits and priorities of other processes
     Rule("prlimit64", 302, 261, conditions=(NotIn(0, (0,)),)),
     Rule("setpriority", 141, 140, conditions=(NotIn(1, (0,)),)),
     Rule("setpriority", 141, 140, conditions=(Equals(0, _PRIO_USER),)),
     Rule("ioprio_set", 251, 30, conditions=(NotIn(1, (0,)),)),
     Rule("ioprio_set", 251, 30, conditions=(Equals(0, _IOPRIO_WHO_USER),)),
+    Rule("sched_setscheduler", 144, 119, conditions=(NotIn(0, (0,)),)),
+    Rule("sched_setparam", 142, 118, conditions=(NotIn(0, (0,)),)),
+    Rule("sched_setattr", 314, 274, conditions=(NotIn(0, (0,)),)),
     # memory, semaphores and messages of other processes
     Rule("shmget", 29, 194, errno.ENOSYS),
     Rule("shmat", 30, 196, errno.ENOSYS),
@@ -274,7 +286,7 @@ def _assemble(machine: Machine, rules: Sequence[tuple[int, list[Rule]]]) -> list
         _instruction(_JUMP_EQUAL, machine.audit_arch, 1, 0),
         _deny(errno.ENOSYS),  # a 32-bit call, whose numbers mean something else
         _instruction(_LOAD, _NUMBER_OFFSET),
-        _instruction(_JUMP_AT_LEAST, machine.first_foreign_number, 0, 1),
+        _instruction(_JUMP_AT_LEAST, FIRST_UNKNOWN, 0, 1),
         _deny(errno.ENOSYS),
     ]
     for number, alternatives in rules:
