@@ -25,6 +25,7 @@ def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(places / "tmp"))
     monkeypatch.setenv("XDG_STATE_HOME", str(places / "state"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(places / "config"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(places / "cache"))
 
 
 @pytest.fixture

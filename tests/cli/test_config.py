@@ -51,7 +51,7 @@ def test_an_unknown_key_is_an_error_that_says_which_was_meant(tmp_path: Path):
 
 @pytest.mark.parametrize("key", sorted(KEYS))
 def test_a_value_of_the_wrong_kind_is_refused_where_it_stands(key: str, tmp_path: Path):
-    (tmp_path / "mine.toml").write_text(f"{key} = false\n")
+    (tmp_path / "mine.toml").write_text(f"{key} = {{}}\n")
     with pytest.raises(ConfigError, match=f"mine.toml: {key} must be"):
         load_settings(tmp_path, file=str(tmp_path / "mine.toml"), environment={}, options={})
 

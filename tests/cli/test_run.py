@@ -191,12 +191,13 @@ def test_json_is_one_object_per_line_and_ends_with_the_whole(
     assert done.err == ""
     assert [each["event"] for each in done.events] == [
         "started",
+        "digest",
         "step",
         "tool",
         "step",
         "finished",
     ]
-    tool = done.events[2]
+    tool = done.call
     assert (tool["tool"], tool["paths"], tool["success"]) == ("edit_file", ["calc.py"], True)
     last = done.last
     assert (last["status"], last["result"], last["exit_code"]) == ("done", "kept", 3)
@@ -447,8 +448,8 @@ def test_a_script_of_the_workspace_runs_isolated_commands_only(
 def test_excluded_files_are_not_copied(wink: Wink, project: Path, script: Script):
     listing = {"name": "ls", "arguments": {}}
     done = run(wink, project, script(listing, "Done."), "--exclude", "docs", "--json")
-    assert "calc.py" in done.events[2]["message"]
-    assert "docs" not in done.events[2]["message"]
+    assert "calc.py" in done.call["message"]
+    assert "docs" not in done.call["message"]
 
 
 def test_the_dialect_is_the_one_that_is_asked_for(wink: Wink, project: Path, script: Script):
@@ -468,7 +469,7 @@ def test_commands_run_isolated_unless_the_user_says_otherwise(
         assert [each["path"] for each in done.last["changes"]] == ["said.txt"]
     done = run(wink, project, steps, "--json", "--sandbox", "none")
     assert done.events[0]["isolation"] is None
-    assert (done.events[2]["success"], done.last["changes"]) == (False, [])
+    assert (done.call["success"], done.last["changes"]) == (False, [])
 
 
 def test_processes_in_the_background_end_with_the_run(wink: Wink, project: Path, script: Script):
@@ -486,8 +487,8 @@ def test_processes_in_the_background_end_with_the_run(wink: Wink, project: Path,
 
 def test_long_output_is_no_change_of_the_project(wink: Wink, project: Path, script: Script):
     done = run(wink, project, script(shell("seq", "1", "20000"), "Done."), "--json")
-    assert ".wink-output/1-stdout.txt" in done.events[2]["message"]
-    assert (done.events[2]["paths"], done.last["changes"]) == ([], [])
+    assert ".wink-output/1-stdout.txt" in done.call["message"]
+    assert (done.call["paths"], done.last["changes"]) == ([], [])
 
 
 def test_what_cannot_be_copied_is_told(wink: Wink, project: Path, script: Script):

@@ -99,7 +99,8 @@ def test_a_provider_that_is_busy_is_asked_again(wink: Wink, project: Path, confi
     with serving(busy, says("Nothing to do.")) as server:
         configure(project, server)
         done = wink("run", "fix", "--workspace", project, "--json")
-    assert [each["event"] for each in done.events] == ["started", "retry", "step", "finished"]
+    events = [each["event"] for each in done.events]
+    assert events == ["started", "digest", "retry", "step", "finished"]
     assert done.code == 0
 
 

@@ -31,6 +31,11 @@ class Done:
         return [json.loads(line) for line in self.out.splitlines()]
 
     @property
+    def call(self) -> dict[str, Any]:
+        """The first tool call."""
+        return next(each for each in self.events if each["event"] == "tool")
+
+    @property
     def last(self) -> dict[str, Any]:
         return self.events[-1]
 

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, Self, TypeVar
 
 from weakincentives.adapters.cancellation import CancellationToken
@@ -158,13 +159,16 @@ class ProviderAdapter(ABC):
                 model was asked to correct it.
             WinkError: As `evaluate`.
         """
-        optimization = Optimization(
-            prompt,
-            store_scope,
-            session=session,
-            overrides_store=overrides_store,
-            overrides_tag=overrides_tag,
-        )
+        if deadline is not None:
+            deadline.check("Optimization")
+        with nullcontext() if deadline is None else deadline.enforce():
+            optimization = Optimization(
+                prompt,
+                store_scope,
+                session=session,
+                overrides_store=overrides_store,
+                overrides_tag=overrides_tag,
+            )
         with optimization.prompt as exploration:
             response = self.evaluate(
                 exploration,

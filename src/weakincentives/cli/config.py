@@ -120,6 +120,14 @@ def parse_hosts(value: Any) -> tuple[str, ...]:
         raise ValueError(f"is invalid: {error}") from error
 
 
+def _parse_flag(value: Any) -> bool:
+    flags = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+    found = flags.get(str(value).lower())
+    if found is None:
+        raise ValueError(f"must be true or false: {value!r}")
+    return found
+
+
 KEYS: Mapping[str, Key] = {
     "model": Key(_parse_text),
     "dialect": Key(_parse_choice(DIALECT_CHOICES)),
@@ -127,6 +135,7 @@ KEYS: Mapping[str, Key] = {
     "max_steps": Key(parse_count),
     "deadline": Key(parse_duration),
     "exclude": Key(_parse_globs),
+    "digest": Key(_parse_flag),
     "sandbox": Key(_parse_choice(SANDBOX_CHOICES), is_personal=True),
     "allow_host": Key(parse_hosts, is_personal=True),
     "base_url": Key(_parse_text, is_personal=True),

@@ -53,6 +53,9 @@ COMMANDS: Mapping[str, CommandSource] = {
     "doctor": CommandSource(
         "weakincentives.cli.doctor", "Check what is installed and what is missing."
     ),
+    "digest": CommandSource(
+        "weakincentives.cli.digest", "Print what an agent should know about a directory."
+    ),
     "diff": CommandSource(
         "weakincentives.cli.timeline.diff", "Compare the files of two steps of a run."
     ),

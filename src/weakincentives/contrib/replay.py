@@ -30,8 +30,9 @@ from weakincentives.adapters import (
 from weakincentives.adapters.loop.executor import ToolCallRunner
 from weakincentives.adapters.messages import load_messages
 from weakincentives.adapters.options import RunLimits
-from weakincentives.contrib.tools import FilesystemSection
-from weakincentives.contrib.tools.dialects import DIALECTS, DialectName
+from weakincentives.contrib.tools import FilesystemSection, repo_map_handlers
+from weakincentives.contrib.tools.context import Handler
+from weakincentives.contrib.tools.dialects import DIALECTS, DialectName, shared
 from weakincentives.contrib.tools.shell import SHELL_TOOL_SPECS, shell_handlers
 from weakincentives.filesystem import (
     ArchivableFilesystem,
@@ -311,14 +312,16 @@ class _Workspace:
     def _default_prompt(self, files: BaseFilesystem, session: Session) -> Prompt[Any]:
         dialect = self._find_dialect()
         commands = {each.name for each in SHELL_TOOL_SPECS.get(dialect, ())}
-        extra_handlers = None
+        extra_handlers: dict[type[Any], Handler] = {}
+        if shared.REPO_MAP.name in self._offered:
+            extra_handlers |= repo_map_handlers()
         if self._sandbox is not None and commands & self._offered:
             if not isinstance(files, HostFilesystem):
                 raise SandboxUnavailableError("Commands need a workspace on disk")
             made = create_sandbox(
                 self._sandbox, files, env=_ENVIRONMENT, original=self._original or None
             )
-            extra_handlers = shell_handlers(self._stack.enter_context(made))
+            extra_handlers |= shell_handlers(self._stack.enter_context(made))
         section = FilesystemSection(
             filesystem=files, session=session, dialect=dialect, extra_handlers=extra_handlers
         )

@@ -91,6 +91,11 @@ def run_options(command: F) -> F:
             metavar="HOST",
             help="Let the model's commands reach this host, such as pypi.org; repeatable.",
         ),
+        click.option(
+            "--digest/--no-digest",
+            default=None,
+            help="Begin the prompt with a digest of the files; by default it does.",
+        ),
         click.option("--base-url", metavar="URL", help="Server to use instead of the provider's."),
         click.option(
             "--api-key-env", metavar="NAME", help="Environment variable that holds the API key."
@@ -203,6 +208,7 @@ def _job_options(
         max_steps=settings["max_steps"],
         seconds=settings["deadline"],
         dump=dump,
+        digest=settings["digest"] is not False,
         origin=_describe_model(settings),
     )
 

@@ -4,6 +4,7 @@ Each tool call is atomic: it is kept or rolled back as a whole. Every step is re
 timeline as it happens, and however the run ends, a dump of the session and the files is written.
 """
 
+import os
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,13 +22,18 @@ from weakincentives.adapters import (
     partial_response,
 )
 from weakincentives.cli.dumps import link_timeline
+from weakincentives.cli.run.digest import open_cache, prepare_digest
 from weakincentives.cli.run.network import HostTraffic, count_traffic
 from weakincentives.cli.run.sandbox import NO_COMMANDS, RunSandbox
 from weakincentives.cli.run.view import Progress, View
 from weakincentives.cli.signals import cancel_on_signals
 from weakincentives.cli.terminal import describe_error
 from weakincentives.contrib.review import WorkingCopy
-from weakincentives.contrib.tools import FilesystemSection
+from weakincentives.contrib.tools import (
+    FilesystemSection,
+    WorkspaceDigestSection,
+    repo_map_handlers,
+)
 from weakincentives.contrib.tools.dialects import DialectName
 from weakincentives.contrib.tools.shell import shell_handlers, stop_processes
 from weakincentives.errors import WinkError
@@ -86,6 +92,8 @@ class JobOptions:
     max_steps: int | None = None
     seconds: float | None = None
     dump: Path | None = None
+    digest: bool = True
+    """Whether the prompt has a digest of the workspace."""
     origin: Mapping[str, object] = field(default_factory=dict[str, object])
     """Settings to record with the run, as the user gave them."""
 
@@ -120,6 +128,8 @@ class JobResult:
     usage: TokenUsage
     seconds: float
     session_id: str
+    digest_tokens: int | None = None
+    """The size of the digest in the prompt, if it has one."""
     traffic: tuple[HostTraffic, ...] = ()
     stopped: tuple[str, ...] = ()
     """Commands that still ran in the background at the end, and were stopped."""
@@ -163,6 +173,8 @@ class Job:
             reducers = {NetworkConnection: append_all}
             self._session.install(NetworkConnection, reducers=reducers, log=True)
         self._sandbox: BackgroundSandbox | None = None
+        self._cache = open_cache(copy.original, os.environ)
+        self._digest_tokens: int | None = None
 
     def run(self) -> JobResult:
         """Run the job to its end; only bugs are raised."""
@@ -173,6 +185,10 @@ class Job:
             )
             section = self._create_section(filesystem, stack)
             stack.callback(section.close)
+            if self._options.digest:
+                self._digest_tokens = prepare_digest(
+                    self._session, filesystem, self._cache, self._view
+                )
             with self._record(filesystem) as recording:
                 result = self._stop_background(self._evaluate(self._create_prompt(section)))
             result = replace(result, timeline=recording.path, timeline_error=recording.problem)
@@ -233,11 +249,12 @@ class Job:
             "max_tokens": options.max_tokens,
             "max_steps": options.max_steps,
             "deadline": options.seconds,
+            "digest": options.digest,
             **options.origin,
         }
 
     def _create_section(self, filesystem: HostFilesystem, stack: ExitStack) -> FilesystemSection:
-        extra_handlers = None
+        extra_handlers = repo_map_handlers(self._cache)
         if self._options.sandbox.name is not None:
             name, original = self._options.sandbox.name, self._copy.original
             made = create_sandbox(
@@ -251,7 +268,7 @@ class Job:
             sandbox = stack.enter_context(made)
             # cancellation must not wait for a long-running command
             stack.callback(self._cancellation.subscribe(sandbox.close))
-            extra_handlers = shell_handlers(sandbox)
+            extra_handlers = {**extra_handlers, **shell_handlers(sandbox)}
             self._sandbox = sandbox
         return FilesystemSection(
             filesystem=filesystem,
@@ -266,7 +283,11 @@ class Job:
         role = MarkdownSection[None](
             title="Your work", key="role", template=f"{_ROLE}{commands}\n{_SUMMARY}"
         )
-        return Prompt[None](ns="wink", key="run", name="wink run", sections=[role, section])
+        # the digest comes last: what is before it is the same for every workspace
+        digest = WorkspaceDigestSection(
+            session=self._session, enabled=lambda: self._digest_tokens is not None
+        )
+        return Prompt[None](ns="wink", key="run", name="wink run", sections=[role, section, digest])
 
     def _evaluate(self, prompt: Prompt[None]) -> JobResult:
         options = self._options
@@ -317,6 +338,7 @@ class Job:
             usage=TokenUsage() if response is None else response.usage,
             seconds=seconds,
             session_id=str(self._session.session_id),
+            digest_tokens=self._digest_tokens,
             traffic=tuple(count_traffic(self._session[NetworkConnection].all())),
         )
 

@@ -135,6 +135,7 @@ class Report:
             "tool_calls": result.tool_calls,
             "input_tokens": result.usage.input_tokens,
             "output_tokens": result.usage.output_tokens,
+            "digest_tokens": result.digest_tokens,
             "seconds": round(result.seconds, 3),
             "stopped": list(result.stopped),
             "session_id": result.session_id,

@@ -171,6 +171,10 @@ class View(Protocol):
         """Show the progress of a copy; the value is its progress callback, if any."""
         ...
 
+    def show_activity(self, describe: Callable[[], str]) -> AbstractContextManager[object]:
+        """Show what is being done until the context ends; `describe` is called again and again."""
+        ...
+
     def observe(self, session: Session, progress: Progress) -> AbstractContextManager[None]:
         """Show the events of a session until the context ends."""
         ...
@@ -246,24 +250,25 @@ class LinesView:
                 f"copying, {done.done_files:,} of {done.total_files:,} files"
             )
 
+    def show_activity(self, describe: Callable[[], str]) -> AbstractContextManager[object]:
+        """Show a line on a terminal."""
+        if not self._is_live:
+            return nullcontext()
+        return Live(
+            console=self._console,
+            get_renderable=lambda: self._render_line(describe()),
+            refresh_per_second=8,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+
     @contextmanager
     def observe(self, session: Session, progress: Progress) -> Generator[None, None, None]:
         """Show the events of a session."""
         self._progress = progress
-        live = (
-            Live(
-                console=self._console,
-                get_renderable=self._render_footer,
-                refresh_per_second=8,
-                transient=True,
-                redirect_stdout=False,
-                redirect_stderr=False,
-            )
-            if self._is_live
-            else nullcontext()
-        )
         with (
-            live,
+            self.show_activity(progress.line),
             _subscribe(
                 session,
                 progress,
@@ -279,12 +284,11 @@ class LinesView:
         """Count the text where the footer shows the number."""
         return self._progress.on_text if self._is_live and self._progress else None
 
-    def _render_footer(self) -> Table:
+    def _render_line(self, text: str) -> Table:
         line = Table.grid(padding=(0, 1))
         line.add_column(width=1)
         line.add_column(no_wrap=True, overflow="ellipsis")
-        assert self._progress is not None
-        line.add_row(self._spinner, Text(self._progress.line(), style="dim"))
+        line.add_row(self._spinner, Text(text, style="dim"))
         return line
 
     def _on_response(self, event: ModelResponded) -> None:
@@ -348,6 +352,11 @@ class JsonView:
 
     def copy_progress(self) -> AbstractContextManager[None]:
         """Show nothing."""
+        return nullcontext()
+
+    def show_activity(self, describe: Callable[[], str]) -> AbstractContextManager[object]:
+        """Show nothing."""
+        del describe  # nobody looks
         return nullcontext()
 
     @contextmanager
@@ -415,6 +424,11 @@ class QuietView:
 
     def copy_progress(self) -> AbstractContextManager[None]:
         """Show nothing."""
+        return nullcontext()
+
+    def show_activity(self, describe: Callable[[], str]) -> AbstractContextManager[object]:
+        """Show nothing."""
+        del describe  # nobody looks
         return nullcontext()
 
     @contextmanager

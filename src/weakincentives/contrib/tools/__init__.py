@@ -1,6 +1,7 @@
 """The tool suite for agents, workspace sections, and the session projection of the files."""
 
 from weakincentives.contrib.tools.context import ToolSettings
+from weakincentives.contrib.tools.handlers.repo_map import repo_map_handlers
 from weakincentives.contrib.tools.projection import VfsFile, VirtualFileSystem
 from weakincentives.contrib.tools.requests import (
     ApplyPatchParams,
@@ -13,6 +14,7 @@ from weakincentives.contrib.tools.requests import (
     MoveParams,
     ReadFileParams,
     ReadManyParams,
+    RepoMapParams,
     RmParams,
     StatParams,
     TextEdit,
@@ -31,6 +33,7 @@ from weakincentives.contrib.tools.results import (
     MoveResult,
     ReadFileResult,
     ReadManyResult,
+    RepoMapResult,
     RmResult,
     StatResult,
     TreeResult,
@@ -81,6 +84,8 @@ __all__ = [
     "ReadFileResult",
     "ReadManyParams",
     "ReadManyResult",
+    "RepoMapParams",
+    "RepoMapResult",
     "RmParams",
     "RmResult",
     "StatParams",
@@ -102,5 +107,6 @@ __all__ = [
     "clear_workspace_digest",
     "filesystem_tools",
     "latest_workspace_digest",
+    "repo_map_handlers",
     "set_workspace_digest",
 ]

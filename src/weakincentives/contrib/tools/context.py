@@ -11,6 +11,7 @@ from weakincentives.contrib.tools.requests import (
     LsParams,
     ReadFileParams,
     ReadManyParams,
+    RepoMapParams,
     TreeParams,
 )
 from weakincentives.contrib.tools.spec import Dialect
@@ -20,7 +21,7 @@ from weakincentives.posix import display_path, parse_displayed_path
 from weakincentives.prompt import ToolContext, ToolResult
 
 _READ_ONLY = frozenset(
-    {GlobParams, GrepParams, LsParams, ReadFileParams, ReadManyParams, TreeParams}
+    {GlobParams, GrepParams, LsParams, ReadFileParams, ReadManyParams, RepoMapParams, TreeParams}
 )
 _SANDBOX_ROOT = "/workspace"  # where commands find the workspace, and so do their messages
 _MAX_RETRIES = 3  # with less room, while a result has too many tokens

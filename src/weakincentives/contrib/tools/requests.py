@@ -313,6 +313,19 @@ Request: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
+class RepoMapParams:
+    """Show the most central source files of the workspace, with an outline of their code.
+
+    Args:
+        path: The file or directory to begin with; the whole workspace if omitted.
+        max_tokens: Maximum length of the map in tokens, at least 200.
+    """
+
+    path: str = "."
+    max_tokens: int = 2_000
+
+
+@dataclass(frozen=True, slots=True)
 class ShellExecuteParams:
     """Run a program.
 

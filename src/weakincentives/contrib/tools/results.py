@@ -263,6 +263,29 @@ class ReadManyResult:
         return "\n\n".join([*(each.render() for each in self.files), *self.errors])
 
 
+@dataclass(frozen=True, slots=True)
+class RepoMapResult:
+    """An outline of the most central source files.
+
+    Args:
+        path: The file or directory that it begins with.
+        text: The map: paths, and the definitions below each with their line numbers.
+        files: The files in the map, the most central first.
+        source_files: Number of source files in the workspace.
+        warnings: What was left out and why, each in one sentence.
+    """
+
+    path: str
+    text: str
+    files: tuple[str, ...]
+    source_files: int
+    warnings: tuple[str, ...] = ()
+
+    def render(self) -> str:
+        """Return the map and the warnings."""
+        return "\n".join([self.text, *self.warnings])
+
+
 StatResult = FileStat
 """The type, size and times of a file or directory."""
 

@@ -72,6 +72,8 @@ def find_access(request: object, resolve: Callable[[str], str]) -> ToolAccess:
             | requests.TreeParams()
         ):
             return ToolAccess(searches=paths(request.path))
+        case requests.RepoMapParams(path=path):
+            return ToolAccess(searches=paths(".", path))  # it reads all source files
         case _:
             return ToolAccess(
                 writes=paths(*_find_writes(request)), others=paths(*_find_others(request))

@@ -16,6 +16,7 @@ from weakincentives.contrib.tools.dialects import (
     gemini,
     mcp,
     openai,
+    shared,
     shell,
     wink,
 )
@@ -52,9 +53,10 @@ _FILE_TOOL_SPECS: abc.Mapping[DialectName, tuple[spec.ToolSpec[typing.Any], ...]
     "mcp": mcp.MCP,
 }
 DIALECTS: abc.Mapping[DialectName, tuple[spec.ToolSpec[typing.Any], ...]] = {
-    name: (*specs, *shell.SHELL_TOOL_SPECS[name]) for name, specs in _FILE_TOOL_SPECS.items()
+    name: (*specs, *shell.SHELL_TOOL_SPECS[name], shared.REPO_MAP)
+    for name, specs in _FILE_TOOL_SPECS.items()
 }
-"""The tools of each dialect; those that run commands are offered only where there is a sandbox."""
+"""The tools of each dialect; a tool is offered only where its requests have handlers."""
 _FAMILIES: tuple[tuple[re.Pattern[str], DialectName], ...] = (
     (re.compile(r"claude"), "claude"),
     (re.compile(r"(chat)?gpt|codex|o[1-9](-|$)"), "openai"),

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from weakincentives.contrib.tools.requests import (
     EditFileParams,
     ReadFileParams,
+    RepoMapParams,
     TextEdit,
     WriteFileParams,
 )
@@ -133,3 +134,18 @@ def _default(each: Field[Any]) -> object:
     if each.default_factory is not MISSING:
         return each.default_factory()
     return each.default
+
+
+REPO_MAP: ToolSpec[RepoMapParams] = pass_through(
+    "repo_map",
+    RepoMapParams,
+    """\
+Show the most central source files of the workspace, those that other files use most, with the \
+classes and functions that they define, and their line numbers.
+Use it to find your way in code that you do not know. With path, the map begins with that file or \
+directory, followed by the files that it uses and that use it.
+To see the code itself, use $ReadFileParams.""",
+    aliases={"file_path": "path", "directory": "path", "tokens": "max_tokens"},
+    read_only=True,
+)
+"""The tool for a repository map; it has one name in all dialects."""

@@ -36,6 +36,7 @@ from weakincentives.runtime.session import Session
 
 _PREVIEW_ENTRIES = 20
 _TOOL_GUIDANCE = f"""\
+- Find your way in unfamiliar code with `$RepoMapParams`.
 - Explore with `$LsParams` before you read or write, one directory at a time.
 - Find files by name with `$GlobParams`.
 - Search the contents of files with `$GrepParams`.

@@ -4,11 +4,12 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
+from weakincentives.contrib.digest import DEFAULT_DIGEST_TOKENS, DigestCache, digest_workspace
 from weakincentives.contrib.tools.dialects import DialectName
+from weakincentives.contrib.tools.handlers.repo_map import repo_map_handlers
 from weakincentives.contrib.tools.requests import ReadFileParams
 from weakincentives.contrib.tools.sections.base import FilesystemSection, tool_guidance
-from weakincentives.contrib.tools.suite import create_dialect, filesystem_tools
-from weakincentives.filesystem import Filesystem
+from weakincentives.contrib.tools.suite import HANDLERS, create_dialect, filesystem_tools
 from weakincentives.filesystem.base import read_only_view
 from weakincentives.prompt import (
     DIGEST_KEY,
@@ -55,7 +56,7 @@ class WorkspaceDigestSection(Section[None]):
         title: str = "Workspace digest",
         key: str = DIGEST_KEY,
         placeholder: str = _PLACEHOLDER,
-        summarize: Callable[[Filesystem], str] | None = None,
+        tokens: int = DEFAULT_DIGEST_TOKENS,
         children: Sequence[Section[Any]] = (),
         enabled: Callable[..., bool] | None = None,
         accepts_overrides: bool = True,
@@ -67,8 +68,7 @@ class WorkspaceDigestSection(Section[None]):
             title: The heading.
             key: Its name in override files, and the key of the digest in the session.
             placeholder: The text if there is no digest. Overrides are bound to its hash.
-            summarize: Returns what a model knows before it explores the workspace in
-                `optimize`; by default nothing.
+            tokens: Size of the digest without a model that `optimize` starts from.
             children: The sections below it.
             enabled: Returns whether the section is part of the prompt.
             accepts_overrides: Whether a stored digest may replace the placeholder.
@@ -86,9 +86,10 @@ class WorkspaceDigestSection(Section[None]):
         owner = type(self).__name__
         check_argument(owner, "session", session, Session, or_none=True)
         check_argument(owner, "placeholder", placeholder, str)
+        check_argument(owner, "tokens", tokens, int)
         self._session = session
         self._placeholder = placeholder
-        self._summarize = summarize
+        self._tokens = tokens
 
     @property
     def session(self) -> Session | None:
@@ -122,7 +123,7 @@ class WorkspaceDigestSection(Section[None]):
             title=self.title,
             key=self.key,
             placeholder=self._placeholder,
-            summarize=self._summarize,
+            tokens=self._tokens,
             children=[each.clone(session=session, bus=bus) for each in self.children],
             enabled=self._enabled,
             accepts_overrides=self.accepts_overrides,
@@ -135,22 +136,22 @@ class WorkspaceDigestSection(Section[None]):
         """
         dialect = _reading_dialect(workspace)
         files = read_only_view(workspace.filesystem)
-        guidance = tool_guidance(create_dialect(dialect, read_only=True), (), is_new=False)
+        cache = DigestCache()
+        extra = repo_map_handlers(cache)
+        offered = create_dialect(dialect, handlers={**HANDLERS, **extra}, read_only=True)
+        guidance = tool_guidance(offered, (), is_new=False)
+        found = digest_workspace(files, tokens=self._tokens, cache=cache)
+        known = f"{_KNOWN}\n{quote_data(found.text, name=_TAG)}"
         return FilesystemSection(
             title="Workspace",
             filesystem=files,
             dialect=dialect,
-            tools=filesystem_tools(dialect, read_only=True),
+            tools=filesystem_tools(dialect, extra_handlers=extra, read_only=True),
             template=guidance.replace("$", "$$"),
-            children=self._describe_known(files),
+            children=[
+                MarkdownSection[None](title="What is known", template=known.replace("$", "$$"))
+            ],
         )
-
-    def _describe_known(self, files: Filesystem) -> list[Section[Any]]:
-        text = "" if self._summarize is None else self._summarize(files)
-        if not text.strip():
-            return []
-        template = f"{_KNOWN}\n{quote_data(text, name=_TAG)}".replace("$", "$$")
-        return [MarkdownSection[None](title="What is known", template=template)]
 
 
 def _reading_dialect(workspace: WorkspaceSection) -> DialectName:

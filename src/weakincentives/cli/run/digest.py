@@ -1,0 +1,84 @@
+"""The digest of a run: computed from the files before the first step, and kept in the session."""
+
+import hashlib
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from weakincentives.cli.run.view import View
+from weakincentives.cli.terminal import describe_error
+from weakincentives.cli.units import format_count, format_duration
+from weakincentives.contrib.digest import DigestCache, digest_workspace, estimate_tokens
+from weakincentives.errors import WinkError
+from weakincentives.filesystem import Filesystem, time_limit
+from weakincentives.prompt import DIGEST_KEY, latest_workspace_digest, set_workspace_digest
+from weakincentives.runtime.session import Session
+
+_MAX_SECONDS = 60.0
+_NAME_LENGTH = 32  # hexadecimal digits
+
+
+def open_cache(
+    workspace: Path, environment: Mapping[str, str], *, is_new: bool = False
+) -> DigestCache:
+    """Return the cache for the digests of a directory, in the user's XDG cache directory.
+
+    Args:
+        workspace: The directory.
+        environment: The environment variables.
+        is_new: Drop what is cached.
+    """
+    cache = environment.get("XDG_CACHE_HOME", "")
+    home = Path(cache) if cache.startswith("/") else Path.home() / ".cache"
+    name = hashlib.sha256(os.fsencode(os.path.realpath(workspace))).hexdigest()[:_NAME_LENGTH]
+    path = home / "wink" / "digests" / name
+    if is_new:
+        path.unlink(missing_ok=True)
+    return DigestCache(path)
+
+
+def prepare_digest(
+    session: Session, filesystem: Filesystem, cache: DigestCache, view: View
+) -> int | None:
+    """Store the digest of a workspace in the session; return its size in tokens.
+
+    The session of an earlier run keeps its digest, so that its prompt stays the same. If there is
+    no digest, the run goes on without it, and the view says why.
+    """
+    earlier = latest_workspace_digest(session, DIGEST_KEY)
+    if earlier is not None:
+        tokens = estimate_tokens(earlier.body)
+        facts = {"tokens": tokens, "tree_hash": earlier.tree_hash, "error": None}
+        view.emit("digest", facts, f"digest as before: {format_count(tokens, 'token')}")
+        return tokens
+    started = time.monotonic()
+    try:
+        with time_limit(_MAX_SECONDS), view.show_activity(lambda: describe_progress(cache)):
+            found = digest_workspace(filesystem, cache=cache)
+    except (WinkError, OSError, ValueError) as error:
+        reason = describe_error(error)
+        view.emit("digest", {"tokens": None, "error": reason}, f"no digest: {reason}")
+        return None
+    set_workspace_digest(session, DIGEST_KEY, found.text, tree_hash=found.tree_hash)
+    seconds = time.monotonic() - started
+    facts = {
+        "tokens": found.tokens,
+        "tree_hash": found.tree_hash,
+        "error": None,
+        "files": found.files,
+        "seconds": round(seconds, 3),
+        "warnings": list(found.warnings),
+    }
+    text = (
+        f"digest of {format_count(found.files, 'file')}:"
+        f" {format_count(found.tokens, 'token')}, {format_duration(seconds * 1000)}"
+    )
+    view.emit("digest", facts, text)
+    return found.tokens
+
+
+def describe_progress(cache: DigestCache) -> str:
+    """Return how far a digest is, for a person who waits for it."""
+    done = f", {format_count(cache.scans, 'file')} scanned" if cache.scans else ""
+    return f"making a digest of the workspace{done}"
