@@ -10,7 +10,7 @@ from benchmarks.harness import Absent
 from benchmarks.subject import Subject
 
 NOT_INSTALLED = "not installed: pip install 'weakincentives[bench]'"
-DISTRIBUTIONS = ("deepagents", "fsspec", "fs")
+DISTRIBUTIONS = ("deepagents", "fsspec", "fs", "pydantic-monty", "asteval", "smolagents")
 
 HOST = (
     ("deepagents FilesystemBackend", "benchmarks.peer_deepagents", "DeepAgentsHost"),

@@ -23,6 +23,7 @@ from benchmarks import (
     w12_tool_call,
     w12s_suite,
     w13_command,
+    w15_evaluate,
     w18_timeline,
 )
 
@@ -49,6 +50,7 @@ MODULES = (
     w12_tool_call,
     w12s_suite,
     w13_command,
+    w15_evaluate,
     w18_timeline,
 )
 WORKLOADS = {module.WORKLOAD.id: module.WORKLOAD for module in MODULES}
