@@ -8,7 +8,7 @@ from tests.contrib.evaluation.runs import Run
 from weakincentives.contrib.evaluation import Engine, create_engine
 from weakincentives.filesystem import InMemoryFilesystem
 
-WORKER_ENGINES = ("monty",)
+WORKER_ENGINES = ("monty", "asteval")
 
 
 @pytest.fixture(scope="session", params=WORKER_ENGINES)

@@ -31,7 +31,7 @@ def create_monty_engine() -> WorkerEngine:
     """
     binary = _find_binary()
     program = WorkerProgram(
-        "weakincentives.contrib.evaluation.worker.monty_program",
+        "weakincentives.contrib.evaluation.worker.monty.program",
         find_directories("pydantic_monty", "typing_extensions"),
         is_reusable=True,
         options={"binary": binary},

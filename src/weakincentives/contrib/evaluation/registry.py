@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+from weakincentives.contrib.evaluation.asteval import create_asteval_engine
 from weakincentives.contrib.evaluation.engine import Engine, EngineUnavailableError
 from weakincentives.contrib.evaluation.monty import create_monty_engine
 from weakincentives.contrib.evaluation.python import PythonEngine
@@ -34,6 +35,7 @@ def _create_python(sandbox: Sandbox | None) -> Engine:
 
 ENGINES: Mapping[str, EngineEntry] = {
     "monty": EngineEntry(lambda _: create_monty_engine(), "pydantic_monty", "monty"),
+    "asteval": EngineEntry(lambda _: create_asteval_engine(), "asteval", "asteval"),
     "python": EngineEntry(_create_python, needs_sandbox=True),
 }
 """Engines by name, in the order in which `choose_engine` tries them."""

@@ -27,6 +27,7 @@ _NEW_THREAD = 0x3D0F00  # the flags of clone(2) with which the C library makes a
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
 _SET_MODE_FILTER, _ALL_THREADS = 1, 1
 _M_ARENA_MAX = -8
+_first_use = [0]  # bytes of address space before any code ran
 _libc = ctypes.CDLL(None, use_errno=True)
 
 _PATH_CALLS = (
@@ -98,8 +99,9 @@ def confine_worker(ruleset: int | None, address_space: int) -> None:
     Raises:
         OSError: The kernel refused; the worker must not run.
     """
+    _first_use[0] = _used_address_space()
     limits = (
-        (resource.RLIMIT_AS, _used_address_space() + address_space),
+        (resource.RLIMIT_AS, _first_use[0] + address_space),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_NOFILE, MAX_OPEN_FILES),
@@ -132,6 +134,13 @@ def seal_worker(*, has_threads: bool) -> None:
     number = _SECCOMP[os.uname().machine]
     if _libc.syscall(number, _SET_MODE_FILTER, _ALL_THREADS, ctypes.byref(filled)) != 0:
         raise OSError(ctypes.get_errno() or errno.EPERM, "The worker cannot be confined")
+
+
+def limit_memory(more: int) -> None:
+    """Lower the limit of the address space: what was used at first, and `more` bytes."""
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = min(_first_use[0] + more, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 def _used_address_space() -> int:

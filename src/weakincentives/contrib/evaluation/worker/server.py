@@ -26,8 +26,11 @@ _PACKAGES = (
     "weakincentives.contrib",
     "weakincentives.contrib.evaluation",
     "weakincentives.contrib.evaluation.worker",
+    "weakincentives.contrib.evaluation.worker.asteval",
+    "weakincentives.contrib.evaluation.worker.monty",
     "weakincentives.sandbox",
 )
+_UNWANTED = ("numpy", "numpy_financial")  # asteval imports them if it can, which takes long
 _NAME = b"wink-evaluate"
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -60,6 +63,8 @@ def main(requests: int, parent: int, root: str, program: str, directories: Seque
         signal.signal(each, signal.SIG_IGN)  # the kernel reaps workers
     alive = _watch(parent)
     sys.path += directories
+    for each in _UNWANTED:
+        sys.modules[each] = None  # type: ignore[assignment] # importing it raises ImportError
     skip_package_imports(root)
     worker = _import("weakincentives.contrib.evaluation.worker.session")
     loaded = _import(program)

@@ -20,6 +20,7 @@ from weakincentives.contrib.evaluation.worker.protocol import (
 )
 
 _CONNECTION, _RULESET, _FREE, _MAX_DESCRIPTOR = 3, 4, 16, 1024
+_MAX_ERROR = 4_000  # characters of a message
 _ERRORS: Mapping[str, type[Exception]] = {
     each.__name__: each
     for each in (
@@ -90,6 +91,20 @@ class Host:
             send_frame(self._connection, message, MAX_MESSAGE)
         except OSError:
             os._exit(1)  # nobody listens
+
+
+def describe_error(error: BaseException, line: int | None) -> dict[str, Any]:
+    """Return an error of the code as the protocol has it."""
+    text = str(error.msg) if isinstance(error, SyntaxError) else _message(error)
+    clean = text[:_MAX_ERROR].encode("utf-8", "backslashreplace").decode()
+    return {"type": type(error).__name__, "message": clean, "line": line}
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 # a class of the code may have any `__str__`
+        return ""
 
 
 def main(descriptors: Sequence[int], program: Program) -> None:

@@ -25,8 +25,8 @@ from pydantic_monty import (
 )
 
 from weakincentives.contrib.evaluation.text import clip
-from weakincentives.contrib.evaluation.worker.monty_files import WorkspaceOS
-from weakincentives.contrib.evaluation.worker.session import Host
+from weakincentives.contrib.evaluation.worker.monty.files import WorkspaceOS
+from weakincentives.contrib.evaluation.worker.session import Host, describe_error
 from weakincentives.contrib.evaluation.worker.source import (
     VALUE_NAME,
     assign_last_expression,
@@ -72,7 +72,7 @@ def evaluate(pool: Monty, request: Mapping[str, Any], host: Host) -> dict[str, A
     try:
         tree = ast.parse(request["code"])
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        return {"error": _describe(error, getattr(error, "lineno", None))}
+        return {"error": describe_error(error, getattr(error, "lineno", None))}
     started = time.monotonic()
     try:
         with pool.checkout(limits=_limits(request), external_modules=_MODULES) as session:
@@ -86,7 +86,7 @@ def evaluate(pool: Monty, request: Mapping[str, Any], host: Host) -> dict[str, A
         failure = error.exception()
         is_late = time.monotonic() - started >= request["seconds"]
         spoiled = is_late or isinstance(failure, MemoryError)
-        return {"error": _describe(failure, _line(error)), "is_spoiled": spoiled}
+        return {"error": describe_error(failure, _line(error)), "is_spoiled": spoiled}
 
 
 def _run(
@@ -148,10 +148,3 @@ def _line(error: MontyError) -> int | None:
         return None
     frames = error.traceback()
     return frames[-1].line if frames else None
-
-
-def _describe(error: BaseException, line: int | None) -> dict[str, Any]:
-    message = getattr(error, "msg", None) if isinstance(error, SyntaxError) else None
-    text = str(error) if message is None else str(message)
-    clean = text[:4_000].encode("utf-8", "backslashreplace").decode()
-    return {"type": type(error).__name__, "message": clean, "line": line}

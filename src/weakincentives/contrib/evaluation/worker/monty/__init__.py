@@ -1,0 +1,1 @@
+"""The program of workers that run code in Monty; imported only there."""
