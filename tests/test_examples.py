@@ -34,6 +34,12 @@ SAYS = {
         "Written by a model in 2 steps",
         "- Prices are integers, in cents.",
     ),
+    "compute_over_files.py": (
+        "evaluate_python: failed, nothing written\nThe code failed at line 5: ValueError",
+        "Sam n/a",
+        "Value: ['Sam,n/a']",
+        "Ada: 140.00\nLin: 80.00\n",
+    ),
     **dict.fromkeys(
         ("langchain_agent.py", "openai_agents_agent.py", "pydantic_ai_agent.py"),
         (

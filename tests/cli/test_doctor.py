@@ -109,7 +109,7 @@ def test_an_engine_that_is_absent_is_said_and_is_no_failure(
 
 def test_sandboxes_are_shown_with_what_they_promise(wink: Wink, monkeypatch: pytest.MonkeyPatch):
     done = wink("doctor")
-    assert "isolates commands: files, network, processes, privileges, system calls" in done.out
+    assert "isolates commands: files, attributes, network, processes, privileges" in done.out
     assert "uses bubblewrap, and so does wink run by default" in done.out
     monkeypatch.setattr(probe, "ISOLATED", {"missing": Missing})
     done = wink("doctor")

@@ -71,6 +71,20 @@ def test_the_prompt_has_the_workspace_and_names_the_shell(make: Make) -> None:
     assert PodmanSection is PodmanSandboxSection
 
 
+def test_code_is_evaluated_in_the_container_all_or_none(make: Make) -> None:
+    section = make(session=Session())
+    section.filesystem.write("data.txt", "1 2 3")
+    code = "open('direct', 'w').write('x')\nwrite_text('sum', str(sum(map(int, text.split()))))\n"
+    reads = [{"path": "data.txt", "name": "text"}]
+    failed = call(section, "evaluate_python", code=f"{code}1 / 0", reads=reads)
+    assert "The code failed at line 3: ZeroDivisionError" in failed.text
+    assert [each.path for each in section.filesystem.list(".")] == ["data.txt"]
+    done = call(section, "evaluate_python", code=f"{code}import sys; sys.platform", reads=reads)
+    assert done.text.startswith("Value: 'linux'\nCreated sum")
+    assert section.filesystem.read("sum").content == "6"
+    assert section.filesystem.read("direct").content == "x"
+
+
 def test_mounts_are_in_the_container(make: Make, tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "main.py").write_text("print('mounted')\n")

@@ -18,6 +18,7 @@ import click
 
 from weakincentives.adapters import PROVIDERS
 from weakincentives.cli.units import parse_count, parse_duration
+from weakincentives.contrib.evaluation import ENGINES
 from weakincentives.contrib.tools.dialects import DIALECTS
 from weakincentives.posix import read_regular
 from weakincentives.sandbox import SANDBOXES
@@ -29,6 +30,8 @@ AUTO = "auto"
 NO_SANDBOX, LOCAL_SANDBOX = "none", "local"
 DIALECT_CHOICES = (AUTO, *DIALECTS)
 SANDBOX_CHOICES = (NO_SANDBOX, *SANDBOXES)
+NO_ENGINE = "none"
+ENGINE_CHOICES = (NO_ENGINE, AUTO, *ENGINES)
 KEY_VARIABLES: Mapping[str, str] = {
     "openai": "OPENAI_API_KEY",
     "anthropic": "ANTHROPIC_API_KEY",
@@ -137,6 +140,7 @@ KEYS: Mapping[str, Key] = {
     "exclude": Key(_parse_globs),
     "digest": Key(_parse_flag),
     "sandbox": Key(_parse_choice(SANDBOX_CHOICES), is_personal=True),
+    "evaluate": Key(_parse_choice(ENGINE_CHOICES), is_personal=True),
     "allow_host": Key(parse_hosts, is_personal=True),
     "base_url": Key(_parse_text, is_personal=True),
     "api_key_env": Key(_parse_text, is_personal=True),

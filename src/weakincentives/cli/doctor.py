@@ -34,6 +34,7 @@ from weakincentives.cli.config import (
     unknown_variables,
 )
 from weakincentives.cli.terminal import escape_controls, wants_colour
+from weakincentives.contrib.evaluation import ENGINES, find_problem
 from weakincentives.posix import read_regular
 from weakincentives.sandbox import ProbeResult, probe_sandboxes
 
@@ -147,6 +148,7 @@ _TITLES = {
     "core": "Required",
     "extras": "Optional extras",
     "sandbox": "Sandboxes for commands",
+    "engines": "Engines for evaluate_python",
     "programs": "Optional programs",
     "keys": "API keys (values are never shown)",
     "settings": "Settings",
@@ -191,7 +193,9 @@ def _run_checks(workspace: Path, config: str | None) -> Iterator[Check]:
     yield from _check_packages()
     yield _check_temporary_space()
     yield from map(_check_key, _PROVIDERS_BY_KEY)
-    yield from _check_sandboxes()
+    sandboxes = probe_sandboxes()
+    yield from _check_sandboxes(sandboxes)
+    yield from _check_engines(sandboxes)
     yield _check_git()
     yield from _check_settings(workspace, config)
 
@@ -231,8 +235,7 @@ def _check_extra(extra: str, group: list[Dependency]) -> Check:
     return Check("extras", extra, "absent", detail, f"pip install '{PROJECT}[{extra}]'")
 
 
-def _check_sandboxes() -> Iterator[Check]:
-    results = probe_sandboxes()
+def _check_sandboxes(results: Sequence[ProbeResult]) -> Iterator[Check]:
     yield from map(_check_sandbox, results)
     used = next((each.name for each in results if each.is_available), None)
     if used is None:
@@ -248,6 +251,20 @@ def _check_sandbox(result: ProbeResult) -> Check:
     kept = ", ".join(name for name, holds in result.promises.items() if holds)
     broken = f"; not kept: {', '.join(result.broken)}" if result.broken else ""
     return Check("sandbox", result.name, "ok", f"isolates commands: {kept}{broken}")
+
+
+def _check_engines(sandboxes: Sequence[ProbeResult]) -> Iterator[Check]:
+    has_sandbox = any(each.is_available for each in sandboxes)
+    for name, entry in ENGINES.items():
+        command = f"wink run --evaluate {name}"
+        if entry.needs_sandbox:
+            detail = "runs in a sandbox" if has_sandbox else "needs a sandbox, and none works here"
+            yield Check("engines", name, "ok" if has_sandbox else "absent", detail)
+        elif find_problem(name) is None:
+            yield Check("engines", name, "ok", f"can be used: {command}")
+        else:
+            fix = f"pip install '{PROJECT}[{entry.extra}]'"
+            yield Check("engines", name, "absent", f"{entry.package} is not installed", fix)
 
 
 def _check_git() -> Check:

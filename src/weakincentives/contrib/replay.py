@@ -30,9 +30,11 @@ from weakincentives.adapters import (
 from weakincentives.adapters.loop.executor import ToolCallRunner
 from weakincentives.adapters.messages import load_messages
 from weakincentives.adapters.options import RunLimits
+from weakincentives.contrib.evaluation import ENGINES, Engine, create_engine, find_problem
 from weakincentives.contrib.tools import FilesystemSection, repo_map_handlers
 from weakincentives.contrib.tools.context import Handler
 from weakincentives.contrib.tools.dialects import DIALECTS, DialectName, shared
+from weakincentives.contrib.tools.evaluation import EVALUATION_TOOL_SPECS, evaluation_handlers
 from weakincentives.contrib.tools.shell import SHELL_TOOL_SPECS, shell_handlers
 from weakincentives.filesystem import (
     ArchivableFilesystem,
@@ -46,7 +48,7 @@ from weakincentives.filesystem.base import is_tool_output
 from weakincentives.prompt import Prompt, Tool, ToolContext
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.timeline import Entry, SessionRecorder, StepRecord, Timeline
-from weakincentives.sandbox import SandboxUnavailableError, create_sandbox
+from weakincentives.sandbox import Sandbox, SandboxUnavailableError, create_sandbox
 from weakincentives.sandbox.bubblewrap import WORKSPACE
 
 __all__ = ["PromptFactory", "ReplayDifference", "ReplayReport", "assert_replays", "replay"]
@@ -57,6 +59,7 @@ _NO_ROOT = "/"
 _MAX_DIFF_LINES = 200
 _EXECUTABLE = 0o100
 _ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "1"}
+_SANDBOXED_ENGINES = {name for name, each in ENGINES.items() if each.needs_sandbox}
 _TEMPORARY = re.compile(r"/(?:tmp|var/tmp|dev/shm)/[^\s'\":,;)\]]+")
 _VOLATILE = (
     (
@@ -311,22 +314,46 @@ class _Workspace:
 
     def _default_prompt(self, files: BaseFilesystem, session: Session) -> Prompt[Any]:
         dialect = self._find_dialect()
-        commands = {each.name for each in SHELL_TOOL_SPECS.get(dialect, ())}
         extra_handlers: dict[type[Any], Handler] = {}
         if shared.REPO_MAP.name in self._offered:
             extra_handlers |= repo_map_handlers()
-        if self._sandbox is not None and commands & self._offered:
-            if not isinstance(files, HostFilesystem):
-                raise SandboxUnavailableError("Commands need a workspace on disk")
-            made = create_sandbox(
-                self._sandbox, files, env=_ENVIRONMENT, original=self._original or None
-            )
-            extra_handlers |= shell_handlers(self._stack.enter_context(made))
+        sandbox = self._create_sandbox(files, dialect)
+        if sandbox is not None:
+            extra_handlers |= shell_handlers(sandbox)
+        engine = self._create_engine(dialect, sandbox)
+        if engine is not None:
+            extra_handlers |= evaluation_handlers(engine)
         section = FilesystemSection(
             filesystem=files, session=session, dialect=dialect, extra_handlers=extra_handlers
         )
         self._stack.callback(section.close)
         return Prompt[Any](ns="wink", key="replay", name="replay", sections=[section])
+
+    def _create_sandbox(self, files: BaseFilesystem, dialect: DialectName) -> Sandbox | None:
+        """Return where commands run again; None if there are none, or they are skipped."""
+        commands = {each.name for each in SHELL_TOOL_SPECS[dialect]}
+        needs_sandbox = self._run.get("evaluate") in _SANDBOXED_ENGINES
+        if self._sandbox is None or not (commands & self._offered or needs_sandbox):
+            return None
+        if not isinstance(files, HostFilesystem):
+            raise SandboxUnavailableError("Commands need a workspace on disk")
+        made = create_sandbox(
+            self._sandbox, files, env=_ENVIRONMENT, original=self._original or None
+        )
+        return self._stack.enter_context(made)
+
+    def _create_engine(self, dialect: DialectName, sandbox: Sandbox | None) -> Engine | None:
+        """Return what evaluates code again, the recorded engine if it is known."""
+        tools = {each.name for each in EVALUATION_TOOL_SPECS[dialect]}
+        if not tools & self._offered:
+            return None
+        named = self._run.get("evaluate")
+        for name in (str(named),) if named in ENGINES else ENGINES:
+            if find_problem(name, sandbox=sandbox) is None:
+                engine = create_engine(name, sandbox=sandbox)
+                self._stack.callback(engine.close)
+                return engine
+        return None
 
     def _find_dialect(self) -> DialectName:
         """Return the recorded dialect, or else the one that has most of the recorded tools."""
@@ -338,7 +365,7 @@ class _Workspace:
 
 
 def _tool_names(dialect: DialectName) -> set[str]:
-    return {each.name for each in (*DIALECTS[dialect], *SHELL_TOOL_SPECS.get(dialect, ()))}
+    return {each.name for each in DIALECTS[dialect]}
 
 
 def _facts(entry: Entry | None) -> object:

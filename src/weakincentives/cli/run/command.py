@@ -17,6 +17,7 @@ import click
 from weakincentives.adapters import PROVIDERS, CancellationToken
 from weakincentives.cli.config import (
     DIALECT_CHOICES,
+    ENGINE_CHOICES,
     SANDBOX_CHOICES,
     ConfigError,
     Settings,
@@ -27,7 +28,7 @@ from weakincentives.cli.run.decision import Action, action_options, parse_action
 from weakincentives.cli.run.job import Continuation, Job, JobOptions
 from weakincentives.cli.run.model import choose_dialect, create_model
 from weakincentives.cli.run.report import Report, print_start
-from weakincentives.cli.run.sandbox import resolve_sandbox
+from weakincentives.cli.run.sandbox import resolve_engine, resolve_sandbox
 from weakincentives.cli.run.view import JsonView, LinesView, QuietView, View
 from weakincentives.cli.run.workspace import (
     create_copy,
@@ -84,6 +85,11 @@ def run_options(command: F) -> F:
             type=click.Choice(SANDBOX_CHOICES),
             help="Where the model's commands run; by default isolated where that works, else"
             " nowhere.",
+        ),
+        click.option(
+            "--evaluate",
+            type=click.Choice(ENGINE_CHOICES),
+            help="Let the model evaluate Python code, with this engine; by default it cannot.",
         ),
         click.option(
             "--allow-host",
@@ -200,10 +206,12 @@ def execute_job(
 def _job_options(
     task: str, settings: Settings, dialect: DialectName, dump: Path | None
 ) -> JobOptions:
+    sandbox = resolve_sandbox(settings["sandbox"], settings["allow_host"] or ())
     return JobOptions(
         task,
         dialect,
-        sandbox=resolve_sandbox(settings["sandbox"], settings["allow_host"] or ()),
+        sandbox=sandbox,
+        engine=resolve_engine(settings["evaluate"], has_sandbox=sandbox.name is not None),
         max_tokens=settings["max_tokens"],
         max_steps=settings["max_steps"],
         seconds=settings["deadline"],

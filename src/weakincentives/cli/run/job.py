@@ -28,13 +28,16 @@ from weakincentives.cli.run.sandbox import NO_COMMANDS, RunSandbox
 from weakincentives.cli.run.view import Progress, View
 from weakincentives.cli.signals import cancel_on_signals
 from weakincentives.cli.terminal import describe_error
+from weakincentives.contrib.evaluation import create_engine
 from weakincentives.contrib.review import WorkingCopy
 from weakincentives.contrib.tools import (
     FilesystemSection,
     WorkspaceDigestSection,
     repo_map_handlers,
 )
+from weakincentives.contrib.tools.context import Handler
 from weakincentives.contrib.tools.dialects import DialectName
+from weakincentives.contrib.tools.evaluation import evaluation_handlers
 from weakincentives.contrib.tools.shell import shell_handlers, stop_processes
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import HostFilesystem
@@ -88,6 +91,8 @@ class JobOptions:
     task: str
     dialect: DialectName
     sandbox: RunSandbox = NO_COMMANDS
+    engine: str | None = None
+    """The engine that evaluates code; None if the model cannot."""
     max_tokens: int | None = None
     max_steps: int | None = None
     seconds: float | None = None
@@ -246,6 +251,7 @@ class Job:
             "model": f"{self._adapter.name}:{self._adapter.model}",
             "dialect": options.dialect,
             "sandbox": options.sandbox.name,
+            "evaluate": options.engine,
             "max_tokens": options.max_tokens,
             "max_steps": options.max_steps,
             "deadline": options.seconds,
@@ -254,7 +260,8 @@ class Job:
         }
 
     def _create_section(self, filesystem: HostFilesystem, stack: ExitStack) -> FilesystemSection:
-        extra_handlers = repo_map_handlers(self._cache)
+        extra_handlers: dict[type[Any], Handler] = {**repo_map_handlers(self._cache)}
+        sandbox = None
         if self._options.sandbox.name is not None:
             name, original = self._options.sandbox.name, self._copy.original
             made = create_sandbox(
@@ -268,8 +275,12 @@ class Job:
             sandbox = stack.enter_context(made)
             # cancellation must not wait for a long-running command
             stack.callback(self._cancellation.subscribe(sandbox.close))
-            extra_handlers = {**extra_handlers, **shell_handlers(sandbox)}
+            extra_handlers.update(shell_handlers(sandbox))
             self._sandbox = sandbox
+        if self._options.engine is not None:
+            engine = create_engine(self._options.engine, sandbox=sandbox)
+            stack.callback(engine.close)
+            extra_handlers.update(evaluation_handlers(engine))
         return FilesystemSection(
             filesystem=filesystem,
             session=self._session,

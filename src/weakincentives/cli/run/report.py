@@ -4,7 +4,7 @@ import signal
 from collections.abc import Iterator
 
 from weakincentives.adapters import ProviderAdapter
-from weakincentives.cli.config import LOCAL_SANDBOX, NO_SANDBOX
+from weakincentives.cli.config import LOCAL_SANDBOX, NO_ENGINE, NO_SANDBOX
 from weakincentives.cli.dumps import timeline_hints
 from weakincentives.cli.run.decision import EXIT_FAILED, Action, Decision, Resolution
 from weakincentives.cli.run.job import JobOptions, JobResult
@@ -37,6 +37,7 @@ def print_start(
         "sandbox_reason": options.sandbox.reason,
         "isolation": options.sandbox.isolation,
         "allow_host": list(options.sandbox.hosts),
+        "evaluate": options.engine or NO_ENGINE,
         "max_tokens": options.max_tokens,
         "deadline_seconds": options.seconds,
         "skipped": [each.path for each in copy.skipped],
@@ -50,6 +51,8 @@ def _start_lines(copy: WorkingCopy, adapter: ProviderAdapter, options: JobOption
     limit = "" if options.seconds is None else f", for at most {format_clock(options.seconds)}"
     if str(options.sandbox):
         yield str(options.sandbox)
+    if options.engine is not None:
+        yield f"The model can evaluate Python code, with the engine {options.engine}."
     yield (
         f"{adapter.name}:{adapter.model} works in a copy of"
         f" {display_path(str(copy.original))}{limit}"

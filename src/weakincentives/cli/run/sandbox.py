@@ -1,9 +1,10 @@
-"""The sandbox of a run: where the model's commands run, and what the user reads about it."""
+"""Where the model's commands and code run, and what the user reads about it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from weakincentives.cli.config import AUTO, LOCAL_SANDBOX, NO_SANDBOX, ConfigError
+from weakincentives.cli.config import AUTO, LOCAL_SANDBOX, NO_ENGINE, NO_SANDBOX, ConfigError
+from weakincentives.contrib.evaluation import ENGINES, find_problem
 from weakincentives.sandbox import SandboxUnavailableError, choose_sandbox, probe_sandbox
 from weakincentives.sandbox.probe import check_hosts
 
@@ -99,3 +100,29 @@ def _choose(*, is_optional: bool) -> RunSandbox:
             raise ConfigError(f"{error}; --sandbox none runs without commands") from error
         return RunSandbox(reason=str(error))
     return RunSandbox(chosen.name, chosen.reason, broken=chosen.broken)
+
+
+def resolve_engine(setting: str | None, *, has_sandbox: bool) -> str | None:
+    """Return the engine that evaluates code for a setting; None if the model cannot.
+
+    Args:
+        setting: The name of an engine, `auto` or `none`; None if the user did not choose.
+        has_sandbox: Whether there is a sandbox for the engine `python`.
+
+    Raises:
+        ConfigError: The engine cannot be used here.
+    """
+    if setting is None or setting == NO_ENGINE:
+        return None
+    names = ENGINES if setting == AUTO else (setting,)
+    problems = {name: _find_engine_problem(name, has_sandbox=has_sandbox) for name in names}
+    found = next((name for name, problem in problems.items() if problem is None), None)
+    if found is None:
+        raise ConfigError(". ".join(filter(None, problems.values())))
+    return found
+
+
+def _find_engine_problem(name: str, *, has_sandbox: bool) -> str | None:
+    if not ENGINES[name].needs_sandbox:
+        return find_problem(name)
+    return None if has_sandbox else f"The engine {name!r} needs a sandbox; see wink doctor"

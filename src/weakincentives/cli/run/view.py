@@ -44,7 +44,7 @@ from weakincentives.sandbox import NetworkConnection
 CHANGES = (FileWritten, FileDeleted, DirectoryCreated, LinkCreated, EntryMoved)
 """The events of a changed path."""
 _MAX_PATHS = 3
-_SUBJECT_ARGUMENTS = ("command", "cmd", "pattern", "query")
+_SUBJECT_ARGUMENTS = ("command", "cmd", "pattern", "query", "code")
 _HEAD = (
     "diff --git ",
     "--- ",

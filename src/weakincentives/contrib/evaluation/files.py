@@ -24,6 +24,7 @@ from weakincentives.filesystem import (
 )
 from weakincentives.filesystem.base import limits_of
 from weakincentives.posix import display_path, join
+from weakincentives.prompt import ToolAccess
 from weakincentives.runtime.before_images import all_or_none
 
 WRITE_MODES: tuple[WriteMode, ...] = ("create", "overwrite", "append")
@@ -48,6 +49,10 @@ class EvalWorkspace(Protocol):
         """Return the workspace path for a file that may be created."""
         ...
 
+    def check_access(self, access: ToolAccess) -> None:
+        """Raise `PermissionError` if policies deny access to these paths."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class FilesystemWorkspace:
@@ -64,6 +69,9 @@ class FilesystemWorkspace:
     def resolve_new_path(self, given: str) -> str:
         """Return the path in normal form."""
         return self.resolve_path(given)
+
+    def check_access(self, access: ToolAccess) -> None:
+        """Allow everything."""
 
 
 class QueuedFiles:
@@ -149,11 +157,13 @@ class QueuedFiles:
     def exists(self, path: str) -> bool:
         """Return whether the path exists for the code."""
         found = self._workspace.resolve_path(path)
+        self._workspace.check_access(ToolAccess(reads=(found or ".",)))
         return self._is_queued(found) or not found or self._fs.exists(found)
 
     def stat(self, path: str) -> FileStat:
         """Return the metadata of an entry, as the code left it."""
         found = self._workspace.resolve_path(path)
+        self._workspace.check_access(ToolAccess(reads=(found or ".",)))
         if found in self._writes:
             size = len(self.read_text(path).encode())
             return FileStat(found, True, False, size, modified_at=datetime.now(UTC))  # noqa: FBT003 # fields
@@ -164,6 +174,7 @@ class QueuedFiles:
     def list(self, path: str = ".") -> Sequence[FileEntry]:
         """Return the entries of a directory, as the code left it."""
         found = self._workspace.resolve_path(path)
+        self._workspace.check_access(ToolAccess(searches=(found or ".",)))
         existing = () if self._is_new(found) else self._fs.list(found or ".")
         entries = {each.name: each for each in existing}
         prefix = f"{found}/" if found else ""
@@ -177,6 +188,7 @@ class QueuedFiles:
     def glob(self, pattern: str, path: str = ".") -> Sequence[str]:
         """Return the paths of the matching files, as the code left them."""
         found = self._workspace.resolve_path(path)
+        self._workspace.check_access(ToolAccess(searches=(found or ".",)))
         matches = () if self._is_new(found) else self._fs.glob(pattern, path=found or ".")
         paths = {each.path for each in matches if each.is_file}
         below = join(found, pattern) if found else pattern
@@ -203,6 +215,7 @@ class QueuedFiles:
 
     def _admit_read(self, path: str) -> None:
         """Count a read, and check the file's size before it is loaded."""
+        self._workspace.check_access(ToolAccess(reads=(path,)))
         size = self._fs.stat(path or ".").size_bytes
         if size > self._limits.max_read_bytes:
             raise LimitExceededError(
@@ -226,6 +239,9 @@ class QueuedFiles:
         found = self._workspace.resolve_new_path(path)
         if not found:
             raise InvalidPathError(f"Not a file path: {path!r}")
+        # what the code has read, it may replace; the model need not have read it too
+        kind = "others" if found in self._reads else "writes"
+        self._workspace.check_access(ToolAccess(**{kind: (found,)}))
         if found not in self._writes and found not in self._directories:
             count = len(self._writes) + len(self._directories)
             if count >= self._limits.max_writes:

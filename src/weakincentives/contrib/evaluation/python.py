@@ -26,8 +26,8 @@ from weakincentives.sandbox import ExecResult, Sandbox
 from weakincentives.serde import SerdeError, decode
 
 PYTHON_LANGUAGE = EngineLanguage(
-    "All of Python, with the standard library and the packages that are installed in the sandbox."
-    " The workspace is the current directory."
+    "all of Python, with the standard library and the packages that are installed in the sandbox;"
+    " the workspace is the current directory"
 )
 """What code can use in this engine."""
 _PROGRAM = ("-I", "-B", "-X", "utf8", "-c", Path(driver.__file__).read_text())

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from weakincentives.contrib.tools.requests import (
     GlobParams,
@@ -18,7 +18,7 @@ from weakincentives.contrib.tools.spec import Dialect
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import Filesystem, PathEscapeError, normalize_path
 from weakincentives.posix import display_path, parse_displayed_path
-from weakincentives.prompt import ToolContext, ToolResult
+from weakincentives.prompt import ToolAccess, ToolContext, ToolResult
 
 _READ_ONLY = frozenset(
     {GlobParams, GrepParams, LsParams, ReadFileParams, ReadManyParams, RepoMapParams, TreeParams}
@@ -97,6 +97,14 @@ class HandlerContext:
                 result = handler(request, replace(self, settings=smaller))
         return result
 
+    def check_access(self, access: ToolAccess) -> None:
+        """Ask the policies about paths that are known only while a request is carried out.
+
+        Raises:
+            PermissionError: A policy denies it.
+        """
+        self.tool_context.check_access(access)
+
     def resolve_path(self, given: str) -> str:
         """Return the workspace path for a path that a model sent.
 
@@ -151,6 +159,21 @@ class HandlerContext:
 
 Handler: TypeAlias = Callable[[Any, HandlerContext], ToolResult[Any]]
 """Carries out requests of one type."""
+
+
+@runtime_checkable
+class DescribedHandler(Protocol):
+    """A handler that knows more about its tool than the dialect does."""
+
+    @property
+    def description(self) -> str:
+        """What is added to the description of the tool."""
+        ...
+
+    @property
+    def bypasses_filesystem(self) -> bool:
+        """Whether it changes files without the workspace's methods."""
+        ...
 
 
 def handler_context(

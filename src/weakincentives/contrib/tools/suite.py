@@ -5,9 +5,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from weakincentives.contrib.evaluation import EvalParams
 from weakincentives.contrib.tools import requests
 from weakincentives.contrib.tools.context import (
     DEFAULT_SETTINGS,
+    DescribedHandler,
     Handler,
     ToolSettings,
     handler_context,
@@ -64,6 +66,14 @@ def find_access(request: object, resolve: Callable[[str], str]) -> ToolAccess:
             return ToolAccess(reads=paths(path))
         case requests.ReadManyParams(file_paths=several):
             return ToolAccess(reads=paths(*several))
+        case EvalParams():
+            reads = paths(*(each.path for each in request.reads))
+            writes = paths(*(each.path for each in request.writes))
+            return ToolAccess(
+                reads,
+                writes=tuple(each for each in writes if each not in reads),
+                others=tuple(each for each in writes if each in reads),
+            )
         case (
             requests.LsParams()
             | requests.GlobParams()
@@ -151,13 +161,17 @@ class SpecHandler:
     def build_tool(self, access: "Access | None" = None) -> Tool[Any, Any]:
         """Return the tool; without `access`, policies go by the names of its parameters."""
         spec = self.spec
+        handlers = map(self.handlers.get, spec.requests)
+        described = [each for each in handlers if isinstance(each, DescribedHandler)]
+        texts = (self.dialect.fill(spec.description), *(each.description for each in described))
         return Tool[Any, Any](
             spec.name,
-            self.dialect.fill(spec.description),
+            "\n".join(texts),
             self,
             params_type=spec.params,
             read_only=spec.read_only,
-            bypasses_filesystem=spec.bypasses_filesystem,
+            bypasses_filesystem=spec.bypasses_filesystem
+            or any(each.bypasses_filesystem for each in described),
             aliases=spec.aliases,
             access=access,
             other_names=spec.other_names,

@@ -62,7 +62,13 @@ _FILE_EVENTS = (
 )
 _NO_ROOT = "/"  # the root if the workspace is not on disk
 _MAX_TITLE = 100
-_SUBJECTS = ("command", "cmd", "pattern", "query")  # parameters that say what a call is about
+_SUBJECTS = (
+    "command",
+    "cmd",
+    "pattern",
+    "query",
+    "code",
+)  # parameters that say what a call is about
 _LEVEL = 6
 _BRANCH = re.compile(r"[A-Za-z_][\w.-]{0,99}", re.ASCII)
 _log = logging.getLogger(__name__)

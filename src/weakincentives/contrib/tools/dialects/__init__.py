@@ -13,6 +13,7 @@ from weakincentives.contrib.tools.dialects import (
     anthropic_editor,
     classic,
     claude,
+    evaluation,
     gemini,
     mcp,
     openai,
@@ -53,7 +54,12 @@ _FILE_TOOL_SPECS: abc.Mapping[DialectName, tuple[spec.ToolSpec[typing.Any], ...]
     "mcp": mcp.MCP,
 }
 DIALECTS: abc.Mapping[DialectName, tuple[spec.ToolSpec[typing.Any], ...]] = {
-    name: (*specs, *shell.SHELL_TOOL_SPECS[name], shared.REPO_MAP)
+    name: (
+        *specs,
+        *shell.SHELL_TOOL_SPECS[name],
+        *evaluation.EVALUATION_TOOL_SPECS[name],
+        shared.REPO_MAP,
+    )
     for name, specs in _FILE_TOOL_SPECS.items()
 }
 """The tools of each dialect; a tool is offered only where its requests have handlers."""

@@ -2,6 +2,7 @@
 
 from weakincentives.contrib.tools.sections.base import FilesystemSection
 from weakincentives.contrib.tools.sections.digest import WorkspaceDigestSection
+from weakincentives.contrib.tools.sections.evaluation import AstevalSection, EvaluationSection
 from weakincentives.contrib.tools.sections.host import (
     ClaudeAgentWorkspaceSection,
     HostWorkspaceSection,
@@ -20,7 +21,9 @@ VfsSection = VfsToolsSection
 WorkspaceSection = HostWorkspaceSection
 
 __all__ = [
+    "AstevalSection",
     "ClaudeAgentWorkspaceSection",
+    "EvaluationSection",
     "FilesystemSection",
     "HostWorkspaceSection",
     "IsolationLevel",

@@ -50,6 +50,7 @@ prefer one complete file to many small additions.
 - Delete files that you no longer need with `$RmParams`.
 - Run programs with `$ShellExecuteParams`; their changes to the workspace count as yours.
 - Run commands with `$BashParams`; their changes to the workspace count as yours.
+- Compute with `$EvalParams` rather than in your head: counts, sums, dates, data in files.
 """
 _GENERAL_GUIDANCE = """\
 - A failed call changes nothing: read its message, correct the call and try again.
@@ -298,7 +299,7 @@ class FilesystemSection(MarkdownSection[None]):
         return filesystem_tools(
             self._dialect,
             settings=self._settings,
-            binding=self._bind_context,
+            binding=self.bind_context,
             extra_handlers=self._extra_handlers,
         )
 
@@ -377,7 +378,7 @@ class FilesystemSection(MarkdownSection[None]):
             raise
         self._reset_error = None
 
-    def _bind_context(self, context: ToolContext) -> ToolContext:
+    def bind_context(self, context: ToolContext) -> ToolContext:
         """Return the context of a call with the workspace in it.
 
         Raises:

@@ -7,7 +7,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from weakincentives.contrib.evaluation import (
+    DEFAULT_EVAL_LIMITS,
+    EvalLimits,
+    PythonEngine,
+)
 from weakincentives.contrib.tools.context import Handler
+from weakincentives.contrib.tools.evaluation import evaluation_handlers
 from weakincentives.contrib.tools.sections.base import FilesystemSection
 from weakincentives.contrib.tools.shell import (
     DEFAULT_SHELL_LIMITS,
@@ -93,6 +99,7 @@ class PodmanSandboxSection(FilesystemSection):
         config: The engine, the image and the limits; by default from the environment.
         limits: The limits of the filesystem.
         shell_limits: The limits of commands.
+        eval_limits: The limits of Python code that is evaluated in the container.
         sandbox: A sandbox to share, which this section does not close.
     """
 
@@ -104,6 +111,7 @@ class PodmanSandboxSection(FilesystemSection):
         key: str | None = "podman",
         limits: Limits = DEFAULT_LIMITS,
         shell_limits: ShellLimits = DEFAULT_SHELL_LIMITS,
+        eval_limits: EvalLimits = DEFAULT_EVAL_LIMITS,
         sandbox: PodmanSandbox | None = None,
         extra_handlers: Mapping[type[Any], Handler] | None = None,
         **options: Any,
@@ -113,6 +121,7 @@ class PodmanSandboxSection(FilesystemSection):
         check_argument(owner, "config", config, PodmanSandboxConfig, or_none=True)
         check_argument(owner, "limits", limits, Limits)
         check_argument(owner, "shell_limits", shell_limits, ShellLimits)
+        check_argument(owner, "eval_limits", eval_limits, EvalLimits)
         check_argument(owner, "sandbox", sandbox, PodmanSandbox, or_none=True)
         self._shared = sandbox
         self._sandbox: PodmanSandbox | None = sandbox
@@ -121,14 +130,17 @@ class PodmanSandboxSection(FilesystemSection):
             sandbox.config if sandbox else config or PodmanSandboxConfig.from_environment()
         )
         self._limits = limits
-        self._shell_limits = shell_limits
+        self._shell_limits, self._eval_limits = shell_limits, eval_limits
         self._own_handlers = dict(extra_handlers or {})
-        handlers = shell_handlers(_SectionSandbox(self), limits=shell_limits)
+        within = _SectionSandbox(self)
+        handlers = {
+            **shell_handlers(within, limits=shell_limits),
+            **evaluation_handlers(PythonEngine(within), limits=eval_limits),
+            **self._own_handlers,
+        }
         if sandbox is not None:
             options["filesystem"] = sandbox.filesystem
-        super().__init__(
-            title=title, key=key, extra_handlers={**handlers, **self._own_handlers}, **options
-        )
+        super().__init__(title=title, key=key, extra_handlers=handlers, **options)
         if self._session is not None:
             self._session.install(
                 PodmanWorkspace,
@@ -238,6 +250,7 @@ class PodmanSandboxSection(FilesystemSection):
             "config": self._config,
             "limits": self._limits,
             "shell_limits": self._shell_limits,
+            "eval_limits": self._eval_limits,
             "extra_handlers": self._own_handlers,
         }
         del arguments["filesystem"]

@@ -1,0 +1,76 @@
+"""The tool of each dialect that evaluates Python code.
+
+`wink` and `classic` have all parameters of the request. Other dialects have the name that the
+vendor's models know, and the code alone; their code reads and writes files itself.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from weakincentives.contrib.evaluation import EvalParams
+from weakincentives.contrib.tools.dialects.shared import pass_through, sets_only
+from weakincentives.contrib.tools.spec import ToolSpec
+
+
+@dataclass(frozen=True, slots=True)
+class CodeCall:
+    """Run Python code.
+
+    Args:
+        code: The Python code. The value of its last expression is returned.
+    """
+
+    code: str
+
+
+_PURPOSE = """\
+Run Python code that computes over the files of the workspace: count, sum up, compare, convert, \
+extract, generate. Use it instead of calculating in your head.
+The value of the last expression and everything printed are returned. Every call starts with \
+fresh variables.
+Read files with read_text(path), and write them with write_text(path, content), which creates or \
+replaces; with a third argument, "create" fails if the file exists, and "append" adds to its end.
+If the code fails, nothing is written."""
+_DECLARED = """\
+globals passes variables in, as JSON text. reads loads files into variables. writes saves files \
+after the code has succeeded: in their content, {name} stands for the value of a variable."""
+_ALIASES = {"python_code": "code", "source": "code", "script": "code", "input": "code"}
+_OTHER_NAMES = ("evaluate_python", "python", "code_interpreter", "code_execution", "execute_code")
+_EVALUATE = pass_through(
+    "evaluate_python", EvalParams, f"{_PURPOSE}\n{_DECLARED}", aliases={"python_code": "code"}
+)
+
+
+def _decode(params: CodeCall, _: object) -> EvalParams:
+    return EvalParams(params.code)
+
+
+def _encode(request: EvalParams) -> CodeCall | None:
+    return CodeCall(request.code) if sets_only(request, "code") else None
+
+
+def _code_tool(name: str) -> tuple[ToolSpec[Any], ...]:
+    spec = ToolSpec(
+        name=name,
+        description=_PURPOSE,
+        params=CodeCall,
+        requests=(EvalParams,),
+        decode=_decode,
+        encode=_encode,
+        aliases=_ALIASES,
+        other_names=tuple(each for each in _OTHER_NAMES if each != name),
+    )
+    return (spec,)
+
+
+EVALUATION_TOOL_SPECS: Mapping[str, tuple[ToolSpec[Any], ...]] = {
+    "wink": (_EVALUATE,),
+    "classic": (_EVALUATE,),
+    "claude": _code_tool("code_execution"),
+    "anthropic-editor": _code_tool("code_execution"),
+    "openai": _code_tool("python"),
+    "gemini": _code_tool("code_execution"),
+    "mcp": _code_tool("run_python_code"),
+}
+"""The tool of each dialect that evaluates Python code."""

@@ -1,0 +1,167 @@
+"""Sections with one tool, which evaluates Python code over the files of the prompt's workspace."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from weakincentives.contrib.evaluation import (
+    DEFAULT_EVAL_LIMITS,
+    Engine,
+    EvalLimits,
+    choose_engine,
+    create_engine,
+)
+from weakincentives.contrib.tools.context import DEFAULT_SETTINGS, ToolSettings
+from weakincentives.contrib.tools.dialects import DialectName
+from weakincentives.contrib.tools.evaluation import evaluation_tools
+from weakincentives.contrib.tools.sections.memory import VfsToolsSection
+from weakincentives.filesystem import Filesystem
+from weakincentives.prompt import MarkdownSection, Section, ToolContext
+from weakincentives.prompt.validation import check_argument
+from weakincentives.runtime import EventBus
+from weakincentives.runtime.session import Session
+
+_GUIDANCE = """\
+You can run Python code with `{tool}`. Use it for everything that has to be exact: counts, sums, \
+statistics, dates, sorting, and the data in files. A failed call changes nothing: read its \
+message, correct the code and try again."""
+
+
+class EvaluationSection(MarkdownSection[None]):
+    """A prompt section with a tool that evaluates Python code.
+
+    Beside a workspace section, the code works on the files of that workspace. In a prompt without
+    one, it works on files in memory, which are in `files`.
+    """
+
+    _default_engine: str | None = None  # the first that is available
+
+    def __init__(
+        self,
+        *,
+        title: str = "Python",
+        key: str | None = "python",
+        session: Session | None = None,
+        engine: Engine | str | None = None,
+        limits: EvalLimits = DEFAULT_EVAL_LIMITS,
+        dialect: DialectName = "wink",
+        settings: ToolSettings = DEFAULT_SETTINGS,
+        template: str | None = None,
+        children: Sequence[Section[Any]] = (),
+        enabled: Callable[..., bool] | None = None,
+        accepts_overrides: bool = False,
+    ) -> None:
+        """Set up the section.
+
+        Args:
+            title: The heading.
+            key: Its name in override files; derived from the title if omitted.
+            session: The session that the section belongs to; None serves any session.
+            engine: What runs the code, or its name; by default the first that is available.
+                An engine that is passed in is not closed with the section.
+            limits: Limits of one evaluation.
+            dialect: The name and parameters of the tool.
+            settings: Rules of the tools.
+            template: A text to use instead of the guidance.
+            children: The sections below it.
+            enabled: Returns whether the section is part of the prompt.
+            accepts_overrides: Whether a stored text may replace its own.
+
+        Raises:
+            EngineUnavailableError: The engine is not installed.
+            PromptError: The dialect is unknown, or an argument has the wrong type.
+        """
+        owner = type(self).__name__
+        check_argument(owner, "session", session, Session, or_none=True)
+        check_argument(owner, "engine", engine, (str, Engine), or_none=True)
+        check_argument(owner, "limits", limits, EvalLimits)
+        check_argument(owner, "settings", settings, ToolSettings)
+        self._session = session
+        self._given = engine
+        self._engine = _find_engine(engine if engine is not None else self._default_engine)
+        self._limits, self._settings = limits, settings
+        self._dialect: DialectName = dialect
+        self._template = template
+        self._own: VfsToolsSection | None = None
+        tools = evaluation_tools(
+            self._engine, dialect, settings=settings, limits=limits, binding=self._bind_context
+        )
+        text = _GUIDANCE.format(tool=tools[0].name) if template is None else template
+        super().__init__(
+            title=title,
+            key=key,
+            template=text.replace("$", "$$") if template is None else text,
+            tools=tools,
+            children=children,
+            enabled=enabled,
+            accepts_overrides=accepts_overrides,
+        )
+
+    @property
+    def engine(self) -> Engine:
+        """What runs the code."""
+        return self._engine
+
+    @property
+    def files(self) -> Filesystem:
+        """The files in memory for prompts without a workspace; created on first access."""
+        return self._memory.filesystem
+
+    def clone(self, *, session: Session | None = None, bus: EventBus | None = None) -> Self:
+        """Return a copy of the section for another session, with its own files in memory.
+
+        Raises:
+            ValueError: `bus` is not the bus of `session`.
+        """
+        if session is not None and bus is not None and session.bus is not bus:
+            raise ValueError("bus must be the bus of the given session")
+        return type(self)(
+            title=self.title,
+            key=self.key,
+            session=session,
+            engine=self._given,
+            limits=self._limits,
+            dialect=self._dialect,
+            settings=self._settings,
+            template=self._template,
+            children=self.children,
+            enabled=self._enabled,
+            accepts_overrides=self.accepts_overrides,
+        )
+
+    def close(self) -> None:
+        """Stop the processes of the engine, unless it was passed in, and drop the files."""
+        if not isinstance(self._given, Engine):
+            self._engine.close()
+        own, self._own = self._own, None
+        if own is not None:
+            own.close()
+
+    @property
+    def _memory(self) -> VfsToolsSection:
+        if self._own is None:
+            self._own = VfsToolsSection(session=self._session)
+        return self._own
+
+    def _bind_context(self, context: ToolContext) -> ToolContext:
+        return context if context.filesystem is not None else self._memory.bind_context(context)
+
+
+class AstevalSection(EvaluationSection):
+    """A section that evaluates Python code with asteval: expressions, loops and functions.
+
+    It needs the extra `asteval`.
+    """
+
+    _default_engine: str | None = "asteval"
+
+    def __init__(
+        self, *, title: str = "Python Evaluation", key: str | None = "asteval", **options: Any
+    ) -> None:
+        """Set up the section; `options` are the other arguments of `EvaluationSection`."""
+        super().__init__(title=title, key=key, **options)
+
+
+def _find_engine(given: Engine | str | None) -> Engine:
+    if given is None:
+        return choose_engine()
+    return create_engine(given) if isinstance(given, str) else given
