@@ -6,7 +6,6 @@ Everything that comes from a workspace (names, lines of files) is escaped, short
 here, so that it can neither leave its line nor look like a part of the digest.
 """
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 
@@ -27,7 +26,10 @@ def estimate_tokens(text: str) -> int:
 def quote_path(path: str) -> str:
     """Return `path` on one line; one with blanks or unusual characters is in quotation marks."""
     shown = shorten(display_path(path), MAX_PATH)
-    return shown if _PLAIN_PATH.fullmatch(shown) else json.dumps(shown, ensure_ascii=False)
+    if _PLAIN_PATH.fullmatch(shown):
+        return shown
+    quoted = shown.replace('"', '\\"')
+    return f'"{quoted}"'
 
 
 def quote_line(line: str, *, limit: int = MAX_LINE) -> str:

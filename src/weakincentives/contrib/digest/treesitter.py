@@ -142,26 +142,45 @@ def _definitions(
     hidden_until = 0
     line, counted = 1, 0
     for node in nodes:
-        if node.start_byte < hidden_until:
+        if node.start_byte < hidden_until or _is_misread(node):
             continue
         while open_scopes and open_scopes[-1].end_byte <= node.start_byte:
             open_scopes.pop()
         if node.id in leaves:
             hidden_until = node.end_byte
-        name = _find_name(node)
+        name = _find_name(node, content)
         if name is not None:
             # not start_point: tree-sitter 0.26.0 returns freed numbers there
             line += content.count(b"\n", counted, name.start_byte)
             counted = max(counted, name.start_byte)
             text = content[name.start_byte : name.end_byte].decode("utf-8", "replace")
-            signature = clean_signature(comment.sub("", _head(node, content)))
+            head = comment.sub("", _head(node, content))
+            if node.type == "type_definition" and name.start_byte > node.start_byte + len(head):
+                head += text  # typedef struct { ... } name
+            signature = clean_signature(head)
             yield SourceDefinition(text[:MAX_NAME], line, len(open_scopes), signature)
         if node.id not in leaves:
             open_scopes.append(node)
 
 
-def _find_name(node: Node) -> Node | None:
-    """Return the node with the name: a field of the definition, or inside its declarators."""
+def _is_misread(node: Node) -> bool:
+    """Whether a C parser took a macro and a block, such as that of a namespace, for a function."""
+    declarator = node.child_by_field_name("declarator")
+    if node.type != "function_definition" or declarator is None:
+        return False
+    for _ in range(_MAX_DESCENT):
+        if declarator is None or declarator.type in {"function_declarator", "operator_cast"}:
+            return declarator is None
+        declarator = declarator.child_by_field_name("declarator")
+    return False
+
+
+def _find_name(node: Node, content: bytes) -> Node | None:
+    """Return the node with the name: a field of the definition, or inside its declarators.
+
+    A prototype whose name is in capitals is a macro that the parser could not know.
+    """
+    is_prototype = node.type == "declaration" and node.child_by_field_name("type") is not None
     for _ in range(_MAX_DESCENT):
         below = next(
             (found for each in _NAME_FIELDS if (found := node.child_by_field_name(each))), None
@@ -169,7 +188,10 @@ def _find_name(node: Node) -> Node | None:
         if below is None:
             break
         node = below
-    return node if node.child_count == 0 or node.type.endswith(("name", "identifier")) else None
+    if node.child_count and not node.type.endswith(("name", "identifier")):
+        return None
+    is_macro = is_prototype and content[node.start_byte : node.end_byte].isupper()
+    return None if is_macro else node
 
 
 def _head(node: Node, content: bytes) -> str:
