@@ -109,7 +109,8 @@ _QUERIES: dict[str, tuple[object, str]] = {
         """,
     ),
 }
-_NAME_FIELDS = ("name", "declarator", "left", "property", "type")
+_NAME_FIELDS = ("name", "declarator", "left", "property")
+_TYPES = frozenset({b"int", b"void", b"char", b"long", b"float", b"double"})  # no names in C
 _HASH_COMMENT = re.compile(r"#[^\n]*")
 _COMMENT = re.compile(r"//[^\n]*|/\*(?:[^*]++|\*(?!/))*+\*/")
 _MAX_DESCENT = 12  # declarators inside declarators
@@ -164,10 +165,15 @@ def _definitions(
 
 
 def _is_misread(node: Node) -> bool:
-    """Whether a C parser took a macro and a block, such as that of a namespace, for a function."""
+    """Whether this is C that the parser did not understand, since macros are unknown to it.
+
+    It takes a macro before a namespace for a function, and one before a constructor for a type.
+    """
     declarator = node.child_by_field_name("declarator")
-    if node.type != "function_definition" or declarator is None:
+    if node.type not in {"function_definition", "declaration"} or declarator is None:
         return False
+    if any(each.is_error for each in node.children):
+        return True
     for _ in range(_MAX_DESCENT):
         if declarator is None or declarator.type in {"function_declarator", "operator_cast"}:
             return declarator is None
@@ -182,16 +188,24 @@ def _find_name(node: Node, content: bytes) -> Node | None:
     """
     is_prototype = node.type == "declaration" and node.child_by_field_name("type") is not None
     for _ in range(_MAX_DESCENT):
-        below = next(
-            (found for each in _NAME_FIELDS if (found := node.child_by_field_name(each))), None
-        )
+        below = _next_inside(node)
         if below is None:
             break
         node = below
     if node.child_count and not node.type.endswith(("name", "identifier")):
         return None
-    is_macro = is_prototype and content[node.start_byte : node.end_byte].isupper()
-    return None if is_macro else node
+    name = content[node.start_byte : node.end_byte]
+    return None if name in _TYPES or (is_prototype and name.isupper()) else node
+
+
+def _next_inside(node: Node) -> Node | None:
+    """Return the part of a definition or declarator that the name is in."""
+    for field in _NAME_FIELDS:
+        if found := node.child_by_field_name(field):
+            return found
+    if node.type in {"impl_item", "generic_type"}:
+        return node.child_by_field_name("type")
+    return node.named_child(0) if node.type == "parenthesized_declarator" else None
 
 
 def _head(node: Node, content: bytes) -> str:
