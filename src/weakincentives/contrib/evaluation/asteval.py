@@ -13,7 +13,10 @@ ASTEVAL_LANGUAGE = EngineLanguage(
         *("statistics", "string", "sys", "textwrap", "time", "typing", "unicodedata"),
         *("urllib.parse",),
     ),
-    missing=("open()", "match statements", "async functions"),
+    missing=(
+        *("open()", "infinite generators"),
+        *("match statements", "async functions", "exec and eval"),
+    ),
 )
 
 

@@ -19,7 +19,12 @@ MONTY_LANGUAGE = EngineLanguage(
         *("pathlib", "random", "re", "statistics", "string", "sys", "textwrap", "time"),
         *("tomllib", "typing", "unicodedata"),
     ),
-    missing=("generators (yield)",),
+    missing=(
+        *("generators (yield)", "next() of a generator expression"),
+        *("class inheritance", "property, classmethod, staticmethod", "del"),
+        *("len(), bool() and operators of own classes", "re.sub with a function"),
+        *("print(file=...) to a file", "sorted paths"),
+    ),
 )
 
 
