@@ -14,6 +14,7 @@ import pytest
 
 from scripts.steps import ROOT
 from tests.sandbox.attribute_programs import LONG, open_sandbox, run
+from tests.sandbox.process_trees import TimeIsUpWith
 from tests.sizes import size
 from weakincentives.sandbox import LandlockSandbox
 
@@ -152,6 +153,29 @@ print({os.stat(f"file-{a}-{b}").st_mode & 0o777 for a in range(8) for b in range
 def test_many_threads_and_processes_at_once_and_some_are_killed(sandbox: LandlockSandbox) -> None:
     printed = execute(sandbox, MANY)
     assert printed == f"{[0] * 8} {[9] * 4}\n{{{0o601}}}\n"
+
+
+ENDLESS = """
+import os, signal, threading
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def change():
+    while True:
+        os.chmod("endless", 0o600)
+open("endless", "w").close()
+for _ in range(3):
+    if os.fork() == 0:
+        change()
+    threading.Thread(target=change).start()
+open("ready", "w").close()
+print("ready", flush=True)
+"""
+
+
+def test_processes_that_never_stop_making_calls_can_be_stopped(tmp_path: Path) -> None:
+    ready = TimeIsUpWith(tmp_path / "ready")
+    with LandlockSandbox(tmp_path, grace=0.1, clock=ready) as sandbox:
+        done = sandbox.exec([sandbox.python, "-I", "-c", ENDLESS], timeout=LONG)
+    assert done.timed_out
 
 
 SIGNALS = """

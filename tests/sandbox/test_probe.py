@@ -12,7 +12,8 @@ from weakincentives.sandbox.bubblewrap import (
     describe_restriction,
     find_bubblewrap,
 )
-from weakincentives.sandbox.host import IsolatedSandbox
+from weakincentives.sandbox.command import Command
+from weakincentives.sandbox.host import ConfinedCommand, IsolatedSandbox
 from weakincentives.sandbox.landlock import LandlockSandbox
 from weakincentives.sandbox.probe import (
     ISOLATED,
@@ -49,6 +50,27 @@ def test_a_sandbox_that_isolates_nothing_is_found_out(monkeypatch: pytest.Monkey
     assert not result.is_available
     assert {"files", "attributes", "network", "processes", "system calls"} <= set(result.broken)
     assert result.problem.startswith("It does not keep its promises here: files, attributes")
+
+
+class Unchangeable(LandlockSandbox):
+    """Its supervisor may not change the attributes of any file."""
+
+    def _confine(self, command: Command, cwd: str) -> ConfinedCommand:
+        confined = super()._confine(command, cwd)
+        confinement = confined.command.confinement
+        for each in confinement.writable:
+            os.dup2(elsewhere := os.open("/usr", os.O_PATH), each)
+            os.close(elsewhere)
+        return confined
+
+
+def test_a_sandbox_in_which_attributes_cannot_be_changed_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(probe, "ISOLATED", {"landlock": Unchangeable})
+    problem = probe_sandbox("landlock").problem
+    assert "Cannot change the times of a file in the workspace" in problem
+    assert "kernel.yama.ptrace_scope" in problem
 
 
 def test_auto_takes_the_first_that_keeps_its_promises(
