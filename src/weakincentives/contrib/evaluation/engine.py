@@ -48,12 +48,14 @@ class EngineRequest:
         globals: Its variables, declared reads included.
         limits: The limits of the evaluation.
         seconds: How long it may take: `limits.max_seconds`, or less.
+        root: The directory of the workspace; code may use absolute paths below it.
     """
 
     code: str
     globals: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     limits: EvalLimits = DEFAULT_EVAL_LIMITS
     seconds: float = DEFAULT_EVAL_LIMITS.max_seconds
+    root: str = "/"
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,8 @@ class Evaluator:
                 variables[each.name] = text
         allowed = self.limits.max_seconds if seconds is None else seconds
         limit = max(min(allowed, self.limits.max_seconds), 0.001)
-        request = EngineRequest(params.code, variables, self.limits, limit)
+        root = workspace.filesystem.root
+        request = EngineRequest(params.code, variables, self.limits, limit, root)
         outcome = self.engine.evaluate(request, files)
         error = outcome.error
         if error is None:

@@ -45,7 +45,8 @@ def _render_stream(title: str, text: str) -> list[str]:
 
 def _render_write(write: EvalFileWrite) -> str:
     count = len(write.content)
-    return f"{_VERBS[write.mode]} {display_path(write.path)} ({count:,} characters)."
+    length = "1 character" if count == 1 else f"{count:,} characters"
+    return f"{_VERBS[write.mode]} {display_path(write.path)} ({length})."
 
 
 def _render_silence(result: EvalResult) -> str:

@@ -42,8 +42,9 @@ class WorkerEngine:
         Raises:
             EngineUnavailableError: No worker can be started.
         """
+        started = time.monotonic()
         worker = self._pool.acquire()
-        run = _Run(worker, request, files)
+        run = _Run(worker, request, files, started)
         try:
             outcome = run.serve()
         except BaseException:
@@ -67,17 +68,21 @@ class _Run:
     worker: Worker
     request: EngineRequest
     files: FileAccess
+    started: float
     is_worker_fine: bool = False
     printed: dict[str, list[str]] = field(
         default_factory=lambda: {"stdout": [], "stderr": []}, init=False
     )
-    started: float = field(default_factory=time.monotonic, init=False)
 
     def serve(self) -> EngineOutcome:
         """Serve the worker until it reports the outcome, dies, or runs out of time."""
-        until = self.started + self.request.seconds + _GRACE
+        # starting a worker takes some of the time, but not most of it
+        seconds = max(
+            self.started + self.request.seconds - time.monotonic(), self.request.seconds / 2
+        )
+        until = time.monotonic() + seconds + _GRACE
         try:
-            self.worker.send(_encode(self.request), until)
+            self.worker.send(_encode(self.request, seconds), until)
             reported = self._serve_calls(until)
         except TimeoutError:
             return self._fail("TimeoutError", _time_message(self.request), timed_out=True)
@@ -158,12 +163,13 @@ class _Run:
         return round((time.monotonic() - self.started) * 1000)
 
 
-def _encode(request: EngineRequest) -> dict[str, object]:
+def _encode(request: EngineRequest, seconds: float) -> dict[str, object]:
     limits = request.limits
     return {
         "code": request.code,
         "globals": dict(request.globals),
-        "seconds": request.seconds,
+        "seconds": seconds,
+        "root": request.root,
         "max_output": limits.max_output_length,
         "max_memory": limits.max_memory_bytes,
         "max_globals": limits.max_globals,

@@ -5,7 +5,6 @@ evaluation at a time. Those of a program that keeps no state between evaluations
 again; all others serve one evaluation, and a spare is forked meanwhile.
 """
 
-import atexit
 import os
 import select
 import signal
@@ -153,16 +152,21 @@ class Worker:
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             raise FrameError(f"Not a message of a worker: {error}") from None
 
+    def forget(self) -> None:
+        """Close the connection, and leave the process to its owner."""
+        self.connection.close()
+        if self._process >= 0:
+            os.close(self._process)
+            self._process = -1
+
     def kill(self) -> None:
         """Kill the process and all that it started, and wait until they are gone; idempotent."""
-        self.connection.close()
         if self._process >= 0:
             supervisor.kill_session(self._pid)
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._process, signal.SIGKILL)
             _is_readable(self._process, _EXIT_TIMEOUT)
-            os.close(self._process)
-            self._process = -1
+        self.forget()
 
 
 class WorkerPool:
@@ -172,11 +176,8 @@ class WorkerPool:
         """Start nothing yet."""
         self._program = program
         self._lock = threading.Lock()
-        self._server: _Server | None = None
-        self._idle: list[Worker] = []
-        self._is_closed = False
-        self._owner = os.getpid()
-        _pools.add(self)
+        self._processes = _Processes()
+        weakref.finalize(self, self._processes.stop)
 
     def acquire(self) -> Worker:
         """Return a worker that nobody else uses; end with `release` or `discard`.
@@ -185,19 +186,11 @@ class WorkerPool:
             EngineUnavailableError: None can be started.
         """
         with self._lock:
-            self._forget_after_fork()
-            while self._idle:
-                worker = self._idle.pop()
-                if _is_usable(worker):
-                    self._add_spare()
-                    return worker
-                worker.kill()
-            for _ in range(2):  # a server that was killed is noticed by the first attempt
-                worker = self._launch()
-                if worker is not None and _is_usable(worker):
-                    self._add_spare()
-                    return worker
-                self._stop()
+            self._processes.forget_after_fork()
+            worker = self._take_idle() or self._start_worker() or self._start_worker()
+            if worker is not None:
+                self._add_spare()
+                return worker
         raise EngineUnavailableError(
             f"The process that evaluates code did not start; check that {sys.executable} runs"
         )
@@ -206,9 +199,10 @@ class WorkerPool:
         """Take back a worker after an evaluation."""
         worn_out = worker.calls >= MAX_CALLS or worker.busy_seconds >= MAX_BUSY_SECONDS
         with self._lock:
-            kept = self._program.is_reusable and not worn_out and not self._is_closed
-            if kept and len(self._idle) < MAX_IDLE and self._owner == os.getpid():
-                self._idle.append(worker)
+            processes = self._processes
+            kept = self._program.is_reusable and not worn_out and processes.server is not None
+            if kept and len(processes.idle) < MAX_IDLE:
+                processes.idle.append(worker)
                 return
         worker.kill()
 
@@ -219,34 +213,67 @@ class WorkerPool:
     def close(self) -> None:
         """Kill all workers and the server; idempotent, and the pool can be used again."""
         with self._lock:
-            if self._owner == os.getpid():
-                self._stop()
+            self._processes.stop()
 
-    def _stop(self) -> None:
-        for worker in self._idle:
+    def _take_idle(self) -> Worker | None:
+        while self._processes.idle:
+            worker = self._processes.idle.pop()
+            if _is_usable(worker):
+                return worker
             worker.kill()
-        self._idle.clear()
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        return None
+
+    def _start_worker(self) -> Worker | None:
+        """Return a new worker; None, with the server stopped, if there is none."""
+        worker = self._launch()
+        if worker is not None:
+            if _is_usable(worker):
+                return worker
+            worker.kill()
+        self._processes.stop()
+        return None
 
     def _add_spare(self) -> None:
         """Fork the worker for the next evaluation; nobody waits for it."""
-        if not self._program.is_reusable and not self._idle:
+        if not self._program.is_reusable and not self._processes.idle:
             spare = self._launch()
             if spare is not None:
-                self._idle.append(spare)
+                self._processes.idle.append(spare)
 
     def _launch(self) -> Worker | None:
         """Return a worker that is starting; None if the server is gone."""
-        if self._server is None:
-            self._server = _Server(self._program)
-        return self._server.launch()
+        processes = self._processes
+        if processes.server is None:
+            processes.server = _Server(self._program)
+        return processes.server.launch()
 
-    def _forget_after_fork(self) -> None:
-        """Forget what belongs to the parent, if this process is a fork of it."""
+
+class _Processes:
+    """The processes of a pool; they end with the pool, or with this process."""
+
+    def __init__(self) -> None:
+        self.server: _Server | None = None
+        self.idle: list[Worker] = []
+        self._owner = os.getpid()
+
+    def stop(self) -> None:
+        self.forget_after_fork()
+        for worker in self.idle:
+            worker.kill()
+        self.idle.clear()
+        if self.server is not None:
+            self.server.close()
+            self.server = None
+
+    def forget_after_fork(self) -> None:
+        """Close what belongs to the parent, if this process is a fork of it; kill nothing."""
         if self._owner != os.getpid():
-            self._owner, self._server, self._idle = os.getpid(), None, []
+            for worker in self.idle:
+                worker.forget()
+            if self.server is not None:
+                self.server.forget()
+            self._owner, self.server = os.getpid(), None
+            self.idle.clear()
 
 
 class _Server:
@@ -283,15 +310,19 @@ class _Server:
         return Worker(local)
 
     def close(self) -> None:
-        self._requests.close()
-        if self._ruleset is not None:
-            os.close(self._ruleset)
+        self.forget()
         try:
             self._process.wait(_EXIT_TIMEOUT)  # it kills its workers first
         except subprocess.TimeoutExpired:
             supervisor.kill_descendants(self._process.pid)
             self._process.kill()
             self._process.wait()
+
+    def forget(self) -> None:
+        self._requests.close()
+        if self._ruleset is not None:
+            os.close(self._ruleset)
+            self._ruleset = None
 
 
 def _command(program: WorkerProgram, requests: int) -> Sequence[str]:
@@ -313,10 +344,3 @@ def _is_readable(descriptor: int, seconds: float) -> bool:
 
 
 _decoder = msgspec.json.Decoder(Frame)
-_pools: "weakref.WeakSet[WorkerPool]" = weakref.WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    for pool in list(_pools):
-        pool.close()

@@ -8,18 +8,24 @@ from pydantic_monty import AbstractOS, MontyFileHandle, ScanEntry, StatResult
 
 from weakincentives.contrib.evaluation.worker.session import Host
 
+WORKING_DIRECTORY = PurePosixPath("/workspace")
+"""The working directory of the code: the workspace root, as for commands in a sandbox."""
+
 _File = PurePosixPath | MontyFileHandle
 
 
 class WorkspaceOS(AbstractOS):
     """The operating system that code in Monty sees: files of the workspace, nothing else.
 
-    The working directory is the workspace root, and so is `/`. There are no environment variables.
+    Absolute paths are those below the working directory, or below the root of the workspace on the
+    host. There are no environment variables.
     """
 
-    def __init__(self, host: Host) -> None:
-        """Send file calls to `host`."""
+    def __init__(self, host: Host, root: str) -> None:
+        """Send file calls to `host`; `root` is where the workspace is for other tools."""
         self._host = host
+        roots = (WORKING_DIRECTORY, PurePosixPath(root))
+        self._roots = [each for each in roots if each != PurePosixPath("/")]
 
     def read_text(self, path: Any) -> str:
         """Return the text of a file; the function `read_text` of the code."""
@@ -35,7 +41,7 @@ class WorkspaceOS(AbstractOS):
 
     def path_exists(self, path: PurePosixPath) -> bool:
         """Return whether a path exists."""
-        return self._host.call("exists", str(path))
+        return self._host.call("exists", self._resolve(path))
 
     def path_is_file(self, path: PurePosixPath) -> bool:
         """Return whether a path is a file."""
@@ -53,8 +59,8 @@ class WorkspaceOS(AbstractOS):
         """Do what opening a file does: check that it is there, empty it, or create it."""
         handle = MontyFileHandle(str(path), mode)
         if handle.mode[0] == "r":
-            if self._host.call("stat", str(path))["is_directory"]:
-                raise IsADirectoryError(f"Is a directory: {str(path)!r}")
+            if self._host.call("stat", self._resolve(path))["is_directory"]:
+                raise IsADirectoryError(f"Is a directory: {self._resolve(path)!r}")
         elif handle.mode[0] == "w":
             self._write(path, "", "overwrite")
         elif not self.path_exists(path):
@@ -63,11 +69,11 @@ class WorkspaceOS(AbstractOS):
 
     def path_read_text(self, path: _File) -> str:
         """Return the text of a file."""
-        return self._host.call("read_text", _text(path))
+        return self._host.call("read_text", self._resolve(path))
 
     def path_read_bytes(self, path: _File) -> bytes:
         """Return the bytes of a file."""
-        return base64.b64decode(self._host.call("read_bytes", _text(path)))
+        return base64.b64decode(self._host.call("read_bytes", self._resolve(path)))
 
     def path_write_text(self, path: _File, data: str) -> int:
         """Replace a file."""
@@ -88,17 +94,17 @@ class WorkspaceOS(AbstractOS):
     def path_mkdir(self, path: PurePosixPath, parents: bool, exist_ok: bool) -> None:  # noqa: FBT001 # as in the base class
         """Make a directory."""
         flags = ["1" if each else "" for each in (parents, exist_ok)]
-        self._host.call("make_directory", str(path), *flags)
+        self._host.call("make_directory", self._resolve(path), *flags)
 
     def path_iterdir(self, path: PurePosixPath) -> list[PurePosixPath]:
         """Return the entries of a directory."""
-        return [path / name for name, *_ in self._host.call("list", str(path))]
+        return [path / name for name, *_ in self._host.call("list", self._resolve(path))]
 
     def path_scan(
         self, path: PurePosixPath, *, max_depth: int | None, **_options: Any
     ) -> list[ScanEntry]:
         """Return everything below a directory, without following links."""
-        found = self._host.call("stat", str(path))
+        found = self._host.call("stat", self._resolve(path))
         entries = [
             ScanEntry("", found["is_directory"], found["is_file"], found["is_symlink"]),
         ]
@@ -107,7 +113,9 @@ class WorkspaceOS(AbstractOS):
             directory, prefix, level = pending.pop()
             if max_depth is not None and level >= max_depth:
                 continue
-            for name, is_file, is_directory, is_link in self._host.call("list", str(directory)):
+            for name, is_file, is_directory, is_link in self._host.call(
+                "list", self._resolve(directory)
+            ):
                 entries.append(ScanEntry(prefix + name, is_directory, is_file, is_link))
                 if is_directory and not is_link:
                     pending.append((directory / name, f"{prefix}{name}/", level + 1))
@@ -115,7 +123,7 @@ class WorkspaceOS(AbstractOS):
 
     def path_stat(self, path: PurePosixPath) -> StatResult:
         """Return the metadata of a file or directory."""
-        found = self._host.call("stat", str(path))
+        found = self._host.call("stat", self._resolve(path))
         if found["is_directory"]:
             return StatResult.dir_stat(mtime=found["modified"])
         return StatResult.file_stat(found["size"], mtime=found["modified"])
@@ -150,9 +158,22 @@ class WorkspaceOS(AbstractOS):
         """Return no variables."""
         return {}
 
+    def _resolve(self, path: _File) -> str:
+        """Return a path relative to the workspace root.
+
+        The interpreter has resolved `..`, so a path that leaves the workspace is absolute here.
+        """
+        given = PurePosixPath(path.path) if isinstance(path, MontyFileHandle) else path
+        for root in self._roots:
+            if given.is_relative_to(root):
+                return str(given.relative_to(root))
+        raise PermissionError(
+            f"Path is outside the workspace: {str(given)!r}; use a path relative to its root"
+        )
+
     def _is(self, path: PurePosixPath, kind: str) -> bool:
         try:
-            return self._host.call("stat", str(path))[kind]
+            return self._host.call("stat", self._resolve(path))[kind]
         except OSError:
             return False
 
@@ -161,12 +182,8 @@ class WorkspaceOS(AbstractOS):
             text = data if isinstance(data, str) else data.decode()
         except UnicodeDecodeError:
             raise ValueError("Only UTF-8 text can be written to files") from None
-        self._host.call("write_text", _text(path), text, mode)
+        self._host.call("write_text", self._resolve(path), text, mode)
         return len(data)
-
-
-def _text(path: _File) -> str:
-    return path.path if isinstance(path, MontyFileHandle) else str(path)
 
 
 def _refusal(path: PurePosixPath) -> PermissionError:

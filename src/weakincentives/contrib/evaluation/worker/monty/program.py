@@ -25,7 +25,7 @@ from pydantic_monty import (
 )
 
 from weakincentives.contrib.evaluation.text import clip
-from weakincentives.contrib.evaluation.worker.monty.files import WorkspaceOS
+from weakincentives.contrib.evaluation.worker.monty.files import WORKING_DIRECTORY, WorkspaceOS
 from weakincentives.contrib.evaluation.worker.session import Host, describe_error
 from weakincentives.contrib.evaluation.worker.source import (
     VALUE_NAME,
@@ -92,13 +92,13 @@ def evaluate(pool: Monty, request: Mapping[str, Any], host: Host) -> dict[str, A
 def _run(
     session: MontySession, tree: ast.Module, request: Mapping[str, Any], host: Host
 ) -> dict[str, Any]:
-    files = WorkspaceOS(host)
+    files = WorkspaceOS(host, request["root"])
     session.feed_run(
         assign_last_expression(request["code"], tree),
         inputs=request["globals"],
         external_lookup={"read_text": files.read_text, "write_text": files.write_text},
         print_callback=host.print,
-        cwd="/",
+        cwd=str(WORKING_DIRECTORY),
         os=files,
     )
     names = [*request["globals"], *bound_names(tree)]

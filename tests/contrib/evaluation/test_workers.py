@@ -1,0 +1,195 @@
+"""Workers: what they cannot do, what a hostile one cannot do to us, and that none is left."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contrib.evaluation.runs import Run
+from weakincentives.contrib.evaluation import (
+    Engine,
+    EngineLanguage,
+    EngineUnavailableError,
+    EvalLimits,
+    Evaluator,
+    create_engine,
+)
+from weakincentives.contrib.evaluation.worker import WorkerEngine, WorkerProgram
+from weakincentives.filesystem import InMemoryFilesystem
+from weakincentives.sandbox import supervisor
+
+HOSTILE = str(Path(__file__).parent / "hostile")
+SECONDS = 30.0  # a limit that only a failing test reaches
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < until, "timed out"
+        time.sleep(0.01)
+
+
+def processes_below(pid: int) -> set[int]:
+    return set(supervisor.live_processes(supervisor.descendants(pid)))
+
+
+def is_server(pid: int) -> bool:
+    """Return whether a process is the fork server of an engine."""
+    return _name(pid) == "wink-evaluate" and _name(_parent(pid)) != "wink-evaluate"
+
+
+def is_worker(pid: int) -> bool:
+    """Return whether a process was forked by such a server."""
+    return is_server(_parent(pid))
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Iterator[Run]:
+    program = WorkerProgram("hostile_program", (HOSTILE,), is_reusable=False)
+    engine = WorkerEngine("hostile", EngineLanguage(""), program)
+    run = Run(engine, InMemoryFilesystem())
+    run.evaluator = Evaluator(engine, limits=EvalLimits(max_seconds=1.0))
+    yield run
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        *("garbage", "endless frame", "empty frame", "not json", "deep json", "unknown kind"),
+        *("wrong types", "no outcome", "surrogate", "ready again", "half a frame", "flood"),
+        *("calls", "exit", "memory"),
+    ],
+)
+def test_a_worker_that_breaks_the_protocol_is_replaced(hostile: Run, code: str) -> None:
+    hostile.fail(code)
+    assert hostile("large outcome").value_repr is not None
+
+
+def test_what_a_worker_sends_is_bounded_again(hostile: Run) -> None:
+    result = hostile("large outcome")
+    assert result.value_repr is not None
+    assert len(result.value_repr) == 4_096
+    assert len(result.globals) == 64
+
+
+@pytest.mark.parametrize("code", ["unknown function", "wrong arguments"])
+def test_only_file_functions_can_be_called(hostile: Run, code: str) -> None:
+    assert "rguments" in str(hostile(code).value_repr) or "No such" in str(hostile(code).value_repr)
+
+
+def test_a_worker_can_use_nothing_of_the_machine(hostile: Run) -> None:
+    encoded = hostile("attempts").globals
+    found = {name: json.loads(text) for name, text in encoded.items()}
+    assert found.pop("descriptors") == "[0, 1, 2, 3]"
+    assert found.pop("environment") == "set()"
+    assert found.pop("is session leader") == "True"
+    assert {name for name, outcome in found.items() if outcome == "allowed"} == set()
+
+
+def test_idle_processes_are_confined(engine: Engine) -> None:
+    Run(engine, InMemoryFilesystem())("1 + 1")
+    workers = [each for each in processes_below(os.getpid()) if is_worker(each)]
+    assert workers
+    for pid in workers:
+        status = Path(f"/proc/{pid}/status").read_text()
+        assert Path(f"/proc/{pid}/environ").read_bytes().strip(b"\0") == b""
+        assert "NoNewPrivs:\t1" in status
+        assert "Seccomp:\t2" in status
+        assert "CapEff:\t0000000000000000" in status
+        assert os.getsid(pid) != os.getsid(0)
+
+
+@pytest.mark.parametrize("which", [is_worker, is_server])
+def test_a_killed_process_is_replaced(engine: Engine, which: Callable[[int], bool]) -> None:
+    run = Run(engine, InMemoryFilesystem())
+    run("1 + 1")
+    killed = {each for each in processes_below(os.getpid()) if which(each)}
+    assert killed
+    for each in killed:
+        os.kill(each, signal.SIGKILL)
+    wait_until(lambda: not set(supervisor.live_processes(killed)))
+    assert run("1 + 1").value_repr == "2"
+
+
+@pytest.mark.parametrize("name", ["monty", "asteval"])
+def test_close_leaves_no_process_and_the_engine_can_be_used_again(name: str) -> None:
+    before = processes_below(os.getpid())
+    engine = create_engine(name)
+    run = Run(engine, InMemoryFilesystem())
+    for _ in range(2):
+        run("1 + 1")
+        assert processes_below(os.getpid()) - before
+        engine.close()
+        engine.close()
+        wait_until(lambda: not processes_below(os.getpid()) - before)
+
+
+PARENT = """
+import sys
+import threading
+from weakincentives.contrib.evaluation import *
+from weakincentives.filesystem import InMemoryFilesystem
+workspace = FilesystemWorkspace(InMemoryFilesystem())
+engines = [create_engine(name) for name in ("monty", "asteval")]
+for engine in engines:
+    evaluator = Evaluator(engine, limits=EvalLimits(max_seconds=600))
+    print(evaluator.run(EvalParams("1 + 1"), workspace).message, flush=True)
+    if sys.argv[1] == "busy":
+        call = (EvalParams("while True: pass"), workspace)
+        threading.Thread(target=evaluator.run, args=call).start()
+if sys.argv[1] == "waits":
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("what", ["busy", "waits"])
+def test_no_process_survives_a_killed_parent(what: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, what],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as parent:
+        assert parent.stdout is not None
+        assert [parent.stdout.readline() for _ in range(2)] == ["Value: 2\n"] * 2
+        below = processes_below(parent.pid)
+        assert len(below) >= 4
+        parent.kill()
+    wait_until(lambda: not set(supervisor.live_processes(below)))
+
+
+def test_a_program_need_not_close_its_engines() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", PARENT, "ends"], capture_output=True, text=True, check=True
+    )
+    assert (ended.stdout, ended.stderr) == ("Value: 2\n" * 2, "")
+
+
+def test_a_program_that_cannot_be_imported_is_unavailable() -> None:
+    engine = WorkerEngine(
+        "none", EngineLanguage(""), WorkerProgram("no_such_module", (), is_reusable=False)
+    )
+    with pytest.raises(EngineUnavailableError, match="did not start"):
+        Run(engine, InMemoryFilesystem())("1")
+    engine.close()
