@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from typing import Any
 
 import pytest
 
 from weakincentives.adapters import AllowedPaths, Policy, ToolCall, ToolExecutor
-from weakincentives.contrib.digest import DigestCache
+from weakincentives.contrib.digest import DigestCache, repo_map
 from weakincentives.contrib.tools import (
     RepoMapResult,
     ToolSettings,
@@ -15,7 +16,7 @@ from weakincentives.contrib.tools import (
     repo_map_handlers,
 )
 from weakincentives.contrib.tools.dialects import DIALECTS, DialectName
-from weakincentives.filesystem import Filesystem, InMemoryFilesystem
+from weakincentives.filesystem import Filesystem, InMemoryFilesystem, TimeLimitError, time_limit
 from weakincentives.prompt import ToolContext, ToolResult
 from weakincentives.runtime.session import Session
 
@@ -152,6 +153,23 @@ def test_a_policy_that_hides_a_file_denies_the_map_of_everything():
     assert "lonely.py" in Tools(policies=(hidden,)).call()
     assert not Tools(policies=(hidden,)).result().success
     assert Tools(policies=(AllowedPaths(["docs/**"]),)).result().success
+
+
+def test_a_map_that_takes_too_long_is_an_error_and_never_half_a_map():
+    files = InMemoryFilesystem()
+    fill(files)
+    files.write("deep/er/.gitignore", "*.log\n")
+    complete = repo_map(files).text
+    ends = set[bool]()
+    for seconds in range(120):
+        ticks = count()
+        try:
+            with time_limit(seconds, clock=lambda ticks=ticks: float(next(ticks))):
+                assert repo_map(files).text == complete
+            ends.add(True)
+        except TimeLimitError:
+            ends.add(False)
+    assert ends == {True, False}
 
 
 def test_nothing_is_written():

@@ -9,13 +9,13 @@ the digest.
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 
 from weakincentives.contrib.digest.budget import count, quote_path
-from weakincentives.filesystem import FileEntry, Filesystem
+from weakincentives.filesystem import FileEntry, Filesystem, TimeLimitError
 from weakincentives.filesystem.ignore import IGNORE_FILES, MAX_IGNORE_FILE, IgnoreRules
+from weakincentives.posix import check_time
 
 MAX_FILES = 50_000
 """Files that are taken into account; further ones are counted as left out."""
@@ -79,9 +79,16 @@ class Inventory:
     """The paths of `files`."""
 
     def read(self, path: str, *, limit: int = MAX_READ) -> bytes | None:
-        """Return the first `limit` bytes of a file; None if it cannot be read."""
+        """Return the first `limit` bytes of a file; None if it cannot be read.
+
+        Raises:
+            TimeLimitError: The time limit of this context has passed.
+        """
+        check_time("Digest")
         try:
             content = self.filesystem.read_bytes(path, limit=limit).content
+        except TimeLimitError:  # an OSError too, but the file is not unreadable
+            raise
         except OSError:
             self.hashes[path] = "unreadable"
             return None
@@ -155,6 +162,8 @@ class _Walk:
     def _visit(self, directory: str, rules: IgnoreRules, depth: int) -> None:
         try:
             entries = self._filesystem.list(directory or ".")
+        except TimeLimitError:
+            raise
         except OSError:
             if not directory:
                 raise
@@ -193,9 +202,8 @@ class _Walk:
         for name in IGNORE_FILES:
             if name in names:
                 path = f"{directory}/{name}" if directory else name
-                with suppress(OSError):
-                    content = self._inventory.read(path, limit=MAX_IGNORE_FILE)
-                    texts.append((content or b"").decode("utf-8-sig", "replace"))
+                content = self._inventory.read(path, limit=MAX_IGNORE_FILE)
+                texts.append((content or b"").decode("utf-8-sig", "replace"))
         return "\n".join(texts) if texts else None
 
     def _warnings(self) -> Iterator[str]:
