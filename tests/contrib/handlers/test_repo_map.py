@@ -127,9 +127,13 @@ def test_a_map_fits_into_the_limits_of_the_tools(max_tokens: int):
             f"m{number}.py", f"import m{(number + 1) % 200}\n\n\ndef größe_{number}(): ...\n"
         )
     settings = ToolSettings(max_tokens=max_tokens)
-    text = Tools(files, settings=settings).call(max_tokens=50_000)
+    tools = Tools(files, settings=settings)
+    text = tools.call(max_tokens=50_000)
     assert settings.count_tokens(text) <= max_tokens
     assert "def größe_" in text
+    value = tools.result(max_tokens=50_000).value
+    assert isinstance(value, RepoMapResult)
+    assert value.text in text  # complete, not cut
 
 
 def test_after_a_change_only_the_changed_file_is_scanned():
@@ -152,6 +156,7 @@ def test_a_policy_that_hides_a_file_denies_the_map_of_everything():
     hidden = AllowedPaths(deny=["lonely.py"], access="any")
     assert "lonely.py" in Tools(policies=(hidden,)).call()
     assert not Tools(policies=(hidden,)).result().success
+    assert not Tools(policies=(hidden,)).result(path="a.py").success
     assert Tools(policies=(AllowedPaths(["docs/**"]),)).result().success
 
 
