@@ -28,14 +28,15 @@ def test_a_model_evaluates_code_in_the_copy_and_the_run_can_be_replayed(
     done = run(wink, project, steps, "--evaluate", "auto", "--sandbox", "none", "--apply")
     assert done.code == 0
     assert "The model can evaluate Python code, with the engine monty." in done.err
-    assert "evaluate_python  lines = read_text('calc.py').splitlines() write_text(" in done.err
-    assert "count.txt" in done.err
+    subject = "lines = read_text('calc.py').splitlines() (3 lines)"
+    assert f"evaluate_python  {subject} · count.txt" in done.err
     assert "failed evaluate_python" in done.err
     assert "The code failed at line 2: ZeroDivisionError" in done.err
     assert (project / "count.txt").read_text() == "2"
     assert not (project / "b").exists()
     log = wink("log", "last").out
     assert "evaluate_python lines = read_text('calc.py')" in log
+    assert "count.txt +1" in log
     replayed = wink("replay", "last", "--sandbox", "none")
     assert (replayed.code, replayed.err) == (0, "Replayed 2 tool calls, all the same.\n")
 

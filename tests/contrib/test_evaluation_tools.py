@@ -390,13 +390,22 @@ def test_a_clone_has_its_own_files_and_a_workspace_section_may_have_the_tool(mon
     assert monty.evaluate  # passed in, so not closed
 
 
-def test_the_section_of_asteval_is_one_of_these(monty: Engine):
+def test_the_section_of_asteval_uses_asteval(monty: Engine):
     with pytest.raises(PromptError, match="engine"):
         EvaluationSection(engine=3)  # pyright: ignore[reportArgumentType] # that is the test
     assert asteval.AstevalSection is AstevalSection
-    section = AstevalSection(session=Session(), engine=monty)
-    assert (section.title, section.key) == ("Python Evaluation", "asteval")
-    section.close()
+    given = AstevalSection(session=Session(), engine=monty)
+    assert (given.title, given.key, given.engine) == ("Python Evaluation", "asteval", monty)
+    given.close()
+    session = Session()
+    section = asteval.AstevalSection(session=session)
+    assert section.engine.name == "asteval"
+    with Prompt[None](ns="test", key="asteval", sections=[section]) as prompt:
+        texts = ask(
+            prompt, session, "write_text('a', str(sum([1.5, 2.5])))", "read_text('a')", "1 / 0"
+        )
+    assert texts[1] == "Value: '4.0'"
+    assert "ZeroDivisionError" in texts[2]
 
 
 # --- replay ---

@@ -9,12 +9,12 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from itertools import chain, islice
 from threading import Lock
-from typing import IO, Any, Protocol, cast
+from typing import IO, Any, Protocol
 
 import click
 from rich.console import Console
@@ -39,12 +39,12 @@ from weakincentives.filesystem.base import is_tool_output
 from weakincentives.posix import display_path
 from weakincentives.runtime import ToolInvoked
 from weakincentives.runtime.session import Session
+from weakincentives.runtime.timeline import call_subject
 from weakincentives.sandbox import NetworkConnection
 
 CHANGES = (FileWritten, FileDeleted, DirectoryCreated, LinkCreated, EntryMoved)
 """The events of a changed path."""
 _MAX_PATHS = 3
-_SUBJECT_ARGUMENTS = ("command", "cmd", "pattern", "query", "code")
 _HEAD = (
     "diff --git ",
     "--- ",
@@ -131,24 +131,13 @@ class Progress:
 
 
 def describe_target(event: ToolInvoked, width: int) -> str:
-    """Return what a call was about: its command or pattern, and its files."""
-    parts = [_find_subject(event.params)]
+    """Return what a call was about: its command, pattern or code, and its files."""
+    parts = [call_subject(event.params)]
     if event.paths and event.paths != (".",):
         more = len(event.paths) - _MAX_PATHS
         names = [display_path(path) for path in event.paths[:_MAX_PATHS]]
         parts.append(", ".join(names) + (f" and {more} more" if more > 0 else ""))
     return shorten(" · ".join(filter(None, parts)) or ".", width)
-
-
-def _find_subject(params: Mapping[str, Any]) -> str:
-    """Return the command or pattern among the arguments of a call."""
-    for name in _SUBJECT_ARGUMENTS:
-        value: object = params.get(name)
-        if isinstance(value, str):
-            return value
-        if isinstance(value, list | tuple):
-            return " ".join(map(str, cast("Sequence[object]", value)))
-    return ""
 
 
 def result_text(event: ToolInvoked) -> str:

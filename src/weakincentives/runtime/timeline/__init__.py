@@ -3,6 +3,7 @@
 from weakincentives.runtime.timeline.filesystem import StepFilesystem
 from weakincentives.runtime.timeline.recorder import (
     SessionRecorder,
+    call_subject,
     fork_timeline,
     record_as,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "Timeline",
     "TimelineError",
     "TimelineHeader",
+    "call_subject",
     "fork_timeline",
     "record_as",
 ]

@@ -62,13 +62,10 @@ _FILE_EVENTS = (
 )
 _NO_ROOT = "/"  # the root if the workspace is not on disk
 _MAX_TITLE = 100
-_SUBJECTS = (
-    "command",
-    "cmd",
-    "pattern",
-    "query",
-    "code",
-)  # parameters that say what a call is about
+_MAX_CODE = 60  # characters shown of code
+_PREAMBLE = ("import ", "from ", "#")
+# parameters that say what a call is about
+_SUBJECTS = ("command", "cmd", "pattern", "query", "code")
 _LEVEL = 6
 _BRANCH = re.compile(r"[A-Za-z_][\w.-]{0,99}", re.ASCII)
 _log = logging.getLogger(__name__)
@@ -351,7 +348,9 @@ def _title(kind: StepKind, details: Mapping[str, Any]) -> str:
     match kind:
         case "tool":
             paths = ", ".join(details.get("paths") or ())
-            text = f"{details.get('tool', 'tool')} {_subject(details.get('params') or {})} {paths}"
+            text = (
+                f"{details.get('tool', 'tool')} {call_subject(details.get('params') or {})} {paths}"
+            )
         case "model":
             calls = ", ".join(details.get("tool_calls") or ())
             text = details.get("text") or (f"calls {calls}" if calls else "answers")
@@ -361,9 +360,19 @@ def _title(kind: StepKind, details: Mapping[str, Any]) -> str:
     return line if len(line) <= _MAX_TITLE else f"{line[: _MAX_TITLE - 3]}..."
 
 
-def _subject(params: Mapping[str, Any]) -> str:
-    """Return the command or pattern among the parameters of a call."""
-    found: object = next((params[name] for name in _SUBJECTS if params.get(name)), "")
+def call_subject(params: Mapping[str, Any]) -> str:
+    """Return what a tool call is about: its command, its pattern, or the first line of its code."""
+    name = next((name for name in _SUBJECTS if params.get(name)), None)
+    found: object = "" if name is None else params[name]
     if isinstance(found, list | tuple):
         return " ".join(map(str, cast("Sequence[object]", found)))
-    return str(found)
+    return _first_line(str(found)) if name == "code" else str(found)
+
+
+def _first_line(code: str) -> str:
+    """Return the first line of code that is not an import, and how many lines there are."""
+    lines = [line.strip() for line in code.splitlines() if line.strip()] or [""]
+    first = next((line for line in lines if not line.startswith(_PREAMBLE)), lines[0])
+    if len(first) > _MAX_CODE:
+        first = f"{first[: _MAX_CODE - 3]}..."
+    return first if len(lines) == 1 else f"{first} ({len(lines)} lines)"
