@@ -19,6 +19,7 @@ capabilities, Landlock, seccomp. It is in the control groups from the beginning.
 import ctypes
 import errno
 import fcntl
+import gc
 import marshal
 import os
 import resource
@@ -201,6 +202,7 @@ def serve(requests: int) -> None:
         for each in map(int, signal.valid_signals())
         if signal.getsignal(each) == signal.SIG_IGN
     )
+    gc.disable()  # or it would copy the memory of each fork
     with socket.socket(fileno=requests) as server:
         while True:
             data, descriptors = _receive(server, 1)
@@ -298,14 +300,13 @@ def _receive_start(
 
 
 def become_command(commands: int, groups: Sequence[int], outcome: int) -> None:
-    """Join the control groups, wait for a command, and become it.
+    """Do what is the same for all commands, wait for one, and become it.
 
     What the supervisor needs to know of it is written to `outcome` first, and what failed last.
     """
     problem: OSError | None = None
     try:
-        for each in groups:
-            os.write(each, b"0")  # moves the writer
+        _prepare(groups)
     except OSError as error:
         problem = error
     with socket.socket(fileno=commands) as source:
@@ -437,6 +438,16 @@ def isolate_network() -> None:
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, request)
 
 
+def _prepare(groups: Sequence[int]) -> None:
+    """Put this process into a session of its own and the control groups, with default signals."""
+    os.setsid()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for each in _ignored_signals:  # signals with a handler are reset by the kernel
+        _libc.signal(each, None)  # the module's own function takes 50 times as long
+    for each in groups:
+        os.write(each, b"0")  # moves the writer
+
+
 def execute(
     argv: tuple[str, ...],
     env: Mapping[str, str],
@@ -445,22 +456,18 @@ def execute(
     outcome: int,
     problem: OSError | None,
 ) -> None:
-    """Become the command in a new session; on failure, write what failed and the error number.
+    """Become the command; on failure, write what failed and the error number.
 
     `unconfined` is a failure of the sandbox, such as a `problem` that there was before. `fault` is
     one of the command: the number is negative if the directory, not the program, cannot be used.
     """
     fault, word, sign = errno.EINVAL, "unconfined", 1
     try:
-        os.setsid()
+        if problem is not None:
+            raise problem
         word, sign = "fault", -1
         os.fchdir(directory)
         word, sign = "unconfined", 1
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        for each in _ignored_signals:  # signals with a handler are reset by the kernel
-            _libc.signal(each, None)  # the module's own function takes 50 times as long
-        if problem is not None:
-            raise problem
         confine(*confinement, outcome)
         word = "fault"
         _execute_from_path(argv, env)
