@@ -4,13 +4,23 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.sandbox.conftest import AnySandbox
-from weakincentives.sandbox import BubblewrapSandbox, LocalSandbox
+from weakincentives.filesystem import HostFilesystem
+from weakincentives.sandbox import (
+    BubblewrapSandbox,
+    LocalSandbox,
+    PodmanSandboxConfig,
+    SandboxUnavailableError,
+    choose_sandbox,
+    create_sandbox,
+)
 from weakincentives.sandbox.bubblewrap import find_bubblewrap
+from weakincentives.sandbox.container import PodmanEngine
 
 NOT_UTF8 = b"\xff".decode(errors="surrogateescape")
 
@@ -50,6 +60,50 @@ def test_a_bubblewrap_in_the_current_directory_is_not_used(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", ".:", prepend=":")
     assert find_bubblewrap() not in {"./bwrap", str(planted)}
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.fixture
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A workspace with a `bwrap` and a `podman` that are first in `PATH`."""
+    workspace = tmp_path / "workspace"
+    programs = workspace / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    for name in ("bwrap", "podman", "runc"):
+        program = programs / name
+        program.write_text(f"#!/bin/sh\necho --disable-userns\ntouch {tmp_path}/ran\n")
+        program.chmod(0o755)
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "bwrap").symlink_to(programs / "bwrap")
+    path = f"{programs}:{tmp_path}/links:{os.environ['PATH']}"
+    monkeypatch.setenv("PATH", path)
+    return workspace
+
+
+def test_a_program_in_the_workspace_never_starts_a_sandbox(planted: Path, tmp_path: Path) -> None:
+    with create_sandbox("auto", planted) as sandbox:
+        assert sandbox.exec(["true"]).success
+    with create_sandbox("bubblewrap", HostFilesystem(planted)) as sandbox:
+        assert sandbox.exec(["true"]).success
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    with create_sandbox("auto", copy, original=planted) as sandbox:
+        assert sandbox.exec(["true"]).success
+    assert choose_sandbox(untrusted=[planted]).name
+    assert not (tmp_path / "ran").exists()
+
+
+def test_podman_in_the_workspace_is_not_podman(planted: Path, tmp_path: Path) -> None:
+    engine = PodmanEngine(PodmanSandboxConfig(), [planted])
+    try:
+        program, *_ = engine.command("version")
+    except SandboxUnavailableError:  # there is no other one
+        program = ""
+    assert not program.startswith(str(planted))
+    with suppress(SandboxUnavailableError):
+        engine.run("--version")
+    chosen = PodmanEngine(PodmanSandboxConfig(program=f"{planted}/.venv/bin/podman"), [planted])
+    assert chosen.command("version")[0] == f"{planted}/.venv/bin/podman"
     assert not (tmp_path / "ran").exists()
 
 

@@ -148,7 +148,7 @@ def test_the_wheels_bubblewrap_keeps_its_promises(
 def test_no_bubblewrap_is_a_sentence_with_the_fix(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("weakincentives.sandbox.bubblewrap.find_bubblewrap", lambda: None)
+    monkeypatch.setattr("weakincentives.sandbox.bubblewrap.find_bubblewrap", lambda _: None)
     with pytest.raises(SandboxUnavailableError, match="apt install bubblewrap"):
         BubblewrapSandbox(tmp_path)
 

@@ -1,7 +1,6 @@
 """`wink sandbox`: see what isolates commands on this machine, run one in it, and images for it."""
 
 import json
-import os
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -93,10 +92,7 @@ def run(
     hosts = _parse_hosts(allow_host)
     _check_workspace(workspace)
     try:
-        with (
-            _programs_outside(workspace),
-            create_sandbox(sandbox, workspace, original=workspace, allow_hosts=hosts) as made,
-        ):
+        with create_sandbox(sandbox, workspace, original=workspace, allow_hosts=hosts) as made:
             data = sys.stdin.buffer.read() if stdin else None
             done = made.exec(argv, stdin=data, timeout=seconds, max_output=0, on_output=_write)
     except SandboxUnavailableError as error:
@@ -110,23 +106,6 @@ def run(
     if done.timed_out:
         echo(f"wink: the command timed out after {format_duration(seconds * 1000)} and was stopped")
     raise click.exceptions.Exit(done.exit_code)
-
-
-@contextmanager
-def _programs_outside(workspace: Path) -> Generator[None, None, None]:
-    """Look for sandbox programs outside the workspace: a command could have planted one there."""
-    before = os.environ.get("PATH")
-    root = os.path.realpath(workspace)
-    outside = [
-        each for each in os.get_exec_path() if not Path(os.path.realpath(each)).is_relative_to(root)
-    ]
-    os.environ["PATH"] = os.pathsep.join(outside)
-    try:
-        yield
-    finally:
-        del os.environ["PATH"]
-        if before is not None:
-            os.environ["PATH"] = before
 
 
 @command.command()

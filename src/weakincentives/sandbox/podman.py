@@ -69,6 +69,7 @@ class PodmanSandbox:
         original: str | os.PathLike[str] | None = None,
         allow_hosts: Iterable[str] = (),
         on_connection: ConnectionListener | None = None,
+        untrusted: Iterable[str | os.PathLike[str]] = (),
         grace: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -81,11 +82,13 @@ class PodmanSandbox:
             env: Variables for every command, in addition to `PATH`, `HOME`, `TMPDIR`, `LANG`
                 and `TERM`.
             readable: Paths of the host that commands may read, besides the image.
-            original: Ignored: programs come from the image, and do not know the directory that
-                the workspace is a copy of.
+            original: The directory that the workspace is a copy of: podman is not looked for in
+                it. Programs come from the image, and do not know this directory.
             allow_hosts: Hosts that commands may connect to by HTTP and HTTPS, such as
                 `example.com`, `*.example.com` or `example.com:8443`; by default none.
             on_connection: Called with each connection when it has ended, in another thread.
+            untrusted: Directories in which podman is not looked for, besides the workspace and
+                the original.
             grace: Seconds between `SIGTERM` and `SIGKILL` when processes are stopped.
             clock: Returns the current time in seconds; timeouts are measured with it.
 
@@ -97,13 +100,13 @@ class PodmanSandbox:
         allowed = AllowList(allow_hosts)
         self._proxy = ProxySettings(allowed, on_connection) if allowed.rules else None
         self._launcher = Launcher()
-        del original  # for other sandboxes
+        untrusted = (*untrusted, *(() if original is None else (original,)))
         self._env = validate_env(env)
         self._config = config or PodmanSandboxConfig.from_environment()
         self._owns_filesystem = not isinstance(filesystem, HostFilesystem)
         self._filesystem: HostFilesystem | ContainerFilesystem
         if filesystem is None:
-            self._container = Container(self._config, None)
+            self._container = Container(self._config, None, untrusted=untrusted)
             self._filesystem = ContainerFilesystem(self._container)
         elif self._config.is_remote:
             raise SandboxUnavailableError(
@@ -116,7 +119,9 @@ class PodmanSandbox:
             check_workspace(self._filesystem.root)
             paths = [str(Path(each).absolute()) for each in readable]
             root = str(Path(self._filesystem.root).absolute())  # podman runs elsewhere
-            self._container = Container(self._config, root, readable=paths)
+            self._container = Container(
+                self._config, root, readable=paths, untrusted=(root, *untrusted)
+            )
         if self._proxy is not None and self._config.is_remote:
             raise SandboxUnavailableError(
                 f"A remote engine cannot allow {', '.join(map(str, allowed.rules))}: the proxy is"

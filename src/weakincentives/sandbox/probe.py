@@ -11,7 +11,7 @@ import socket
 import tempfile
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,10 +78,21 @@ class ProbeResult:
         return tuple(name for name, holds in self.promises.items() if not holds)
 
 
-def probe_sandbox(name: str) -> ProbeResult:
-    """Return what the sandbox of this name can promise on this host."""
+def probe_sandbox(name: str, *, untrusted: Iterable[str | os.PathLike[str]] = ()) -> ProbeResult:
+    """Return what the sandbox of this name can promise on this host.
+
+    Args:
+        name: One of `ISOLATED`.
+        untrusted: Directories whose programs are not started: a workspace, where a command may
+            have put a `bwrap` or `podman`.
+    """
+    kind = ISOLATED[name]
     try:
-        with _bait() as bait, ISOLATED[name](bait.workspace) as sandbox:
+        with _bait() as bait, ExitStack() as stack:
+            if issubclass(kind, BubblewrapSandbox | PodmanSandbox):
+                sandbox = stack.enter_context(kind(bait.workspace, untrusted=untrusted))
+            else:
+                sandbox = stack.enter_context(kind(bait.workspace))
             attempts = _attempt(sandbox, bait)
             limited = sandbox.limited
     except (SandboxUnavailableError, OSError) as error:
@@ -120,15 +131,18 @@ class SandboxChoice:
         return _join_problems(self.rejected)
 
 
-def choose_sandbox() -> SandboxChoice:
+def choose_sandbox(*, untrusted: Iterable[str | os.PathLike[str]] = ()) -> SandboxChoice:
     """Return the first sandbox whose required promises hold.
+
+    Args:
+        untrusted: Directories whose programs are not started; see `probe_sandbox`.
 
     Raises:
         SandboxUnavailableError: There is none; the message names what to do.
     """
-    rejected: list[ProbeResult] = []
+    excluded, rejected = tuple(untrusted), list[ProbeResult]()
     for name in ISOLATED:
-        result = probe_sandbox(name)
+        result = probe_sandbox(name, untrusted=excluded)
         if result.is_available:
             return SandboxChoice(name, tuple(rejected), result.broken)
         rejected.append(result)
@@ -167,7 +181,9 @@ def create_sandbox(
         ValueError: There is no sandbox of this name, or a host is invalid.
     """
     hosts = tuple(allow_hosts)
-    chosen = choose_sandbox().name if name == AUTO else name
+    root = filesystem.root if isinstance(filesystem, HostFilesystem) else filesystem
+    workspaces = (root, *(() if original is None else (original,)))
+    chosen = choose_sandbox(untrusted=workspaces).name if name == AUTO else name
     if chosen not in {*ISOLATED, LOCAL}:
         raise ValueError(f"Sandbox must be one of {', '.join(SANDBOXES)}: {name!r}")
     check_hosts(chosen, hosts)

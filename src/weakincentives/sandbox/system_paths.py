@@ -5,6 +5,7 @@ From `/etc` only files without secrets are taken, by name.
 """
 
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -92,6 +93,34 @@ def search_path(readable: Iterable[str], *, workspace: str, seen_at: str) -> lis
         elif os.access(f"{each}/python3", os.X_OK):
             found.append(str(Path(sys.executable).parent))
     return list(dict.fromkeys(found))
+
+
+def trusted_search_path(untrusted: Iterable[str | os.PathLike[str]] = ()) -> str:
+    """Return `PATH` without relative directories, and without those inside untrusted ones.
+
+    A command may have put a program into its workspace, and we would start it outside the sandbox.
+    """
+    excluded = [os.path.realpath(each) for each in untrusted]
+    return os.pathsep.join(
+        each
+        for each in os.get_exec_path()
+        if Path(each).is_absolute() and not any(_leads_into(each, root) for root in excluded)
+    )
+
+
+def find_program(name: str, untrusted: Iterable[str | os.PathLike[str]] = ()) -> str | None:
+    """Return the first program of this name in `PATH` that is not inside an untrusted directory.
+
+    Args:
+        name: The name, without a directory.
+        untrusted: Directories that commands can change, or whose authors are strangers.
+    """
+    excluded = [os.path.realpath(each) for each in untrusted]
+    for directory in trusted_search_path(excluded).split(os.pathsep):
+        found = shutil.which(name, path=directory) if directory else None
+        if found and not any(_leads_into(found, root) for root in excluded):
+            return found
+    return None
 
 
 def find_environment(workspace: str) -> str | None:

@@ -164,6 +164,7 @@ def command(
         settings,
         _read_task(task),
         lambda view: create_copy(original, settings["exclude"] or (), view),
+        original=original,
         output=OutputOptions(action, as_json=as_json, quiet=quiet),
         dump=None if no_dump else dump_directory(settings["dump"], os.environ),
         record=record,
@@ -176,17 +177,18 @@ def execute_job(
     task: str,
     create: Callable[[View], WorkingCopy],
     *,
+    original: Path,
     output: OutputOptions,
     dump: Path | None,
     record: Path | None = None,
     continuation: Continuation | None = None,
 ) -> int:
-    """Let a model work in the copy that `create` returns; return the exit code."""
+    """Let a model work in the copy of `original` that `create` returns; return the exit code."""
     cancellation = CancellationToken()
     view = _create_view(cancellation, as_json=output.as_json, quiet=output.quiet)
     with create_model(settings, os.environ, record) as adapter, ExitStack() as stack:
         dialect = choose_dialect(settings, adapter)
-        options = _job_options(task, settings, dialect, dump)
+        options = _job_options(task, settings, dialect, dump, original)
         with disable_echo():
             copy = create(view)
             stack.enter_context(name_copy_on_error(copy.place))
@@ -204,9 +206,9 @@ def execute_job(
 
 
 def _job_options(
-    task: str, settings: Settings, dialect: DialectName, dump: Path | None
+    task: str, settings: Settings, dialect: DialectName, dump: Path | None, original: Path
 ) -> JobOptions:
-    sandbox = resolve_sandbox(settings["sandbox"], settings["allow_host"] or ())
+    sandbox = resolve_sandbox(settings["sandbox"], settings["allow_host"] or (), original)
     return JobOptions(
         task,
         dialect,

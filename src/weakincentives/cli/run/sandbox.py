@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from weakincentives.cli.config import AUTO, LOCAL_SANDBOX, NO_ENGINE, NO_SANDBOX, ConfigError
 from weakincentives.contrib.evaluation import ENGINES, find_problem
@@ -58,19 +59,20 @@ class RunSandbox:
 NO_COMMANDS = RunSandbox()
 
 
-def resolve_sandbox(setting: str | None, hosts: Sequence[str] = ()) -> RunSandbox:
+def resolve_sandbox(setting: str | None, hosts: Sequence[str], workspace: Path) -> RunSandbox:
     """Return the sandbox for a setting; without a setting, the first that works, or none.
 
     Args:
         setting: The name of a sandbox, `auto` or `none`; None if the user did not choose.
         hosts: The hosts that commands may reach.
+        workspace: The directory whose programs are not used for the sandbox itself.
 
     Raises:
         ConfigError: The user asked for isolation that this machine does not have.
     """
     if setting == NO_SANDBOX:
         return NO_COMMANDS
-    found = _resolve(setting)
+    found = _resolve(setting, workspace)
     if found.name is None or not hosts:
         return found
     try:
@@ -81,20 +83,20 @@ def resolve_sandbox(setting: str | None, hosts: Sequence[str] = ()) -> RunSandbo
     return replace(found, hosts=tuple(hosts))
 
 
-def _resolve(setting: str | None) -> RunSandbox:
+def _resolve(setting: str | None, workspace: Path) -> RunSandbox:
     if setting == LOCAL_SANDBOX:
         return RunSandbox(LOCAL_SANDBOX)
     if setting is None or setting == AUTO:
-        return _choose(is_optional=setting is None)
-    found = probe_sandbox(setting)
+        return _choose(workspace, is_optional=setting is None)
+    found = probe_sandbox(setting, untrusted=[workspace])
     if found.problem:
         raise ConfigError(f"The sandbox {setting!r} cannot be used here; {found.problem}")
     return RunSandbox(setting, broken=found.broken)
 
 
-def _choose(*, is_optional: bool) -> RunSandbox:
+def _choose(workspace: Path, *, is_optional: bool) -> RunSandbox:
     try:
-        chosen = choose_sandbox()
+        chosen = choose_sandbox(untrusted=[workspace])
     except SandboxUnavailableError as error:
         if not is_optional:
             raise ConfigError(f"{error}; --sandbox none runs without commands") from error

@@ -92,6 +92,7 @@ def command(
             settings,
             instruction or str(run.get("task") or "continue"),
             create,
+            original=original,
             output=OutputOptions(action, as_json=as_json, quiet=quiet),
             dump=timeline.path.parent,
             continuation=continuation,

@@ -47,7 +47,12 @@ class Container:
     """A container that is started when it is needed, with the runner inside; thread-safe."""
 
     def __init__(
-        self, config: PodmanSandboxConfig, workspace: str | None, *, readable: Iterable[str] = ()
+        self,
+        config: PodmanSandboxConfig,
+        workspace: str | None,
+        *,
+        readable: Iterable[str] = (),
+        untrusted: Iterable[str | os.PathLike[str]] = (),
     ) -> None:
         """Start nothing yet.
 
@@ -55,9 +60,10 @@ class Container:
             config: The engine, the image and the limits.
             workspace: The host's directory to bind; None for an empty workspace inside.
             readable: Other paths of the host to bind, read-only.
+            untrusted: Directories in which podman is not looked for.
         """
         self._config = config
-        self._engine = PodmanEngine(config)
+        self._engine = PodmanEngine(config, untrusted)
         self._workspace = workspace
         self._readable = tuple(readable)
         self._lock = threading.Lock()

@@ -20,6 +20,7 @@ from typing import Any
 
 from weakincentives.posix import is_owner_gone, owner_name
 from weakincentives.sandbox.protocol import WORKSPACE, SandboxUnavailableError
+from weakincentives.sandbox.system_paths import find_program, trusted_search_path
 
 HOME = "/home/user"
 """The home directory of commands."""
@@ -139,9 +140,17 @@ class PodmanSandboxConfig:
 class PodmanEngine:
     """Runs podman commands for one configuration."""
 
-    def __init__(self, config: PodmanSandboxConfig) -> None:
-        """Use `config`; podman is not called yet."""
+    def __init__(
+        self, config: PodmanSandboxConfig, untrusted: Iterable[str | os.PathLike[str]] = ()
+    ) -> None:
+        """Use `config`; podman is not called yet.
+
+        Args:
+            config: The engine.
+            untrusted: Directories in which neither we look for podman nor podman for its helpers.
+        """
         self._config = config
+        self._untrusted = tuple(untrusted)
 
     def command(self, *arguments: str, runtime: str | None = None) -> list[str]:
         """Return a podman command line.
@@ -150,7 +159,7 @@ class PodmanEngine:
             SandboxUnavailableError: podman is not installed.
         """
         config = self._config
-        program = shutil.which(config.program)
+        program = self._find(config.program)
         if program is None:
             raise SandboxUnavailableError(
                 f"{config.program} is not installed: install it with `apt install podman`"
@@ -178,6 +187,7 @@ class PodmanEngine:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=timeout,
+                env=self._environment(),
                 check=False,
             )
         except subprocess.TimeoutExpired:
@@ -194,7 +204,7 @@ class PodmanEngine:
             return [self._config.runtime]
         if self._config.is_remote:
             return [None]
-        return [None, *(each for each in _RUNTIMES if shutil.which(each))]
+        return [None, *(each for each in _RUNTIMES if self._find(each))]
 
     def start(
         self,
@@ -227,9 +237,19 @@ class PodmanEngine:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=directory,
+            env=self._environment(),
             start_new_session=True,  # an interrupt at the terminal is not for podman
             bufsize=0,
         )
+
+    def _find(self, program: str) -> str | None:
+        """Return the path of a program; one that is given with its directory is used as it is."""
+        if "/" in program:
+            return shutil.which(program)
+        return find_program(program, self._untrusted)
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "PATH": trusted_search_path(self._untrusted)}
 
     def open_network(self, name: str) -> int:
         """Return a descriptor of the network namespace of a container on this machine.
