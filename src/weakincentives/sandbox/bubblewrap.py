@@ -70,6 +70,7 @@ _KERNEL_SETTINGS = tuple(
 # the first descriptors that bubblewrap inherits
 _FILTER, _VARIABLES, _STATUS, _INFO, _PORT_IS_OPEN = range(3, 8)
 _MAX_STATUS = 4096  # bytes
+_MAX_HELD = 4096  # bytes of output that may be an error of bubblewrap
 _EXITED = b'"exit-code"'  # in the status of a command that did start and has ended
 # how bubblewrap says that it could not start the command
 _OWN_ERROR, _EXEC_FAILED, _TOO_MANY = (
@@ -278,15 +279,17 @@ class _HeldErrors:
     def __init__(self, listener: OutputListener) -> None:
         self._listener = listener
         self._held = b""
-        self._is_first = True
+        self._has_started = False
 
     def __call__(self, stream: Literal["stdout", "stderr"], data: bytes) -> None:
-        if stream == "stderr" and self._is_first and data.startswith(_OWN_ERROR):
-            self._held = data
-        else:
-            self.release()
-            self._listener(stream, data)
-        self._is_first = False
+        if stream == "stderr" and not self._has_started:
+            text = self._held + data  # bubblewrap writes a line in several pieces
+            if text[: len(_OWN_ERROR)] == _OWN_ERROR[: len(text)] and len(text) < _MAX_HELD:
+                self._held = text
+                return
+        self._has_started = True
+        self.release()
+        self._listener(stream, data)
 
     def release(self) -> None:
         """Pass on what was held back: the command printed it."""
