@@ -46,6 +46,17 @@ def test_the_same_tree_gives_the_same_bytes_and_costs_nothing_again(
     assert "1 of them scanned" in refreshed.err
 
 
+def test_without_a_home_nothing_is_cached(
+    wink: Wink, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    wink("digest", project)
+    assert list((tmp_path / "home" / ".cache" / "wink" / "digests").iterdir())
+    monkeypatch.delenv("HOME")
+    assert "1 of them scanned" in wink("digest", project).err
+
+
 def test_json_has_the_text_and_the_parts(wink: Wink, project: Path):
     done = wink("digest", project, "--json")
     found = json.loads(done.out)

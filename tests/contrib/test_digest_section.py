@@ -138,6 +138,8 @@ def test_the_same_digest_gives_the_same_bytes():
 def test_a_wrong_argument_is_named():
     with pytest.raises(PromptError, match="placeholder must be str"):
         WorkspaceDigestSection(placeholder=3)  # type: ignore[arg-type]
+    with pytest.raises(PromptError, match="tokens must be at least 200: 10"):
+        WorkspaceDigestSection(tokens=10)
     with pytest.raises(PromptError, match="session must be Session"):
         WorkspaceDigestSection(session="s")  # type: ignore[arg-type]
 

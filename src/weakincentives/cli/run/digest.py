@@ -24,15 +24,20 @@ def open_cache(
 ) -> DigestCache:
     """Return the cache for the digests of a directory, in the user's XDG cache directory.
 
+    A user without a home directory has a cache in memory.
+
     Args:
         workspace: The directory.
         environment: The environment variables.
         is_new: Drop what is cached.
     """
-    cache = environment.get("XDG_CACHE_HOME", "")
-    home = Path(cache) if cache.startswith("/") else Path.home() / ".cache"
+    base, home = environment.get("XDG_CACHE_HOME", ""), environment.get("HOME", "")
+    if not base.startswith("/"):
+        base = f"{home}/.cache"
+    if not base.startswith("/"):
+        return DigestCache()
     name = hashlib.sha256(os.fsencode(os.path.realpath(workspace))).hexdigest()[:_NAME_LENGTH]
-    path = home / "wink" / "digests" / name
+    path = Path(base) / "wink" / "digests" / name
     if is_new:
         path.unlink(missing_ok=True)
     return DigestCache(path)

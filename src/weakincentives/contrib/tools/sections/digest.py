@@ -4,7 +4,12 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from weakincentives.contrib.digest import DEFAULT_DIGEST_TOKENS, DigestCache, digest_workspace
+from weakincentives.contrib.digest import (
+    DEFAULT_DIGEST_TOKENS,
+    MIN_TOKENS,
+    DigestCache,
+    digest_workspace,
+)
 from weakincentives.contrib.tools.dialects import DialectName
 from weakincentives.contrib.tools.handlers.repo_map import repo_map_handlers
 from weakincentives.contrib.tools.requests import ReadFileParams
@@ -14,6 +19,7 @@ from weakincentives.filesystem.base import read_only_view
 from weakincentives.prompt import (
     DIGEST_KEY,
     MarkdownSection,
+    PromptError,
     Section,
     WorkspaceSection,
     latest_workspace_digest,
@@ -74,7 +80,7 @@ class WorkspaceDigestSection(Section[None]):
             accepts_overrides: Whether a stored digest may replace the placeholder.
 
         Raises:
-            PromptError: An argument has the wrong type.
+            PromptError: An argument has the wrong type, or `tokens` is less than 200.
         """
         super().__init__(
             title=title,
@@ -87,6 +93,8 @@ class WorkspaceDigestSection(Section[None]):
         check_argument(owner, "session", session, Session, or_none=True)
         check_argument(owner, "placeholder", placeholder, str)
         check_argument(owner, "tokens", tokens, int)
+        if tokens < MIN_TOKENS:
+            raise PromptError(f"{owner}: tokens must be at least {MIN_TOKENS}: {tokens!r}")
         self._session = session
         self._placeholder = placeholder
         self._tokens = tokens
