@@ -324,9 +324,13 @@ os.symlink(outside, "link")
 os.symlink(os.path.dirname(outside), "folder")
 os.symlink(b"/proc/self/fd/%d" % path_only, "magic")
 up = b"../" * os.getcwd().count("/")
+try:
+    os.link(outside, "hard")
+except OSError:
+    pass  # the attempts below find nothing
 
 cases = {}
-for path in (outside, up + outside[1:], b"link", b"folder/" + name, b"magic",
+for path in (outside, up + outside[1:], b"link", b"folder/" + name, b"magic", b"hard",
              b"/proc/self/fd/%d" % path_only, b"/dev/fd/%d" % path_only,
              b"/proc/self/root" + outside, b"/proc/%d/fd/%d" % (os.getpid(), path_only)):
     is_own = path in (b"link", b"magic")  # these links themselves are inside

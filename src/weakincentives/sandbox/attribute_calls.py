@@ -4,7 +4,8 @@ Landlock has no right for these system calls, and a seccomp filter sees the addr
 the path. So the kernel stops each of them and notifies the supervisor (`seccomp_unotify(2)`). The
 supervisor opens the file itself, checks that it lies in a directory that the command may
 write, makes the call on its own descriptor, and returns the result. The command's own call never
-runs, so swapping a path or a descriptor in the meantime changes nothing (TOCTOU).
+runs, so swapping a path or a descriptor in the meantime changes nothing (TOCTOU). A signal
+interrupts a call (EINTR) only as long as the supervisor has not received it.
 
 The supervisor must have the command's user and no more capabilities than the command.
 
