@@ -47,8 +47,7 @@ _Action = Callable[[bytes], int]
 """Makes a call on a path, as the functions of the C library do."""
 
 _REQUEST, _RESPONSE, _ID = struct.Struct("=QIIiIQ6Q"), struct.Struct("=QqiI"), struct.Struct("=Q")
-_RECEIVE, _SEND, _IS_VALID, _SET_FLAGS = 0xC0502100, 0xC0182101, 0x40082102, 0x40082104
-_WAKE_ON_SAME_CPU = 1
+_RECEIVE, _SEND, _IS_VALID = 0xC0502100, 0xC0182101, 0x40082102
 _OPENAT2, _NO_MAGIC_LINKS = 437, 0x02
 _O_PATH = 0o10000000  # not defined outside Linux
 _OPEN = _O_PATH | os.O_CLOEXEC
@@ -71,10 +70,6 @@ class AttributeCalls:
         self.listener: int = listener
         self._roots = roots
         self._handlers = _handlers_by_number(os.uname().machine)
-        try:  # noqa: SIM105 # contextlib takes long to import
-            fcntl.ioctl(listener, _SET_FLAGS, _WAKE_ON_SAME_CPU)
-        except OSError:
-            pass  # before Linux 6.6; it is only faster
 
     def serve(self) -> None:
         """Make one call that a process waits for, and return the result to it."""
@@ -89,7 +84,7 @@ class AttributeCalls:
             problem = 0
         except OSError as error:
             problem = error.errno or errno.EPERM
-        try:  # noqa: SIM105 # as above
+        try:  # noqa: SIM105 # contextlib takes long to import
             fcntl.ioctl(self.listener, _SEND, _RESPONSE.pack(call, 0, -problem, 0))
         except OSError:
             pass  # the process was killed
