@@ -3,19 +3,20 @@
     python -m scripts.evaluate_programs [--record] [ENGINE...]
 
 A program runs if it prints, returns and writes what it does in CPython. The programs that an
-engine does not run are stored with the reason in `tests/contrib/evaluation/programs.json`; a
-test compares. `--record` stores them again; the table is for `docs/evaluate.md`.
+engine does not run are stored with the reason in `tests/contrib/evaluation/programs.json`, and
+the table is in `docs/evaluate.md`; a test compares. `--record` writes both again.
 """
 
 import json
+import re
 import sys
 import tempfile
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from scripts.programs import DIRECTORY, Output, Program, read_programs
+from scripts.steps import ROOT
 from weakincentives.contrib.evaluation import (
     ENGINES,
     Evaluator,
@@ -27,6 +28,8 @@ from weakincentives.filesystem import Filesystem, HostFilesystem
 from weakincentives.sandbox import BubblewrapSandbox
 
 STORED = DIRECTORY.with_suffix(".json")
+GUIDE = ROOT / "docs" / "evaluate.md"
+_TABLE = re.compile("(?<=<!-- programs -->\n).*?(?=<!-- end of programs -->)", re.DOTALL)
 _MAX_REASON = 120
 
 
@@ -93,6 +96,21 @@ def render(failures: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
         yield f"| {theme} | " + " | ".join(cells) + " |"
 
 
+def read_table() -> str:
+    """Return the table in the guide."""
+    found = _TABLE.search(GUIDE.read_text())
+    assert found is not None, "The guide has no place for the table"
+    return found[0]
+
+
+def _record(failures: Mapping[str, Mapping[str, str]]) -> None:
+    known = {**read_stored(), **failures}
+    stored = {name: known[name] for name in ENGINES}
+    STORED.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n")
+    table = "".join(f"{line}\n" for line in render(stored))
+    GUIDE.write_text(_TABLE.sub(lambda _: table, GUIDE.read_text()))
+
+
 def _all() -> list[Program]:
     return [each for programs in read_programs().values() for each in programs]
 
@@ -110,9 +128,7 @@ def main(arguments: Sequence[str]) -> None:
     names = [each for each in arguments if not each.startswith("--")] or list(ENGINES)
     failures = {name: find_failures(name) for name in names}
     if "--record" in arguments:
-        stored = read_stored() if STORED.exists() else {}
-        text = json.dumps({**stored, **failures}, indent=1, ensure_ascii=False)
-        Path(STORED).write_text(text + "\n")
+        _record(failures)
     print("\n".join(render(failures)))
     for name, failed in failures.items():
         for program, reason in failed.items():

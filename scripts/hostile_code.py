@@ -157,7 +157,7 @@ found = [each for each in ().__class__.__bases__[0].__subclasses__() if "wrap" i
     "attribute in an f-string": "found = f'{read_text.__globals__}'\n" + _GOT,
     "attribute in format": "found = '{0.__class__.__mro__}'.format(1)\n" + _GOT,
     "globals in format": "found = '{0.__globals__}'.format(read_text)\n" + _GOT,
-    "attribute in format_map": "found = '{f.__init__.__globals__}'.format_map({'f': len})\n" + _GOT,
+    "attribute in format_map": "found = '{f.__globals__}'.format_map({'f': read_text})\n" + _GOT,
     "format called through a class": (
         "found = str.format('{0.__class__.__mro__[1].__subclasses__}', 1)\n" + _GOT
     ),
@@ -209,10 +209,177 @@ found = f()
 """
     + _GOT,
     "breakpoint": "breakpoint()\nfound = 1\n" + _GOT,
-    "help": "help('os')\nfound = 1\n" + _GOT,
+    "help": "help(abs)\nfound = 1\n" + _GOT,
     "repr of what is given": "[read_text, write_text, print, len, str]",
     "variables of the interpreter": "found = vars()\nprint(found)\ndir()",
     "modules": "import sys\nfound = sys.modules['os']\n" + _GOT,
+    "attrgetter": ("import operator\nfound = operator.attrgetter('__class__.__mro__')(1)\n" + _GOT),
+    "attrgetter as a key": """
+from operator import attrgetter
+seen = []
+sorted([read_text], key=lambda each: seen.append(attrgetter("__globals__")(each)) or 0)
+found = seen[0]
+"""
+    + _GOT,
+    "methodcaller": (
+        "import operator\nfound = operator.methodcaller('__subclasses__')(object)[:3]\n" + _GOT
+    ),
+    "format through methodcaller": (
+        "from operator import methodcaller\n"
+        "found = methodcaller('format', read_text)('{0.__globals__}')\n" + _GOT
+    ),
+    "format through map": (
+        "found = list(map(str.format, ['{0.__class__.__mro__}'], [1]))[0]\n" + _GOT
+    ),
+    "format through a bound method": (
+        "show = '{0.__class__.__mro__}'.format\nfound = show(1)\n" + _GOT
+    ),
+    "Formatter": (
+        "import string\nfound = string.Formatter().format('{0.__class__.__mro__}', 1)\n" + _GOT
+    ),
+    "field of a Formatter": (
+        "import string\nfound = string.Formatter().get_field('0.__class__', (1,), {})\n" + _GOT
+    ),
+    "partial of getattr": """
+from functools import partial, reduce
+found = reduce(getattr, ["__class__", "__mro__"], 1)
+"""
+    + _GOT,
+    "function of a partial": (
+        "from functools import partial\nfound = partial(read_text).func.__globals__\n" + _GOT
+    ),
+    "annotations that are evaluated": """
+import typing
+
+class Evil:
+    x: "__import__('os').popen"
+
+found = typing.get_type_hints(Evil)
+"""
+    + _GOT,
+    "fields of a data class that are evaluated": """
+import dataclasses
+found = dataclasses.make_dataclass("X", [("x", "__import__('os')", 1)], namespace={}).__init__
+found = found.__globals__
+"""
+    + _GOT,
+    "modules of a module": """
+import collections, random, enum, dataclasses, typing, json, csv
+for module in (collections, random, enum, dataclasses, typing, json, csv):
+    for name in ("_sys", "_os", "sys", "os", "__builtins__", "__loader__", "__spec__"):
+        found = getattr(module, name, None)
+        if found is not None:
+            break
+    if found is not None:
+        break
+found.modules if hasattr(found, "modules") else found.__class__
+"""
+    + _GOT,
+    "open of a module": """
+import io
+found = io.open("/etc/passwd").read()
+"""
+    + _GOT,
+    "file of a module": "import io\nfound = io.FileIO('/etc/passwd').read()\n" + _GOT,
+    "frame of the interpreter": "import sys\nfound = sys._getframe(0).f_globals\n" + _GOT,
+    "attributes in a pattern": """
+match 1:
+    case int(__class__=found):
+        found = found.__mro__
+        """
+    + _GOT,
+    "attribute of an imported name": "from collections import abc\nfound = abc.__builtins__\n"
+    + _GOT,
+    "import of a private name": "from collections import _sys as found\nfound.modules\n" + _GOT,
+    "import in a package": "import os.path as path\nfound = path.os.environ\n" + _GOT,
+    "importlib": "import importlib\nfound = importlib.import_module('os').environ\n" + _GOT,
+    "attribute as a loop variable": """
+def f():
+    pass
+
+def g():
+    return 7
+
+for f.__code__ in [g.__code__]:
+    pass
+found = f()
+"""
+    + _GOT,
+    "setattr": """
+def f():
+    pass
+
+setattr(f, "__code__", getattr(lambda: 7, "__code__"))
+found = f()
+"""
+    + _GOT,
+    "metaclass": """
+class Meta(type):
+    def __call__(cls, *args):
+        return cls.__mro__
+
+class Evil(metaclass=Meta):
+    pass
+
+found = Evil()[-1].__subclasses__()[:3]
+"""
+    + _GOT,
+    "class of an own class": """
+class Evil:
+    def reach(self):
+        return self.__class__.__mro__[-1].__subclasses__()[:3]
+
+found = Evil().reach()
+"""
+    + _GOT,
+    "super": """
+class Evil:
+    def reach(self):
+        return super().__getattribute__("__class__").__base__.__subclasses__()[:3]
+
+found = Evil().reach()
+"""
+    + _GOT,
+    "object that copies as another": """
+import copy, collections
+
+class Evil:
+    def __reduce_ex__(self, version):
+        return (collections.namedtuple, ("X", "y"))
+
+found = copy.copy(Evil()).__new__.__globals__
+"""
+    + _GOT,
+    "writer of print": """
+class Writer:
+    def write(self, text):
+        raise ValueError(text.__class__.__mro__)
+
+try:
+    print("x", file=Writer())
+except ValueError as error:
+    found = error.args
+    """
+    + _GOT,
+    "error of an error": """
+try:
+    try:
+        read_text("no/such/file")
+    except OSError as error:
+        raise ValueError("x") from error
+except ValueError as error:
+    found = error.__cause__.__traceback__.tb_frame
+    """
+    + _GOT,
+    "coroutine": """
+async def f():
+    pass
+
+c = f()
+found = c.cr_frame.f_builtins
+c.close()
+"""
+    + _GOT,
     "program": "import os\nos.system('touch {directory}/planted')",
     "program in another way": (
         "import subprocess\nsubprocess.run(['touch', '{directory}/planted'])"

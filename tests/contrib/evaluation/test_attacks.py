@@ -10,6 +10,8 @@ from scripts.hostile_code import ESCAPES, HOGS, REACHED
 from weakincentives.contrib.evaluation import ENGINES, EvalLimits, EvalParams, EvalResult, Evaluator
 
 QUICK_HOGS = ("loop that catches everything", "growing list", "output flood")
+NOT_IN_CPYTHON = {"closure of a function that is given", "breakpoint"}
+"""Ways to internals that end before them in CPython too; all others show that the code works."""
 LIMITS = EvalLimits(max_seconds=1.0)
 """Short, because most hogs use all of it; `scripts.evaluate_attacks` gives them five seconds."""
 
@@ -46,14 +48,25 @@ def test_every_hog_is_stopped(engine: str, part: int) -> None:
             check_hog(arena, name, idle)
 
 
-@pytest.mark.parametrize(
-    "engine",
-    [pytest.param(each, marks=[pytest.mark.slow] * (each == "python")) for each in ENGINES],
-)
+@pytest.mark.parametrize("engine", [name for name in ENGINES if name != "python"])
 def test_nothing_gets_out(engine: str) -> None:
     with attacks.open_arena(engine) as arena:
         got = {name: arena.try_escape(code) for name, code in ESCAPES.items()}
     assert {name: loot for name, loot in got.items() if loot} == {}
+
+
+@pytest.mark.slow
+def test_nothing_gets_out_of_the_sandbox() -> None:
+    """In CPython the code reaches all internals that it tries, and still gets nothing outside."""
+    reached: set[str] = set()
+    got: dict[str, str] = {}
+    with attacks.open_arena("python") as arena:
+        for name, code in ESCAPES.items():
+            result = arena.run(code)
+            got |= {name: loot} if (loot := arena.find_loot(code, result)) else {}
+            reached |= {name} if REACHED in result.stdout else set()
+    assert got == {}
+    assert {name for name, code in ESCAPES.items() if '"REA"' in code} - reached == NOT_IN_CPYTHON
 
 
 @pytest.fixture(scope="module")

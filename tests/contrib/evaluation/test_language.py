@@ -58,6 +58,7 @@ with A():
     1 / 0
 True
 """,
+    "methods as values (key=d.get)": "d = {'a': 1, 'b': 2}\nmax(d, key=d.get) == 'b'",
     "del": "x = [1, 2]\ndel x[0]\nx == [2]",
     "assignment expressions": "[y for x in [1, 2] if (y := x) > 1] == [2]",
     "starred assignment": "a, *b = [1, 2, 3]\n[*b, a] == [2, 3, 1]",

@@ -23,7 +23,7 @@ MONTY_LANGUAGE = EngineLanguage(
         *("generators (yield)", "next() of a generator expression"),
         *("class inheritance", "property, classmethod, staticmethod", "del"),
         *("len(), bool() and operators of own classes", "re.sub with a function"),
-        *("print(file=...) to a file", "sorted paths"),
+        *("print(file=...) to a file", "sorted paths", "methods as values (key=d.get)"),
     ),
 )
 
