@@ -56,6 +56,8 @@ def test_the_engine_python_runs_in_the_sandbox_of_the_commands(
     assert tool["paths"] == ["count.txt"]
     assert (project / "count.txt").read_text() == "2"
     assert wink("replay", "last").code == 0
+    without = wink("replay", "last", "--sandbox", "none", "--json")
+    assert (without.code, without.last["replayed"], len(without.last["skipped"])) == (0, [], 1)
 
 
 def test_without_the_option_there_is_no_such_tool(wink: Wink, project: Path, script: Script):

@@ -184,17 +184,21 @@ def test_printed_text_cannot_look_like_an_answer(local: LocalSandbox):
 
 
 def test_code_that_answers_for_its_driver_gains_nothing(local: LocalSandbox):
-    forged = {
-        "has_ended": True,
-        "globals": {},
-        "writes": [["../../outside", "x", "overwrite"]],
-        "stdout": {"text": "x" * 10**6, "dropped": 0},
-    }
-    pipe = "f'/proc/{os.getppid()}/fd/1'"
-    code = f"import os\nopen({pipe}, 'w').write({json.dumps(forged)!r})\nos.kill(os.getppid(), 9)"
-    result = evaluate(local, code, EvalLimits(max_code_length=2 * 10**6, max_seconds=60))
-    assert result.error is not None
-    assert len(result.stdout) <= EvalLimits().max_output_length
+    last = json.dumps({"has_ended": True})
+    for forged, problem in (
+        ('{"write": ["../outside", "x", "overwrite"]}\n', "Path escapes root"),
+        ('{"read": "../outside"}\n', "Path escapes root"),
+        ('{"variable": ["x", "1"]}\n' * 2 + '{"variable": ["y", "2"]}\n', "more than the limits"),
+        ('{"stdout": "' + "x" * 10**5 + '"}\n', None),
+        ("[]\n", "exit code 137"),
+    ):
+        pipe = "f'/proc/{os.getppid()}/fd/1'"
+        text = f"import os\nopen({pipe}, 'w').write(forged)\nos.kill(os.getppid(), 9)"
+        limits = EvalLimits(max_global_length=10**6, max_globals=1, max_seconds=60)
+        result = evaluate(local, text, limits, globals={"forged": json.dumps(forged + last)})
+        assert len(result.stdout) <= limits.max_output_length
+        assert (problem or "") in (result.error.message if result.error else "")
+        assert (result.error is None) == (problem is None)
     assert not (Path(local.filesystem.root).parent / "outside").exists()
 
 

@@ -2,9 +2,10 @@
 
 It runs as a script in the sandbox, so it imports only the standard library. The request arrives
 on standard input as JSON. Standard output gets lines of JSON: `{"stdout": "..."}` and
-`{"stderr": "..."}` as soon as the code prints, then the answer. The code runs in a child process
-whose output is read from pipes, so nothing that it prints can look like an answer, and what it
-printed is known if it crashes or exceeds the time limit of the sandbox.
+`{"stderr": "..."}` as soon as the code prints, then its variables and files, one in each line,
+and at last how it ended. The code runs in a child process whose output is read from pipes, so
+nothing that it prints can look like an answer, and what it printed is known if it crashes or
+exceeds the time limit of the sandbox.
 """
 
 import ast
@@ -27,7 +28,7 @@ from typing import Any, NoReturn
 _FILE = "<code>"
 _CHUNK = 64 * 1024
 _HEADER = 10  # digits of the length of an answer
-_MAX_ANSWER = 16 * 1024 * 1024
+_MAX_ANSWER = 12 * 1024 * 1024
 _MAX_LATE_CHUNKS = 64
 _MAX_MESSAGE = 2_000  # characters of an error message
 _STREAMS = ("stdout", "stderr")
@@ -53,7 +54,10 @@ def main() -> None:
     _collect(streams, answer, child)
     _, status = os.waitpid(child, 0)
     facts = answer.parse() or {"exit_code": os.waitstatus_to_exitcode(status)}
-    _send({**facts, "dropped": {each.name: each.dropped for each in streams}})
+    for name in ("variable", "read", "write"):
+        for each in facts.pop(f"{name}s", ()):
+            _send({name: each})
+    _send({**facts, **{f"{each.name}_dropped": each.dropped for each in streams}})
 
 
 def _send(message: Message) -> None:
@@ -211,7 +215,7 @@ def _evaluate(request: Message) -> Message:
         "has_ended": True,
         "value": None if value is None else shown[:limit],
         "value_dropped": len(shown[limit:]),
-        "globals": _render_globals(names, limits),
+        "variables": _render_globals(names, limits),
         "reads": list(files.reads),
         "writes": files.writes,
     }
@@ -255,9 +259,9 @@ def _to_text(error: BaseException) -> str:
         return ""
 
 
-def _render_globals(names: Message, limits: Message) -> "dict[str, str]":
+def _render_globals(names: Message, limits: Message) -> "list[tuple[str, str]]":
     """Return the variables that JSON can represent, as JSON text, within the limits."""
-    found: dict[str, str] = {}
+    found: list[tuple[str, str]] = []
     total = 0
     for name, value in list(names.items()):
         if name.startswith("_") or not isinstance(value, _JSON_TYPES):
@@ -270,7 +274,7 @@ def _render_globals(names: Message, limits: Message) -> "dict[str, str]":
         total += len(text)
         if len(text) > limits["max_global_length"] or total > limits["max_globals_length"]:
             continue
-        found[name] = text
+        found.append((name, text))
         if len(found) == limits["max_globals"]:
             break
     return found

@@ -7,8 +7,7 @@ engines.
 """
 
 import json
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from weakincentives.contrib.evaluation import driver
@@ -32,8 +31,9 @@ PYTHON_LANGUAGE = EngineLanguage(
 """What code can use in this engine."""
 _PROGRAM = ("-I", "-B", "-X", "utf8", "-c", Path(driver.__file__).read_text())
 _NOT_FOUND = 127
-_MAX_ANSWER = 16 * 1024 * 1024  # bytes, more than what the limits allow
-_MAX_EXCERPT = 500  # characters of what a broken interpreter prints
+_MAX_ANSWER = 12 * 1024 * 1024  # bytes, more than what the limits allow
+_MAX_EXCERPT = 500  # characters of what a broken interpreter prints, and of a line of code
+_MAX_MESSAGE = 2_000  # characters of an error message
 _SHARE_OF_TIME = 0.9  # the rest is for the sandbox, to stop what does not stop at once
 # libraries for numbers start a thread for each core, each with memory of its own
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -75,7 +75,7 @@ class PythonEngine:
             timeout=request.seconds * _SHARE_OF_TIME,
             max_output=_MAX_ANSWER,
         )
-        answer = _parse(result)
+        answer = _parse(result, request.limits)
         outcome = _create_outcome(answer, result, request)
         return outcome if outcome.error is not None else _report_files(answer, outcome, files)
 
@@ -85,86 +85,128 @@ class PythonEngine:
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """A line of the driver; it comes from a place where the code could have changed it.
-
-    What the code prints arrives piece by piece in `stdout` and `stderr`, all else with the last.
-    """
+    """A line of the driver: a piece of output, a variable, a file, or how the code ended."""
 
     stdout: str = ""
     stderr: str = ""
-    dropped: dict[str, int] = field(default_factory=dict[str, int])
-    exit_code: int | None = None
+    variable: tuple[str, str] | None = None
+    read: str | None = None
+    write: tuple[str, str, WriteMode] | None = None
     has_ended: bool = False
+    exit_code: int | None = None
     error: EvalError | None = None
     value: str | None = None
     value_dropped: int = 0
-    globals: dict[str, str] = field(default_factory=dict[str, str])
-    reads: tuple[str, ...] = ()
-    writes: tuple[tuple[str, str, WriteMode], ...] = ()
+    stdout_dropped: int = 0
+    stderr_dropped: int = 0
 
 
-def _parse(result: ExecResult) -> _Message:
-    """Return what the driver has sent, in one message.
+class _Answer:
+    """All messages of the driver.
+
+    They come from a place where the code could have changed them. So their number and size are
+    bounded here too, and what they contain is only what the code could have sent anyway.
+    """
+
+    def __init__(self, limits: EvalLimits) -> None:
+        self.last: _Message | None = None
+        self.stdout: str = ""
+        self.stderr: str = ""
+        self.variables: dict[str, str] = {}
+        self.reads: list[str] = []
+        self.writes: list[tuple[str, str, WriteMode]] = []
+        self._limits = limits
+
+    def feed(self, data: bytes) -> None:
+        """Take the output of the driver, whose last line may be incomplete."""
+        limits = self._limits
+        most = 2 * limits.max_output_length + limits.max_file_calls + limits.max_globals
+        for line in data.split(b"\n", most + limits.max_writes + 1):
+            try:
+                message = decode(line, _Message)
+            except SerdeError:
+                return
+            self._take(message)
+
+    def _take(self, message: _Message) -> None:
+        self.last = message
+        self.stdout += message.stdout
+        self.stderr += message.stderr
+        if message.variable is not None:
+            name, text = message.variable
+            self.variables[name] = text
+        if message.read is not None:
+            self.reads.append(message.read)
+        if message.write is not None:
+            self.writes.append(message.write)
+
+    def check(self) -> EvalError | None:
+        """Return an error if there is more than the driver sends, unless it is forged."""
+        limits = self._limits
+        if (
+            len(self.variables) <= limits.max_globals
+            and sum(map(len, self.variables.values())) <= limits.max_globals_length
+            and len(self.reads) <= limits.max_file_calls
+            and len(self.writes) <= limits.max_writes
+        ):
+            return None
+        return EvalError("RuntimeError", "the Python process sent more than the limits allow")
+
+
+def _parse(result: ExecResult, limits: EvalLimits) -> _Answer:
+    """Return what the driver has sent.
 
     Raises:
         EngineUnavailableError: The driver has not run.
     """
-    messages: list[_Message] = []
-    with suppress(SerdeError):  # the last line may be incomplete
-        messages.extend(decode(line, _Message) for line in result.out.data.splitlines())
-    if not messages and not result.timed_out and not result.signal:
-        if result.exit_code == _NOT_FOUND:
-            raise EngineUnavailableError(
-                f"The sandbox has no Python: {result.argv[0]!r} was not found; install it there,"
-                " or choose another engine"
-            )
-        detail = clip(result.stderr.strip(), _MAX_EXCERPT)
-        raise EngineUnavailableError(f"Python does not work in the sandbox: {detail}")
-    return replace(
-        messages[-1] if messages else _Message(),
-        stdout="".join(each.stdout for each in messages),
-        stderr="".join(each.stderr for each in messages),
-    )
+    answer = _Answer(limits)
+    answer.feed(result.out.data)
+    if answer.last is not None or result.timed_out or result.signal:
+        return answer
+    if result.exit_code == _NOT_FOUND:
+        raise EngineUnavailableError(
+            f"The sandbox has no Python: {result.argv[0]!r} was not found; install it there, or"
+            " choose another engine"
+        )
+    detail = clip(result.stderr.strip(), _MAX_EXCERPT)
+    raise EngineUnavailableError(f"Python does not work in the sandbox: {detail}")
 
 
-def _create_outcome(answer: _Message, result: ExecResult, request: EngineRequest) -> EngineOutcome:
+def _create_outcome(answer: _Answer, result: ExecResult, request: EngineRequest) -> EngineOutcome:
     limit = request.limits.max_output_length
-    error = _find_error(answer, result, request)
-    value = answer.value
+    last = answer.last or _Message()
+    error = _find_error(last, result, request.seconds) or answer.check()
+    value = last.value
     return EngineOutcome(
-        value_repr=None if value is None else clip(value, limit, dropped=answer.value_dropped),
-        stdout=clip(answer.stdout, limit, dropped=answer.dropped.get("stdout", 0)),
-        stderr=clip(answer.stderr, limit, dropped=answer.dropped.get("stderr", 0)),
-        globals={} if error is not None else answer.globals,
+        value_repr=None if value is None else clip(value, limit, dropped=last.value_dropped),
+        stdout=clip(answer.stdout, limit, dropped=last.stdout_dropped),
+        stderr=clip(answer.stderr, limit, dropped=last.stderr_dropped),
+        globals={} if error is not None else answer.variables,
         error=error,
         timed_out=result.timed_out,
         duration_ms=round(result.duration_ms),
     )
 
 
-def _find_error(answer: _Message, result: ExecResult, request: EngineRequest) -> EvalError | None:
+def _find_error(last: _Message, result: ExecResult, seconds: float) -> EvalError | None:
     if result.timed_out:
-        return EvalError("TimeoutError", f"it ran longer than {request.seconds:g} s")
-    if not answer.has_ended:
-        code = result.exit_code if answer.exit_code is None else answer.exit_code
+        return EvalError("TimeoutError", f"it ran longer than {seconds:g} s")
+    if not last.has_ended:
+        code = result.exit_code if last.exit_code is None else last.exit_code
         how = f"with exit code {code}" if code >= 0 else f"by signal {-code}"
         return EvalError("RuntimeError", f"the Python process ended {how} before the code was done")
-    if answer.error is None and not _is_within(answer, request.limits):
-        return EvalError("RuntimeError", "the Python process sent more than the limits allow")
-    return answer.error
-
-
-def _is_within(answer: _Message, limits: EvalLimits) -> bool:
-    """Return whether an answer is within limits that the driver observes, unless it is forged."""
-    return (
-        len(answer.globals) <= limits.max_globals
-        and sum(map(len, answer.globals.values())) <= limits.max_globals_length
-        and len(answer.reads) <= limits.max_file_calls
-        and len(answer.writes) <= limits.max_writes
+    if last.error is None:
+        return None
+    kind, message, source = last.error.type, last.error.message, last.error.source
+    return EvalError(
+        clip(kind, _MAX_EXCERPT),
+        clip(message, _MAX_MESSAGE),
+        last.error.line,
+        None if source is None else clip(source, _MAX_EXCERPT),
     )
 
 
-def _report_files(answer: _Message, outcome: EngineOutcome, files: FileAccess) -> EngineOutcome:
+def _report_files(answer: _Answer, outcome: EngineOutcome, files: FileAccess) -> EngineOutcome:
     """Check the files that the code read, and queue what it wrote."""
     try:
         for path in answer.reads:
