@@ -3,6 +3,7 @@
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from benchmarks.goals import faster_than, not_slower_than_peers, within_limit
 from benchmarks.harness import Absent, Case, Contender, Goal, Role, Workload, expect
@@ -16,6 +17,8 @@ from weakincentives.sandbox import (
     Sandbox,
     SandboxUnavailableError,
 )
+from weakincentives.sandbox.bubblewrap import find_bubblewrap
+from weakincentives.sandbox.seccomp import NETWORK_FAMILIES, RULES, build_filter, socket_rules
 
 TRUE = "/bin/true"
 BY_HAND = "bwrap by hand"
@@ -87,36 +90,40 @@ def _fork_and_execute() -> int:
 
 
 def _bwrap_by_hand(stage: Stage, root: str) -> tuple[tuple[Contender, ...], tuple[Absent, ...]]:
-    """The command line of our sandbox, with the same mounts, namespaces and filter."""
-    try:
-        sandbox = stage.keep(BubblewrapSandbox(root))
-    except SandboxUnavailableError as error:
-        return (), (Absent(BY_HAND, str(error)),)
-    words = sandbox._arguments(".", None, shares_network=False)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # what a person would have to write
-    words = [*words[: words.index("--")], "--", TRUE]
-    program = sandbox._filter  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # as above
-    # the options whose value is a descriptor, and what bubblewrap reads there
-    files = {
-        number + 1: program if word == "--seccomp" else b""
-        for number, word in enumerate(words)
-        if word in {"--seccomp", "--ro-bind-data", "--args"}
-    }
+    """What a person would write who wants the same promises, without our limits and clean-up."""
+    program = find_bubblewrap()
+    if program is None:
+        return (), (Absent(BY_HAND, "bubblewrap is not installed"),)
+    links = [("--symlink", each.readlink(), each) for each in LINKED if each.is_symlink()]
+    system = [str(word) for words in (("--ro-bind", "/usr", "/usr"), *links) for word in words]
+    workspace = ["--bind", root, "/workspace", "--chdir", "/workspace"]
+    minimal = [program, "--unshare-all", *system, "--proc", "/proc", "--dev", "/dev", *workspace]
+    etc = [word for each in ETC for word in ("--ro-bind-try", f"/etc/{each}", f"/etc/{each}")]
+    settings = [word for each in SETTINGS for word in ("--ro-bind-try", each, each)]
+    strict = [program, *NAMESPACES, *PRIVILEGES, *VARIABLES, *system, *etc, "--proc", "/proc"]
+    strict += [*settings, "--dev", "/dev", "--tmpfs", "/tmp", *workspace, "--remount-ro", "/"]
+    code = build_filter((*RULES, *socket_rules(NETWORK_FAMILIES)))
+    filters = stage.scratch() / "filter"
+    filters.write_bytes(code)
 
     def run() -> int:
-        command = list(words)
-        for number, data in files.items():
-            descriptor = os.memfd_create("data", 0)
-            os.write(descriptor, data)
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            command[number] = str(descriptor)
-        opened = [int(command[number]) for number in files]
-        try:
-            return subprocess.run(command, pass_fds=opened).returncode
-        finally:
-            for descriptor in opened:
-                os.close(descriptor)
+        with filters.open("rb") as file:
+            number = str(file.fileno())
+            command = [*strict, "--seccomp", number, "--", TRUE]
+            return subprocess.run(command, pass_fds=[file.fileno()]).returncode
 
-    return (_process(BY_HAND, "peer", run),), ()
+    least = _process(
+        "minimal bwrap", "limit", lambda: subprocess.run([*minimal, "--", TRUE]).returncode
+    )
+    return (_process(BY_HAND, "peer", run), least), ()
 
+
+NAMESPACES = ("--unshare-all", "--unshare-user", "--uid", "1000", "--gid", "1000")
+PRIVILEGES = ("--disable-userns", "--cap-drop", "ALL", "--die-with-parent", "--new-session")
+VARIABLES = ("--clearenv", "--setenv", "PATH", "/usr/bin:/bin", "--setenv", "HOME", "/tmp")
+LINKED = tuple(map(Path, ("/bin", "/sbin", "/lib", "/lib64")))
+ETC = ("alternatives", "group", "hosts", "ld.so.cache", "localtime", "nsswitch.conf", "passwd")
+ETC += ("ssl/certs",)
+SETTINGS = ("/proc/fs", "/proc/sys")  # a person who is root has to think of them
 
 WORKLOAD = Workload("W13", "warm command in a sandbox", cases)
