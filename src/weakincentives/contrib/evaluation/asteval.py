@@ -7,16 +7,14 @@ from weakincentives.contrib.evaluation.worker import WorkerEngine, WorkerProgram
 ASTEVAL_LANGUAGE = EngineLanguage(
     summary="asteval, an interpreter for the common part of Python",
     modules=(
-        *("abc", "base64", "bisect", "calendar", "collections", "copy", "csv", "dataclasses"),
-        *("datetime", "decimal", "difflib", "enum", "fractions", "functools", "hashlib", "heapq"),
-        *("html", "io", "itertools", "json", "math", "operator", "pprint", "random", "re"),
+        *("abc", "ast", "base64", "bisect", "calendar", "collections", "configparser"),
+        *("contextlib", "copy", "csv", "dataclasses", "datetime", "decimal", "difflib", "enum"),
+        *("fnmatch", "fractions", "functools", "glob", "hashlib", "heapq", "html", "io"),
+        *("itertools", "json", "math", "operator", "os", "pathlib", "pprint", "random", "re"),
         *("statistics", "string", "sys", "textwrap", "time", "typing", "unicodedata"),
-        *("urllib.parse",),
+        *("urllib.parse", "xml.etree.ElementTree"),
     ),
-    missing=(
-        *("open()", "infinite generators"),
-        *("match statements", "async functions", "exec and eval"),
-    ),
+    missing=("match statements", "async functions", "exec and eval"),
 )
 
 

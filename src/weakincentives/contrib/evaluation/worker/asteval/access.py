@@ -46,8 +46,17 @@ _INTERNAL = (
 )
 
 
+_ERROR_LINKS = frozenset({"__cause__", "__context__", "__notes__"})
+
+
 class UserType:
     """Marks the classes that code defines."""
+
+
+class UserFunction:
+    """Marks the functions that code defines; it can give them attributes."""
+
+    __name__: str
 
 
 def is_definable(name: str) -> bool:
@@ -67,8 +76,10 @@ def get_attribute(value: Any, name: Any, *default: Any) -> Any:
         formatter = _format_method(value, name)
         if formatter is not None:
             return formatter
-    if name == "__name__" and isinstance(value, type):
+    if name == "__name__" and isinstance(value, type | UserFunction):
         return value.__name__
+    if name in _ERROR_LINKS and isinstance(value, BaseException):
+        return getattr(value, name, None)
     if name == "__class__" and is_user_object(value):
         return _exact_type(value)
     if not _is_readable(value, name):
@@ -153,7 +164,10 @@ def _is_readable(value: Any, name: str) -> bool:
 
 
 def _check_own(value: Any, name: Any) -> None:
-    if not isinstance(name, str) or not is_user_object(value) or not is_definable(name):
+    is_own = is_user_object(value) or (
+        isinstance(value, UserFunction) and not str(name).startswith("_")
+    )
+    if not isinstance(name, str) or not is_own or not is_definable(name):
         raise AttributeError(f"code cannot change the attribute {name!r} here")
 
 

@@ -22,7 +22,7 @@ class Scope(dict[str, Any]):
         is_visible: Whether functions inside see its names; those of a class are not seen.
     """
 
-    __slots__ = ("declared", "is_visible", "parent", "yielded")
+    __slots__ = ("declared", "is_visible", "parent")
 
     def __init__(self, parent: "Scope | None" = None, *, is_visible: bool = True) -> None:
         """Start without names."""
@@ -30,7 +30,6 @@ class Scope(dict[str, Any]):
         self.parent: Scope | None = parent
         self.is_visible: bool = is_visible
         self.declared: dict[str, Scope] = {}
-        self.yielded: list[Any] | None = None
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return the value of a name in this scope or those around it."""
@@ -81,7 +80,7 @@ class ContinueSignal(BaseException):
     """Ends a round of a loop."""
 
 
-class Function:
+class Function(access.UserFunction):
     """A function, method or lambda that code defines."""
 
     def __init__(self, interpreter: Any, node: ast.FunctionDef | ast.Lambda, name: str) -> None:
@@ -95,9 +94,9 @@ class Function:
             for argument, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
             if default is not None
         }
-        self._is_generator = isinstance(node, ast.FunctionDef) and _has_yield(node.body)
-        self.owner: type | None = None
-        self.__name__ = name
+        self._is_generator: bool = isinstance(node, ast.FunctionDef) and has_yield(node.body)
+        self._owner: type | None = None
+        self.__name__: str = name
         self.__doc__ = ast.get_docstring(node) if isinstance(node, ast.FunctionDef) else None
 
     def __repr__(self) -> str:
@@ -113,9 +112,19 @@ class Function:
         scope = Scope(self._scope)
         self._bind(scope, list(arguments), options)
         if self._is_generator:
-            scope.yielded = []
-        value = self._interpreter.run_function(self, scope, _body(self._node))
-        return value if scope.yielded is None else iter(scope.yielded)
+            return self._interpreter.run_generator(scope, _body(self._node))
+        return self._interpreter.run_function(self, scope, _body(self._node))
+
+    def set_owner(self, owner: type) -> None:
+        """Say of which class it is a method, for `super`."""
+        self._owner = owner
+
+    def find_super(self, scope: Scope) -> Any:
+        """Return what `super()` is in a call with this scope."""
+        if self._owner is None or not scope:
+            raise RuntimeError("super(): no arguments")
+        parent: Any = super
+        return parent(self._owner, next(iter(scope.values())))
 
     def _bind(self, scope: Scope, arguments: list[Any], options: dict[str, Any]) -> None:
         names = self._node.args
@@ -169,7 +178,8 @@ def _body(node: ast.FunctionDef | ast.Lambda) -> list[ast.stmt]:
     return [ast.copy_location(ast.Return(node.body), node.body)]
 
 
-def _has_yield(body: list[ast.stmt]) -> bool:
+def has_yield(body: Sequence[ast.stmt]) -> bool:
+    """Return whether statements contain a `yield` of their own function."""
     pending: list[ast.AST] = list(body)
     while pending:
         node = pending.pop()
@@ -194,7 +204,7 @@ def create_class(name: str, bases: Sequence[Any], body: Scope) -> type:
     for each in kept.values():
         function = _function_of(each)
         if function is not None:
-            function.owner = created
+            function.set_owner(created)
     return created
 
 

@@ -7,7 +7,8 @@ expressions, imports from a whitelist, and safe access to attributes. Used in th
 
 import ast
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import asteval  # pyright: ignore[reportMissingTypeStubs] # it has none
@@ -23,6 +24,7 @@ from weakincentives.contrib.evaluation.worker.asteval.definitions import (
     create_class,
     unpack,
 )
+from weakincentives.contrib.evaluation.worker.asteval.generators import GeneratorRun, Steps
 from weakincentives.contrib.evaluation.worker.asteval.symbols import Namespace
 
 
@@ -39,8 +41,8 @@ _IN_PLACE: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.BitXor: _untyped(operator).ixor,
 }
 _ADDED = (
-    *("annassign", "await", "classdef", "generatorexp", "global", "import", "importfrom"),
-    *("joinedstr", "namedexpr", "nonlocal", "starred", "yield", "yieldfrom"),
+    *("annassign", "classdef", "generatorexp", "global", "import", "importfrom"),
+    *("namedexpr", "nonlocal"),
 )
 _CONVERSIONS: Mapping[int, Callable[[Any], str]] = {115: str, 114: repr, 97: ascii}
 
@@ -256,8 +258,8 @@ class WorkspaceInterpreter(_untyped(asteval).Interpreter):
         for each in node.names:
             found = self._find_module(each.name)
             if each.asname is None and "." in each.name:
-                first, _, rest = each.name.partition(".")
-                self.symtable.bind(first, type(found)(**{rest: found}))
+                first = each.name.partition(".")[0]
+                self.symtable.bind(first, self._find_module(first))
             else:
                 self.symtable.bind(each.asname or each.name, found)
 
@@ -270,17 +272,22 @@ class WorkspaceInterpreter(_untyped(asteval).Interpreter):
             if each.name == "*":
                 for name, value in found.items():
                     self.symtable.bind(name, value)
+            elif f"{node.module}.{each.name}" in self._modules:
+                found_module = self._modules[f"{node.module}.{each.name}"]
+                self.symtable.bind(each.asname or each.name, found_module)
             elif each.name in found:
                 self.symtable.bind(each.asname or each.name, found[each.name])
             else:
                 raise ImportError(f"cannot import name {each.name!r} from {node.module!r}")
 
     def _find_module(self, name: str) -> Namespace:
-        if name == "urllib":
-            name = "urllib.parse"
-        if name not in self._modules:
+        if name in self._modules:
+            return self._modules[name]
+        below = [each for each in self._modules if each.startswith(f"{name}.")]
+        if not below:
             raise ModuleNotFoundError(f"No module named {name!r}")
-        return self._modules[name]
+        first = {each.removeprefix(f"{name}.").partition(".")[0] for each in below}
+        return Namespace(**{each: self._find_module(f"{name}.{each}") for each in first})
 
     # --- assignment ---
 
@@ -357,11 +364,10 @@ class WorkspaceInterpreter(_untyped(asteval).Interpreter):
         return function(*arguments, **options)
 
     def _super(self) -> Any:
-        if self._calls:
-            function, scope = self._calls[-1]
-            if function.owner is not None and scope:
-                return _untyped(super)(function.owner, next(iter(scope.values())))
-        raise RuntimeError("super(): no arguments")
+        if not self._calls:
+            raise RuntimeError("super(): no arguments")
+        function, scope = self._calls[-1]
+        return function.find_super(scope)
 
     def _elements(self, nodes: Iterable[ast.expr]) -> list[Any]:
         values: list[Any] = []
@@ -410,8 +416,24 @@ class WorkspaceInterpreter(_untyped(asteval).Interpreter):
         return set(self.on_listcomp(node))
 
     def on_generatorexp(self, node: ast.GeneratorExp) -> Any:
-        """Return an iterator; all values are computed before the first is used."""
-        return iter(self.on_listcomp(node))
+        """Return an iterator, which computes each value when it is needed."""
+        return self._generate(Scope(self.symtable), node.generators, node.elt)
+
+    def _generate(
+        self, scope: Scope, generators: list[ast.comprehension], element: ast.expr
+    ) -> Generator[Any, None, None]:
+        first, *rest = generators
+        with self._entered(scope):
+            values = iter(self.run(first.iter))
+        for value in values:
+            with self._entered(scope):
+                self.node_assign(first.target, value)
+                is_wanted = all(map(self.run, first.ifs))
+                found = self.run(element) if is_wanted and not rest else None
+            if is_wanted and rest:
+                yield from self._generate(scope, rest, element)
+            elif is_wanted:
+                yield found
 
     def on_dictcomp(self, node: ast.DictComp) -> dict[Any, Any]:
         """Return a dictionary."""
@@ -451,21 +473,17 @@ class WorkspaceInterpreter(_untyped(asteval).Interpreter):
         """Return a function."""
         return Function(self, node, "<lambda>")
 
-    def on_yield(self, node: ast.Yield) -> None:
-        """Add a value to those of the generator, which runs to its end first."""
-        self._yielded().append(self.run(node.value))
+    def run_generator(self, scope: Scope, body: list[ast.stmt]) -> Steps:
+        """Return the generator that runs a function step by step."""
+        return GeneratorRun(self, self._entered, scope).run(body)
 
-    def on_yieldfrom(self, node: ast.YieldFrom) -> None:
-        """Add values to those of the generator."""
-        self._yielded().extend(self.run(node.value))
-
-    def _yielded(self) -> list[Any]:
-        scope: Scope | None = self.symtable
-        while scope is not None:
-            if scope.yielded is not None:
-                return scope.yielded
-            scope = scope.parent
-        raise SyntaxError("'yield' outside function")
+    @contextmanager
+    def _entered(self, scope: Scope) -> Generator[None, None, None]:
+        outer, self.symtable = self.symtable, scope
+        try:
+            yield
+        finally:
+            self.symtable = outer
 
     def on_classdef(self, node: ast.ClassDef) -> None:
         """Define a class."""

@@ -7,7 +7,7 @@ import io
 import pprint
 from typing import Any
 
-from weakincentives.contrib.evaluation.worker.asteval.symbols import Namespace
+from weakincentives.contrib.evaluation.worker.asteval.symbols import HostFunction, Namespace
 from weakincentives.contrib.evaluation.worker.session import Host
 
 
@@ -32,6 +32,10 @@ class Output:
         """Send everything to `host`."""
         self._stdout = Stream(host, "stdout")
         self._stderr = Stream(host, "stderr")
+
+    def functions(self) -> dict[str, Any]:
+        """Return the function that is there without an import."""
+        return {"print": HostFunction("print", self.print)}
 
     def print(
         self, *values: Any, sep: Any = " ", end: Any = "\n", file: Any = None, **_: Any

@@ -15,9 +15,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from weakincentives.contrib.evaluation.text import clip
+from weakincentives.contrib.evaluation.worker.asteval.files import Workspace
 from weakincentives.contrib.evaluation.worker.asteval.interpreter import WorkspaceInterpreter
 from weakincentives.contrib.evaluation.worker.asteval.output import Output
 from weakincentives.contrib.evaluation.worker.asteval.symbols import (
+    HostFunction,
     create_modules,
     create_symbols,
 )
@@ -47,14 +49,16 @@ def evaluate(_: None, request: Mapping[str, Any], host: Host) -> dict[str, Any]:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return {"error": describe_error(error, getattr(error, "lineno", None))}
     output = Output(host)
-    symbols = {**create_symbols(), "print": output.print, **_file_functions(host)}
-    modules = create_modules() | {"sys": output.system()}
-    modules["pprint"].pprint = output.pprint
+    files = Workspace(host)
+    symbols = {**create_symbols(), **output.functions(), **files.functions()}
+    modules = create_modules() | files.modules() | {"sys": output.system()}
+    modules["pprint"].pprint = HostFunction("pprint", output.pprint)
     interpreter = WorkspaceInterpreter(symbols, modules)
     interpreter.symtable.update(request["globals"])
     _limit(request, interpreter, host)
     try:
         value = interpreter.run_module(tree)
+        files.flush()
         return _render(value, interpreter, set(symbols), request)
     except Exception as error:  # noqa: BLE001 # whatever the code raises is its own
         return {"error": describe_error(error, interpreter.failed_line)}
@@ -110,17 +114,3 @@ def _encode(value: Any) -> str | None:
     except (TypeError, ValueError, RecursionError, MemoryError):
         return None
     return text
-
-
-def _file_functions(host: Host) -> dict[str, Any]:
-    def read_text(path: Any) -> str:
-        return host.call("read_text", str(path))
-
-    def write_text(path: Any, content: Any, mode: str = "overwrite") -> None:
-        if not isinstance(content, str):
-            raise TypeError(
-                f"write_text needs text, not {type(content).__name__}; use str() or json.dumps()"
-            )
-        host.call("write_text", str(path), content, str(mode))
-
-    return {"read_text": read_text, "write_text": write_text}

@@ -5,11 +5,13 @@ are: each is a namespace with the names listed here. Used in the worker process.
 """
 
 import abc
+import ast
 import base64
 import bisect
 import builtins
 import calendar
 import collections
+import contextlib
 import copy
 import csv
 import dataclasses
@@ -37,6 +39,7 @@ import time
 import typing
 import unicodedata
 import urllib.parse
+import xml.etree.ElementTree
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -60,10 +63,32 @@ class Namespace(SimpleNamespace):
         return "<module>"
 
 
+class HostFunction:
+    """A function of ours, which shows nothing of its inside."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        """Call `function`."""
+        self._name = name
+        self._function = function
+
+    def __repr__(self) -> str:
+        """Return the name."""
+        return f"<function {self._name}>"
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """Call it."""
+        return self._function(*arguments, **options)
+
+
 def _wraps(original: Any, *_: Any, **__: Any) -> Callable[[Any], Any]:
-    """Return a decorator that changes nothing, for `functools.wraps`."""
-    del original
-    return lambda function: function
+    """Return a decorator that keeps the name, for `functools.wraps`."""
+
+    def decorate(function: Any) -> Any:
+        if isinstance(original, access.UserFunction) and isinstance(function, access.UserFunction):
+            function.__name__ = original.__name__
+        return function
+
+    return decorate
 
 
 def _public(module: Any, *names: str) -> dict[str, Any]:
@@ -82,12 +107,14 @@ def _all(module: Any, *without: str) -> dict[str, Any]:
 
 
 _TABLES: Mapping[str, Mapping[str, Any]] = {
+    "ast": _all(ast),
     "abc": _public(abc, "ABC", "abstractmethod"),
     "base64": _public(base64, "b64encode", "b64decode", "urlsafe_b64encode", "urlsafe_b64decode"),
     "bisect": _all(bisect),
     "calendar": _public(calendar, "isleap", "leapdays", "monthrange", "weekday", "month_name")
     | _public(calendar, "month_abbr", "day_name", "day_abbr", "timegm"),
     "collections": _all(collections, "UserDict", "UserList", "UserString"),
+    "contextlib": _public(contextlib, "contextmanager", "suppress", "closing", "nullcontext"),
     "copy": _public(copy, "copy", "deepcopy"),
     "csv": _public(csv, "reader", "writer", "DictReader", "DictWriter", "QUOTE_ALL", "Sniffer")
     | _public(csv, "QUOTE_MINIMAL", "QUOTE_NONNUMERIC", "QUOTE_NONE", "Error"),
@@ -105,7 +132,7 @@ _TABLES: Mapping[str, Mapping[str, Any]] = {
     "html": _public(html, "escape", "unescape"),
     "io": _public(io, "StringIO", "BytesIO"),
     "itertools": _all(itertools),
-    "json": _public(json, "dumps", "loads", "JSONDecodeError", "dump", "load"),
+    "json": _public(json, "dumps", "loads", "JSONDecodeError", "dump", "load", "JSONEncoder"),
     "math": _all(math),
     "operator": _all(operator, "attrgetter", "methodcaller", "call")
     | {"attrgetter": access.attribute_getter, "methodcaller": access.method_caller},
@@ -123,6 +150,9 @@ _TABLES: Mapping[str, Mapping[str, Any]] = {
     "urllib.parse": _public(urllib.parse, "quote", "unquote", "quote_plus", "unquote_plus")
     | _public(
         urllib.parse, "urlparse", "urlsplit", "urlencode", "parse_qs", "parse_qsl", "urljoin"
+    ),
+    "xml.etree.ElementTree": _public(
+        xml.etree.ElementTree, "fromstring", "tostring", "Element", "SubElement", "ParseError"
     ),
 }
 
