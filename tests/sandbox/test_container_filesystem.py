@@ -11,6 +11,9 @@ import pytest
 from tests.contrib.dialects.replay import Replay, tree, tree_hash
 from tests.contrib.dialects.test_replay import EXPECTED, NAMES, SCRIPT
 from tests.sizes import size
+from weakincentives.adapters import ScriptedAdapter, ToolCall
+from weakincentives.contrib.digest import digest_workspace
+from weakincentives.contrib.tools import FilesystemSection, WorkspaceDigestSection
 from weakincentives.contrib.tools.dialects import DialectName
 from weakincentives.filesystem import BaseFilesystem, Filesystem, InMemoryFilesystem, Limits
 from weakincentives.filesystem.testing import (
@@ -33,6 +36,8 @@ from weakincentives.filesystem.testing import (
     TransferTests,
     run_parity,
 )
+from weakincentives.prompt import Prompt
+from weakincentives.runtime.session import Session
 from weakincentives.sandbox.container import Container, PodmanSandboxConfig
 from weakincentives.sandbox.container.filesystem import ContainerFilesystem
 
@@ -153,3 +158,29 @@ def test_a_script_leaves_the_files_of_every_other_backend_in_every_dialect(
         Replay(dialect, each).play(*SCRIPT)
     assert tree(files) == EXPECTED
     assert tree_hash(files) == tree_hash(memory)
+
+
+def test_a_digest_of_a_container_is_that_of_the_same_files_elsewhere(
+    shared_container: Container,
+) -> None:
+    digests: list[str] = []
+    for files in (ContainerFilesystem(shared_container), InMemoryFilesystem()):
+        files.write(".gitignore", "*.log\n")
+        files.write("Makefile", "test:\n\tpytest\n")
+        files.write("pkg/core.py", "def central(x):\n    return x\n")
+        files.write("pkg/use.py", "from pkg.core import central\n")
+        files.write("run.log", "ignored")
+        section = FilesystemSection(filesystem=files)
+        session = Session()
+        prompt = Prompt[Any](
+            ns="tests",
+            key="digest",
+            sections=[section, WorkspaceDigestSection(session=session)],
+        )
+        script = [ToolCall("repo_map", {}, "c1"), '{"digest": "written"}']
+        adapter = ScriptedAdapter(script)
+        assert adapter.optimize(prompt, session=session).digest == "written"
+        assert "def central(x)" in adapter.requests[-1].messages[-1].text
+        digests.append(digest_workspace(files).text)
+    assert digests[0] == digests[1]
+    assert "`make test`" in digests[0]
