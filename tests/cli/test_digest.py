@@ -169,6 +169,28 @@ def test_a_digest_that_cannot_be_made_costs_nobody_the_run(
     assert "Done." in done.err
 
 
+def test_a_digest_takes_a_small_part_of_the_limit_of_a_run(
+    wink: Wink, project: Path, script: Script
+):
+    for number in range(300):
+        (project / f"module_{number}.py").write_text(f"def function_{number}(): ...\n")
+    sizes: list[int | None] = []
+    for limit in ("2k", "20k", "1M"):
+        done = wink(
+            *("run", "fix it", "--workspace", project, "--model", script("Done.")),
+            *("--max-tokens", limit, "--json"),
+        )
+        sizes.append(done.last["digest_tokens"])
+        if limit == "2k":
+            [event] = [each for each in done.events if each["event"] == "digest"]
+            assert event["error"] == "a limit of 2,000 tokens leaves no room for it"
+    none, small, full = sizes
+    assert none is None
+    assert small is not None
+    assert full is not None
+    assert small <= 1_000 < full
+
+
 def test_a_resumed_run_keeps_its_prompt(wink: Wink, project: Path, script: Script):
     timeline = run(wink, project, script(edit(), "Done."))
     before = system_message(timeline)

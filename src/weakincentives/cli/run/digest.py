@@ -9,13 +9,20 @@ from pathlib import Path
 from weakincentives.cli.run.view import View
 from weakincentives.cli.terminal import describe_error
 from weakincentives.cli.units import format_count, format_duration
-from weakincentives.contrib.digest import DigestCache, digest_workspace, estimate_tokens
+from weakincentives.contrib.digest import (
+    DEFAULT_DIGEST_TOKENS,
+    MIN_TOKENS,
+    DigestCache,
+    digest_workspace,
+    estimate_tokens,
+)
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import Filesystem, time_limit
 from weakincentives.prompt import DIGEST_KEY, latest_workspace_digest, set_workspace_digest
 from weakincentives.runtime.session import Session
 
 _MAX_SECONDS = 60.0
+_PART_OF_LIMIT = 20  # one part in so many of the run's tokens
 _NAME_LENGTH = 32  # hexadecimal digits
 
 
@@ -44,12 +51,25 @@ def open_cache(
 
 
 def prepare_digest(
-    session: Session, filesystem: Filesystem, cache: DigestCache, view: View
+    session: Session,
+    filesystem: Filesystem,
+    cache: DigestCache,
+    view: View,
+    *,
+    max_tokens: int | None = None,
 ) -> int | None:
     """Store the digest of a workspace in the session; return its size in tokens.
 
     The session of an earlier run keeps its digest, so that its prompt stays the same. If there is
     no digest, the run goes on without it, and the view says why.
+
+    Args:
+        session: The session of the run.
+        filesystem: The workspace.
+        cache: Facts about files from earlier digests.
+        view: Shows the progress and the size.
+        max_tokens: The limit of the run, of which a digest takes a small part: every request
+            sends it again.
     """
     earlier = latest_workspace_digest(session, DIGEST_KEY)
     if earlier is not None:
@@ -60,7 +80,7 @@ def prepare_digest(
     started = time.monotonic()
     try:
         with time_limit(_MAX_SECONDS), view.show_activity(lambda: describe_progress(cache)):
-            found = digest_workspace(filesystem, cache=cache)
+            found = digest_workspace(filesystem, tokens=_budget(max_tokens), cache=cache)
     except (WinkError, OSError, ValueError) as error:
         reason = describe_error(error)
         view.emit("digest", {"tokens": None, "error": reason}, f"no digest: {reason}")
@@ -81,6 +101,20 @@ def prepare_digest(
     )
     view.emit("digest", facts, text)
     return found.tokens
+
+
+def _budget(max_tokens: int | None) -> int:
+    """Return the tokens that a digest may have in a run with this limit.
+
+    Raises:
+        ValueError: They are too few for a digest.
+    """
+    if max_tokens is None:
+        return DEFAULT_DIGEST_TOKENS
+    tokens = min(DEFAULT_DIGEST_TOKENS, max_tokens // _PART_OF_LIMIT)
+    if tokens < MIN_TOKENS:
+        raise ValueError(f"a limit of {max_tokens:,} tokens leaves no room for it")
+    return tokens
 
 
 def describe_progress(cache: DigestCache) -> str:

@@ -192,7 +192,11 @@ class Job:
             stack.callback(section.close)
             if self._options.digest:
                 self._digest_tokens = prepare_digest(
-                    self._session, filesystem, self._cache, self._view
+                    self._session,
+                    filesystem,
+                    self._cache,
+                    self._view,
+                    max_tokens=self._options.max_tokens,
                 )
             with self._record(filesystem) as recording:
                 result = self._stop_background(self._evaluate(self._create_prompt(section)))
