@@ -174,6 +174,13 @@ def test_results_are_bounded_where_the_code_runs(local: LocalSandbox):
     assert max(map(len, (result.stdout, result.value_repr))) <= EvalLimits().max_output_length
     assert "1000001 characters in total" in result.stdout
     assert variables(result) == {}
+    huge = evaluate(local, "'x' * 10**8")
+    assert (huge.value_repr is None) == (huge.error is not None)
+    assert huge.error is None or huge.error.type == "MemoryError"
+    many = evaluate(local, "for n in range(30):\n    write_text(str(n), '\\x01' * 48_000)")
+    assert many.error is not None
+    assert many.error.message == "the result is too large; print, return and write less"
+    assert many.writes == ()
 
 
 def test_printed_text_cannot_look_like_an_answer(local: LocalSandbox):

@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 _FILE = "<code>"
 _CHUNK = 64 * 1024
 _HEADER = 10  # digits of the length of an answer
-_MAX_ANSWER = 12 * 1024 * 1024
+_MAX_ANSWER = 64 * 1024 * 1024
 _MAX_LATE_CHUNKS = 64
 _MAX_MESSAGE = 2_000  # characters of an error message
 _STREAMS = ("stdout", "stderr")
@@ -200,37 +200,38 @@ def _evaluate(request: Message) -> Message:
     sys.argv = [_FILE]
     sys.path.insert(0, str(files.root))  # the code may import what is in the workspace
     linecache.cache[_FILE] = (len(code), None, code.splitlines(keepends=True), _FILE)
-    value = None
     try:
         value = _execute(code, names)
-        shown = "" if value is None else repr(value)
-    except SystemExit as error:
-        if error.code not in {None, 0}:
-            return {"has_ended": True, "error": _describe(error, code)}
-        shown = ""
+        return {
+            **_render_value(value, limits["max_output_length"]),
+            "variables": _render_globals(names, limits),
+            "reads": list(files.reads),
+            "writes": files.writes,
+            "has_ended": True,
+        }
     except BaseException as error:  # noqa: BLE001 # whatever the code raises is its result
         return {"has_ended": True, "error": _describe(error, code)}
-    limit = limits["max_output_length"]
-    return {
-        "has_ended": True,
-        "value": None if value is None else shown[:limit],
-        "value_dropped": len(shown[limit:]),
-        "variables": _render_globals(names, limits),
-        "reads": list(files.reads),
-        "writes": files.writes,
-    }
+
+
+def _render_value(value: object, limit: int) -> Message:
+    if value is None:
+        return {}
+    text = repr(value)
+    return {"value": text[:limit], "value_dropped": max(len(text) - limit, 0)}
 
 
 def _execute(code: str, names: Message) -> object:
     """Run the code; return the value of its last expression."""
     tree = ast.parse(code, _FILE)
-    last = tree.body[-1] if tree.body else None
-    if not isinstance(last, ast.Expr):
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    try:
         exec(compile(tree, _FILE, "exec"), names)
-        return None
-    del tree.body[-1]
-    exec(compile(tree, _FILE, "exec"), names)
-    return eval(compile(ast.Expression(last.value), _FILE, "eval"), names)
+        if isinstance(last, ast.Expr):
+            return eval(compile(ast.Expression(last.value), _FILE, "eval"), names)
+    except SystemExit as error:
+        if error.code not in {None, 0}:
+            raise
+    return None
 
 
 def _describe(error: BaseException, code: str) -> Message:
@@ -269,7 +270,7 @@ def _render_globals(names: Message, limits: Message) -> "list[tuple[str, str]]":
         try:
             text = json.dumps(value, allow_nan=False, ensure_ascii=False)
             text.encode()
-        except (TypeError, ValueError, RecursionError):
+        except (TypeError, ValueError, RecursionError, MemoryError):
             continue
         total += len(text)
         if len(text) > limits["max_global_length"] or total > limits["max_globals_length"]:

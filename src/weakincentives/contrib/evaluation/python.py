@@ -31,7 +31,7 @@ PYTHON_LANGUAGE = EngineLanguage(
 """What code can use in this engine."""
 _PROGRAM = ("-I", "-B", "-X", "utf8", "-c", Path(driver.__file__).read_text())
 _NOT_FOUND = 127
-_MAX_ANSWER = 12 * 1024 * 1024  # bytes, more than what the limits allow
+_MAX_ANSWER = 6 * 1024 * 1024  # bytes; two million characters fit in any language
 _MAX_EXCERPT = 500  # characters of what a broken interpreter prints, and of a line of code
 _MAX_MESSAGE = 2_000  # characters of an error message
 _SHARE_OF_TIME = 0.9  # the rest is for the sandbox, to stop what does not stop at once
@@ -191,6 +191,8 @@ def _create_outcome(answer: _Answer, result: ExecResult, request: EngineRequest)
 def _find_error(last: _Message, result: ExecResult, seconds: float) -> EvalError | None:
     if result.timed_out:
         return EvalError("TimeoutError", f"it ran longer than {seconds:g} s")
+    if result.out.truncated:
+        return EvalError("MemoryError", "the result is too large; print, return and write less")
     if not last.has_ended:
         code = result.exit_code if last.exit_code is None else last.exit_code
         how = f"with exit code {code}" if code >= 0 else f"by signal {-code}"
