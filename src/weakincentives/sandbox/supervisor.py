@@ -253,7 +253,9 @@ def _supervise_one(control: int, commands: int, groups: Sequence[int], wakeup: i
         start, received = _receive_start(reader, control)
     try:
         if start is None:  # nobody needs the process any more, or somebody has killed it
-            Supervisor(control, wakeup, child, 0.0).run()
+            send([child], signal.SIGKILL)
+            _report(control, f"exit {os.waitpid(child, 0)[1]}")
+            Supervisor(control, wakeup, child, 0.0).run()  # in case that it had just begun
             return False
         grace, is_wrapped, has_listener, fault = start
         if fault:
