@@ -3,6 +3,7 @@
 import os
 import shutil
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.sizes import size
+from weakincentives.filesystem.host.files import identity_of, is_stable
 from weakincentives.filesystem.host.snapshots.capture import capture
 from weakincentives.filesystem.host.snapshots.tree import CapturedDirectory
 from weakincentives.gitstore.objects import ObjectStore
@@ -95,6 +97,85 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
     made = Workspace(tmp_path)
     yield made
     made.directory.close()
+
+
+@pytest.fixture(scope="module")
+def short_wait() -> Iterator[None]:
+    """Trust a stat after two ticks of the clock, so that a test need not wait long for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("weakincentives.filesystem.host.files._RACY_NS", 20_000_000)
+        yield
+
+
+def settle(root: Path) -> None:
+    """Wait until any change of a directory will show in its stat."""
+    for path in (root, *root.rglob("*")):
+        while path.is_dir() and not is_stable(identity_of(path.lstat())):
+            time.sleep(0.001)
+
+
+@settings(max_examples=size(25, 300))
+@given(before=OPERATIONS, after=OPERATIONS)
+@pytest.mark.usefixtures("short_wait")
+def test_names_are_remembered_as_long_as_they_are_the_same(
+    tmp_path_factory: pytest.TempPathFactory,
+    before: list[tuple[str, str, str, bytes]],
+    after: list[tuple[str, str, str, bytes]],
+) -> None:
+    base = tmp_path_factory.mktemp("capture")
+    workspace = Workspace(base)
+    try:
+        for operation in before:
+            workspace.operate(*operation)
+        settle(workspace.root)
+        found = workspace.capture(workspace.capture())
+        for operation in after:
+            workspace.operate(*operation)
+            found = workspace.capture(found)
+        assert told(found) == told(workspace.capture())
+    finally:
+        workspace.directory.close()
+        shutil.rmtree(base)
+
+
+@pytest.mark.usefixtures("short_wait")
+def test_a_directory_is_listed_again_only_if_it_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = Workspace(tmp_path)
+    for name in ("a", "b"):
+        (workspace.root / name).mkdir()
+        (workspace.root / name / "file").write_text(name)
+        (workspace.root / name / "link").symlink_to("file")
+    settle(workspace.root)
+    found = workspace.capture()
+    listed: list[str] = []
+    scandir = os.scandir
+
+    def noted(descriptor: int) -> object:
+        listed.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        return scandir(descriptor)
+
+    monkeypatch.setattr(os, "scandir", noted)
+    assert workspace.capture(found) is found
+    assert listed == []
+    old = (workspace.root / "b").stat()
+    (workspace.root / "b" / "new").touch()
+    os.utime(workspace.root / "b", ns=(old.st_atime_ns, old.st_mtime_ns))  # this cannot hide it
+    (workspace.root / "a" / "file").write_text("changed")
+    again = workspace.capture(found)
+    assert listed == ["b"]
+    assert told(again) == told(workspace.capture())
+
+
+@pytest.mark.usefixtures("short_wait")
+def test_a_directory_that_has_just_changed_is_listed_again(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    found = workspace.capture()
+    for number in range(20):  # some of them within one tick of the clock
+        (workspace.root / str(number)).touch()
+        found = workspace.capture(found)
+        assert str(number) in found.children
 
 
 @settings(max_examples=size(50, 500))

@@ -23,7 +23,7 @@ from weakincentives.filesystem import (
     ReadOnlyError,
     StateReplaced,
 )
-from weakincentives.filesystem.host.snapshots.capture import Walk
+from weakincentives.filesystem.host.snapshots.walk import Walk
 from weakincentives.posix.faults import fault_hook
 
 

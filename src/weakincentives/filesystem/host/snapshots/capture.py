@@ -1,27 +1,18 @@
-"""Capture of a host directory as git trees: one walk that stores new content.
-
-A stat cache skips unchanged files: same device, inode, size, times and mode mean the same
-content. Files are opened relative to the listed directory, so no name leads elsewhere. An
-entry that is removed or replaced during the walk is captured as what it has become.
-"""
+"""Capture of a host directory as git trees: all of it, or only the paths that were touched."""
 
 import errno
-import os
-import stat
-from collections.abc import Collection, Iterator
-from contextlib import closing, suppress
-from enum import Enum, auto
-from typing import TypeAlias
+from collections.abc import Collection
+from contextlib import closing
 
-from weakincentives.filesystem.host.files import identity_of
 from weakincentives.filesystem.host.snapshots.tree import (
-    Captured,
     CapturedDirectory,
-    CapturedFile,
-    CapturedLink,
-    directory_entry,
     sort_as_git,
-    tree_content,
+)
+from weakincentives.filesystem.host.snapshots.walk import (
+    NOT_A_DIRECTORY,
+    Found,
+    Uncaptured,
+    Walk,
 )
 from weakincentives.filesystem.host.snapshots.watcher import ChangeWatcher
 from weakincentives.gitstore import PackTransaction
@@ -29,332 +20,11 @@ from weakincentives.posix import (
     RootedDirectory,
     check_time,
     explain_error,
-    grant_owner_access,
     is_temporary,
     join,
-    make_accessible,
     os_error,
     parent_of,
-    pin,
-    read_range,
-    set_permissions,
 )
-
-_LARGE_FILE = 16 * 1024 * 1024  # bytes from which a file is read in chunks
-_CHUNK_SIZE = 1024 * 1024
-_SEARCHABLE = stat.S_IRUSR | stat.S_IXUSR
-_MAX_ATTEMPTS = 10  # at a file that changes while it is read
-_NOT_A_DIRECTORY = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
-_KIND_CHANGED = frozenset({errno.ELOOP, errno.EPERM, errno.EINVAL})
-
-
-class Uncaptured(Enum):
-    """An entry that has no captured node of its own."""
-
-    GONE = auto()
-    SPECIAL = auto()
-    DIRECTORY = auto()
-    """A directory that still has to be walked."""
-
-
-Found: TypeAlias = Captured | Uncaptured
-
-
-class _Frame:
-    """A listed directory, completed after everything below it."""
-
-    __slots__ = ("children", "directories", "parent", "path", "permissions", "prior", "specials")
-
-    def __init__(self, parent: "_Frame | None", path: str, prior: Captured | None) -> None:
-        self.parent = parent
-        self.path = path
-        self.prior = prior if isinstance(prior, CapturedDirectory) else None
-        self.permissions = 0
-        self.children: dict[str, Captured] = {}
-        self.directories: list[str] = []
-        self.specials: set[str] = set()
-
-    def prior_children(self) -> dict[str, Captured]:
-        return {} if self.prior is None else self.prior.children
-
-    def add(self, name: str, found: Found) -> None:
-        if not isinstance(found, Uncaptured):
-            self.children[name] = found
-        elif found is Uncaptured.SPECIAL:
-            self.specials.add(name)
-        elif found is Uncaptured.DIRECTORY:
-            self.directories.append(name)
-
-
-class Walk:
-    """Walks a directory and adds new content to a pack."""
-
-    def __init__(
-        self,
-        directory: RootedDirectory,
-        batch: PackTransaction,
-        watcher: ChangeWatcher | None = None,
-    ) -> None:
-        """Walk below `directory`; what is found is watched by `watcher` from then on."""
-        self._directory = directory
-        self._batch = batch
-        self._watcher = watcher
-        self._opened_up: dict[str, int] = {}  # original permissions by path
-
-    def close(self) -> None:
-        """Restore the permissions of directories that had to be made accessible."""
-        for path in sorted(self._opened_up, key=lambda path: path.count("/"), reverse=True):
-            with suppress(OSError):  # removed meanwhile
-                parent, name = self._directory.open_parent(path)
-                try:
-                    set_permissions(parent, name, self._opened_up[path])
-                finally:
-                    os.close(parent)
-
-    def capture_path(self, path: str, known: Captured | None) -> Found:
-        """Capture the entry at `path`, a directory with everything below it.
-
-        Raises:
-            OSError: Something cannot be read, or the parent is not a directory.
-        """
-        for _ in range(_MAX_ATTEMPTS):
-            parent, name = self._directory.open_parent(path)
-            try:
-                found = self._capture_entry(parent, name, parent_of(path), known)
-            finally:
-                os.close(parent)
-            if found is not Uncaptured.DIRECTORY:
-                return found
-            directory = self.capture_directory(path, known)
-            if directory is not None:
-                return directory
-        raise os_error(
-            errno.EBUSY, path, f"Path keeps changing; gave up after {_MAX_ATTEMPTS} attempts"
-        )
-
-    def capture_directory(self, path: str, prior: Captured | None) -> CapturedDirectory | None:
-        """Capture the directory at `path` with everything below; None if it is gone.
-
-        Raises:
-            OSError: Something cannot be read.
-        """
-        frames: list[_Frame] = []
-        pending = [_Frame(None, path, prior)]
-        while pending:
-            check_time("Snapshot")
-            frame = pending.pop()
-            if self._list(frame):
-                frames.append(frame)
-                prior_children = frame.prior_children()
-                pending += [
-                    _Frame(frame, join(frame.path, name), prior_children.get(name))
-                    for name in frame.directories
-                ]
-        directory = None
-        for frame in reversed(frames):  # children before their parents
-            directory = self._complete(frame)
-            if frame.parent is not None:
-                frame.parent.children[frame.path.rpartition("/")[2]] = directory
-        return directory
-
-    def store_directory(
-        self, path: str, children: dict[str, Captured], permissions: int, specials: frozenset[str]
-    ) -> CapturedDirectory:
-        """Add the tree of `children`, which are in git's order; return the directory."""
-        tree = self._batch.add("tree", tree_content(children))
-        entry = directory_entry(path.rpartition("/")[2], tree)
-        return CapturedDirectory(entry, children, permissions, specials)
-
-    def _list(self, frame: _Frame) -> bool:
-        """Capture the entries of a directory; return False if it is not one any more."""
-        try:
-            descriptor = self._open(frame.path)
-        except OSError as error:
-            if error.errno not in _NOT_A_DIRECTORY or not frame.path:
-                raise explain_error(error, frame.path) from None
-            self._capture_replacement(frame)
-            return False
-        try:
-            frame.permissions = self._opened_up.get(
-                frame.path, stat.S_IMODE(os.fstat(descriptor).st_mode)
-            )
-            prior_children = frame.prior_children()
-            if self._watcher is not None:
-                self._watcher.watch_directory(frame.path, descriptor)
-            for name, mode in self._list_changes(frame, descriptor):
-                known = prior_children.get(name)
-                frame.add(name, self._capture_entry(descriptor, name, frame.path, known, mode))
-        finally:
-            os.close(descriptor)
-        return True
-
-    def _open(self, path: str) -> int:
-        """Open a directory; make it accessible first if we own it."""
-        try:
-            descriptor = self._directory.open_directory(path)
-        except PermissionError as error:
-            if error.errno != errno.EACCES or not path:
-                raise
-            self._make_accessible(path)
-            return self._directory.open_directory(path)
-        if path and os.geteuid() and os.fstat(descriptor).st_mode & _SEARCHABLE != _SEARCHABLE:
-            self._make_accessible(path)  # it can be listed, but its entries cannot be read
-        return descriptor
-
-    def _make_accessible(self, path: str) -> None:
-        parent, name = self._directory.open_parent(path)
-        try:
-            with pin(parent, name) as descriptor, suppress(PermissionError):
-                self._opened_up[path] = make_accessible(descriptor)
-        finally:
-            os.close(parent)
-
-    def _capture_replacement(self, frame: _Frame) -> None:
-        """Add what has replaced a directory to its parent."""
-        if frame.parent is None:
-            return
-        try:
-            found = self.capture_path(frame.path, frame.prior)
-            frame.parent.add(frame.path.rpartition("/")[2], found)
-        except OSError as error:
-            if error.errno not in _NOT_A_DIRECTORY:  # otherwise the parent is gone too
-                raise
-
-    def _list_changes(self, frame: _Frame, descriptor: int) -> list[tuple[str, int]]:
-        """List a directory; return the names that may have changed, except directories.
-
-        Each comes with its presumed kind as a mode, 0 if unknown.
-        """
-        known, children, directories = frame.prior_children(), frame.children, frame.directories
-        watcher = self._watcher
-        changed: list[tuple[str, int]] = []
-        with os.scandir(descriptor) as entries:
-            for entry in entries:
-                name = entry.name
-                child = known.get(name)
-                if isinstance(child, CapturedFile):
-                    try:
-                        found = entry.stat(follow_symlinks=False)
-                        if identity_of(found) == child.identity:
-                            children[name] = child
-                            if found.st_nlink > 1 and watcher is not None:
-                                watcher.watch_link(join(frame.path, name), descriptor, name)
-                            continue
-                    except FileNotFoundError:
-                        continue  # removed since it was listed
-                    changed.append((name, 0))
-                elif is_temporary(name):
-                    self._skip(frame.path, entry)
-                elif entry.is_dir(follow_symlinks=False):
-                    directories.append(name)
-                else:
-                    is_file = entry.is_file(follow_symlinks=False)
-                    changed.append((name, stat.S_IFREG if is_file else 0))
-        return changed
-
-    def _skip(self, parent: str, entry: "os.DirEntry[str]") -> None:
-        if self._watcher is not None and entry.is_dir(follow_symlinks=False):
-            self._watcher.skip_directory(join(parent, entry.name))
-
-    def _complete(self, frame: _Frame) -> CapturedDirectory:
-        prior = frame.prior
-        if (
-            prior is not None
-            and frame.children == prior.children
-            and frame.permissions == prior.permissions
-            and prior.special_names == frozenset(frame.specials)
-        ):
-            return prior
-        children = sort_as_git(frame.children)
-        return self.store_directory(
-            frame.path, children, frame.permissions, frozenset(frame.specials)
-        )
-
-    def _capture_entry(
-        self, directory: int, name: str, parent: str, known: Captured | None, mode: int = 0
-    ) -> Found:
-        """Capture `name` in an open directory, without entering a directory.
-
-        A `mode` other than 0 is its presumed kind.
-        """
-        attempts = _MAX_ATTEMPTS
-        while True:
-            attempts -= 1
-            try:
-                mode = mode or os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
-                if stat.S_ISREG(mode):
-                    return self._capture_file(directory, name, parent, known)
-                if stat.S_ISDIR(mode):
-                    return Uncaptured.DIRECTORY
-                if stat.S_ISLNK(mode):
-                    return self._capture_link(directory, name, known)
-                return Uncaptured.SPECIAL
-            except FileNotFoundError:
-                return Uncaptured.GONE
-            except OSError as error:
-                if error.errno not in _KIND_CHANGED or not attempts:
-                    raise explain_error(error, join(parent, name)) from None
-                mode = 0
-
-    def _capture_file(
-        self, directory: int, name: str, parent: str, known: Captured | None
-    ) -> CapturedFile:
-        for _ in range(_MAX_ATTEMPTS):
-            descriptor, before = self._open_file(directory, name)
-            try:
-                blob = self._store_blob(descriptor, before.st_size)
-                after = os.fstat(descriptor)
-            finally:
-                os.close(descriptor)
-            identity = identity_of(after)
-            if blob is None or identity_of(before) != identity:
-                continue  # it changed while it was read
-            if after.st_nlink > 1 and self._watcher is not None:
-                self._watcher.watch_link(join(parent, name), directory, name)
-            if (
-                isinstance(known, CapturedFile)
-                and known.id == blob
-                and known.permissions == stat.S_IMODE(after.st_mode)
-            ):
-                known.update_identity(identity)  # only its times differ
-                return known
-            return CapturedFile.of(name, blob, identity)
-        raise os_error(
-            errno.EBUSY, name, f"File keeps changing; gave up after {_MAX_ATTEMPTS} attempts"
-        )
-
-    def _open_file(self, directory: int, name: str) -> tuple[int, os.stat_result]:
-        """Open a file; make it accessible for a moment if we own it."""
-        try:
-            return self._directory.open_entry(directory, name)
-        except PermissionError as error:
-            if error.errno != errno.EACCES:
-                raise
-            with grant_owner_access(directory, name):
-                descriptor, _ = self._directory.open_entry(directory, name)
-            return descriptor, os.fstat(descriptor)
-
-    def _store_blob(self, descriptor: int, size: int) -> str | None:
-        """Add the content to the batch; return None if the size has changed."""
-        if size <= _LARGE_FILE:
-            data = read_range(descriptor, 0, size)
-            return self._batch.add("blob", data) if len(data) == size else None
-        try:
-            return self._batch.add_blob(size, _read_chunks(descriptor, size))
-        except ValueError:
-            return None
-
-    def _capture_link(self, directory: int, name: str, known: Captured | None) -> CapturedLink:
-        target = os.fsencode(os.readlink(name, dir_fd=directory))
-        if isinstance(known, CapturedLink) and known.target == target:
-            return known
-        return CapturedLink.of(name, self._batch.add("blob", target), target)
-
-
-def _read_chunks(descriptor: int, size: int) -> Iterator[bytes]:
-    for offset in range(0, size, _CHUNK_SIZE):
-        check_time("Snapshot")
-        yield read_range(descriptor, offset, min(_CHUNK_SIZE, size - offset))
 
 
 def capture(
@@ -423,7 +93,7 @@ class _PathUpdate:
             try:
                 found = self._walk.capture_path(path, self._above[parent].children.get(name))
             except OSError as error:
-                if error.errno not in _NOT_A_DIRECTORY or not parent:
+                if error.errno not in NOT_A_DIRECTORY or not parent:
                     raise explain_error(error, path) from None
                 path = parent
             else:

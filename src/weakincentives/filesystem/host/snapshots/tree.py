@@ -2,8 +2,8 @@
 
 A commit's tree has two entries: `files`, the tree of the workspace, and `manifest.json`,
 which records what git trees cannot express. Captured nodes are immutable except for the
-remembered stat of a file. Each holds its own entry in the parent's tree, so a directory
-with one change is encoded without visiting its other children.
+remembered stat of a file or directory. Each holds its own entry in the parent's tree, so a
+directory with one change is encoded without visiting its other children.
 """
 
 import hashlib
@@ -127,6 +127,7 @@ class CapturedDirectory:
         "_specials",
         "children",
         "entry",
+        "identity",
         "is_noted",
         "noted",
         "notes",
@@ -146,6 +147,8 @@ class CapturedDirectory:
         self.children: dict[str, Captured] = children
         self.permissions: int = permissions
         self.special_names: frozenset[str] = special_names
+        self.identity: Identity | None = None
+        """The stat that it has as long as exactly these names are in it; None if unknown."""
         self.noted: list[tuple[str, Captured]] = [
             (name, child) for name, child in children.items() if child.is_noted
         ]
