@@ -155,9 +155,10 @@ def test_a_full_log_is_emptied_once_its_files_are_on_the_disk(
     names = ["first"]
     with monkeypatch.context() as patch:
         disk = Disk(patch)
-        while not any(name.endswith(".pack") for kind, name in disk.steps if kind == "sync"):
-            names.append(f"s{len(names)}")
-            snapshot(repository, names[-1], names[-1].encode())
+        for number in range(20):
+            if not any(name.endswith(".pack") for kind, name in disk.steps if kind == "sync"):
+                names.append(f"s{number}")
+                snapshot(repository, names[-1], names[-1].encode())
     synced = [name for kind, name in disk.steps if kind == "sync"]
     last = len(synced) - 1 - synced[::-1].index(LOG)
     done = set(synced[:last])
