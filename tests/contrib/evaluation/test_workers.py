@@ -1,5 +1,6 @@
 """Workers: what they cannot do, what a hostile one cannot do to us, and that none is left."""
 
+import errno
 import json
 import os
 import signal
@@ -193,3 +194,35 @@ def test_a_program_that_cannot_be_imported_is_unavailable() -> None:
     with pytest.raises(EngineUnavailableError, match="did not start"):
         Run(engine, InMemoryFilesystem())("1")
     engine.close()
+
+
+CHANGES = """
+import os, resource, sys
+from weakincentives.contrib.evaluation.worker.confinement import confine_worker
+descriptor = os.open(sys.argv[1], os.O_RDONLY)
+parent = os.getppid()
+confine_worker(None, 2**30)
+for change in (
+    lambda: os.utime(sys.argv[1]),
+    lambda: os.utime(descriptor),
+    lambda: os.fchmod(descriptor, 0o600),
+    lambda: os.removexattr(sys.argv[1], "user.x"),
+    lambda: resource.prlimit(parent, resource.RLIMIT_CORE),
+):
+    try:
+        change()
+        print("possible")
+    except OSError as error:
+        print(type(error).__name__, error.errno)
+"""
+
+
+def test_a_worker_changes_no_attributes_of_files_and_no_other_processes(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    done = subprocess.run(
+        [sys.executable, "-c", CHANGES, str(file)], capture_output=True, text=True, check=True
+    )
+    *attributes, limits = done.stdout.splitlines()
+    assert attributes == [f"OSError {errno.ENOSYS}"] * 4
+    assert limits == f"PermissionError {errno.EPERM}"

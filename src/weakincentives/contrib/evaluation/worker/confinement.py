@@ -11,6 +11,7 @@ import resource
 from weakincentives.sandbox import supervisor
 from weakincentives.sandbox.command import Confinement
 from weakincentives.sandbox.seccomp import (
+    HOST_RULES,
     RULES,
     NotIn,
     Rule,
@@ -85,6 +86,8 @@ _PROCESS_CALLS = (
     Rule("connect", 42, 203),
     Rule("bind", 49, 200),
 )
+# without a listener, the calls that notify one fail
+_RULES = (*RULES, *socket_rules(()), *HOST_RULES)
 _ONLY_THREADS = (Rule("clone", 56, 220, errno.EPERM, (NotIn(0, (_NEW_THREAD,)),)),)
 _NO_CLONE = (Rule("clone", 56, 220),)
 
@@ -111,7 +114,7 @@ def confine_worker(ruleset: int | None, address_space: int) -> None:
         limits=limits,
         drops_privileges=True,
         ruleset=ruleset,
-        seccomp=build_filter((*RULES, *socket_rules(()))) if is_supported() else b"",
+        seccomp=build_filter(_RULES) if is_supported() else b"",
     )
     supervisor.confine(confinement.encode(), confinement.descriptors)
     _libc.mallopt(_M_ARENA_MAX, 1)  # each arena reserves address space, which is limited
