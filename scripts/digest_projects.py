@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from scripts.digest_reference import (
-    CENTRAL,
     Found,
+    central_files,
     ctags_definitions,
     include_uses,
     name_uses,
@@ -47,6 +47,10 @@ from weakincentives.filesystem import HostFilesystem
 MAP_TOKENS = 2_000
 MAX_CHECKED = 400  # files of a project whose outlines are checked
 POOL = "http://deb.debian.org/debian/pool/main/"
+HEADER = (
+    "| project | files | commands | outline right | outline complete | central | aider's | first"
+    " | again | aider's | tokens | real tokens |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+)
 AIDER = """
 import glob, json, os, sys, time
 import litellm
@@ -253,7 +257,7 @@ def measure(sample: Sample, root: Path, options: argparse.Namespace) -> Outcome:
     expected = sample.commands or dict.fromkeys(first, "")
     outcome.commands = {name: first.get(name) == each for name, each in expected.items()}
     uses = check_outlines(root, options.typescript, outcome)
-    central = [path for path, number in uses.most_common(CENTRAL) if number > 1]
+    central = central_files(uses)
     if central:
         outcome.share = len(set(central) & set(found.files)) / len(central)
     if options.aider:
@@ -328,31 +332,24 @@ def run_command(command: str, root: Path) -> str:
     return f"{done.returncode}: {lines[-1].strip() if lines else ''}"
 
 
-def print_tables(outcomes: Mapping[str, Outcome]) -> None:
-    """Print what was measured."""
-    kinds = {each.name: each.kind for each in SAMPLES}
-    print(
-        "| project | files | commands | outline | central | aider | cold | warm | aider | tokens |"
-    )
-    print("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
-    for name, each in outcomes.items():
-        right = (
-            f"{sum(each.commands.values())} of {len(each.commands)}" if each.commands else "none"
-        )
-        outline = f"{_percent(each.exact)}, {_percent(each.found)}"
-        cells = [
-            *(f"{name} ({kinds[name]})", f"{each.files:,}", right, outline),
-            *(_percent(each.share), _percent(each.aider_share)),
-            *(f"{each.cold:.2f} s", f"{each.warm:.2f} s", _seconds(each.aider_seconds)),
-            f"{each.tokens:,} ({each.real_tokens or 0:,})",
-        ]
-        print(f"| {' | '.join(cells)} |")
-    for name, each in outcomes.items():
-        wrong = [purpose for purpose, is_right in each.commands.items() if not is_right]
-        if wrong:
-            print(f"{name}: not as expected: {', '.join(wrong)}")
-        for purpose, ended in each.runs.items():
-            print(f"{name}: {purpose}: {ended}")
+def print_row(sample: Sample, outcome: Outcome) -> None:
+    """Print what was measured of one project."""
+    checked = outcome.commands
+    cells = [
+        *(f"{sample.name} ({sample.kind})", f"{outcome.files:,}"),
+        f"{sum(checked.values())} of {len(checked)}" if checked else "none",
+        *(_percent(outcome.exact), _percent(outcome.found)),
+        *(_percent(outcome.share), _percent(outcome.aider_share)),
+        *(f"{outcome.cold:.2f} s", f"{outcome.warm:.2f} s", _seconds(outcome.aider_seconds)),
+        f"{outcome.tokens:,}",
+        f"{outcome.real_tokens:,}" if outcome.real_tokens else "-",
+    ]
+    print(f"| {' | '.join(cells)} |", flush=True)
+    for purpose, is_right in checked.items():
+        if not is_right:
+            print(f"{sample.name}: {purpose}: not the expected command", flush=True)
+    for purpose, ended in outcome.runs.items():
+        print(f"{sample.name}: {purpose}: {ended}", flush=True)
 
 
 def main() -> None:
@@ -364,12 +361,11 @@ def main() -> None:
     parser.add_argument("--typescript", type=Path)
     parser.add_argument("--run", action="store_true")
     options = parser.parse_args()
-    outcomes: dict[str, Outcome] = {}
+    print(HEADER, flush=True)
     for sample in SAMPLES:
         if not options.only or sample.name in options.only:
             root = download(sample, options.directory.resolve())
-            outcomes[sample.name] = measure(sample, root, options)
-    print_tables(outcomes)
+            print_row(sample, measure(sample, root, options))
 
 
 def _sdist_url(requirement: str) -> str:

@@ -19,6 +19,7 @@ Found = dict[str, set[tuple[str, int]]]
 """The definitions of each file: name and line."""
 CENTRAL = 20
 """Files that count as central: so many of those that most others use."""
+_NOT_OWN = re.compile(r"(?:^|/)(?:deps|vendor|third_party|tests?|spec|examples?|docs|dist)/")
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.M)
 _WORD = re.compile(r"[A-Za-z_]\w{3,}")
 _SCRIPT = """
@@ -72,6 +73,12 @@ for (const file of JSON.parse(fs.readFileSync(0, "utf8"))) {
 }
 console.log(JSON.stringify(out));
 """
+
+
+def central_files(uses: Counter[str]) -> list[str]:
+    """Return the project's own files that most others use; not tests, vendored or built ones."""
+    own = [path for path, number in uses.most_common() if number > 1 and not _NOT_OWN.search(path)]
+    return own[:CENTRAL]
 
 
 def python_definitions(root: Path, paths: Sequence[str]) -> Found:

@@ -20,8 +20,8 @@ MAX_DEFINERS = 8
 MAX_EDGES = 40
 """The strongest edges that are kept of one file."""
 _ITERATIONS = 16
-_DAMPING = 0.85
-_IMPORT = 4.0  # the weight of an import beside that of one name
+_DAMPING = 0.7
+_IMPORT = 8.0  # the weight of an import beside that of one name
 _COMMON = 0.1  # the weight of a name that is private, or one lower-case word
 _BACKWARD = 0.5  # with a focus: the weight of an edge against its direction
 _SIDE = 0.2  # the factor for tests, examples, vendored and compiled code
