@@ -125,10 +125,10 @@ SAMPLES = (
         {"test": "npm test", "lint": "npm run lint", "build": "npm run compile"},
     ),
     Sample(
-        "qs",
+        "commander",
         "JavaScript",
-        "npm",
-        "qs@6.14.0",
+        "debian",
+        "n/node-commander/node-commander_9.4.1.orig.tar.gz",
         {"test": "npm test", "install": "npm install", "lint": "npm run lint"},
         ("install", "test"),
     ),

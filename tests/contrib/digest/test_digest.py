@@ -14,6 +14,7 @@ from weakincentives.contrib.digest import (
     estimate_tokens,
     repo_map,
 )
+from weakincentives.contrib.digest.budget import fit_lines, lines_tokens
 from weakincentives.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 
 SHOP = {
@@ -122,6 +123,17 @@ def test_a_focus_that_does_not_exist_is_an_error(shop: Filesystem):
 def test_a_budget_that_is_too_small_is_an_error(shop: Filesystem):
     with pytest.raises(ValueError, match="tokens must be at least 200: 10"):
         digest_workspace(shop, tokens=10)
+
+
+@given(lines=st.lists(st.text(max_size=40), max_size=20), tokens=st.integers(0, 200))
+def test_lines_that_do_not_fit_are_left_out_and_counted(lines: list[str], tokens: int):
+    kept = fit_lines(lines, tokens)
+    assert lines_tokens(kept) <= tokens
+    if kept != lines and kept:
+        assert kept[:-1] == lines[: len(kept) - 1]
+        assert kept[-1].startswith(f"… {len(lines) - len(kept) + 1} more line")
+    else:
+        assert kept == lines or tokens < lines_tokens([*lines, "… 20 more lines"])
 
 
 _NAMES = st.text(

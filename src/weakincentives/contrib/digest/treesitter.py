@@ -172,7 +172,7 @@ def _is_misread(node: Node) -> bool:
     declarator = node.child_by_field_name("declarator")
     if node.type not in {"function_definition", "declaration"} or declarator is None:
         return False
-    if any(each.is_error for each in node.children):
+    if any(each.is_error and b"(" in (each.text or b"") for each in node.children):
         return True
     for _ in range(_MAX_DESCENT):
         if declarator is None or declarator.type in {"function_declarator", "operator_cast"}:
