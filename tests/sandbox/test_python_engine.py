@@ -85,6 +85,7 @@ def test_code_computes_over_the_workspace_in_every_sandbox(any_sandbox: AnySandb
     assert not files.exists("__pycache__")
 
 
+@pytest.mark.slow
 def test_time_ends_the_code_and_all_that_it_started_in_every_sandbox(any_sandbox: AnySandbox):
     mark = Mark()
     start = f"Popen(['sleep', '{mark.seconds}'], start_new_session=True)"

@@ -26,7 +26,8 @@ from weakincentives.serde import SerdeError, decode
 
 PYTHON_LANGUAGE = EngineLanguage(
     "all of Python, with the standard library and the packages that are installed in the sandbox;"
-    " the workspace is the current directory"
+    " the workspace is the current directory. write_text saves when the code has ended: to use a"
+    " file again in the same code, write it with open()"
 )
 """What code can use in this engine."""
 _PROGRAM = ("-I", "-B", "-X", "utf8", "-c", Path(driver.__file__).read_text())
