@@ -40,6 +40,7 @@ MAX_SECONDS = 6.0
 PATIENCE = 20.0
 """Seconds until a process that was stopped must be gone; only a failure waits so long."""
 _BEAT = 0.02
+_STEADY = 25  # beats
 _SUBREAPER = 36
 _INTERNALS = re.compile(r"weakincentives|site-packages| at 0x[0-9a-f]+|<module '|File \"/")
 
@@ -186,6 +187,17 @@ def find_processes() -> set[int]:
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more
     return found - {os.getpid()}
+
+
+def count_idle(arena: Arena) -> int:
+    """Return the number of descendants that wait for the next call, once it stays the same."""
+    arena.run("1")
+    pause = threading.Event()
+    counts = [0]
+    while len(counts) < _STEADY or len(set(counts[-_STEADY:])) > 1:
+        counts.append(len(find_processes()))
+        pause.wait(_BEAT)
+    return counts[-1]
 
 
 def await_count(count: int) -> None:

@@ -31,8 +31,7 @@ def check_hog(arena: attacks.Arena, name: str, idle: int) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_hog_is_stopped(engine: str) -> None:
     with attacks.open_arena(engine, limits=LIMITS) as arena:
-        arena.run("1")
-        idle = len(attacks.find_processes())
+        idle = attacks.count_idle(arena)
         for name in QUICK_HOGS:
             check_hog(arena, name, idle)
 
@@ -42,8 +41,7 @@ def test_a_hog_is_stopped(engine: str) -> None:
 @pytest.mark.parametrize("part", range(3))
 def test_every_hog_is_stopped(engine: str, part: int) -> None:
     with attacks.open_arena(engine, limits=LIMITS) as arena:
-        arena.run("1")
-        idle = len(attacks.find_processes())
+        idle = attacks.count_idle(arena)
         for name in list(HOGS)[part::3]:
             check_hog(arena, name, idle)
 

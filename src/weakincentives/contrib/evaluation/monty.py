@@ -14,16 +14,14 @@ _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", "/
 MONTY_LANGUAGE = EngineLanguage(
     summary="Monty, an interpreter for most of Python",
     modules=(
-        *("asyncio", "base64", "binascii", "bisect", "collections", "copy", "csv", "dataclasses"),
-        *("datetime", "decimal", "functools", "hashlib", "html", "itertools", "json", "math", "os"),
-        *("pathlib", "random", "re", "statistics", "string", "sys", "textwrap", "time"),
-        *("tomllib", "typing", "unicodedata"),
+        *("asyncio", "base64", "binascii", "bisect", "calendar", "collections", "copy", "csv"),
+        *("dataclasses", "datetime", "decimal", "functools", "glob", "hashlib", "heapq", "html"),
+        *("io", "itertools", "json", "math", "operator", "os", "pathlib", "random", "re"),
+        *("statistics", "string", "sys", "textwrap", "time", "tomllib", "typing", "unicodedata"),
     ),
     missing=(
-        *("generators (yield)", "next() of a generator expression"),
-        *("class inheritance", "property, classmethod, staticmethod", "del"),
-        *("len(), bool() and operators of own classes", "re.sub with a function"),
-        *("print(file=...) to a file", "sorted paths", "methods as values (key=d.get)"),
+        *("generators (yield)", "class inheritance", "property, classmethod, staticmethod", "del"),
+        "len(), bool() and operators of own classes",
     ),
 )
 

@@ -26,6 +26,7 @@ from pydantic_monty import (
 
 from weakincentives.contrib.evaluation.text import clip
 from weakincentives.contrib.evaluation.worker.monty.files import WORKING_DIRECTORY, WorkspaceOS
+from weakincentives.contrib.evaluation.worker.monty.rewrite import rewrite
 from weakincentives.contrib.evaluation.worker.session import Host, describe_error
 from weakincentives.contrib.evaluation.worker.source import (
     VALUE_NAME,
@@ -73,10 +74,13 @@ def evaluate(pool: Monty, request: Mapping[str, Any], host: Host) -> dict[str, A
         tree = ast.parse(request["code"])
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return {"error": describe_error(error, getattr(error, "lineno", None))}
+    prelude, code = rewrite(request["code"], tree)
     started = time.monotonic()
     try:
         with pool.checkout(limits=_limits(request), external_modules=_MODULES) as session:
-            return _run(session, tree, request, host)
+            if prelude:
+                session.feed_run(prelude)
+            return _run(session, code, tree, request, host)
     except MontyCrashedError:
         line = None
         is_late = time.monotonic() - started >= request["seconds"]
@@ -90,11 +94,11 @@ def evaluate(pool: Monty, request: Mapping[str, Any], host: Host) -> dict[str, A
 
 
 def _run(
-    session: MontySession, tree: ast.Module, request: Mapping[str, Any], host: Host
+    session: MontySession, code: str, tree: ast.Module, request: Mapping[str, Any], host: Host
 ) -> dict[str, Any]:
     files = WorkspaceOS(host, request["root"])
     session.feed_run(
-        assign_last_expression(request["code"], tree),
+        assign_last_expression(code, ast.parse(code)),
         inputs=request["globals"],
         external_lookup={"read_text": files.read_text, "write_text": files.write_text},
         print_callback=host.print,
@@ -143,8 +147,9 @@ def _limits(request: Mapping[str, Any]) -> ResourceLimits:
 
 
 def _line(error: MontyError) -> int | None:
-    """Return the innermost line of the code itself."""
+    """Return the innermost line of the code itself, not of our library."""
     if not isinstance(error, MontyRuntimeError | MontySyntaxError):
         return None
     frames = error.traceback()
-    return frames[-1].line if frames else None
+    own = [each.line for each in frames if each.filename == frames[0].filename]
+    return own[-1] if own else None
