@@ -33,7 +33,6 @@ from weakincentives.filesystem import (
     FileDeleted,
     FileWritten,
     LinkCreated,
-    MountProgress,
 )
 from weakincentives.filesystem.base import is_tool_output
 from weakincentives.posix import display_path
@@ -156,10 +155,6 @@ class View(Protocol):
         """Report an event of the whole run as data, and as text if there is any."""
         ...
 
-    def copy_progress(self) -> AbstractContextManager[Callable[[MountProgress], object] | None]:
-        """Show the progress of a copy; the value is its progress callback, if any."""
-        ...
-
     def show_activity(self, describe: Callable[[], str]) -> AbstractContextManager[object]:
         """Show what is being done until the context ends; `describe` is called again and again."""
         ...
@@ -227,17 +222,6 @@ class LinesView:
         del event, facts  # people read text
         if text:
             self._console.print(text, soft_wrap=True)
-
-    @contextmanager
-    def copy_progress(self) -> Generator[Callable[[MountProgress], object] | None, None, None]:
-        """Show the progress of a copy on a terminal."""
-        if not self._is_live:
-            yield None
-            return
-        with self._console.status("copying") as status:
-            yield lambda done: status.update(
-                f"copying, {done.done_files:,} of {done.total_files:,} files"
-            )
 
     def show_activity(self, describe: Callable[[], str]) -> AbstractContextManager[object]:
         """Show a line on a terminal."""
@@ -339,10 +323,6 @@ class JsonView:
             self._is_closed = True
             self._stop("the output was closed")
 
-    def copy_progress(self) -> AbstractContextManager[None]:
-        """Show nothing."""
-        return nullcontext()
-
     def show_activity(self, describe: Callable[[], str]) -> AbstractContextManager[object]:
         """Show nothing."""
         del describe  # nobody looks
@@ -410,10 +390,6 @@ class QuietView:
 
     def emit(self, event: str, facts: Mapping[str, object], text: str | None = None) -> None:
         """Print nothing."""
-
-    def copy_progress(self) -> AbstractContextManager[None]:
-        """Show nothing."""
-        return nullcontext()
 
     def show_activity(self, describe: Callable[[], str]) -> AbstractContextManager[object]:
         """Show nothing."""

@@ -19,7 +19,7 @@ from weakincentives.contrib.review import (
     open_copy,
     working_copy,
 )
-from weakincentives.filesystem import LimitExceededError
+from weakincentives.filesystem import LimitExceededError, MountProgress
 
 
 def resolve_workspace(path: Path) -> Path:
@@ -50,9 +50,20 @@ def create_copy(original: Path, exclude: Sequence[str], view: View) -> WorkingCo
     Raises:
         ConfigError: The directory is too large, or the copy cannot be placed.
     """
+    latest = MountProgress(0, 0, 0, 0)
+
+    def update(progress: MountProgress) -> None:
+        nonlocal latest
+        latest = progress
+
+    def describe() -> str:
+        if not latest.total_files:
+            return "copying"  # the plan is not ready
+        return f"copying, {latest.done_files:,} of {latest.total_files:,} files"
+
     try:
-        with view.copy_progress() as progress:
-            return working_copy(original, exclude=exclude, progress=progress)
+        with view.show_activity(describe):
+            return working_copy(original, exclude=exclude, progress=update)
     except LimitExceededError as error:
         fact = str(error).partition(";")[0]
         raise ConfigError(f"{fact}; exclude something with --exclude") from error
