@@ -195,6 +195,22 @@ def test_the_global_scope_stores_an_override_beside_the_others(
     assert "\nsecond\n" in fresh.render().text
 
 
+def test_the_session_scope_leaves_the_store_alone(
+    prompt: Prompt[Any], session: Session, tmp_path: Path
+):
+    store = LocalPromptOverridesStore(tmp_path)
+    result = ScriptedAdapter([ANSWER]).optimize(
+        prompt,
+        store_scope=OptimizationScope.SESSION,
+        overrides_store=store,
+        overrides_tag="v1",
+        session=session,
+    )
+    assert result.scope == "session"
+    assert list(store.list("tests", "coder")) == []
+    assert latest_workspace_digest(session, KEY) == WorkspaceDigest(KEY, DIGEST)
+
+
 def test_an_override_made_for_another_placeholder_is_not_shown(
     files: InMemoryFilesystem, session: Session, tmp_path: Path
 ):

@@ -22,8 +22,8 @@ def repo_map_handlers(cache: DigestCache | None = None) -> Mapping[type[Any], Ha
     Pass it as `extra_handlers=` to a section or to `filesystem_tools` to add the tool `repo_map`.
 
     Args:
-        cache: Facts about files, so that a map costs only what has changed since the last one; by
-            default one in memory.
+        cache: Facts about files, so that only those that have changed are scanned and parsed
+            again; by default one in memory.
     """
     mapper = _Mapper(DigestCache() if cache is None else cache)
     return {RepoMapParams: mapper.map}
