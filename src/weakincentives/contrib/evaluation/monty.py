@@ -15,7 +15,17 @@ MONTY_LANGUAGE = EngineLanguage(
     summary="Monty, an interpreter for most of Python",
     modules=(
         *("asyncio", "base64", "binascii", "bisect", "calendar", "collections", "copy", "csv"),
-        *("dataclasses", "datetime", "decimal", "functools", "glob", "hashlib", "heapq", "html"),
+        *(
+            "dataclasses",
+            "datetime",
+            "decimal",
+            "difflib",
+            "functools",
+            "glob",
+            "hashlib",
+            "heapq",
+            "html",
+        ),
         *("io", "itertools", "json", "math", "operator", "os", "pathlib", "random", "re"),
         *("statistics", "string", "sys", "textwrap", "time", "tomllib", "typing", "unicodedata"),
     ),

@@ -43,8 +43,15 @@ class WorkerEngine:
             EngineUnavailableError: No worker can be started.
         """
         started = time.monotonic()
-        worker = self._pool.acquire()
-        run = _Run(worker, request, files, started)
+        run = _Run(self._pool.acquire(), request, files, started)
+        outcome = self._serve(run)
+        if run.is_lost and not self._pool.has_server():
+            # the worker did nothing, and died with a server that was killed
+            outcome = self._serve(_Run(self._pool.acquire(), request, files, started))
+        return outcome
+
+    def _serve(self, run: "_Run") -> EngineOutcome:
+        worker = run.worker
         try:
             outcome = run.serve()
         except BaseException:
@@ -70,6 +77,8 @@ class _Run:
     files: FileAccess
     started: float
     is_worker_fine: bool = False
+    is_lost: bool = False
+    has_answered: bool = False
     printed: dict[str, list[str]] = field(
         default_factory=lambda: {"stdout": [], "stderr": []}, init=False
     )
@@ -89,6 +98,7 @@ class _Run:
         except (FrameError, OSError):
             reported = None
         if reported is None:
+            self.is_lost = not self.has_answered
             return self._fail("MemoryError", _crash_message(self.request.limits))
         self.worker.calls += 1
         self.worker.busy_seconds += time.monotonic() - self.started
@@ -100,6 +110,7 @@ class _Run:
         calls, prints = limits.max_file_calls, 2 * limits.max_output_length
         while True:
             frame = self.worker.receive(until)
+            self.has_answered = self.has_answered or frame is not None
             if frame is None or frame.kind == "ready":
                 return None
             if frame.kind == "done":

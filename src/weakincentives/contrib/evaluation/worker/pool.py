@@ -210,6 +210,12 @@ class WorkerPool:
         """Kill a worker; the next evaluation gets another one."""
         worker.kill()
 
+    def has_server(self) -> bool:
+        """Return whether the fork server runs."""
+        with self._lock:
+            server = self._processes.server
+            return server is not None and server.is_running
+
     def close(self) -> None:
         """Kill all workers and the server; idempotent, and the pool can be used again."""
         with self._lock:
@@ -294,6 +300,10 @@ class _Server:
                 env={},
                 cwd="/",
             )
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
 
     def launch(self) -> Worker | None:
         local, remote = socket.socketpair()

@@ -5,6 +5,7 @@ many. The second process inherits the confinement of this one.
 """
 
 import ast
+import difflib
 import html
 import statistics
 import string
@@ -39,6 +40,12 @@ HAS_THREADS = True
 
 _MAX_RECURSION = 500
 _GRACE = 0.2  # seconds after which the interpreter is killed if it does not stop by itself
+
+
+def _diff(a: list[str], b: list[str], *names: Any, **options: Any) -> list[str]:
+    return list(difflib.unified_diff(a, b, *names, **options))
+
+
 _MODULES = {
     "statistics": ExternalModule(
         {name: getattr(statistics, name) for name in statistics.__all__ if name.islower()}
@@ -49,6 +56,9 @@ _MODULES = {
     ),
     "textwrap": ExternalModule(
         {name: getattr(textwrap, name) for name in textwrap.__all__ if name.islower()}
+    ),
+    "difflib": ExternalModule(
+        {"unified_diff": _diff, "get_close_matches": difflib.get_close_matches}
     ),
     "html": ExternalModule({"escape": html.escape, "unescape": html.unescape}),
 }
@@ -77,7 +87,9 @@ def evaluate(pool: Monty, request: Mapping[str, Any], host: Host) -> dict[str, A
     prelude, code = rewrite(request["code"], tree)
     started = time.monotonic()
     try:
-        with pool.checkout(limits=_limits(request), external_modules=_MODULES) as session:
+        with pool.checkout(
+            limits=_limits(request), external_modules=_MODULES, assert_message_annotations=False
+        ) as session:
             if prelude:
                 session.feed_run(prelude)
             return _run(session, code, tree, request, host)

@@ -5,6 +5,7 @@ interpreter before the code runs. No line moves, so errors name the lines of the
 """
 
 import ast
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ LIBRARY = frozenset(each.stem for each in _LIBRARY.glob("[a-z]*.py")) - {_BUILTI
 """The modules that are supplied."""
 
 _MAPPING = frozenset({"map", "filter"})
+_STATISTICS = frozenset(statistics.__all__)
 _RE = {"sub": "re_sub", "subn": "re_subn"}
 # a generator expression is a list in Monty; the parentheses of a call can be its own
 _ITER = {False: ("iter", ""), True: ("(iter", ")")}
@@ -34,6 +36,7 @@ def rewrite(code: str, tree: ast.Module) -> tuple[str, str]:
                 edits.append(lines.replace(node, "; ".join(text for _, text in found)))
         elif isinstance(node, ast.Call):
             edits += _edit_call(node, lines, has_paths=has_paths)
+            edits += _list_values(node, lines)
     if any(_variable(_BUILTINS) in text for _, _, text in edits):
         modules[_BUILTINS] = None
     return "\n".join(_LOADERS[each] for each in modules), lines.apply(edits)
@@ -81,6 +84,14 @@ def _edit_call(node: ast.Call, lines: "_Lines", *, has_paths: bool) -> Iterator[
     for given in _functions(node):
         if isinstance(given, ast.Attribute):
             yield from _wrap_method(given, lines)
+
+
+def _list_values(node: ast.Call, lines: "_Lines") -> Iterator[_Edit]:
+    """Make lists of what statistics are computed of: a view would arrive as its text."""
+    function = node.func
+    named = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    if named in _STATISTICS and node.args and isinstance(node.args[0], ast.Call):
+        yield from lines.wrap(node.args[0], "list(", ")")
 
 
 def _functions(node: ast.Call) -> Iterator[ast.expr]:
