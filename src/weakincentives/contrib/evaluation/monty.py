@@ -47,6 +47,7 @@ def create_monty_engine() -> WorkerEngine:
         "weakincentives.contrib.evaluation.worker.monty.program",
         find_directories("pydantic_monty", "typing_extensions"),
         is_reusable=True,
+        starts_processes=True,
         options={"binary": binary},
         grants=tuple(Grant(path, READ) for path in (binary, *_LIBRARIES)),
     )

@@ -92,6 +92,20 @@ _ONLY_THREADS = (Rule("clone", 56, 220, errno.EPERM, (NotIn(0, (_NEW_THREAD,)),)
 _NO_CLONE = (Rule("clone", 56, 220),)
 
 
+def _build_last(clone: tuple[Rule, ...]) -> bytes:
+    known = {rule.name for rule in (*_PATH_CALLS, *_PROCESS_CALLS, *clone)}
+    others = (rule for rule in RULES if rule.name not in known)
+    return build_filter((*others, *_PATH_CALLS, *_PROCESS_CALLS, *clone, *socket_rules(())))
+
+
+# built once, in the fork server
+_first_filter = build_filter(_RULES) if is_supported() else b""
+_last_filters = {
+    has_threads: _build_last(clone) if is_supported() else b""
+    for has_threads, clone in ((False, _NO_CLONE), (True, _ONLY_THREADS))
+}
+
+
 def confine_worker(ruleset: int | None, address_space: int) -> None:
     """Confine this process, and what it starts, before it starts anything.
 
@@ -114,7 +128,7 @@ def confine_worker(ruleset: int | None, address_space: int) -> None:
         limits=limits,
         drops_privileges=True,
         ruleset=ruleset,
-        seccomp=build_filter(_RULES) if is_supported() else b"",
+        seccomp=_first_filter,
     )
     supervisor.confine(confinement.encode(), confinement.descriptors)
     _libc.mallopt(_M_ARENA_MAX, 1)  # each arena reserves address space, which is limited
@@ -126,12 +140,9 @@ def seal_worker(*, has_threads: bool) -> None:
     Raises:
         OSError: The kernel refused; no code must run.
     """
-    if not is_supported():
+    program = _last_filters[has_threads]
+    if not program:
         return
-    clone = _ONLY_THREADS if has_threads else _NO_CLONE
-    known = {rule.name for rule in (*_PATH_CALLS, *_PROCESS_CALLS, *clone)}
-    others = (rule for rule in RULES if rule.name not in known)
-    program = build_filter((*others, *_PATH_CALLS, *_PROCESS_CALLS, *clone, *socket_rules(())))
     code = ctypes.create_string_buffer(program, len(program))
     filled = _FilterProgram(len(program) // 8, ctypes.addressof(code))
     number = _SECCOMP[os.uname().machine]

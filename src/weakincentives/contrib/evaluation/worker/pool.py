@@ -33,6 +33,7 @@ from weakincentives.contrib.evaluation.worker.protocol import (
 )
 from weakincentives.sandbox import supervisor
 from weakincentives.sandbox.landlock import Grant, create_ruleset, landlock_abi
+from weakincentives.sandbox.seccomp import is_supported
 
 MAX_IDLE = 2
 """Workers that wait for the next evaluation."""
@@ -90,6 +91,7 @@ class WorkerProgram:
         module: The module with the program; see `session`.
         directories: Where its third-party packages are.
         is_reusable: Whether a worker serves more than one evaluation.
+        starts_processes: Whether a worker starts other processes before it runs code.
         options: Settings for the program's `start`.
         grants: Paths that a worker can use, where the kernel has Landlock.
         address_space: Bytes of memory that a worker can use.
@@ -98,6 +100,7 @@ class WorkerProgram:
     module: str
     directories: tuple[str, ...]
     is_reusable: bool
+    starts_processes: bool = False
     options: Mapping[str, str] = field(default_factory=dict[str, str])
     grants: tuple[Grant, ...] = ()
     address_space: int = 1024 * 1024 * 1024
@@ -106,9 +109,10 @@ class WorkerProgram:
 class Worker:
     """A worker process, with the connection to it."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, *, starts_processes: bool) -> None:
         """Use the connection; the process reports itself when it is ready."""
         self.connection: socket.socket = connection
+        self._starts_processes = starts_processes
         self.calls: int = 0
         self.busy_seconds: float = 0.0
         self._pid = 0
@@ -162,7 +166,8 @@ class Worker:
     def kill(self) -> None:
         """Kill the process and all that it started, and wait until they are gone; idempotent."""
         if self._process >= 0:
-            supervisor.kill_session(self._pid)
+            if self._starts_processes:
+                supervisor.kill_session(self._pid)
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._process, signal.SIGKILL)
             _is_readable(self._process, _EXIT_TIMEOUT)
@@ -286,6 +291,7 @@ class _Server:
     """The fork server of a pool."""
 
     def __init__(self, program: WorkerProgram) -> None:
+        self._starts_processes = program.starts_processes
         self._options = {**program.options, "address_space": program.address_space}
         self._requests, remote = socket.socketpair()
         self._ruleset = create_ruleset(program.grants) if landlock_abi() else None
@@ -317,7 +323,9 @@ class _Server:
             except ConnectionError:
                 local.close()
                 return None
-        return Worker(local)
+        # where there is no filter, code might start a process after all
+        may_start = self._starts_processes or not is_supported()
+        return Worker(local, starts_processes=may_start)
 
     def close(self) -> None:
         self.forget()
