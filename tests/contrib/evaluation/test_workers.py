@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -34,6 +35,17 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < until, "timed out"
         time.sleep(0.01)
+
+
+def kill_and_wait(pid: int) -> None:
+    """Kill a process, and wait until all of its threads have ended."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        ended, _, _ = select.select([descriptor], [], [], SECONDS)
+        assert ended, "timed out"
+    finally:
+        os.close(descriptor)
 
 
 def processes_below(pid: int) -> set[int]:
@@ -128,8 +140,7 @@ def test_a_killed_process_is_replaced(engine: Engine, which: Callable[[int], boo
     killed = {each for each in processes_below(os.getpid()) if which(each)}
     assert killed
     for each in killed:
-        os.kill(each, signal.SIGKILL)
-    wait_until(lambda: not set(supervisor.live_processes(killed)))
+        kill_and_wait(each)
     assert run("1 + 1").value_repr == "2"
 
 
