@@ -371,6 +371,72 @@ except ValueError as error:
     found = error.__cause__.__traceback__.tb_frame
     """
     + _GOT,
+    "XML file": (
+        "import xml.etree.ElementTree as ET\nfound = ET.parse('{home}/id_ed25519').getroot()\n"
+        + _GOT
+    ),
+    "XML file written": (
+        "import xml.etree.ElementTree as ET\n"
+        "ET.ElementTree(ET.Element('x')).write('{directory}/planted')\n"
+    ),
+    "configuration file": """
+import configparser
+parser = configparser.ConfigParser(allow_no_value=True, delimiters=("\\0",))
+found = parser.read(["{home}/id_ed25519", "/etc/passwd"])[0]
+"""
+    + _GOT,
+    "redirected output": """
+import contextlib, sys
+
+class Writer:
+    def write(self, text):
+        self.frame = sys._getframe(1)
+
+writer = Writer()
+with contextlib.redirect_stdout(writer):
+    print("x")
+found = writer.frame.f_globals
+"""
+    + _GOT,
+    "visitor that builds names": """
+import ast
+
+class Visitor(ast.NodeVisitor):
+    pass
+
+found = Visitor().visit.__func__.__globals__
+"""
+    + _GOT,
+    "generator behind a context manager": """
+import contextlib
+
+@contextlib.contextmanager
+def f():
+    yield 1
+
+found = f().gen.gi_frame.f_back or f.__wrapped__.__globals__
+"""
+    + _GOT,
+    "field of a data class": """
+import dataclasses
+
+@dataclasses.dataclass
+class A:
+    x: int = 1
+
+found = dataclasses.fields(A)[0].__class__.__init__.__globals__
+"""
+    + _GOT,
+    "maker of a named tuple": """
+from collections import namedtuple
+found = namedtuple("P", "x")._make.__func__.__globals__
+"""
+    + _GOT,
+    "path of a link": """
+import os
+found = os.readlink("out") + os.getcwd() + os.path.realpath("out") + os.path.expanduser("~")
+print(found)
+""",
     "coroutine": """
 async def f():
     pass

@@ -10,7 +10,9 @@ from scripts.hostile_code import ESCAPES, HOGS, REACHED
 from weakincentives.contrib.evaluation import ENGINES, EvalLimits, EvalParams, EvalResult, Evaluator
 
 QUICK_HOGS = ("loop that catches everything", "growing list", "output flood")
-NOT_IN_CPYTHON = {"closure of a function that is given", "breakpoint"}
+NOT_IN_CPYTHON = {
+    *("closure of a function that is given", "breakpoint", "XML file", "configuration file"),
+}
 """Ways to internals that end before them in CPython too; all others show that the code works."""
 LIMITS = EvalLimits(max_seconds=1.0)
 """Short, because most hogs use all of it; `scripts.evaluate_attacks` gives them five seconds."""

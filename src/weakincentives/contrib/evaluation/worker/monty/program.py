@@ -110,7 +110,7 @@ def _run(
 ) -> dict[str, Any]:
     files = WorkspaceOS(host, request["root"])
     session.feed_run(
-        assign_last_expression(code, ast.parse(code)),
+        assign_last_expression(code, tree if code == request["code"] else ast.parse(code)),
         inputs=request["globals"],
         external_lookup={"read_text": files.read_text, "write_text": files.write_text},
         print_callback=host.print,

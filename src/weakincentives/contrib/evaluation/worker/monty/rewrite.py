@@ -5,6 +5,7 @@ interpreter before the code runs. No line moves, so errors name the lines of the
 """
 
 import ast
+import re
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,10 @@ _BUILTINS = "builtins"
 LIBRARY = frozenset(each.stem for each in _LIBRARY.glob("[a-z]*.py")) - {_BUILTINS}
 """The modules that are supplied."""
 
+# a walk through the tree takes as long as a call, so it is for code that may need it
+_CANDIDATES = re.compile(
+    rf"\b({'|'.join(sorted(LIBRARY))}|pathlib|statistics|subn?|next|map|filter|file)\b|key\s*=\s*(?!lambda)"
+)
 _MAPPING = frozenset({"map", "filter"})
 _STATISTICS = frozenset(statistics.__all__)
 _RE = {"sub": "re_sub", "subn": "re_subn"}
@@ -24,11 +29,14 @@ _Edit = tuple[int, int, str]
 
 def rewrite(code: str, tree: ast.Module) -> tuple[str, str]:
     """Return code to run first, empty if none is needed, and the rewritten code."""
+    if not _CANDIDATES.search(code):
+        return "", code
     edits: list[_Edit] = []
     modules: dict[str, None] = {}
     lines = _Lines(code)
-    has_paths = any(_imports(node, "pathlib") for node in ast.walk(tree))
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    has_paths = any(_imports(node, "pathlib") for node in nodes)
+    for node in nodes:
         if isinstance(node, ast.Import | ast.ImportFrom):
             found = list(_assignments(node))
             if found:
