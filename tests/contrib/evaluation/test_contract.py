@@ -229,6 +229,10 @@ def test_memory_is_limited(run: Run, code: str) -> None:
     assert run("1 + 1").value_repr == "2"
 
 
+def test_a_lack_of_memory_is_explained(run: Run) -> None:
+    assert "Use less memory" in run.fail("x = [0] * 10 ** 10").message
+
+
 def test_deep_recursion_is_an_error(run: Run) -> None:
     run.fail("def f(n): return f(n + 1)\nf(0)")
     assert run("1 + 1").value_repr == "2"

@@ -63,6 +63,8 @@ def _render_silence(result: EvalResult) -> str:
 def _next_step(result: EvalResult, error: EvalError, language: EngineLanguage) -> str:
     if result.timed_out:
         return "Do less work in one call, and check that every loop ends."
+    if error.type == "MemoryError":
+        return "Use less memory: work on parts of the data, and keep only results."
     if error.during == "writes":
         return "Change the paths, modes or templates of the writes, and call the tool again."
     if error.type in {"ImportError", "ModuleNotFoundError"} and language.modules:
