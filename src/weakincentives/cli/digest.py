@@ -74,9 +74,9 @@ def _parse_tokens(text: str) -> int:
 
 def _find_focus(root: Path, focus: str) -> str:
     """Return the focus relative to the root; it may be given relative to the current directory."""
-    if not os.path.isabs(focus) and (root / focus).exists():  # noqa: PTH117 # it is a string
-        return focus
-    here, real_root = Path(os.path.realpath(focus)), Path(os.path.realpath(root))
-    if not here.exists() or not here.is_relative_to(real_root):
-        raise ConfigError(f"--focus is not a path in the directory: {focus!r}")
-    return str(here.relative_to(real_root))
+    real_root = Path(os.path.realpath(root))
+    for each in (real_root / focus, Path(focus)):
+        here = Path(os.path.realpath(each))
+        if here.exists() and here.is_relative_to(real_root):
+            return str(here.relative_to(real_root))
+    raise ConfigError(f"--focus is not a path in the directory: {focus!r}")

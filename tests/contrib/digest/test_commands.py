@@ -160,6 +160,26 @@ def test_configure_replaces_the_makefile_beside_it():
     assert found["test"] == ["make check (Makefile.in)"]
 
 
+@pytest.mark.parametrize(
+    "makefile",
+    [
+        "lint:\n\tx\nbuild-it:\n\tx\n",
+        "help:\n\tx\n",
+        "thing:\n\tx\n.DEFAULT_GOAL := help\n",
+    ],
+)
+def test_make_alone_is_a_build_only_if_its_default_target_may_be_one(makefile: str):
+    assert "build" not in commands({"Makefile": makefile, "a.c": "int a;\n"})
+    found = commands({"Makefile": "CC = cc\n.PHONY: x\nprogram: a.o\n\tx\ntest:\n\tx\n"})
+    assert found["build"] == ["make (Makefile)"]
+
+
+def test_another_make_target_in_ci_is_not_a_build():
+    steps = "steps:\n  - run: make coverage\n  - run: make all\n  - run: make CC=gcc\n"
+    found = commands({".github/workflows/ci.yml": steps})
+    assert [each.partition(" (")[0] for each in found["build"]] == ["make all", "make CC=gcc"]
+
+
 def test_make_install_is_not_named_for_a_compiled_program():
     found = commands({"Makefile": "all:\ninstall:\n", "a.c": "int a;\n"})
     assert found == {"build": ["make all (Makefile)", "make (Makefile)"]}
@@ -203,9 +223,7 @@ def test_a_project_below_the_root_adds_what_is_missing_above():
         }
     )
     assert found["test"] == ["make test (Makefile)"]
-    assert found["build"] == ["make (Makefile)"] or found["build"][0].startswith(
-        "npm run build in web"
-    )
+    assert found["build"][0].startswith("npm run build in web")
     assert "lint" not in found
 
 

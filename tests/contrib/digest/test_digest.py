@@ -43,6 +43,12 @@ def shop() -> Filesystem:
     return fill(InMemoryFilesystem(), SHOP)
 
 
+def test_ignored_directories_of_one_name_are_listed_once():
+    paths = ("build/x", "a/__pycache__/x", "b/__pycache__/y", "a/main.py")
+    fs = fill(InMemoryFilesystem(), {".gitignore": "build/\n", **dict.fromkeys(paths, "x = 1\n")})
+    assert "not read: build/, **/__pycache__/\n" in digest_workspace(fs).text
+
+
 def test_the_text_has_every_part(shop: Filesystem):
     text = digest_workspace(shop).text
     assert "test: `make test` (Makefile)" in text

@@ -164,6 +164,6 @@ def test_without_the_extra_python_has_an_outline_and_the_rest_a_sentence(
     assert "class B" not in found.text
     assert found.files == ("a.py", "b.js", "c.go")
     assert found.warnings == (
-        "2 files in Go, JavaScript have no outline: install the grammars with"
+        "No outline for 2 files in Go, JavaScript: install the grammars with"
         " pip install 'weakincentives[repomap]'.",
     )

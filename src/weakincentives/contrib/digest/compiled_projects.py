@@ -14,7 +14,7 @@ from weakincentives.contrib.digest.project import (
     is_safe_name,
     table_at,
 )
-from weakincentives.contrib.digest.task_runners import match_tasks
+from weakincentives.contrib.digest.task_runners import MAKEFILES, builds_by_default, match_tasks
 
 _TESTS_IN_CMAKE = re.compile(
     r"^\s*(?:enable_testing\s*\(|include\s*\(\s*CTest|add_test\s*\()", re.M | re.I
@@ -70,8 +70,9 @@ def find_c_commands(project: Project) -> Iterator[Command]:
         yield project.command("build", "meson setup build && meson compile -C build", "meson.build")
         if _TESTS_IN_MESON.search(project.text("meson.build")):
             yield project.command("test", "meson test -C build", "meson.build")
-    if not source and (name := project.first("GNUmakefile", "makefile", "Makefile")):
-        yield project.command("build", "make", name)
+    if not source and (name := project.first(*MAKEFILES)):
+        if builds_by_default(project.text(name)):
+            yield project.command("build", "make", name)
 
 
 def find_other_commands(project: Project) -> Iterator[Command]:

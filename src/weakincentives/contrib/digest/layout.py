@@ -71,8 +71,7 @@ def render_layout(inventory: Inventory, tokens: int) -> list[str]:
         tail = f", {count(more, 'more file')}" if more else ""
         head.append(shorten(f"At the root: {', '.join(names)}{tail}", 1_200))
     if inventory.ignored:
-        names = [quote_path(each) + "/" for each in inventory.ignored[:8]]
-        head.append(shorten(f"Ignored or generated, not read: {', '.join(names)}", 400))
+        head.append(shorten(f"Ignored or generated, not read: {_ignored(inventory)}", 400))
     if inventory.links:
         head.append(f"{count(inventory.links, 'symbolic link')}, not followed.")
     return fit_lines([*head, *_directory_lines(inventory)], tokens, noun="directory")
@@ -87,11 +86,19 @@ def _directory_lines(inventory: Inventory) -> Iterator[str]:
         yield f"{quote_path(each.path)}/  {count(each.files, 'file')}, {size}, {each.language}"
 
 
+def _ignored(inventory: Inventory) -> str:
+    """Return the ignored directories at the root, and the names of those below."""
+    top = [each for each in inventory.ignored if "/" not in each]
+    below = dict.fromkeys(each.rpartition("/")[2] for each in inventory.ignored if "/" in each)
+    names = [*(quote_path(each) for each in top), *(f"**/{quote_path(each)}" for each in below)]
+    return ", ".join(f"{each}/" for each in names[:8])
+
+
 def _languages(inventory: Inventory) -> str:
     shares = measure_languages(inventory)
     known = [each for each in shares if each.name != "other"][:MAX_LANGUAGES]
     parts = [f"{each.name} {each.files:,} ({format_size(each.size)})" for each in known]
-    return f"Files by language: {', '.join(parts)}." if parts else "No language that is known."
+    return f"Files by language: {', '.join(parts)}." if parts else "No known language."
 
 
 def _is_notable(path: str, below: dict[str, list[SourceFile]]) -> bool:

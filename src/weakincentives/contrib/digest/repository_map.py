@@ -33,7 +33,7 @@ _DEFINITIONS_SHOWN = 8  # definitions of one file, the most used ones
 _FOCUS_DEFINITIONS_SHOWN = 60  # definitions of a file in focus
 _PATHS_SHARE = 8  # one part in so many of the tokens is for paths without an outline
 _MISSING_EXTRA = (
-    "{files} in {languages} have no outline: install the grammars with"
+    "No outline for {files} in {languages}: install the grammars with"
     " pip install 'weakincentives[repomap]'."
 )
 

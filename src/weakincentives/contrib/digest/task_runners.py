@@ -27,11 +27,14 @@ TASK_NAMES: dict[Purpose, tuple[str, ...]] = {
     "run": ("run", "start", "serve", "dev", "server", "runserver"),
 }
 """The usual names of tasks, the most usual first."""
-_MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
+MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
+"""The files that make looks for, in this order."""
+_NO_BUILD = ("help", "usage", "list", "clean")
 _JUSTFILES = ("justfile", "Justfile", ".justfile")
 _TASKFILES = ("Taskfile.yml", "Taskfile.yaml", "taskfile.yml", "taskfile.yaml")
 _SCRIPT_DIRECTORIES = ("script", "scripts", "bin")
 _TARGETS = re.compile(r"^([A-Za-z0-9][\w./ \t-]{0,500}+):(?!=)", re.M)
+_DEFAULT_GOAL = re.compile(r"^\.DEFAULT_GOAL[ \t]*[:?]?=[ \t]*(\S+)", re.M)
 _DELEGATE = re.compile(r"^\.DEFAULT:\s*\n\tcd ([\w-]+) && \$\(MAKE\) \$@", re.M)
 _TEST_SCRIPTS = ("runtest", "runtests", "runtests.sh", "run_tests.sh", "run-tests.sh", "test.sh")
 _RECIPE = re.compile(r"^@?([A-Za-z_][\w-]*)(?:[ \t]+[^:=\n]*)?:(?!=)", re.M)
@@ -40,7 +43,7 @@ _TASK = re.compile(r"^(?:  |\t)([A-Za-z_][\w:.-]*):[ \t]*$", re.M)
 
 def find_tasks(project: Project) -> Iterator[Command]:
     """Yield the commands that the project's task runners offer."""
-    source = project.first(*_MAKEFILES)
+    source = project.first(*MAKEFILES)
     if source and not project.first("configure", "configure.ac"):  # those replace the Makefile
         targets = set(_make_targets(project, source))
         if not project.first("pyproject.toml", "setup.py", "package.json"):
@@ -61,6 +64,14 @@ def match_tasks(names: Iterable[str]) -> Iterator[tuple[Purpose, str]]:
         for name in usual:
             if name in known:
                 yield purpose, name
+
+
+def builds_by_default(makefile: str) -> bool:
+    """Whether `make` alone builds something; in many projects it prints help, or runs tests."""
+    goal = _DEFAULT_GOAL.search(makefile) or _TARGETS.search(makefile)
+    names = goal[1].split() if goal else []
+    purposes = {purpose for purpose, _ in match_tasks(names[:1])}
+    return purposes <= {"build"} and not {*names[:1]}.intersection(_NO_BUILD)
 
 
 def _tasks(project: Project, names: Iterable[str], program: str, source: str) -> Iterator[Command]:

@@ -191,7 +191,7 @@ def _create_outcome(answer: _Answer, result: ExecResult, request: EngineRequest)
 
 def _find_error(last: _Message, result: ExecResult, seconds: float) -> EvalError | None:
     if result.timed_out:
-        return EvalError("TimeoutError", f"it ran longer than {seconds:g} s")
+        return EvalError("TimeoutError", f"it did not finish within {seconds:g} seconds")
     if result.out.truncated:
         return EvalError("MemoryError", "the result is too large; print, return and write less")
     if not last.has_ended:
