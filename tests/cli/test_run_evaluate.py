@@ -60,6 +60,13 @@ def test_the_engine_python_runs_in_the_sandbox_of_the_commands(
     assert (without.code, without.last["replayed"], len(without.last["skipped"])) == (0, [], 1)
 
 
+def test_without_a_name_the_first_engine_that_is_available_is_used(
+    wink: Wink, project: Path, script: Script
+):
+    done = run(wink, project, script(evaluate(), "Done."), "--evaluate", "--json")
+    assert done.events[0]["evaluate"] == "monty"
+
+
 def test_without_the_option_there_is_no_such_tool(wink: Wink, project: Path, script: Script):
     done = run(wink, project, script(evaluate(), "Done."), "--json")
     assert done.events[0]["evaluate"] == "none"

@@ -16,6 +16,7 @@ import click
 
 from weakincentives.adapters import PROVIDERS, CancellationToken
 from weakincentives.cli.config import (
+    AUTO,
     DIALECT_CHOICES,
     ENGINE_CHOICES,
     SANDBOX_CHOICES,
@@ -89,7 +90,10 @@ def run_options(command: F) -> F:
         click.option(
             "--evaluate",
             type=click.Choice(ENGINE_CHOICES),
-            help="Let the model evaluate Python code, with this engine; by default it cannot.",
+            is_flag=False,
+            flag_value=AUTO,
+            help="Let the model evaluate Python code, with this engine, or with the first that is"
+            " available if none is named; by default it cannot.",
         ),
         click.option(
             "--allow-host",

@@ -23,7 +23,8 @@ _PATTERNS: dict[Purpose, str] = {
     r"|cargo fmt|gofmt|(?:npx )?prettier",
     "types": rf"mypy|pyright|(?:npx )?tsc|{_RUN} (?:typecheck|type-check)",
     "build": rf"python3? -m build|cargo build|go build|cmake --build|meson compile|{_RUN} build\S*"
-    r"|make(?! (?!all\b|build\b)[a-z])(?: all| build)?|(?:mvn|\./mvnw) package|(?:gradle|\./gradlew) build",
+    r"|make(?! (?!all\b|build\b)[a-z])(?: all| build)?"  # no other target
+    r"|(?:mvn|\./mvnw) package|(?:gradle|\./gradlew) build",
 }
 _PREFIX = r"(?:(?:uv|poetry|pdm|hatch) run )?"
 _KNOWN: dict[Purpose, re.Pattern[str]] = {

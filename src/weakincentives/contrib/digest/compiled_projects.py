@@ -70,9 +70,9 @@ def find_c_commands(project: Project) -> Iterator[Command]:
         yield project.command("build", "meson setup build && meson compile -C build", "meson.build")
         if _TESTS_IN_MESON.search(project.text("meson.build")):
             yield project.command("test", "meson test -C build", "meson.build")
-    if not source and (name := project.first(*MAKEFILES)):
-        if builds_by_default(project.text(name)):
-            yield project.command("build", "make", name)
+    makefile = project.first(*MAKEFILES)
+    if makefile and not source and builds_by_default(project.text(makefile)):
+        yield project.command("build", "make", makefile)
 
 
 def find_other_commands(project: Project) -> Iterator[Command]:

@@ -81,5 +81,7 @@ def find_problem(name: str, *, sandbox: Sandbox | None = None) -> str | None:
     if entry.package is not None and find_spec(entry.package) is None:
         return f"The engine {name!r} needs an extra: pip install 'weakincentives[{entry.extra}]'"
     if entry.needs_sandbox and sandbox is None:
-        return f"The engine {name!r} needs a sandbox: pass one, such as create_sandbox(\"auto\", directory)"
+        return (
+            f"The engine {name!r} needs a sandbox: PythonEngine(create_sandbox('auto', directory))"
+        )
     return None
