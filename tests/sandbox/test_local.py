@@ -1,8 +1,10 @@
 """Commands on the host: their environment, streams and results."""
 
+import errno
 import gc
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -372,6 +374,31 @@ def test_a_command_that_cannot_be_confined_is_a_failure_of_the_sandbox(
         with pytest.raises(SandboxUnavailableError, match="cannot be confined: Invalid argument"):
             sandbox.exec(["touch", "never"])
     assert not (root / "never").exists()
+
+
+LEAVE_A_PAIR = """
+import socket, sys
+for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):
+    try:
+        first, _ = socket.socketpair(socket.AF_UNIX, kind)
+        first.sendto(b"hello", sys.argv[1])
+    except OSError as error:
+        print(error.errno)
+first, second = socket.socketpair()
+first.send(b"streams work")
+print(second.recv(100).decode())
+"""
+
+
+def test_a_command_in_landlock_reaches_no_socket_of_the_host(root: Path, tmp_path: Path):
+    address = str(tmp_path / "log")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as log, LandlockSandbox(root) as sandbox:
+        log.bind(address)
+        log.setblocking(False)
+        done = sandbox.exec([sandbox.python, "-I", "-c", LEAVE_A_PAIR, address])
+        with pytest.raises(BlockingIOError):
+            log.recv(100)
+    assert done.stdout == f"{errno.ESOCKTNOSUPPORT}\n" * 2 + "streams work\n"
 
 
 def test_a_sandbox_that_cannot_start_processes_says_so(

@@ -3,6 +3,7 @@
 import errno
 import platform
 import shutil
+import socket
 import struct
 import subprocess
 import sys
@@ -178,7 +179,13 @@ def test_pairs_of_unix_sockets_stay_allowed_without_any_family() -> None:
         program = build_filter(socket_rules(()), machine)
         by_name = {rule.name: getattr(rule, machine) for rule in socket_rules(())}
         arch = MACHINES[machine].audit_arch
-        assert interpret(program, arch, by_name["socketpair"], [AF_UNIX] + [0] * 5) == ALLOW
+        for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC):
+            arguments = [AF_UNIX, kind, 0, 0, 0, 0]
+            assert interpret(program, arch, by_name["socketpair"], arguments) == ALLOW
+        for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):  # these can leave their pair
+            arguments = [AF_UNIX, kind, 0, 0, 0, 0]
+            refused = interpret(program, arch, by_name["socketpair"], arguments)
+            assert refused == ERRNO | errno.ESOCKTNOSUPPORT
         refused = interpret(program, arch, by_name["socket"], [AF_UNIX] + [0] * 5)
         assert refused == ERRNO | errno.EAFNOSUPPORT
 

@@ -21,6 +21,12 @@ from itertools import groupby
 from weakincentives.sandbox.attribute_calls import CALLS
 
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
+_SOCK_STREAM, _SOCK_SEQPACKET, _SOCK_NONBLOCK, _SOCK_CLOEXEC = 1, 5, 0x800, 0x80000
+_CONNECTED_PAIRS = tuple(
+    kind | flags
+    for kind in (_SOCK_STREAM, _SOCK_SEQPACKET)
+    for flags in (0, _SOCK_NONBLOCK, _SOCK_CLOEXEC, _SOCK_NONBLOCK | _SOCK_CLOEXEC)
+)
 
 _NEW_NAMESPACES = 0x7E020000  # every CLONE_NEW* flag that clone(2) knows
 _NEW_TIME_NAMESPACE = 0x80  # in clone(2) these bits are the exit signal
@@ -246,13 +252,21 @@ NETWORK_FAMILIES = (AF_UNIX, AF_INET, AF_INET6, AF_NETLINK)
 
 
 def socket_rules(families: Sequence[int]) -> tuple[Rule, ...]:
-    """Return rules that allow sockets of these families only; pairs of AF_UNIX stay allowed."""
+    """Return rules that allow sockets of these families only; pairs of AF_UNIX stay allowed.
+
+    Without AF_UNIX among the families, the pairs are streams: a datagram socket can leave its
+    pair, and send to any socket of the host that has a path.
+    """
     refused = (NotIn(0, tuple(families)),)
     pairs = (NotIn(0, tuple({AF_UNIX, *families})),)
-    return (
+    rules = (
         Rule("socket", 41, 198, errno.EAFNOSUPPORT, refused),
         Rule("socketpair", 53, 199, errno.EAFNOSUPPORT, pairs),
     )
+    if AF_UNIX in families:
+        return rules
+    leaving = (NotIn(1, _CONNECTED_PAIRS),)
+    return (*rules, Rule("socketpair", 53, 199, errno.ESOCKTNOSUPPORT, leaving))
 
 
 def is_supported(machine: str | None = None) -> bool:
