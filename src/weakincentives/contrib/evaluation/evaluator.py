@@ -102,7 +102,7 @@ class Evaluator:
         written = {each.path for each in files.writes}
         try:
             for each in params.writes:
-                content = expand_template(each.content, variables)
+                content = expand_template(each.content, variables, self.limits.max_write_length)
                 if files.resolve(each.path) in written:
                     raise ToolValidationError(
                         f"{display_path(each.path)!r} is in writes, and the code wrote it too;"

@@ -11,22 +11,27 @@ from collections.abc import Mapping
 
 from weakincentives.errors import ToolValidationError
 
+_WORDS = {"true": "True", "false": "False", "null": "None"}
 _FIELD = re.compile(r"\{\{([^{}]*)\}\}|\{([^\W\d]\w*)(\s*[.\[!:][^{}]*)?\}")
 
 
-def expand_template(template: str, variables: Mapping[str, str]) -> str:
+def expand_template(template: str, variables: Mapping[str, str], limit: int) -> str:
     """Return the text with every `{name}` replaced.
 
     Args:
         template: The content of a declared write.
         variables: The variables as JSON text. A string stands for itself; lists and objects are
             inserted as JSON, other values as Python prints them.
+        limit: Characters that the values may have together.
 
     Raises:
-        ToolValidationError: A name is unknown, or more than a name is in the braces.
+        ToolValidationError: A name is unknown, more than a name is in the braces, or the values
+            are too long.
     """
+    room = limit
 
     def replace(match: re.Match[str]) -> str:
+        nonlocal room
         literal, name, rest = match.groups()
         if literal is not None:
             return f"{{{literal}}}"
@@ -37,16 +42,20 @@ def expand_template(template: str, variables: Mapping[str, str]) -> str:
             )
         if name not in variables:
             raise ToolValidationError(_unknown_name(name, variables))
-        return _render(variables[name])
+        text = _render(variables[name])
+        room -= len(text)
+        if room < 0:
+            raise ToolValidationError(
+                f"The values in a template have more than {limit:,} characters; write less text"
+            )
+        return text
 
     return _FIELD.sub(replace, template)
 
 
 def _render(encoded: str) -> str:
-    value = json.loads(encoded)
-    if isinstance(value, str):
-        return value
-    return encoded if isinstance(value, list | dict) else str(value)
+    # only a string is decoded: a list may be nested more deeply than the decoder can go
+    return json.loads(encoded) if encoded[:1] == '"' else _WORDS.get(encoded, encoded)
 
 
 def _unknown_name(name: str, variables: Mapping[str, str]) -> str:
