@@ -161,6 +161,67 @@ found = [each for each in ().__class__.__bases__[0].__subclasses__() if "wrap" i
     "format called through a class": (
         "found = str.format('{0.__class__.__mro__[1].__subclasses__}', 1)\n" + _GOT
     ),
+    "name that answers the checks itself": """
+class Name(str):
+    def startswith(self, *_):
+        return False
+found = getattr(getattr, Name("__class__"))
+"""
+    + _GOT,
+    "path of names that answer the checks themselves": """
+import operator
+class Name(str):
+    def startswith(self, *_):
+        return False
+    def split(self, *_):
+        return [self]
+found = operator.attrgetter(Name("__class__"))(len)
+"""
+    + _GOT,
+    "format of a subclass": """
+class Text(str):
+    pass
+found = Text.format("{0.__class__.__mro__}", 1)
+"""
+    + _GOT,
+    "format above a subclass": """
+class Text(str):
+    def show(self, value):
+        return super().format(value)
+found = Text("{0.__class__.__mro__}").show(1)
+"""
+    + _GOT,
+    "attributes as fields of a tree": """
+import ast
+class Node:
+    _fields = ("__mro__",)
+found = dict(ast.iter_fields(Node))["__mro__"]
+"""
+    + _GOT,
+    "attributes as fields of a dataclass": """
+import dataclasses
+@dataclasses.dataclass(init=False, repr=False, eq=False)
+class Data:
+    __getattribute__: int
+found = dataclasses.asdict(Data())["__getattribute__"]
+"""
+    + _GOT,
+    "source in the name of a field": """
+import dataclasses
+@dataclasses.dataclass(init=False)
+class Data:
+    x = None
+    __annotations__ = {"x or [].__class__.__base__": int}
+found = {0: repr(Data())}["<class 'object'>" not in repr(Data())]
+"""
+    + _GOT,
+    "special methods as members of an enumeration": """
+import copy, enum
+members = {"__copy__": None, "__deepcopy__": None, "A": 1}
+members["__reduce_ex__"] = lambda self, _: (list, ([5],))
+found = copy.copy(enum.Enum("E", members).A)
+"""
+    + _GOT,
     "frame of a generator": "g = (x for x in [1])\nfound = g.gi_frame.f_globals\n" + _GOT,
     "frames of a traceback": """
 try:

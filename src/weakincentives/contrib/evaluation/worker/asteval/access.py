@@ -70,12 +70,7 @@ def get_attribute(value: Any, name: Any, *default: Any) -> Any:
     Raises:
         AttributeError: There is none, or code cannot use it.
     """
-    if not isinstance(name, str):
-        raise TypeError("attribute name must be a string")
-    if isinstance(value, str) or value is str:
-        formatter = _format_method(value, name)
-        if formatter is not None:
-            return formatter
+    name = _exact_name(name)
     if name == "__name__" and isinstance(value, type | UserFunction):
         return value.__name__
     if name in _ERROR_LINKS and isinstance(value, BaseException):
@@ -84,7 +79,8 @@ def get_attribute(value: Any, name: Any, *default: Any) -> Any:
         return _exact_type(value)
     if not _is_readable(value, name):
         raise AttributeError(f"code cannot use the attribute {name!r} here")
-    return getattr(value, name, *default)
+    found = getattr(value, name, *default)
+    return _safe_format_method(found, name) if name in _METHODS else found
 
 
 def set_attribute(value: Any, name: Any, new: Any) -> None:
@@ -93,14 +89,12 @@ def set_attribute(value: Any, name: Any, new: Any) -> None:
     Raises:
         AttributeError: It is another value, or a name that code cannot bind.
     """
-    _check_own(value, name)
-    setattr(value, name, new)
+    setattr(value, _check_own(value, name), new)
 
 
 def delete_attribute(value: Any, name: Any) -> None:
     """Delete an attribute of an instance or class of the code itself."""
-    _check_own(value, name)
-    delattr(value, name)
+    delattr(value, _check_own(value, name))
 
 
 def has_attribute(value: Any, name: Any) -> bool:
@@ -163,12 +157,20 @@ def _is_readable(value: Any, name: str) -> bool:
     return True
 
 
-def _check_own(value: Any, name: Any) -> None:
-    is_own = is_user_object(value) or (
-        isinstance(value, UserFunction) and not str(name).startswith("_")
-    )
-    if not isinstance(name, str) or not is_own or not is_definable(name):
+def _check_own(value: Any, given: Any) -> str:
+    """Return the name of an attribute that code can change."""
+    name = _exact_name(given)
+    is_own = is_user_object(value) or (isinstance(value, UserFunction) and not name.startswith("_"))
+    if not is_own or not is_definable(name):
         raise AttributeError(f"code cannot change the attribute {name!r} here")
+    return name
+
+
+def _exact_name(name: Any) -> str:
+    """Return a name as `str` itself: a subclass of it can answer every check as it likes."""
+    if not isinstance(name, str):
+        raise TypeError("attribute name must be a string")
+    return str.__str__(name)
 
 
 _FIRST = re.compile(r"[^.\[]*")
@@ -205,7 +207,10 @@ def _format_map(text: str, mapping: Mapping[str, Any]) -> str:
 _METHODS: Mapping[str, Callable[..., str]] = {"format": _format, "format_map": _format_map}
 
 
-def _format_method(value: Any, name: str) -> Callable[..., str] | None:
-    """Return a safe `format` or `format_map` of a string, or of the type `str`."""
-    method = _METHODS.get(name)
-    return partial(method, value) if method is not None and isinstance(value, str) else method
+def _safe_format_method(found: Any, name: str) -> Any:
+    """Return a safe method instead of `str.format` or `str.format_map`, however it was found."""
+    if found is vars(str)[name]:
+        return _METHODS[name]
+    if isinstance(found, types.BuiltinMethodType) and isinstance(found.__self__, str):
+        return partial(_METHODS[name], found.__self__)
+    return found

@@ -4,6 +4,7 @@ asteval itself has one flat table of names, which every call copies. Used in the
 """
 
 import ast
+import enum
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -192,12 +193,10 @@ def has_yield(body: Sequence[ast.stmt]) -> bool:
 
 def create_class(name: str, bases: Sequence[Any], body: Scope) -> type:
     """Return a class with what its body has bound."""
-    kept = {
-        key: value
-        for key, value in body.items()
-        if key == "__annotations__" or access.is_definable(key)
-    }
-    facts = {"__module__": "__main__", "__doc__": name, "__qualname__": name}
+    kept = {key: value for key, value in body.items() if access.is_definable(key)}
+    facts: dict[str, Any] = {"__module__": "__main__", "__doc__": name, "__qualname__": name}
+    if "__annotations__" in body:
+        facts["__annotations__"] = _annotations(body["__annotations__"])
     created = types.new_class(
         name, _marked(bases), {}, lambda namespace: _fill(namespace, {**facts, **kept})
     )
@@ -206,6 +205,36 @@ def create_class(name: str, bases: Sequence[Any], body: Scope) -> type:
         if function is not None:
             function.set_owner(created)
     return created
+
+
+def _annotations(given: Any) -> dict[str, Any]:
+    """Return annotations by name; dataclasses put the names into source that they execute."""
+    found: dict[Any, Any] = dict(given)
+    return {
+        key: value
+        for key, value in found.items()
+        if type(key) is str and key.isidentifier() and access.is_definable(key)
+    }
+
+
+def restrict_enumerations() -> None:
+    """Keep `Enum(name, members)` from defining what a class body cannot; for good."""
+    create: Any = vars(enum.EnumType)["_create_"]
+
+    def create_checked(cls: Any, name: Any, members: Any, **options: Any) -> Any:
+        if isinstance(members, str):
+            members = members.replace(",", " ").split()
+        pairs: list[Any] = list(_pairs(members))
+        names: list[Any] = [each if isinstance(each, str) else each[0] for each in pairs]
+        if not all(type(each) is str and access.is_definable(each) for each in names):
+            raise ValueError("code cannot give a member of an enumeration this name")
+        return create(cls, name, pairs, **options)
+
+    setattr(enum.EnumType, "_create_", create_checked)  # noqa: B010 # it is private
+
+
+def _pairs(members: Any) -> Any:
+    return members.items() if hasattr(members, "items") else members
 
 
 def _marked(bases: Sequence[Any]) -> tuple[Any, ...]:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weakincentives.contrib.evaluation.text import clip
+from weakincentives.contrib.evaluation.worker.asteval.definitions import restrict_enumerations
 from weakincentives.contrib.evaluation.worker.asteval.files import Workspace
 from weakincentives.contrib.evaluation.worker.asteval.interpreter import WorkspaceInterpreter
 from weakincentives.contrib.evaluation.worker.asteval.output import Output
@@ -36,6 +37,7 @@ _STACK_BYTES = 96 * 1024 * 1024
 def start(options: Mapping[str, Any]) -> None:
     """Prepare this process for deep recursion."""
     del options
+    restrict_enumerations()
     _, hard = resource.getrlimit(resource.RLIMIT_STACK)
     stack = _STACK_BYTES if hard == resource.RLIM_INFINITY else min(_STACK_BYTES, hard)
     resource.setrlimit(resource.RLIMIT_STACK, (stack, hard))
