@@ -263,6 +263,47 @@ def test_a_fork_and_its_parent_run_commands_side_by_side(root: Path):
     subprocess.run([sys.executable, "-c", FORKING, root], env=environment, check=True, timeout=LONG)
 
 
+FAILING = """
+import os, sys
+from weakincentives.sandbox import LocalSandbox, SandboxUnavailableError
+started, go = (os.path.join(sys.argv[1], name) for name in ("started", "go"))
+os.mkfifo(started)
+os.mkfifo(go)
+with LocalSandbox(sys.argv[1]) as sandbox:
+    sandbox.exec(["true"])
+    child = os.fork()
+    if not child:
+        done = sandbox.exec(["sh", "-c", "echo >started; cat go"])
+        os._exit(done.stdout != "still there")
+    assert open(started).read()
+    try:
+        sandbox.exec(["sh", "-c", "kill -9 $PPID; cat started"])
+    except SandboxUnavailableError:
+        with open(go, "w") as file:
+            file.write("still there")
+        assert os.waitpid(child, 0)[1] == 0
+        sys.exit(0)
+    sys.exit("the supervisor was not killed")
+"""
+
+
+def test_a_supervisor_that_is_killed_stops_no_command_of_a_fork(root: Path):
+    environment = {"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]}
+    program = [sys.executable, "-c", FAILING, root]
+    subprocess.run(program, env=environment, check=True, timeout=LONG)
+
+
+def test_a_command_does_not_choose_the_processors_of_the_next(root: Path):
+    every = os.sched_getaffinity(0)
+    pin = f"import os; os.sched_setaffinity(os.getppid(), {{{min(every)}}})"
+    with LocalSandbox(root) as sandbox:
+        for _ in range(3):
+            assert sandbox.exec([sys.executable, "-c", pin]).exit_code == 0
+            show = "import os; print(*os.sched_getaffinity(0))"
+            shown = sandbox.exec([sys.executable, "-c", show]).stdout
+            assert set(map(int, shown.split())) == every
+
+
 def test_commands_at_the_same_time_have_supervisors_of_their_own(root: Path):
     with LocalSandbox(root) as sandbox, ThreadPoolExecutor(8) as pool:
         for _ in range(5):

@@ -154,6 +154,7 @@ class Launcher:
         return True
 
     def _connect(self) -> socket.socket:
+        self._forget_if_forked()
         if self._requests is None:
             self._requests = self._start()
             if self._isolates_network and self._requests.recv(1) != b"+":
@@ -180,13 +181,17 @@ class Launcher:
         self._end()
 
     def _forget_if_forked(self) -> None:
-        """Leave the supervisors to the process that has started them, if this is a fork of it."""
+        """Leave the server to the process that has started it, if this is a fork of it.
+
+        With a server of its own, a fork cannot take commands of the other process for orphans.
+        """
         if self._owner != os.getpid():
+            self._owner = os.getpid()
             for each in self._idle:
                 each.close()
             self._idle.clear()
             self._active.clear()
-            self._owner = os.getpid()
+            self._disconnect()
 
 
 _MAX_STARTS = 3  # attempts to get a supervisor

@@ -69,6 +69,7 @@ _LANDLOCK_RESTRICT = 446  # the same number on every machine
 _CAPABILITY_VERSION_3 = 0x20080522
 _libc = ctypes.CDLL(None, use_errno=True)
 _ignored_signals: list[int] = []  # found out once, because it takes longer than a fork
+_processors: set[int] = set()  # before any command could change them
 _NAME = b"wink-sandbox"
 _POLL_INTERVAL = 0.02
 _HAS_PROC = os.path.exists("/proc/self/stat")  # noqa: PTH110 # pathlib takes long to import
@@ -202,6 +203,8 @@ def serve(requests: int) -> None:
         for each in map(int, signal.valid_signals())
         if signal.getsignal(each) == signal.SIG_IGN
     )
+    if sys.platform == "linux":
+        _processors.update(os.sched_getaffinity(0))
     gc.disable()  # or it would copy the memory of each fork
     with socket.socket(fileno=requests) as server:
         while True:
@@ -444,6 +447,8 @@ def _prepare(groups: Sequence[int]) -> None:
     """Put this process into a session of its own and the control groups, with default signals."""
     os.setsid()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux" and os.sched_getaffinity(0) != _processors:
+        os.sched_setaffinity(0, _processors)  # the last command has changed those of its parent
     for each in _ignored_signals:  # signals with a handler are reset by the kernel
         _libc.signal(each, None)  # the module's own function takes 50 times as long
     for each in groups:
