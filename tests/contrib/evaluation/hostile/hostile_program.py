@@ -68,7 +68,9 @@ def _try_all(_: Any) -> dict[str, Any]:
         "exec": lambda: os.execv("/bin/true", ["true"]),
         "socket": socket.socket,
         "unix socket": lambda: socket.socket(socket.AF_UNIX),
+        "pair of datagram sockets": lambda: socket.socketpair(type=socket.SOCK_DGRAM),
         "kill": lambda: os.kill(os.getppid(), 0),
+        "signal to itself": lambda: signal.pthread_kill(threading.get_ident(), 0),
         "thread": lambda: threading.Thread(target=int).start(),
         "raise limit": lambda: resource.setrlimit(resource.RLIMIT_AS, (2**40, 2**40)),
     }
