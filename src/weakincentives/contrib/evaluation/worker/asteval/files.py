@@ -331,4 +331,7 @@ class WorkspacePath(PurePosixPath):
         return self
 
     absolute = resolve
-    unlink = rmdir = rename = replace = _refuse
+    unlink = _refuse
+    rmdir = _refuse
+    rename = _refuse
+    replace = _refuse

@@ -9,7 +9,7 @@ import ast
 import operator
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import asteval  # pyright: ignore[reportMissingTypeStubs] # it has none
 
@@ -47,9 +47,24 @@ _ADDED = (
 _CONVERSIONS: Mapping[int, Callable[[Any], str]] = {115: str, 114: repr, 97: ascii}
 
 
-class WorkspaceInterpreter(_untyped(asteval).Interpreter):
-    """Runs one module."""
+class Interpreter(Protocol):
+    """Runs one module; `line` is where it is, `failed_line` where it raised an error."""
 
+    symtable: Scope
+    line: int | None
+    failed_line: int | None
+
+    def run_module(self, tree: ast.Module) -> Any:
+        """Run a module; return the value of its last expression."""
+        ...
+
+
+def create_interpreter(symbols: Mapping[str, Any], modules: Mapping[str, Namespace]) -> Interpreter:
+    """Return an interpreter that knows these symbols, and the modules that can be imported."""
+    return _WorkspaceInterpreter(symbols, modules)
+
+
+class _WorkspaceInterpreter(_untyped(asteval).Interpreter):
     symtable: Scope
     node_handlers: dict[str, Callable[[Any], Any]]
 

@@ -17,7 +17,10 @@ from typing import Any
 from weakincentives.contrib.evaluation.text import clip
 from weakincentives.contrib.evaluation.worker.asteval.definitions import restrict_enumerations
 from weakincentives.contrib.evaluation.worker.asteval.files import Workspace
-from weakincentives.contrib.evaluation.worker.asteval.interpreter import WorkspaceInterpreter
+from weakincentives.contrib.evaluation.worker.asteval.interpreter import (
+    Interpreter,
+    create_interpreter,
+)
 from weakincentives.contrib.evaluation.worker.asteval.output import Output
 from weakincentives.contrib.evaluation.worker.asteval.symbols import (
     HostFunction,
@@ -55,7 +58,7 @@ def evaluate(_: None, request: Mapping[str, Any], host: Host) -> dict[str, Any]:
     symbols = {**create_symbols(), **output.functions(), **files.functions()}
     modules = create_modules() | files.modules() | {"sys": output.system()}
     modules["pprint"].pprint = HostFunction("pprint", output.pprint)
-    interpreter = WorkspaceInterpreter(symbols, modules)
+    interpreter = create_interpreter(symbols, modules)
     interpreter.symtable.update(request["globals"])
     _limit(request, interpreter, host)
     try:
@@ -68,7 +71,7 @@ def evaluate(_: None, request: Mapping[str, Any], host: Host) -> dict[str, Any]:
         return {"error": describe_error(SyntaxError(type(error).__name__), interpreter.line)}
 
 
-def _limit(request: Mapping[str, Any], interpreter: WorkspaceInterpreter, host: Host) -> None:
+def _limit(request: Mapping[str, Any], interpreter: Interpreter, host: Host) -> None:
     """Limit memory and time; what does not react to the alarm is killed from outside."""
 
     def stop(*_: object) -> None:
@@ -86,7 +89,7 @@ def _limit(request: Mapping[str, Any], interpreter: WorkspaceInterpreter, host: 
 
 
 def _render(
-    value: Any, interpreter: WorkspaceInterpreter, known: set[str], request: Mapping[str, Any]
+    value: Any, interpreter: Interpreter, known: set[str], request: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the value and the variables, bounded."""
     limit = request["max_output"]

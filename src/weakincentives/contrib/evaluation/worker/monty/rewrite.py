@@ -142,8 +142,8 @@ def _load(module: str) -> str:
 def _defined(node: ast.stmt) -> Iterator[str]:
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         yield node.name
-    elif isinstance(node, ast.Assign):
-        for target in node.targets:
+    elif isinstance(node, ast.Assign | ast.AnnAssign):
+        for target in [node.target] if isinstance(node, ast.AnnAssign) else node.targets:
             yield from (each.id for each in ast.walk(target) if isinstance(each, ast.Name))
 
 

@@ -3,13 +3,13 @@
 from datetime import date
 
 MONDAY, TUESDAY, WEDNESDAY, THURSDAY, FRIDAY, SATURDAY, SUNDAY = range(7)
-day_name = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
-day_abbr = [each[:3] for each in day_name]
-month_name = [
+day_name: list[str] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+day_abbr: list[str] = [each[:3] for each in day_name]
+month_name: list[str] = [
     *("", "January", "February", "March", "April", "May", "June", "July", "August"),
     *("September", "October", "November", "December"),
 ]
-month_abbr = [each[:3] for each in month_name]
+month_abbr: list[str] = [each[:3] for each in month_name]
 
 
 def isleap(year: int) -> bool:

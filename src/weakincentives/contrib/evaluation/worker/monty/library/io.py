@@ -8,8 +8,8 @@ class StringIO:
 
     def __init__(self, initial_value: str = "", newline: str | None = "\n") -> None:  # noqa: ARG002 # as in the standard library
         """Start with a text, at its beginning; line ends stay as they are."""
-        self.text = initial_value
-        self.position = 0
+        self.text: str = initial_value
+        self.position: int = 0
 
     def write(self, text: str) -> int:
         """Write text at the position."""
