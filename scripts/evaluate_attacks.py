@@ -13,7 +13,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -41,6 +41,7 @@ PATIENCE = 20.0
 """Seconds until a process that was stopped must be gone; only a failure waits so long."""
 _BEAT = 0.02
 _STEADY = 25  # beats
+_SPARES = 8  # processes that engines and sandboxes may keep ready beyond those at first
 _SUBREAPER = 36
 _INTERNALS = re.compile(r"weakincentives|site-packages| at 0x[0-9a-f]+|<module '|File \"/")
 
@@ -189,15 +190,27 @@ def find_processes() -> set[int]:
     return found - {os.getpid()}
 
 
-def count_idle(arena: Arena) -> int:
-    """Return the number of descendants that wait for the next call, once it stays the same."""
+def find_idle(arena: Arena) -> list[str]:
+    """Return the command lines of the descendants that wait for the next call."""
     arena.run("1")
     pause = threading.Event()
-    counts = [0]
-    while len(counts) < _STEADY or len(set(counts[-_STEADY:])) > 1:
-        counts.append(len(find_processes()))
+    seen: list[list[str]] = []
+    while len(seen) < _STEADY or any(each != seen[-1] for each in seen[-_STEADY:]):
+        seen.append(sorted(map(_command, find_processes())))
         pause.wait(_BEAT)
-    return counts[-1]
+    return seen[-1]
+
+
+def await_idle(idle: Sequence[str]) -> None:
+    """Wait until all descendants are of the idle kind, and only a few more than there were.
+
+    Raises:
+        AssertionError: Another kind stays, or too many.
+    """
+    known = set(idle)
+    await_condition(
+        lambda left: len(left) <= len(idle) + _SPARES and known.issuperset(map(_command, left))
+    )
 
 
 def await_count(count: int) -> None:
@@ -206,9 +219,18 @@ def await_count(count: int) -> None:
     Raises:
         AssertionError: There are more for too long.
     """
+    await_condition(lambda left: len(left) <= count)
+
+
+def await_condition(holds: Callable[[set[int]], bool]) -> None:
+    """Wait until a condition holds for the descendants of this process.
+
+    Raises:
+        AssertionError: It does not for too long.
+    """
     deadline = time.monotonic() + PATIENCE
     pause = threading.Event()
-    while len(left := find_processes()) > count:
+    while not holds(left := find_processes()):
         assert time.monotonic() < deadline, f"processes left: {[_command(each) for each in left]}"
         pause.wait(_BEAT)
 

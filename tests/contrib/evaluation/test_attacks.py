@@ -18,14 +18,14 @@ LIMITS = EvalLimits(max_seconds=1.0)
 """Short, because most hogs use all of it; `scripts.evaluate_attacks` gives them five seconds."""
 
 
-def check_hog(arena: attacks.Arena, name: str, idle: int) -> None:
+def check_hog(arena: attacks.Arena, name: str, idle: list[str]) -> None:
     result, cost = attacks.measure(arena, HOGS[name])
     assert cost.seconds < attacks.MAX_SECONDS
     assert cost.growth < attacks.MAX_GROWTH
     assert cost.beats > 0 or cost.seconds < 1, "the call held the interpreter"
     assert max(map(len, (result.stdout, result.stderr, result.value_repr or ""))) < 5_000
     assert sum(map(len, result.globals.values())) <= LIMITS.max_globals_length
-    attacks.await_count(idle)
+    attacks.await_idle(idle)
     with_time = Evaluator(arena.evaluator.engine)
     assert with_time.evaluate(EvalParams("6 * 7"), arena.workspace).value_repr == "42"
 
@@ -33,7 +33,7 @@ def check_hog(arena: attacks.Arena, name: str, idle: int) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_hog_is_stopped(engine: str) -> None:
     with attacks.open_arena(engine, limits=LIMITS) as arena:
-        idle = attacks.count_idle(arena)
+        idle = attacks.find_idle(arena)
         for name in QUICK_HOGS:
             check_hog(arena, name, idle)
 
@@ -43,7 +43,7 @@ def test_a_hog_is_stopped(engine: str) -> None:
 @pytest.mark.parametrize("part", range(3))
 def test_every_hog_is_stopped(engine: str, part: int) -> None:
     with attacks.open_arena(engine, limits=LIMITS) as arena:
-        idle = attacks.count_idle(arena)
+        idle = attacks.find_idle(arena)
         for name in list(HOGS)[part::3]:
             check_hog(arena, name, idle)
 
