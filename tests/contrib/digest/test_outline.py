@@ -151,6 +151,12 @@ def test_hostile_sources_take_no_time_to_speak_of(family: str, piece: str):
     outline_source(piece.encode() * 3_000, family)
 
 
+@pytest.mark.parametrize("line", ["/*" * 30, "class A { " * 5, '"' * 60, "(" * 60])
+def test_what_is_not_like_source_code_is_not_parsed(line: str):
+    # tree-sitter would need minutes or gigabytes for some of these
+    assert outline.outline_file((line + "\n").encode() * 4_000, "python") == ()
+
+
 def test_without_the_extra_python_has_an_outline_and_the_rest_a_sentence(
     monkeypatch: pytest.MonkeyPatch,
 ):

@@ -113,6 +113,7 @@ _NAME_FIELDS = ("name", "declarator", "left", "property")
 _TYPES = frozenset({b"int", b"void", b"char", b"long", b"float", b"double"})  # no names in C
 _HASH_COMMENT = re.compile(r"#[^\n]*")
 _COMMENT = re.compile(r"//[^\n]*|/\*(?:[^*]++|\*(?!/))*+\*/")
+_MAX_DEPTH = 64  # nodes above a definition
 _MAX_DESCENT = 12  # declarators inside declarators
 
 
@@ -120,7 +121,9 @@ def outline_source(content: bytes, family: str) -> tuple[SourceDefinition, ...]:
     """Return the definitions in a file of one of the families that have a grammar."""
     parser, query = _parser(family)
     root = parser.parse(content).root_node
-    captured = QueryCursor(query).captures(root)
+    cursor = QueryCursor(query)
+    cursor.set_max_start_depth(_MAX_DEPTH)  # a query takes quadratic time in a deep tree
+    captured = cursor.captures(root)
     leaves = {node.id for node in captured.get(_LEAF, ())}
     nodes = [*captured.get(_SCOPE, ()), *captured.get(_LEAF, ())]
     nodes.sort(key=lambda node: (node.start_byte, -node.end_byte))
