@@ -11,7 +11,7 @@ from tests.gitstore.gitcommand import git
 from tests.gitstore.kill_repository import ROOT, snapshot
 from tests.gitstore.power import lose, restart
 from weakincentives.gitstore import commit_log
-from weakincentives.gitstore.commit_log import LOG
+from weakincentives.gitstore.commit_log import LOG, CommitLog, LoggedCommit
 from weakincentives.gitstore.refs import MAIN, PINS
 from weakincentives.gitstore.repository import Repository
 from weakincentives.posix.faults import fault_hook
@@ -287,3 +287,26 @@ def test_a_log_that_is_none_is_no_obstacle(repository: Repository, damage: bytes
     snapshot(repository, "second", b"second")
     snapshot(Repository.open(repository.git_dir), "third", b"third")
     assert ids(repository) == ["first", "second", "third"]
+
+
+@pytest.mark.parametrize("pin", ["{}", "../planted", f"{PINS}../../../planted", f"{PINS}x"])
+def test_a_forged_log_writes_nothing_outside_the_store(
+    repository: Repository, tmp_path: Path, pin: str
+) -> None:
+    planted = tmp_path / "planted"
+    index = next((repository.git_dir / "objects" / "pack").glob("*.idx"))
+    pack = index.with_suffix(".pack").read_bytes()
+    log: CommitLog = vars(repository)["_log"]
+    forged = LoggedCommit("any text", pin.format(planted), pack, index.read_bytes())
+    assert log.append(forged)
+    restart(repository.git_dir)
+    check_complete(repository.git_dir, ["first"])
+    assert not planted.exists()
+
+
+def test_an_index_that_is_none_ends_the_log(repository: Repository) -> None:
+    log: CommitLog = vars(repository)["_log"]
+    for index in (b"", bytes(8 + 255 * 4) + b"\xff" * 4):
+        assert log.append(LoggedCommit("0" * 40, f"{PINS}x", b"", index))
+    restart(repository.git_dir)
+    check_complete(repository.git_dir, ["first"])

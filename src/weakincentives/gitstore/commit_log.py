@@ -10,6 +10,7 @@ are written again. A checkpoint syncs the files and empties the log.
 import hashlib
 import logging
 import os
+import re
 import secrets
 import stat
 import struct
@@ -27,7 +28,7 @@ from weakincentives.gitstore.commits import decode_commit
 from weakincentives.gitstore.directory import GitDirectory
 from weakincentives.gitstore.objects import ObjectError, ObjectStore
 from weakincentives.gitstore.pack_writer import store_pack
-from weakincentives.gitstore.refs import MAIN, Refs, has_content
+from weakincentives.gitstore.refs import MAIN, PINS, Refs, has_content
 from weakincentives.posix import (
     AtomicFile,
     SyncQueue,
@@ -45,6 +46,7 @@ _MAGIC = b"winklog1"
 _HEADER = struct.Struct(">8s16s36s")  # magic number, token of this use of the log, boot id
 _RECORD = struct.Struct(">I32s")  # size and digest of what follows
 _IDS_AT = 8 + 256 * 4  # in an index: after the magic number and the table of first bytes
+_COMMIT, _PIN = re.compile("[0-9a-f]{40}"), re.compile(rf"{PINS}[A-Za-z0-9][A-Za-z0-9_-]{{0,63}}")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _UPDATE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _log = logging.getLogger(__name__)
@@ -59,14 +61,27 @@ class LoggedCommit(msgspec.Struct, array_like=True, frozen=True):
     index: bytes
 
     @property
+    def is_valid(self) -> bool:
+        """Whether it can be one of ours: somebody else may have written the log.
+
+        Elsewhere a name would be a path, and a commit any text.
+        """
+        is_named = bool(_COMMIT.fullmatch(self.commit) and _PIN.fullmatch(self.pin))
+        size = len(self.index)
+        return is_named and size >= _IDS_AT and _IDS_AT + self._count * 20 <= size
+
+    @property
+    def _count(self) -> int:
+        return struct.unpack_from(">I", self.index, _IDS_AT - 4)[0]
+
+    @property
     def pack_name(self) -> str:
         """The name of both pack files, without suffix."""
         return f"pack-{self.index[-40:-20].hex()}"
 
     def object_ids(self) -> Iterator[str]:
         """Yield the id of every object in the pack."""
-        (count,) = struct.unpack_from(">I", self.index, _IDS_AT - 4)
-        for at in range(_IDS_AT, _IDS_AT + count * 20, 20):
+        for at in range(_IDS_AT, _IDS_AT + self._count * 20, 20):
             yield self.index[at : at + 20].hex()
 
 
@@ -299,8 +314,14 @@ class _LogFile:
         return cls(descriptor, token, boot, epoch) if magic == _MAGIC else None
 
     def read_all(self) -> list[LoggedCommit]:
-        """Return the commits that are in the log completely."""
-        return [_decoder.decode(payload) for _, payload in self._records(_HEADER.size)]
+        """Return the commits that are in the log completely, up to one that is not ours."""
+        found: list[LoggedCommit] = []
+        for _, payload in self._records(_HEADER.size):
+            commit = _decode(payload)
+            if commit is None:
+                break
+            found.append(commit)
+        return found
 
     def find_end(self, start: int) -> int:
         """Return where the records end that begin at `start`."""
@@ -312,7 +333,8 @@ class _LogFile:
     def drop_last(self, commit: str) -> bool:
         """Make the last record invalid if it is that of `commit`; return whether it was."""
         records = list(self._records(_HEADER.size))
-        if not records or _decoder.decode(records[-1][1]).commit != commit:
+        last = _decode(records[-1][1]) if records else None
+        if last is None or last.commit != commit:
             return False
         self.write(records[-1][0], bytes(_RECORD.size))
         return True
@@ -351,6 +373,14 @@ class _LogFile:
     def _digest(self, position: int, payload: bytes) -> bytes:
         start = b"%s%s\n%d\n" % (self.token, self._epoch.encode(), position)
         return hashlib.sha256(start + payload).digest()
+
+
+def _decode(payload: bytes) -> LoggedCommit | None:
+    try:
+        found = _decoder.decode(payload)
+    except msgspec.MsgspecError:
+        return None
+    return found if found.is_valid else None
 
 
 @cache
