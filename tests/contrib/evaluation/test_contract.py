@@ -196,6 +196,13 @@ def test_a_lone_surrogate_does_no_harm(run: Run) -> None:
     assert "a" in result.message
 
 
+def test_a_lone_surrogate_in_a_file_call_is_an_error_of_the_code(run: Run) -> None:
+    for code in ("write_text('f', chr(0xD800))", "read_text(chr(0xD800))"):
+        result = run.fail(code)
+        assert "memory" not in result.message
+    assert not run.filesystem.exists("f")
+
+
 def test_code_that_takes_too_long_is_stopped(run: Run) -> None:
     run.evaluator = Evaluator(run.evaluator.engine, limits=EvalLimits(max_seconds=0.3))
     result = run.fail("print('started')\nwhile True:\n    pass")

@@ -70,6 +70,8 @@ class Host:
             OSError: As it says.
             ValueError: The same.
         """
+        for each in arguments:
+            str(each).encode()  # a lone surrogate cannot be sent
         try:
             self._send({"kind": "call", "function": function, "arguments": arguments})
         except FrameError:
