@@ -1,6 +1,7 @@
 """Digests: deterministic, within their budget, keyed by what was read, cheap to refresh."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,14 @@ def test_ignored_directories_of_one_name_are_listed_once():
     paths = ("build/x", "a/__pycache__/x", "b/__pycache__/y", "a/main.py")
     fs = fill(InMemoryFilesystem(), {".gitignore": "build/\n", **dict.fromkeys(paths, "x = 1\n")})
     assert "not read: build/, **/__pycache__/\n" in digest_workspace(fs).text
+
+
+def test_a_quote_gives_a_lower_bound_of_the_lines_that_it_leaves_out():
+    fs = fill(InMemoryFilesystem(), {"README.md": "A line of the document.\n" * 1_900})
+    text = digest_workspace(fs, tokens=1_500).text
+    found = re.search(r"README.md \(first part; at least ([\d,]+) more lines in the file\)", text)
+    assert found is not None
+    assert 100 < int(found[1].replace(",", "")) < 1_900
 
 
 def test_the_text_has_every_part(shop: Filesystem):

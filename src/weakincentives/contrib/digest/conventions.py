@@ -81,7 +81,7 @@ def find_conventions(inventory: Inventory, tokens: int) -> Sequence[Convention]:
 def render_convention(convention: Convention) -> list[str]:
     """Return the lines of a quote: its path, and each line after `> `."""
     omitted = convention.omitted_lines
-    more = f" (first part; {count(omitted, 'more line')} in the file)" if omitted else ""
+    more = f" (first part; at least {count(omitted, 'more line')} in the file)" if omitted else ""
     return [f"{quote_path(convention.path)}{more}:", *(f"> {line}" for line in convention.lines)]
 
 
@@ -103,7 +103,9 @@ def _documents(inventory: Inventory) -> Iterator[tuple[str, bool]]:
 def _excerpt(path: str, text: str, tokens: int) -> Convention | None:
     """Return the first lines of `text` that say something and fit into `tokens`."""
     lines = [quote_line(line) for line in text.splitlines() if not _NOISE.fullmatch(line[:500])]
-    left = tokens - line_tokens(f"{quote_path(path)} (first part; 99,999 more lines in the file):")
+    left = tokens - line_tokens(
+        f"{quote_path(path)} (first part; at least 99,999 more lines in the file):"
+    )
     kept: list[str] = []
     for line in lines:
         left -= estimate_tokens(f"> {line}\n")

@@ -150,7 +150,7 @@ class RunnerClient:
 
     def lost_error(self) -> SandboxUnavailableError:
         """Return the error for a container that is gone."""
-        text = self.error_text() or "no message"
+        text = self.error_text() or "the next command starts another one"
         return SandboxUnavailableError(f"The container has exited unexpectedly: {text}")
 
     def _write(self, data: bytes) -> None:
