@@ -106,6 +106,16 @@ def test_what_a_worker_sends_is_bounded_again(hostile: Run) -> None:
     assert len(result.globals) == 64
 
 
+def test_what_a_worker_prints_is_bounded_in_total(hostile: Run) -> None:
+    run = Run(hostile.evaluator.engine, InMemoryFilesystem())
+    limits = EvalLimits(max_seconds=10.0, max_output_length=100_000)
+    run.evaluator = Evaluator(hostile.evaluator.engine, limits=limits)
+    result = run.fail("flood of text").value
+    assert result is not None
+    assert not result.timed_out  # it was stopped before
+    assert len(result.stdout) < 110_000
+
+
 @pytest.mark.parametrize("code", ["unknown function", "wrong arguments"])
 def test_only_file_functions_can_be_called(hostile: Run, code: str) -> None:
     assert "rguments" in str(hostile(code).value_repr) or "No such" in str(hostile(code).value_repr)

@@ -42,6 +42,11 @@ def _flood(host: Any) -> dict[str, Any]:
         host._connection.sendall(_frame({"kind": "print", "text": "x"}))
 
 
+def _flood_with_text(host: Any) -> dict[str, Any]:
+    while True:
+        host._connection.sendall(_frame({"kind": "print", "text": "x" * 100_000}))
+
+
 def _call_forever(host: Any) -> dict[str, Any]:
     while True:
         host._connection.sendall(_frame({"kind": "call", "function": "exists", "arguments": ["."]}))
@@ -113,6 +118,7 @@ _ACTIONS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "ready again": lambda host: _send(host, _frame({"kind": "ready", "pid": 1})),
     "half a frame": lambda host: _send(host, struct.pack(">I", 100) + b"{"),
     "flood": _flood,
+    "flood of text": _flood_with_text,
     "calls": _call_forever,
     "exit": _exit,
     "memory": _use_memory,

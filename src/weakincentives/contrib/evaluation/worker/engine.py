@@ -23,6 +23,7 @@ from weakincentives.contrib.evaluation.worker.protocol import FrameError
 
 _GRACE = 0.3  # seconds for a worker to report the line at which it ran out of time
 _MAX_MESSAGE = 2_000  # characters of an error message
+_MAX_ESCAPE = 6  # characters that stand for one that UTF-8 cannot have
 _MAX_NAME = 200  # characters of the name of a variable or an error
 
 
@@ -107,7 +108,7 @@ class _Run:
 
     def _serve_calls(self, until: float) -> Outcome | None:
         limits = self.request.limits
-        calls, prints = limits.max_file_calls, 2 * limits.max_output_length
+        calls, room = limits.max_file_calls, 2 * _MAX_ESCAPE * limits.max_output_length
         while True:
             frame = self.worker.receive(until)
             self.has_answered = self.has_answered or frame is not None
@@ -116,12 +117,12 @@ class _Run:
             if frame.kind == "done":
                 return frame.outcome
             if frame.kind == "print":
-                prints -= 1
+                room -= max(len(frame.text), 1)
                 self._print(frame)
             else:
                 calls -= 1
                 self.worker.send(answer_call(self.files, frame, is_allowed=calls >= 0), until)
-            if prints < 0:
+            if room < 0:
                 raise FrameError("The worker sends more output than it may")
 
     def _print(self, frame: Frame) -> None:
