@@ -40,8 +40,8 @@ from weakincentives.contrib.digest import (
 from weakincentives.contrib.digest.definitions import MAX_DEFINITIONS
 from weakincentives.contrib.digest.inventory import MAX_READ
 from weakincentives.contrib.digest.languages import language_of
-from weakincentives.contrib.digest.outline import outline_file
 from weakincentives.contrib.digest.scanner import scan
+from weakincentives.contrib.digest.treesitter import outline_source
 from weakincentives.filesystem import HostFilesystem
 
 MAP_TOKENS = 2_000
@@ -277,7 +277,7 @@ def check_outlines(root: Path, compiler: Path | None, outcome: Outcome) -> Count
         definitions, everything, more = refer(group, root, paths, compiler)
         uses += more
         for path in paths[:: max(1, len(paths) // MAX_CHECKED)]:
-            outline = outline_file((root / path).read_bytes(), language_of(path).family)
+            outline = outline_source((root / path).read_bytes(), language_of(path).family)
             if path in definitions and len(outline) < MAX_DEFINITIONS:
                 ours[path] = {(each.name.rpartition("::")[2], each.line) for each in outline}
                 main[path], every[path] = definitions[path], everything[path]

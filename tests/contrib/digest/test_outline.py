@@ -1,11 +1,15 @@
 """Outlines: tree-sitter and Python's own parser agree, and every language has its definitions."""
 
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from weakincentives.contrib import digest
 from weakincentives.contrib.digest import outline, repo_map
+from weakincentives.contrib.digest.outline import OutlineParser, ParseError
 from weakincentives.contrib.digest.python_outline import outline_python
 from weakincentives.contrib.digest.treesitter import outline_source
 from weakincentives.filesystem import InMemoryFilesystem
@@ -151,16 +155,39 @@ def test_hostile_sources_take_no_time_to_speak_of(family: str, piece: str):
     outline_source(piece.encode() * 3_000, family)
 
 
-@pytest.mark.parametrize("line", ["/*" * 30, "class A { " * 5, '"' * 60, "(" * 60])
-def test_what_is_not_like_source_code_is_not_parsed(line: str):
-    # tree-sitter would need minutes or gigabytes for some of these
-    assert outline.outline_file((line + "\n").encode() * 4_000, "python") == ()
+def test_a_file_that_takes_too_much_to_parse_has_no_outline():
+    fs = InMemoryFilesystem()
+    fs.write("bad.py", ("/*" * 30 + "\n") * 700)  # tree-sitter would need minutes and gigabytes
+    fs.write("good.py", "def f(): ...\n")
+    found = repo_map(fs)
+    assert "good.py:\n    1 def f()" in found.text
+    assert sorted(found.files) == ["bad.py", "good.py"]
+    assert found.warnings == ("1 file without an outline: too much time or memory to parse.",)
+
+
+def test_after_a_few_such_files_no_more_are_parsed(monkeypatch: pytest.MonkeyPatch):
+    # a process that ends at once
+    monkeypatch.setattr(outline, "_WORKER", (sys.executable, "-c", ""))
+    started = 0
+    start = subprocess.Popen
+
+    def count(*args: Any, **options: Any) -> Any:
+        nonlocal started
+        started += 1
+        return start(*args, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", count)
+    with OutlineParser() as parser:
+        for _ in range(5):
+            with pytest.raises(ParseError):
+                parser.parse(b"x = 1", "python")
+        assert (parser.failures, started) == (5, outline.MAX_FAILURES)
 
 
 def test_without_the_extra_python_has_an_outline_and_the_rest_a_sentence(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(outline, "_parse", None)
+    monkeypatch.setattr(outline, "_HAS_GRAMMARS", False)
     fs = InMemoryFilesystem()
     fs.write("a.py", "class A:\n    def f(self): ...\n")
     fs.write("b.js", "class B {}\n")

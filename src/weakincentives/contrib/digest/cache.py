@@ -14,14 +14,13 @@ from pathlib import Path
 
 import msgspec
 
-from weakincentives.contrib.digest.definitions import SourceDefinition
+from weakincentives.contrib.digest.definitions import Outline
 from weakincentives.contrib.digest.scanner import FileNames
 from weakincentives.posix import read_regular, store_file, write_all
 
 _FORMAT = 1  # raised whenever scanning or parsing changes
 _MAX_FILE = 256 * 1024 * 1024  # bytes
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-Outline = tuple[SourceDefinition, ...]
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from weakincentives.contrib.digest.budget import quote_line
 
@@ -24,6 +25,10 @@ class SourceDefinition:
     depth: int
     """0 at the top of the file, 1 inside a class or module, and so on."""
     signature: str
+
+
+Outline: TypeAlias = tuple[SourceDefinition, ...]
+"""The definitions in a file, in their order."""
 
 
 def clean_signature(head: str) -> str:

@@ -14,11 +14,11 @@ from weakincentives.contrib.digest.budget import (
     lines_tokens,
     quote_path,
 )
-from weakincentives.contrib.digest.cache import DigestCache, Outline
-from weakincentives.contrib.digest.definitions import SourceDefinition
+from weakincentives.contrib.digest.cache import DigestCache
+from weakincentives.contrib.digest.definitions import Outline, SourceDefinition
 from weakincentives.contrib.digest.inventory import MAX_READ, Inventory, take_inventory
 from weakincentives.contrib.digest.languages import language_of
-from weakincentives.contrib.digest.outline import can_outline, outline_file
+from weakincentives.contrib.digest.outline import OutlineParser, ParseError, can_outline
 from weakincentives.contrib.digest.ranking import find_definers, rank_files
 from weakincentives.contrib.digest.scanner import FileNames, scan
 from weakincentives.filesystem import Filesystem, normalize_path
@@ -112,8 +112,9 @@ def map_inventory(
     inventory: Inventory, cache: DigestCache, *, tokens: int, focus: Sequence[str] = ()
 ) -> RepositoryMap:
     """Return the repository map of an inventory; `focus` are the files to begin with."""
-    builder = _MapBuilder(inventory, cache, focus)
-    lines = builder.build(tokens)
+    with OutlineParser() as parser:
+        builder = _MapBuilder(inventory, cache, focus, parser)
+        lines = builder.build(tokens)
     text = "\n".join(lines)
     return RepositoryMap(
         text=text,
@@ -128,7 +129,14 @@ def map_inventory(
 class _MapBuilder:
     """Scans, ranks and outlines the files of one inventory."""
 
-    def __init__(self, inventory: Inventory, cache: DigestCache, focus: Sequence[str]) -> None:
+    def __init__(
+        self,
+        inventory: Inventory,
+        cache: DigestCache,
+        focus: Sequence[str],
+        parser: OutlineParser,
+    ) -> None:
+        self._parser = parser
         self._inventory = inventory
         self._cache = cache
         self._focus = frozenset(focus)
@@ -171,6 +179,11 @@ class _MapBuilder:
                 f"The repository map covers {MAX_SOURCE_FILES:,} source files;"
                 f" {self._too_many:,} more are left out."
             )
+        if self._parser.failures:
+            yield (
+                f"{count(self._parser.failures, 'file')} without an outline: too much time or"
+                " memory to parse."
+            )
         if self._unsupported:
             languages = ", ".join(sorted(self._unsupported))
             files = count(sum(self._unsupported.values()), "file")
@@ -209,7 +222,12 @@ class _MapBuilder:
         content = self._inventory.read(path)
         if content is None or not can_outline(family):
             return ()
-        return self._cache.outline(self._key(path, family), lambda: outline_file(content, family))
+        try:
+            return self._cache.outline(
+                self._key(path, family), lambda: self._parser.parse(content, family)
+            )
+        except ParseError:
+            return ()
 
     def _outline_lines(self, path: str, users: Mapping[str, int]) -> list[str]:
         """Return the lines for one file; none if there is nothing to show of it."""
