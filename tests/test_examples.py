@@ -53,7 +53,11 @@ SAYS = {
 }
 
 
-@pytest.mark.parametrize("name", SAYS)
+@pytest.mark.parametrize(
+    "name",
+    # frameworks take seconds to import
+    [pytest.param(each, marks=[pytest.mark.slow] * each.endswith("_agent.py")) for each in SAYS],
+)
 def test_an_example_runs_and_says_what_it_should(name: str, tmp_path: Path):
     done = subprocess.run(
         [sys.executable, EXAMPLES / name], cwd=tmp_path, capture_output=True, text=True, check=False

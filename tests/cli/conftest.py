@@ -17,6 +17,7 @@ def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep copies, dumps and settings of the machine out of a test."""
     for name in [each for each in os.environ if each.startswith("WINK_")]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("WINK_DIGEST", "off")  # it takes a part of every run, and has its own tests
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "PAGER", "LESS"):
         monkeypatch.delenv(name, raising=False)
     places = tmp_path / "places"

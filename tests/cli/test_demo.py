@@ -332,6 +332,7 @@ def files_below(directory: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 def test_open_shows_the_session_of_the_demo(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "weakincentives", "demo", "--json", "--open"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -15,6 +15,12 @@ TAG = "workspace-digest"
 MAP_CALL = {"name": "repo_map", "arguments": {"path": "calc.py"}}
 
 
+@pytest.fixture(autouse=True)
+def _with_digest(own_places: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let runs begin with a digest, as they do by default."""
+    monkeypatch.delenv("WINK_DIGEST")
+
+
 def state(root: Path) -> list[tuple[str, int, bytes]]:
     files = [each for each in sorted(root.rglob("*")) if each.is_file()]
     return [(str(each), each.stat().st_mtime_ns, each.read_bytes()) for each in files]

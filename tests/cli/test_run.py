@@ -183,8 +183,13 @@ def test_a_signal_ends_the_command_that_runs_and_the_diff_so_far_is_offered(
 
 
 def test_json_is_one_object_per_line_and_ends_with_the_whole(
-    wink: Wink, project: Path, script: Script, copies: Copies
+    wink: Wink,
+    project: Path,
+    script: Script,
+    copies: Copies,
+    monkeypatch: pytest.MonkeyPatch,
 ):
+    monkeypatch.delenv("WINK_DIGEST")
     step = {"tool_calls": [edit()], "usage": {"input_tokens": 90, "output_tokens": 10}}
     done = run(wink, project, script(step, "Done."), "--json")
     assert done.code == 3

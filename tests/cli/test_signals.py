@@ -43,7 +43,10 @@ with fault_hook(hook):
 """
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, 143), pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("phase", ["copy", "dump", "apply"])
 def test_a_request_to_end_names_the_copy_and_leaves_the_original_whole(
     project: Path, script: Script, copies: Copies, phase: str, number: signal.Signals, code: int

@@ -209,6 +209,7 @@ def test_a_capability_without_its_hook_says_which(tmp_path: Path):
         SpecialFileTests().make_special(fs, "pipe")
 
 
+@pytest.mark.slow
 def test_a_failure_prints_the_values(tmp_path: Path):
     module = tmp_path / "test_broken.py"
     module.write_text(

@@ -255,6 +255,7 @@ def digest_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+@pytest.mark.slow
 def test_a_tree_deeper_than_any_path_comes_back(fs: HostFilesystem, directory: Path) -> None:
     levels, segment = 1_500, "n" * 20
     make_deep(Path(fs.root), segment, levels)

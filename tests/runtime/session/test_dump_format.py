@@ -140,6 +140,7 @@ def test_a_killed_dump_leaves_the_old_one_or_the_new_one(
     assert seen == [before] * turn + [after] * (count - turn)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process .*fork:DeprecationWarning")
 def test_a_dump_that_follows_a_killed_one_may_be_killed_as_well(target: Path):
     old, first, second = ("old", "old file"), ("first", "first file"), ("second", "second file")
