@@ -265,7 +265,7 @@ found["__builtins__"]
     "__reduce__": "found = (1).__reduce_ex__(2)[0].__globals__\n" + _GOT,
     "code of a lambda": """
 f = lambda: 0
-f.__code__ = (lambda: 1).__code__.replace(co_consts=(7,))
+f.__code__ = (lambda: 1).__code__.replace(co_consts=(7, 7))
 found = f()
 """
     + _GOT,
