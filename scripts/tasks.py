@@ -28,6 +28,7 @@ _SOURCES = ("src", "tests", "scripts", "benchmarks", "examples")
 _WITH_CLAUDE_CODE = (
     "--ignore=tests/adapters/claude_code",
     "--ignore=tests/adapters/test_every_adapter.py",
+    "--ignore=tests/adapters/test_optimize.py",
     "--deselect=tests/test_docs.py::test_the_python_of_a_document_runs_from_top_to_bottom"
     "[docs/adapters.md]",
     "--deselect=tests/test_public_names.py::test_all_lists_exactly_the_public_names_of_a_module"

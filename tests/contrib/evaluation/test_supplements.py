@@ -27,7 +27,7 @@ SNIPPETS = (
     "from string import ascii_lowercase as letters\nletters[:3]",
     "import textwrap\ntextwrap.fill('aa bb cc', width=5), textwrap.dedent('  a\\n  b')",
     "import html\nhtml.escape('<a>'), html.unescape('&lt;')",
-    "import calendar\ncalendar.monthrange(2024, 2), calendar.isleap(1900), calendar.month_name[2]",
+    "import calendar\n[*map(int, calendar.monthrange(2024, 2)), calendar.month_name[2]]",
     "import difflib\nlist(difflib.unified_diff(['a'], ['b'], 'x', 'y', lineterm=''))",
     "from difflib import get_close_matches\nget_close_matches('appel', ['apple', 'pear'])",
     "next(x for x in [1, 2, 3] if x > 1), next((x for x in [] if x), None)",
