@@ -242,4 +242,7 @@ def test_a_project_below_the_root_adds_what_is_missing_above():
     ],
 )
 def test_a_manifest_with_anything_in_it_is_no_error(name: str, content: str):
-    commands({**PYTHON, name: content, "setup.py": ""})
+    found = commands({**PYTHON, name: content, "setup.py": ""})
+    lines = [each for several in found.values() for each in several]
+    assert lines, "the rest of the project is still understood"
+    assert all("\n" not in each and len(each) < 400 for each in lines)

@@ -59,15 +59,6 @@ _PATH_CALLS = (
     Rule("symlink", 88, None),
     Rule("symlinkat", 266, 36),
     Rule("truncate", 76, 45),
-    Rule("chmod", 90, None),
-    Rule("fchmodat", 268, 53),
-    Rule("fchmodat2", 452, 452),
-    Rule("chown", 92, None),
-    Rule("lchown", 94, None),
-    Rule("fchownat", 260, 54),
-    Rule("utimensat", 280, 88),
-    Rule("setxattr", 188, 5),
-    Rule("lsetxattr", 189, 6),
     Rule("mknod", 133, None),
     Rule("mknodat", 259, 33),
     Rule("statfs", 137, 43),
@@ -95,16 +86,11 @@ _ONLY_THREADS = (Rule("clone", 56, 220, errno.EPERM, (NotIn(0, (_NEW_THREAD,)),)
 _NO_CLONE = (Rule("clone", 56, 220),)
 
 
-def _build_last(clone: tuple[Rule, ...]) -> bytes:
-    known = {rule.name for rule in (*_PATH_CALLS, *_PROCESS_CALLS, *clone)}
-    others = (rule for rule in RULES if rule.name not in known)
-    return build_filter((*others, *_PATH_CALLS, *_PROCESS_CALLS, *clone, *socket_rules(())))
-
-
 # built once, in the fork server
 _first_filter = build_filter(_RULES) if is_supported() else b""
+# in addition to the first one, which stays
 _last_filters = {
-    has_threads: _build_last(clone) if is_supported() else b""
+    has_threads: build_filter((*_PATH_CALLS, *_PROCESS_CALLS, *clone)) if is_supported() else b""
     for has_threads, clone in ((False, _NO_CLONE), (True, _ONLY_THREADS))
 }
 
