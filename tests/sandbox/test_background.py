@@ -145,6 +145,18 @@ def test_their_number_is_limited(any_sandbox: AnySandbox) -> None:
     assert [each.id for each in any_sandbox.processes() if each.is_running] == [1, 2, 4, 5, 6, 7, 8]
 
 
+def test_one_that_is_stopped_before_bubblewrap_has_run_it_has_a_result(tmp_path: Path) -> None:
+    """bubblewrap then ends without a word, as this program does each time."""
+    program = tmp_path / "bwrap"
+    program.write_text("#!/bin/sh\ntrap 'exit 143' TERM\necho up\nsleep 3600 & wait; exit 143\n")
+    program.chmod(0o755)
+    (tmp_path / "workspace").mkdir()
+    with BubblewrapSandbox(tmp_path / "workspace", program=str(program)) as sandbox:
+        process = sandbox.start(["true"])
+        read_until(process, "up\n")
+        assert process.stop().exit_code in {137, 143}
+
+
 def test_a_missing_program_is_an_exit_code(any_sandbox: AnySandbox) -> None:
     ended = finish(any_sandbox.start(["no-such-program"]))
     assert (ended.exit_code, "no-such-program" in ended.err.text) == (127, True)

@@ -268,7 +268,7 @@ class HostSandbox:
             process.report.check_confined(confined.advice)
             if process.report.error_number < 0:
                 raise os_error(-process.report.error_number, cwd)
-            if not timed_out:
+            if not timed_out and not process.is_stopped:
                 confined.check(process)
         result = self._create_result(command, process, timed_out=timed_out)
         return replace(result, connections=confined.connections)

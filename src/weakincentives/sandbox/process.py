@@ -269,6 +269,8 @@ class CommandProcess:
         self._supervisor: SupervisorProcess | None = None
         self.report: SupervisorReport = SupervisorReport()
         """What the supervisor has reported so far."""
+        self.is_stopped: bool = False
+        """Whether somebody has stopped it, which can also be before it ran."""
         try:
             self._supervisor = launcher.take()
             self._start(self._supervisor, command, directory)
@@ -295,6 +297,7 @@ class CommandProcess:
     def stop(self) -> None:
         """Ask the supervisor to stop everything; thread-safe and idempotent."""
         with self._lock:
+            self.is_stopped = True
             if self._supervisor is not None:
                 self._supervisor.stop()
 
