@@ -24,24 +24,21 @@ from weakincentives.adapters import (
 from weakincentives.cli.dumps import link_timeline
 from weakincentives.cli.run.digest import open_cache, prepare_digest
 from weakincentives.cli.run.network import HostTraffic, count_traffic
+from weakincentives.cli.run.prompt import create_prompt
 from weakincentives.cli.run.sandbox import NO_COMMANDS, RunSandbox
 from weakincentives.cli.run.view import Progress, View
 from weakincentives.cli.signals import cancel_on_signals
 from weakincentives.cli.terminal import describe_error
 from weakincentives.contrib.evaluation import create_engine
 from weakincentives.contrib.review import WorkingCopy
-from weakincentives.contrib.tools import (
-    FilesystemSection,
-    WorkspaceDigestSection,
-    repo_map_handlers,
-)
+from weakincentives.contrib.tools import FilesystemSection, repo_map_handlers
 from weakincentives.contrib.tools.context import Handler
 from weakincentives.contrib.tools.dialects import DialectName
 from weakincentives.contrib.tools.evaluation import evaluation_handlers
 from weakincentives.contrib.tools.shell import shell_handlers, stop_processes
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import HostFilesystem
-from weakincentives.prompt import MarkdownSection, Prompt
+from weakincentives.prompt import Prompt
 from weakincentives.runtime import (
     Budget,
     BudgetExceededError,
@@ -65,23 +62,12 @@ _ENVIRONMENT = {
     "MYPY_CACHE_DIR": "/dev/null",
     "RUFF_NO_CACHE": "true",
 }
-_ROLE = """\
-You work unattended in a copy of a user's project. When you are done, the user sees the diff and
-decides whether to apply it. Change only what the task needs, leave no temporary files behind, and
-read before you change. Nobody can answer questions: if something is unclear, choose the simplest
-solution and say so.
-"""
-_WITH_SHELL = (
-    "You can run commands: run the project's tests before you start and after you are done."
-)
-_WITHOUT_SHELL = "You cannot run commands."
 _ADVICE: Mapping[type[BaseException], str] = {
     BudgetExceededError: "raise the limit with --max-tokens",
     DeadlineExceededError: "raise the limit with --deadline",
     StepLimitError: "raise the limit with --max-steps",
     SandboxUnavailableError: "see wink doctor, or choose another sandbox with --sandbox",
 }
-_SUMMARY = "Finish with a few sentences: what you changed, and what you found."
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +87,6 @@ class JobOptions:
     """Whether the prompt has a digest of the workspace."""
     origin: Mapping[str, object] = field(default_factory=dict[str, object])
     """Settings to record with the run, as the user gave them."""
-
-    @property
-    def has_shell(self) -> bool:
-        """Whether the model can run commands."""
-        return self.sandbox.name is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +180,9 @@ class Job:
                     max_tokens=self._options.max_tokens,
                 )
             with self._record(filesystem) as recording:
-                result = self._stop_background(self._evaluate(self._create_prompt(section)))
+                has_digest = self._digest_tokens is not None
+                prompt = create_prompt(section, self._options.sandbox, has_digest=has_digest)
+                result = self._stop_background(self._evaluate(prompt))
             result = replace(result, timeline=recording.path, timeline_error=recording.problem)
             return self._dump(result, filesystem)
 
@@ -291,18 +274,6 @@ class Job:
             dialect=self._options.dialect,
             extra_handlers=extra_handlers,
         )
-
-    def _create_prompt(self, section: FilesystemSection) -> Prompt[None]:
-        commands = _WITH_SHELL if self._options.has_shell else _WITHOUT_SHELL
-        commands = "\n".join(filter(None, (commands, self._options.sandbox.network)))
-        role = MarkdownSection[None](
-            title="Your work", key="role", template=f"{_ROLE}{commands}\n{_SUMMARY}"
-        )
-        # the digest comes last: what is before it is the same for every workspace
-        digest = WorkspaceDigestSection(
-            session=self._session, enabled=lambda: self._digest_tokens is not None
-        )
-        return Prompt[None](ns="wink", key="run", name="wink run", sections=[role, section, digest])
 
     def _evaluate(self, prompt: Prompt[None]) -> JobResult:
         options = self._options
