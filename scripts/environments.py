@@ -3,11 +3,12 @@
 import hashlib
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.machine import Interpreter, interpreter_at
-from scripts.steps import ROOT, output_of
+from scripts.steps import ROOT, StepFailedError, output_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +22,28 @@ class Environment:
         return self.path / "bin" / name
 
     def install(self, *requirements: str | Path) -> None:
-        """Install `requirements` with its pip."""
-        pip = [self.program("python"), "-m", "pip", "--disable-pip-version-check", "--no-input"]
+        """Install `requirements`: with uv where it is there and can, else with its pip."""
+        python = self.program("python")
+        if _UV.program("uv").exists():
+            # it does not read the configuration of pip, so where that matters it fails
+            with suppress(StepFailedError):
+                output_of(
+                    [
+                        *(_UV.program("uv"), "pip", "install", "--quiet", "--no-config"),
+                        *("--python", python, *requirements),
+                    ]
+                )
+                return
+        pip = [python, "-m", "pip", "--disable-pip-version-check", "--no-input"]
         output_of([*pip, "install", "--quiet", *requirements])
+
+
+_UV = Environment(ROOT / ".venv-uv")
+
+
+def offer_uv(interpreter: Interpreter) -> None:
+    """Make uv available: it fills an environment in a fifth of the time that pip takes."""
+    environment(_UV.path.name, interpreter, ["uv"])
 
 
 def environment(name: str, interpreter: Interpreter, requirements: Sequence[str]) -> Environment:

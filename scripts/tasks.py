@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from scripts.environments import Environment, create, environment
+from scripts.environments import Environment, create, environment, offer_uv
 from scripts.machine import (
     Interpreter,
     install_missing,
@@ -49,11 +49,10 @@ _ONE_PYTHON = (
 # what depends on the version of Python: types at run time, forks and threads, the standard library
 _BY_VERSION = (
     "tests/adapters/loop",
-    "tests/cli",
     "tests/posix",
     "tests/prompt",
     "tests/runtime",
-    "tests/sandbox",
+    "tests/sandbox/test_local.py",
     "tests/test_public_names.py",
     "tests/test_serde.py",
 )
@@ -107,6 +106,7 @@ def test(_: Sequence[str]) -> None:
     install_missing()
     with step("programs"):
         offer_programs(_PROGRAMS)
+        offer_uv(running_interpreter())
     _check()
     _pytest(_development(), f"slow tests, {running_interpreter().name}", "-m", "slow")
     with TemporaryDirectory(prefix="wink-") as directory:
