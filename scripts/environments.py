@@ -29,7 +29,7 @@ class Environment:
             with suppress(StepFailedError):
                 output_of(
                     [
-                        *(_UV.program("uv"), "pip", "install", "--quiet", "--no-config"),
+                        *(_UV.program("uv"), "pip", "install", "--quiet"),
                         *("--python", python, *requirements),
                     ]
                 )
@@ -42,7 +42,7 @@ _UV = Environment(ROOT / ".venv-uv")
 
 
 def offer_uv(interpreter: Interpreter) -> None:
-    """Make uv available: it fills an environment in a fifth of the time that pip takes."""
+    """Make uv available: it fills an environment several times as fast as pip."""
     environment(_UV.path.name, interpreter, ["uv"])
 
 
