@@ -27,10 +27,11 @@ from weakincentives.cli.config import (
 from weakincentives.cli.dumps import dump_directory
 from weakincentives.cli.run.decision import Action, action_options, parse_action
 from weakincentives.cli.run.job import Continuation, Job, JobOptions
+from weakincentives.cli.run.lines import LinesView
 from weakincentives.cli.run.model import choose_dialect, create_model
 from weakincentives.cli.run.report import Report, print_start
 from weakincentives.cli.run.sandbox import resolve_engine, resolve_sandbox
-from weakincentives.cli.run.view import JsonView, LinesView, QuietView, View
+from weakincentives.cli.run.view import JsonView, QuietView, View
 from weakincentives.cli.run.workspace import (
     create_copy,
     exclusive_lock,

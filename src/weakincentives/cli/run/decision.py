@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import click
 
-from weakincentives.cli.run.view import describe_diff, show_diff
+from weakincentives.cli.run.diff_view import describe_diff, show_diff
 from weakincentives.cli.signals import TerminatedError
 from weakincentives.cli.terminal import (
     describe_error,

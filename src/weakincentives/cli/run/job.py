@@ -24,9 +24,10 @@ from weakincentives.adapters import (
 from weakincentives.cli.dumps import link_timeline
 from weakincentives.cli.run.digest import open_cache, prepare_digest
 from weakincentives.cli.run.network import HostTraffic, count_traffic
+from weakincentives.cli.run.progress import Progress
 from weakincentives.cli.run.prompt import create_prompt
 from weakincentives.cli.run.sandbox import NO_COMMANDS, RunSandbox
-from weakincentives.cli.run.view import Progress, View
+from weakincentives.cli.run.view import View
 from weakincentives.cli.signals import cancel_on_signals
 from weakincentives.cli.terminal import describe_error
 from weakincentives.contrib.evaluation import create_engine

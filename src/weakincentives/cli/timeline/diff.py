@@ -6,7 +6,7 @@ import sys
 import click
 
 from weakincentives.cli.dumps import open_timeline, split_arguments
-from weakincentives.cli.run.view import describe_diff, show_diff
+from weakincentives.cli.run.diff_view import describe_diff, show_diff
 from weakincentives.cli.terminal import echo
 from weakincentives.cli.timeline.log import print_problem
 from weakincentives.filesystem import Diff

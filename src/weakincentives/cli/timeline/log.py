@@ -7,7 +7,7 @@ from typing import Any, cast
 import click
 
 from weakincentives.cli.dumps import LAST, open_timeline
-from weakincentives.cli.run.view import describe_diff
+from weakincentives.cli.run.diff_view import describe_diff
 from weakincentives.cli.terminal import echo, shorten
 from weakincentives.cli.units import format_count, format_duration
 from weakincentives.posix import display_path

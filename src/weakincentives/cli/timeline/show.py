@@ -8,7 +8,7 @@ from typing import Any, cast
 import click
 
 from weakincentives.cli.dumps import StepArgument, open_timeline, split_arguments
-from weakincentives.cli.run.view import describe_diff
+from weakincentives.cli.run.diff_view import describe_diff
 from weakincentives.cli.terminal import echo, escape_controls, is_terminal
 from weakincentives.cli.timeline.log import describe_line, describe_step, print_problem
 from weakincentives.cli.units import format_count
