@@ -24,6 +24,7 @@ from benchmarks import (
     w12s_suite,
     w13_command,
     w15_evaluate,
+    w17_run,
     w18_timeline,
 )
 
@@ -51,6 +52,7 @@ MODULES = (
     w12s_suite,
     w13_command,
     w15_evaluate,
+    w17_run,
     w18_timeline,
 )
 WORKLOADS = {module.WORKLOAD.id: module.WORKLOAD for module in MODULES}
