@@ -24,6 +24,7 @@ import click
 from weakincentives.characters import INVISIBLE
 
 _EMOJI_STYLES = frozenset({"\ufe0e", "\ufe0f"})
+_PASTE_SECONDS = 0.05  # a terminal sends the next pasted line sooner
 _LOCAL_FLAGS = 3  # index of the flags such as ECHO in the list that termios returns
 
 
@@ -102,6 +103,14 @@ def read_line() -> str:
         while not _is_readable(sys.stdin.fileno(), wakeup):
             os.read(wakeup, 1024)  # a signal whose handler did not raise
     return sys.stdin.readline()
+
+
+def read_pasted_lines() -> str:
+    """Return the lines that were pasted together with the line that was just read."""
+    lines: list[str] = []
+    while select.select([sys.stdin], [], [], _PASTE_SECONDS)[0] and (line := sys.stdin.readline()):
+        lines.append(line)
+    return "".join(lines)
 
 
 @contextmanager

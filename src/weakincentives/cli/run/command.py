@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -188,7 +188,11 @@ def execute_job(
     record: Path | None = None,
     continuation: Continuation | None = None,
 ) -> int:
-    """Let a model work in the copy of `original` that `create` returns; return the exit code."""
+    """Let a model work in the copy of `original` that `create` returns; return the exit code.
+
+    Replies of the user are further rounds in the same copy, session and conversation. Time,
+    tokens and steps are counted anew in each.
+    """
     cancellation = CancellationToken()
     view = _create_view(cancellation, as_json=output.as_json, quiet=output.quiet)
     with create_model(settings, os.environ, record) as adapter, ExitStack() as stack:
@@ -199,15 +203,24 @@ def execute_job(
             stack.enter_context(name_copy_on_error(copy.place))
             stack.enter_context(exclusive_lock(copy.place))
             print_start(view, copy, adapter, options)
-            result = Job(
+        report = Report(view, copy, is_silent=output.as_json)
+        while True:
+            job = Job(
                 options,
                 copy,
                 adapter,
                 view=view,
                 cancellation=cancellation,
                 continuation=continuation,
-            ).run()
-        return Report(view, copy, is_silent=output.as_json).finish(result, output.action)
+            )
+            with disable_echo():
+                result = job.run()
+            ending = report.finish(result, output.action)
+            if ending.reply is None:
+                return ending.exit_code
+            options = replace(options, task=ending.reply)
+            continuation = job.continue_with(result, ending.reply)
+            cancellation = CancellationToken()
 
 
 def _job_options(

@@ -21,6 +21,7 @@ from weakincentives.cli.terminal import (
     echo,
     is_terminal,
     read_line,
+    read_pasted_lines,
 )
 from weakincentives.cli.units import format_count
 from weakincentives.contrib.review import Applied, Conflict, ConflictError, Kept, Review
@@ -38,6 +39,7 @@ Outcome: TypeAlias = Literal[
     "patched-partly",
     "discarded",
     "kept",
+    "reply",
     "interrupted",
     "conflict",
     "failed",
@@ -52,7 +54,11 @@ _EXIT_CODES: dict[Outcome, int] = {
     "failed": EXIT_FAILED,
 }
 _UNRESOLVED: frozenset[Outcome] = frozenset({"conflict", "failed"})
-_QUESTION = "[a]pply{but}, save as [p]atch, [v]iew again, [k]eep for later, [d]iscard"
+_QUESTION = "[a]pply{but}, {reply}save as [p]atch, [v]iew again, [k]eep for later, [d]iscard"
+_COMMANDS = ("apply", "patch", "view", "keep", "discard")
+_REPLY = "[r]eply, "
+_REPLY_HINT = "Your reply (empty: none): "
+_REPLY_OR_END = "Your reply (empty: end): "
 _MAX_WITHHELD = 5
 _MAX_OMITTED = 20
 _GIT = ".git"
@@ -72,6 +78,8 @@ class Resolution:
 
     outcome: Outcome
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
+    reply: str | None = None
+    """What the user told the model instead of deciding."""
 
     @property
     def exit_code(self) -> int:
@@ -143,7 +151,14 @@ def describe_kept_paths(kept: Sequence[Kept]) -> list[dict[str, str]]:
 class Decision:
     """Resolves the changes of one review."""
 
-    def __init__(self, review: Review, *, is_silent: bool = False, is_end: bool = True) -> None:
+    def __init__(
+        self,
+        review: Review,
+        *,
+        is_silent: bool = False,
+        is_end: bool = True,
+        can_reply: bool = False,
+    ) -> None:
         """Decide about `review`.
 
         Args:
@@ -151,10 +166,13 @@ class Decision:
             is_silent: Print nothing and ask nothing.
             is_end: Whether this ends a run: the diff is always shown, and a copy without
                 changes is removed.
+            can_reply: Whether the user may tell the model something instead of deciding.
         """
         self._review = review
         self._is_silent = is_silent
         self._is_end = is_end
+        self._can_reply = can_reply
+        self._reply: str | None = None
         self._reported: frozenset[Conflict] = frozenset()
         self._facts: dict[str, Any] = {}  # what turned up while the changes were resolved
 
@@ -175,7 +193,7 @@ class Decision:
             outcome = self._execute(action, ())
             if outcome in _UNRESOLVED:
                 self._keep()
-        return Resolution(outcome, facts | self._facts)
+        return Resolution(outcome, facts | self._facts, self._reply)
 
     def _recover(self, action: Action) -> Outcome | None:
         """Roll back an interrupted apply; return why that prevents the action, if it does.
@@ -219,6 +237,10 @@ class Decision:
         self._print_withheld_changes()
         is_empty = all(_is_git_index(each.path) for each in self._review.withheld)
         self._print("Nothing was changed." if is_empty else "Nothing else was changed.")
+        if action.kind == "ask" and self._can_reply and can_ask() and not self._is_silent:
+            self._reply = self._ask_for_reply()
+            if self._reply is not None:
+                return Resolution("reply", facts, self._reply)
         if action.kind == "discard" or (self._is_end and is_empty):
             self._review.discard()
         elif not is_empty:
@@ -240,17 +262,20 @@ class Decision:
         while True:
             conflicts = self._find_conflicts()
             but = f" all but {len(conflicts)} in conflict" if conflicts else ""
+            question = _QUESTION.format(but=but, reply=_REPLY if self._can_reply else "")
             try:
-                answer = _prompt(_QUESTION.format(but=but))
-                outcome = self._execute_answer(answer.strip().lower()[:1], conflicts)
+                outcome = self._execute_answer(_prompt(question), conflicts)
             except click.Abort:
                 self._print("")
                 return self._keep()
             if outcome is not None and outcome not in _UNRESOLVED:
                 return outcome
 
-    def _execute_answer(self, letter: str, conflicts: Sequence[Conflict]) -> Outcome | None:
-        match letter:
+    def _execute_answer(self, answer: str, conflicts: Sequence[Conflict]) -> Outcome | None:
+        if self._can_reply and len(answer.split()) > 1:  # only a person writes several words
+            self._reply = answer
+            return "reply"
+        match _first_letter(answer, can_reply=self._can_reply):
             case "a":
                 return self._execute(Action("apply"), conflicts)
             case "p":
@@ -262,9 +287,21 @@ class Decision:
                 return self._keep()
             case "d":
                 return self._execute(Action("discard"), ())
+            case "r" if self._can_reply:
+                self._reply = _read_text(_REPLY_HINT) or None
+                return None if self._reply is None else "reply"
             case _:
-                self._print("Please answer a, p, v, k or d.")
+                reply = ", r, or your reply in several words" if self._can_reply else ""
+                self._print(f"Please answer a, p, v, k or d{reply}.")
         return None
+
+    def _ask_for_reply(self) -> str | None:
+        """Return what the user tells the model; None if that is nothing."""
+        try:
+            return _read_text(_REPLY_OR_END) or None
+        except click.Abort:
+            self._print("")
+            return None
 
     def _execute(self, action: Action, leave_out: Sequence[Conflict]) -> Outcome:
         """Carry out an action; after an error, which is printed, the copy stays."""
@@ -394,20 +431,37 @@ class Decision:
 
 def _prompt(question: str, *, default: str = "") -> str:
     """Return an answer typed after the question was shown; Abort if there is none."""
-    discard_typeahead()
     hint = f" [{default}]" if default else ""
     while True:
-        echo(f"{question}{hint}: ", newline=False)
-        try:
-            line = read_line()
-        except TerminatedError:
-            raise
-        except KeyboardInterrupt:
-            raise click.Abort from None
-        if not line:
-            raise click.Abort
-        if answer := line.strip() or default:
+        if answer := _read_text(f"{question}{hint}: ") or default:
             return answer
+
+
+def _first_letter(answer: str, *, can_reply: bool) -> str | None:
+    """Return the letter of a command; None for anything else, since a typo must not decide."""
+    names = (*_COMMANDS, "reply") if can_reply else _COMMANDS
+    return next((name[0] for name in names if name.startswith(answer.lower())), None)
+
+
+def _read_text(question: str) -> str:
+    """Return what is typed after the question was shown, and what was pasted with its words.
+
+    Raises:
+        Abort: The input has ended, or Ctrl-C was pressed.
+    """
+    discard_typeahead()
+    echo(question, newline=False)
+    try:
+        text = read_line()
+        if len(text.split()) > 1:
+            text += read_pasted_lines()
+    except TerminatedError:
+        raise
+    except KeyboardInterrupt:
+        raise click.Abort from None
+    if not text:
+        raise click.Abort
+    return text.strip()
 
 
 def _describe_conflicts(conflicts: Sequence[Conflict]) -> list[dict[str, str]]:

@@ -92,12 +92,15 @@ class JobOptions:
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """A step of an earlier run to go on from, with its session and conversation."""
+    """Where to go on: a session and its conversation, and the step where they are recorded."""
 
-    timeline: Path
-    step: int
     session: Session
     messages: tuple[Message, ...]
+    """The conversation, with what the model shall do next."""
+    timeline: Path | None = None
+    """The recording; None if there is none."""
+    step: int | None = None
+    """The last step before; None if none is recorded."""
     branch: str | None = None
 
 
@@ -115,6 +118,8 @@ class JobResult:
     usage: TokenUsage
     seconds: float
     session_id: str
+    messages: tuple[Message, ...] = ()
+    """The conversation so far, without the system message."""
     digest_tokens: int | None = None
     """The size of the digest in the prompt, if it has one."""
     traffic: tuple[HostTraffic, ...] = ()
@@ -125,6 +130,8 @@ class JobResult:
     timeline: Path | None = None
     timeline_error: str | None = None
     """Why the timeline is missing or incomplete."""
+    last_step: int | None = None
+    """The last step in the timeline."""
 
 
 @dataclass(slots=True)
@@ -133,6 +140,7 @@ class _Recording:
 
     path: Path | None = None
     problem: str | None = None
+    last_step: int | None = None
 
 
 class Job:
@@ -184,7 +192,12 @@ class Job:
                 has_digest = self._digest_tokens is not None
                 prompt = create_prompt(section, self._options.sandbox, has_digest=has_digest)
                 result = self._stop_background(self._evaluate(prompt))
-            result = replace(result, timeline=recording.path, timeline_error=recording.problem)
+            result = replace(
+                result,
+                timeline=recording.path,
+                timeline_error=recording.problem,
+                last_step=recording.last_step,
+            )
             return self._dump(result, filesystem)
 
     def _stop_background(self, result: JobResult) -> JobResult:
@@ -211,12 +224,13 @@ class Job:
             if recorder is not None:
                 recorder.close()
                 recording.problem = recorder.problem
+                recording.last_step = recorder.last
 
     def _start_recording(self, directory: Path, filesystem: HostFilesystem) -> SessionRecorder:
         directory.mkdir(0o700, parents=True, exist_ok=True)
         before = self._continuation
         path = directory / f"{self._session.session_id}{SUFFIX}"
-        if before is not None:
+        if before is not None and before.timeline is not None:
             path = before.timeline
         recorder = SessionRecorder(
             self._session,
@@ -306,6 +320,15 @@ class Job:
             return self._continuation.messages
         return [UserMessage(self._options.task)]
 
+    def continue_with(self, result: JobResult, reply: str) -> Continuation:
+        """Return where to go on after this job, with a reply of the user."""
+        return Continuation(
+            self._session,
+            add_instruction(result.messages, reply),
+            result.timeline,
+            result.last_step,
+        )
+
     def _create_result(
         self,
         response: PromptResponse[Any] | None,
@@ -325,6 +348,7 @@ class Job:
             usage=TokenUsage() if response is None else response.usage,
             seconds=seconds,
             session_id=str(self._session.session_id),
+            messages=tuple(self._messages()) if response is None else response.messages,
             digest_tokens=self._digest_tokens,
             traffic=tuple(count_traffic(self._session[NetworkConnection].all())),
         )
@@ -345,6 +369,17 @@ class Job:
         except (WinkError, OSError, ValueError) as error:
             problem = _describe(error)
         return replace(result, dump=path, dump_error=problem)
+
+
+def add_instruction(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
+    """Return a conversation with what the user says next.
+
+    Some providers reject two messages of the user in a row, so the last one is extended.
+    """
+    last = messages[-1] if messages else None
+    if isinstance(last, UserMessage):
+        return (*messages[:-1], replace(last, text=f"{last.text}\n\n{text}"))
+    return (*messages, UserMessage(text))
 
 
 def _describe(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from weakincentives.adapters import ProviderAdapter
 from weakincentives.cli.config import LOCAL_SANDBOX, NO_ENGINE, NO_SANDBOX
@@ -70,6 +71,14 @@ def _start_lines(copy: WorkingCopy, adapter: ProviderAdapter, options: JobOption
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The exit code of a run; with a reply of the user, the run goes on instead."""
+
+    exit_code: int
+    reply: str | None = None
+
+
 class Report:
     """The end of a run: prints its result and resolves its changes."""
 
@@ -79,8 +88,8 @@ class Report:
         self._copy = copy
         self._is_silent = is_silent
 
-    def finish(self, result: JobResult, action: Action) -> int:
-        """Print how the run ended, resolve the changes and return the exit code."""
+    def finish(self, result: JobResult, action: Action) -> Ending:
+        """Print how the run ended, and resolve the changes; the user may reply instead."""
         self._print_result(result, action)
         if result.status != "done" and action.kind == "apply":
             self._print("The run did not finish; nothing was applied.")
@@ -88,10 +97,14 @@ class Report:
         if result.signal in _TERMINATION and action.kind == "ask":
             action = Action("keep")
         with Review(self._copy) as review:
-            resolution = Decision(review, is_silent=self._is_silent).resolve(action)
+            # a run that failed before it changed anything is not worth a question
+            can_reply = result.status != "failed" or bool(review.diff)
+            decision = Decision(review, is_silent=self._is_silent, can_reply=can_reply)
+            resolution = decision.resolve(action)
         code = _exit_code(result, resolution)
-        self._view.emit("finished", self._describe(result, resolution, action, code))
-        return code
+        if resolution.reply is None:
+            self._view.emit("finished", self._describe(result, resolution, action, code))
+        return Ending(code, resolution.reply)
 
     def _print_result(self, result: JobResult, action: Action) -> None:
         if result.answer.strip():

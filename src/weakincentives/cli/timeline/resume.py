@@ -78,7 +78,7 @@ def command(
         )
         messages = _continue_conversation(timeline, at, instruction, run)
         continuation = Continuation(
-            timeline.path, at, timeline.session(at, unknown="data"), messages, name
+            timeline.session(at, unknown="data"), messages, timeline.path, at, name
         )
 
         def create(view: View) -> WorkingCopy:
