@@ -336,7 +336,7 @@ class ShellExecuteParams:
         cwd: The working directory; by default the workspace root.
         env: Environment variables to set.
         stdin: Text for standard input; empty by default.
-        timeout_seconds: Timeout in seconds, from 1 to 120.
+        timeout_seconds: Timeout in seconds.
         capture_output: Return the output.
     """
 
@@ -344,7 +344,7 @@ class ShellExecuteParams:
     cwd: str | None = None
     env: dict[str, str] | None = None
     stdin: str | None = None
-    timeout_seconds: float = 30
+    timeout_seconds: float | None = None
     capture_output: bool = True
 
 

@@ -28,7 +28,7 @@ class BashCall:
 
     Args:
         command: The shell command.
-        timeout: The time limit in milliseconds; at most 120000.
+        timeout: The time limit in milliseconds; by default the longest that is allowed.
         description: The purpose of the command, in a few words.
         run_in_background: Return at once, and let the command run: for servers and long jobs.
     """
@@ -45,7 +45,7 @@ class ForegroundBashCall:
 
     Args:
         command: The shell command.
-        timeout: The time limit in milliseconds; at most 120000.
+        timeout: The time limit in milliseconds; by default the longest that is allowed.
         description: The purpose of the command, in a few words.
         run_in_background: Not available: a command ends with its call.
     """
@@ -213,7 +213,6 @@ _EXECUTE = f"""\
 Run a program in the workspace: tests, compilers, version control. command is a list with one item \
 per argument: ["python", "-m", "pytest", "-q"]. No shell interprets it; for pipes, globs or &&, \
 run a shell: ["sh", "-c", "..."].
-The program is stopped after timeout_seconds, by default 30 and at most 120.
 {_RESULT}
 {_BACKGROUND} use $ShellStartParams."""
 _COMMAND = f"""\
@@ -221,7 +220,6 @@ Run a shell command in the workspace: tests, compilers, version control.
 Each command runs in a new shell, by default in the workspace root; `cd` and variables do not \
 persist.
 {_RESULT}"""
-_TIMEOUT = "The command is stopped after timeout milliseconds, at most 120000."
 _NUMBER = f"""\
 The result has its number. To see what it prints, use $ShellPollParams.
 To stop it, use $ShellStopParams. At most {MAX_BACKGROUND} can run at a time."""
@@ -414,7 +412,7 @@ SHELL_TOOL_SPECS: Mapping[str, tuple[ToolSpec[Any], ...]] = {
     "claude": (
         ToolSpec(
             name="Bash",
-            description=f"{_COMMAND}\n{_TIMEOUT}\n{_BACKGROUND} set run_in_background.",
+            description=f"{_COMMAND}\n{_BACKGROUND} set run_in_background.",
             params=BashCall,
             requests=(BashParams, BashStartParams),
             decode=_decode_bash,
@@ -424,7 +422,7 @@ SHELL_TOOL_SPECS: Mapping[str, tuple[ToolSpec[Any], ...]] = {
         ),
         ToolSpec(
             name="Bash",
-            description=f"{_COMMAND}\n{_TIMEOUT}",
+            description=_COMMAND,
             params=ForegroundBashCall,
             requests=(BashParams,),
             decode=_decode_foreground_bash,

@@ -16,7 +16,6 @@ from weakincentives.contrib.tools.shell.background import background_handlers
 from weakincentives.contrib.tools.shell.kept_output import OutputSpool
 from weakincentives.contrib.tools.shell.limits import (
     DEFAULT_SHELL_LIMITS,
-    MAX_SHELL_SECONDS,
     ShellLimits,
     check_workspace,
     limit_seconds,
@@ -44,7 +43,10 @@ def shell_handlers(
         limits: Limits of the commands.
     """
     runner = _CommandRunner(sandbox, limits)
-    handlers = {ShellExecuteParams: runner.run_program, BashParams: runner.run_script}
+    handlers: dict[type[Any], Handler] = {
+        ShellExecuteParams: _ProgramHandler(runner),
+        BashParams: _ScriptHandler(runner),
+    }
     if isinstance(sandbox, BackgroundSandbox):
         return {**handlers, **background_handlers(sandbox, limits)}
     return handlers
@@ -84,51 +86,7 @@ class _CommandRunner:
     sandbox: Sandbox
     limits: ShellLimits
 
-    def run_program(
-        self, request: ShellExecuteParams, context: HandlerContext
-    ) -> ToolResult[ExecResult]:
-        """Run a program without a shell."""
-        command = self.limits.check_program(request.command)
-        if not 1 <= request.timeout_seconds <= MAX_SHELL_SECONDS:
-            raise ToolValidationError(
-                f"timeout_seconds must be from 1 to {MAX_SHELL_SECONDS}:"
-                f" {request.timeout_seconds!r}"
-            )
-        result, text = self._run(
-            context,
-            command,
-            cwd=request.cwd,
-            env=request.env,
-            stdin=request.stdin,
-            seconds=request.timeout_seconds,
-            max_output=self.limits.max_output if request.capture_output else None,
-        )
-        longer = replace(request, timeout_seconds=MAX_SHELL_SECONDS)
-        hint = _timeout_hint(
-            result, context, None if longer == request else longer, "timeout_seconds"
-        )
-        return _result(text + hint + _shell_hint(result), result)
-
-    def run_script(self, request: BashParams, context: HandlerContext) -> ToolResult[ExecResult]:
-        """Run a command line in bash, or in sh if there is no bash."""
-        command = self.limits.check_script(request.command)
-        longest = MAX_SHELL_SECONDS * 1000
-        timeout = longest if request.timeout is None else min(request.timeout, longest)
-        if timeout < 1:
-            raise ToolValidationError(f"timeout must be positive: {request.timeout!r}")
-        allowed = self.limits.max_output
-        max_output = allowed if request.max_output is None else request.max_output
-        result, text = self._run(
-            context,
-            command,
-            cwd=request.cwd,
-            seconds=timeout / 1000,
-            max_output=max(0, min(max_output, allowed)),
-        )
-        longer = None if timeout == longest else replace(request, timeout=longest)
-        return _result(text + _timeout_hint(result, context, longer, "timeout"), result)
-
-    def _run(
+    def run(
         self,
         context: HandlerContext,
         argv: tuple[str, ...],
@@ -154,6 +112,78 @@ class _CommandRunner:
             )
             whole = None if max_output is None else spool
             return result, render_result(result, whole, context)
+
+
+@dataclass(frozen=True, slots=True)
+class _ProgramHandler:
+    """Runs programs without a shell."""
+
+    runner: _CommandRunner
+    bypasses_filesystem: bool = True
+
+    @property
+    def description(self) -> str:
+        """The time limit, for the model."""
+        limits = self.runner.limits
+        return (
+            f"The program is stopped after timeout_seconds, by default"
+            f" {limits.check_seconds(None):g} and at most {limits.max_seconds:g}."
+        )
+
+    def __call__(
+        self, request: ShellExecuteParams, context: HandlerContext
+    ) -> ToolResult[ExecResult]:
+        limits = self.runner.limits
+        command = limits.check_program(request.command)
+        result, text = self.runner.run(
+            context,
+            command,
+            cwd=request.cwd,
+            env=request.env,
+            stdin=request.stdin,
+            seconds=limits.check_seconds(request.timeout_seconds),
+            max_output=limits.max_output if request.capture_output else None,
+        )
+        longer = None
+        if limits.check_seconds(request.timeout_seconds) < limits.max_seconds:
+            longer = replace(request, timeout_seconds=limits.max_seconds)
+        hint = _timeout_hint(result, context, longer, "timeout_seconds")
+        return _result(text + hint + _shell_hint(result), result)
+
+
+@dataclass(frozen=True, slots=True)
+class _ScriptHandler:
+    """Runs command lines in bash, or in sh if there is no bash."""
+
+    runner: _CommandRunner
+    bypasses_filesystem: bool = True
+
+    @property
+    def description(self) -> str:
+        """The time limit, for the model."""
+        return (
+            f"A command that takes longer than {self.runner.limits.max_seconds:g} seconds is"
+            " stopped."
+        )
+
+    def __call__(self, request: BashParams, context: HandlerContext) -> ToolResult[ExecResult]:
+        limits = self.runner.limits
+        command = limits.check_script(request.command)
+        longest = int(limits.max_seconds * 1000)
+        timeout = longest if request.timeout is None else min(request.timeout, longest)
+        if timeout < 1:
+            raise ToolValidationError(f"timeout must be positive: {request.timeout!r}")
+        allowed = limits.max_output
+        max_output = allowed if request.max_output is None else request.max_output
+        result, text = self.runner.run(
+            context,
+            command,
+            cwd=request.cwd,
+            seconds=timeout / 1000,
+            max_output=max(0, min(max_output, allowed)),
+        )
+        longer = None if timeout == longest else replace(request, timeout=longest)
+        return _result(text + _timeout_hint(result, context, longer, "timeout"), result)
 
 
 def _result(text: str, result: ExecResult) -> ToolResult[ExecResult]:

@@ -8,7 +8,7 @@ from weakincentives.errors import ToolValidationError
 from weakincentives.sandbox import Sandbox
 
 MAX_SHELL_SECONDS = 120
-"""Longest timeout that a model can ask for."""
+"""Seconds that a command may take, unless the limits say otherwise, and that a call may wait."""
 _RUN_IN_BASH = 'if command -v bash >/dev/null 2>&1; then exec bash -c "$1"; fi; exec sh -c "$1"'
 
 
@@ -21,12 +21,16 @@ class ShellLimits:
         ascii_commands: Whether the arguments must be ASCII.
         max_script_length: Characters in a command line for a shell.
         max_output: Bytes returned of each stream.
+        max_seconds: Longest time that one command may take.
+        default_seconds: Time for a program whose call names none; at most `max_seconds`.
     """
 
     max_command_length: int = 4_096
     ascii_commands: bool = True
     max_script_length: int = 32_768
     max_output: int = 32 * 1024
+    max_seconds: float = MAX_SHELL_SECONDS
+    default_seconds: float = 30
 
     def check_program(self, command: tuple[str, ...]) -> tuple[str, ...]:
         """Return a program with its arguments, if it is within the limits.
@@ -46,6 +50,21 @@ class ShellLimits:
                 " or pass it as stdin"
             )
         return command
+
+    def check_seconds(self, seconds: float | None) -> float:
+        """Return the time limit of a program, if it is within the limits.
+
+        Raises:
+            ToolValidationError: It is shorter than a second, or too long.
+        """
+        if seconds is None:
+            return min(self.default_seconds, self.max_seconds)
+        # a short limit of the user's must not make every value invalid
+        if not min(1, self.max_seconds) <= seconds <= self.max_seconds:
+            raise ToolValidationError(
+                f"timeout_seconds must be from 1 to {self.max_seconds:g}: {seconds!r}"
+            )
+        return seconds
 
     def check_script(self, script: str) -> tuple[str, ...]:
         """Return the program that runs a command line in bash, or in sh if there is no bash.
