@@ -64,4 +64,4 @@ def test_every_message_says_whose_it_is():
         ToolMessage("1", "t", ""),
     )
     assert [each.role for each in messages] == ["system", "user", "assistant", "tool"]
-    assert to_builtins(messages[1]) == {"text": "u", "role": "user"}
+    assert to_builtins(messages[1]) == {"text": "u", "media": (), "role": "user"}

@@ -41,6 +41,7 @@ from weakincentives.adapters import (
 )
 from weakincentives.adapters.litellm import LiteLLMAdapter
 from weakincentives.filesystem import InMemoryFilesystem
+from weakincentives.prompt import Media
 from weakincentives.runtime import TokenUsage
 from weakincentives.runtime.session import Session
 
@@ -230,3 +231,16 @@ def test_secrets_are_in_no_error_and_in_nothing_that_it_follows_from(
     assert "***" in told
     assert echo not in told
     assert (raised.value.__cause__, raised.value.__context__) == (None, None)
+
+
+def test_an_effort_and_a_picture_of_the_user_are_sent():
+    message = UserMessage("What is this?", (Media("image/png", b"PNG"),))
+    with serving(says("ok")) as server:
+        # the effort of the run replaces the one that is always sent
+        asked = adapter(server.url, arguments={"reasoning_effort": "high"})
+        asked.complete(CompletionRequest((message,), effort="low"))
+    assert server.last["reasoning_effort"] == "low"
+    assert server.last["messages"][0]["content"][1] == {
+        "type": "image_url",
+        "image_url": {"url": "data:image/png;base64,UE5H"},
+    }

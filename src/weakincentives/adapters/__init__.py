@@ -36,7 +36,7 @@ from weakincentives.adapters.messages import (
     partial_response,
 )
 from weakincentives.adapters.optimize import OptimizationResult, OptimizationScope
-from weakincentives.adapters.options import MAX_RESULT_CHARACTERS, RunOptions
+from weakincentives.adapters.options import EFFORTS, MAX_RESULT_CHARACTERS, Effort, RunOptions
 from weakincentives.adapters.policies import (
     AllowedPaths,
     Approval,
@@ -60,6 +60,7 @@ from weakincentives.adapters.registry import (
 from weakincentives.adapters.retry import RetryPolicy
 
 __all__ = [
+    "EFFORTS",
     "MAX_RESULT_CHARACTERS",
     "PROVIDERS",
     "AdapterError",
@@ -73,6 +74,7 @@ __all__ = [
     "Completion",
     "CompletionRequest",
     "ContextTooLongError",
+    "Effort",
     "FileSeen",
     "InvalidRequestError",
     "Message",

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from typing import Any, Self, TypeVar
 
 from weakincentives.adapters.cancellation import CancellationToken
+from weakincentives.adapters.errors import InvalidRequestError
 from weakincentives.adapters.loop.run import AgentLoop
 from weakincentives.adapters.messages import (
     Completion,
@@ -15,7 +16,13 @@ from weakincentives.adapters.messages import (
     SystemMessage,
 )
 from weakincentives.adapters.optimize import Optimization, OptimizationResult, OptimizationScope
-from weakincentives.adapters.options import RunLimits, RunOptions, earliest_deadline
+from weakincentives.adapters.options import (
+    EFFORTS,
+    Effort,
+    RunLimits,
+    RunOptions,
+    earliest_deadline,
+)
 from weakincentives.prompt import Prompt, PromptOverridesStore, RenderedPrompt
 from weakincentives.runtime import Budget, BudgetTracker, Deadline
 from weakincentives.runtime.session import Session
@@ -32,6 +39,10 @@ class ProviderAdapter(ABC):
     """The model's name."""
     native_output: bool = False
     """Whether the provider enforces `request.output`. If not, the prompt contains the schema."""
+    supports_temperature: bool = True
+    """Whether requests can have a temperature."""
+    efforts: tuple[Effort, ...] = EFFORTS
+    """The efforts that requests can have."""
 
     @abstractmethod
     def complete(
@@ -59,6 +70,26 @@ class ProviderAdapter(ABC):
             AuthenticationError: The provider rejects the key.
             ContextTooLongError: The conversation exceeds the model's context window.
         """
+
+    def check_options(self, options: RunOptions) -> None:
+        """Return if the provider has all options that are set.
+
+        A model may still reject one that its provider has.
+
+        Raises:
+            InvalidRequestError: It has not; the message says which to choose instead.
+        """
+        if options.temperature is not None and not self.supports_temperature:
+            raise InvalidRequestError(
+                f"{self.name} does not support a temperature, omit it: {options.temperature!r}",
+                provider=self.name,
+            )
+        if options.effort is not None and options.effort not in self.efforts:
+            choices = f"choose one of {', '.join(self.efforts)}" if self.efforts else "omit it"
+            raise InvalidRequestError(
+                f"{self.name} does not support this effort, {choices}: {options.effort!r}",
+                provider=self.name,
+            )
 
     def evaluate(
         self,
@@ -97,6 +128,7 @@ class ProviderAdapter(ABC):
                 system message.
             ProviderError: The provider does not answer, and retries do not help.
             StepLimitError: There is no answer after `max_steps`.
+            InvalidRequestError: The provider does not have one of the options.
             OutputError: The answer does not match the prompt's output type.
             ModelRefusedError: The model refused to answer.
             RunCancelledError: The run was cancelled.
@@ -107,6 +139,8 @@ class ProviderAdapter(ABC):
             raise ValueError("Pass budget or budget_tracker, not both")
         if any(isinstance(each, SystemMessage) for each in messages):
             raise ValueError("messages must not contain a system message: that is the prompt")
+        options = options or RunOptions()
+        self.check_options(options)
         tracker = BudgetTracker(budget) if budget is not None else budget_tracker
         ends = earliest_deadline(deadline, None if tracker is None else tracker.budget.deadline)
         return self._run(
@@ -114,7 +148,7 @@ class ProviderAdapter(ABC):
             prompt.render(*params, deadline=ends),
             session=session,
             limits=RunLimits(cancellation or CancellationToken(), ends, tracker),
-            options=options or RunOptions(),
+            options=options,
             messages=messages,
             on_text=on_text,
         )

@@ -22,6 +22,7 @@ from weakincentives.adapters.messages import (
     ToolCall,
     ToolDefinition,
     ToolMessage,
+    UserMessage,
 )
 from weakincentives.prompt import Media
 from weakincentives.runtime import TokenUsage
@@ -72,6 +73,8 @@ def build_chat_request(
         body[max_tokens_field] = request.max_tokens
     if request.temperature is not None:
         body["temperature"] = request.temperature
+    if request.effort is not None:
+        body["reasoning_effort"] = request.effort
     return body
 
 
@@ -82,6 +85,9 @@ def _encode_message(message: Message, *, with_extras: bool) -> dict[str, Any]:
             return {"role": "tool", "tool_call_id": call_id, "content": content}
         case AssistantMessage() if message.tool_calls:
             return _encode_calls(message, message.extras if with_extras else {})
+        case UserMessage() if message.media:
+            text = {"type": "text", "text": sendable(message.text)}
+            return {"role": "user", "content": [text, *map(_encode_picture, message.media)]}
         case _:
             return {"role": message.role, "content": sendable(message.text)}
 

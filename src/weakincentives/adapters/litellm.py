@@ -60,6 +60,7 @@ _HINTS = (
     ("(?=.*provider not provided)", "name the provider too, as in litellm:openai/gpt-5"),
     ("(?=.*(response_format|json_schema))", "pass native_output=False"),
     ("(?=.*temperature)", "omit the temperature"),
+    ("(?=.*effort)", "omit the effort, or choose another"),
 )
 _UNCOMPRESSED = ("", "identity")
 
@@ -162,7 +163,7 @@ class LiteLLMAdapter(ProviderAdapter):
         _response_limits.set(limits)  # the thread serves only this request
         _install_limits()
         try:
-            response = _sdk.completion(timeout=seconds, **self._arguments, **body)
+            response = _sdk.completion(timeout=seconds, **{**self._arguments, **body})
             for chunk in response if streams else (response,):
                 if time.monotonic() > ends:
                     raise timeout_error(self._endpoint, seconds)

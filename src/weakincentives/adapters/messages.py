@@ -104,6 +104,8 @@ class UserMessage:
     """A message to the model."""
 
     text: str
+    media: tuple[Media, ...] = ()
+    """Pictures, for models with vision; unlike those of tools, they are always sent."""
     role: Literal["user"] = field(default="user", init=False)
 
 
@@ -230,6 +232,7 @@ class CompletionRequest:
     output: OutputFormat | None = None
     max_tokens: int | None = None
     temperature: float | None = None
+    effort: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,8 @@ _UNKNOWN = "(?=.*(not support|unsupported|recogni[sz]|unknown|not permitted|unex
 _HINTS = (
     (f"{_UNKNOWN}(?=.*stream_options)", "pass stream_usage=False"),
     (f"{_UNKNOWN}(?=.*(response_format|json_schema|grammar))", "pass native_output=False"),
+    (f"{_UNKNOWN}(?=.*(reasoning_)?effort)", "omit the effort, or choose another"),
+    (f"{_UNKNOWN}(?=.*temperature)", "omit the temperature"),
     ("(?=.*grammar)(?=.*tools)", "pass native_output=False"),
     ("(?=.*not support tools)", "use a model that can call tools"),
 )

@@ -2,12 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, get_args
 
 from weakincentives.adapters.cancellation import CancellationToken
 from weakincentives.adapters.policies import Policy
 from weakincentives.adapters.retry import RetryPolicy
 from weakincentives.runtime import SYSTEM_CLOCK, BudgetTracker, Clock, Deadline
 
+Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+"""How much a model reasons before it answers; each provider supports some of them."""
+EFFORTS: tuple[Effort, ...] = get_args(Effort)
+"""Every effort, from the lowest to the highest."""
 MAX_RESULT_CHARACTERS = 256_000
 """Maximum length of a tool result as the model sees it."""
 
@@ -22,6 +27,8 @@ class RunOptions:
     """Maximum tokens in one answer."""
     temperature: float | None = None
     """Sampling temperature."""
+    effort: Effort | None = None
+    """How much the model reasons before it answers."""
     output_retries: int = 1
     """How often the model may correct an answer that does not match the output type."""
     max_parallel: int = 8
@@ -38,11 +45,13 @@ class RunOptions:
     """Clock for durations."""
 
     def __post_init__(self) -> None:
-        """Check the numbers.
+        """Check the values.
 
         Raises:
-            ValueError: A number is too small.
+            ValueError: A number is too small, or the effort is unknown.
         """
+        if self.effort is not None and self.effort not in EFFORTS:
+            raise ValueError(f"effort must be one of {', '.join(EFFORTS)}: {self.effort!r}")
         for name, least in (("max_steps", 1), ("output_retries", 0), ("max_parallel", 1)):
             value = getattr(self, name)
             if value < least:

@@ -21,7 +21,9 @@ from weakincentives.adapters import (
     AuthenticationError,
     Completion,
     CompletionRequest,
+    InvalidRequestError,
     OutputFormat,
+    RunOptions,
     SystemMessage,
     ToolCall,
     ToolDefinition,
@@ -29,8 +31,9 @@ from weakincentives.adapters import (
     UserMessage,
 )
 from weakincentives.adapters.anthropic.adapter import AnthropicAdapter
-from weakincentives.prompt import Media
+from weakincentives.prompt import MarkdownSection, Media, Prompt
 from weakincentives.runtime import TokenUsage
+from weakincentives.runtime.session import Session
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
@@ -416,3 +419,33 @@ def test_of_the_environment_only_the_key_is_read(monkeypatch: pytest.MonkeyPatch
 def test_max_tokens_must_be_positive():
     with pytest.raises(ValueError, match="max_tokens must be more than 0: 0"):
         AnthropicAdapter("m", api_key="sk-1", max_tokens=0)
+
+
+def test_an_effort_is_sent_beside_the_format_of_the_answer_and_what_is_always_sent():
+    request = CompletionRequest(
+        REQUEST.messages, output=OutputFormat("Answer", SCHEMA), effort="xhigh"
+    )
+    body = {"output_config": {"effort": "low", "x": 1}}
+    with serving(says("ok")) as server:
+        AnthropicAdapter("claude-test", api_key=KEY, base_url=server.url, extra_body=body).complete(
+            request
+        )
+    config = server.last["output_config"]
+    assert (config["effort"], config["x"], config["format"]["type"]) == ("xhigh", 1, "json_schema")
+
+
+def test_an_effort_that_the_provider_does_not_have_is_refused_before_anything_is_sent():
+    prompt = Prompt(ns="a", key="b", sections=[MarkdownSection[None](title="A", template="b")])
+    with (
+        asked() as (adapter, server),
+        pytest.raises(InvalidRequestError, match=r"choose one of low, .* max: 'minimal'"),
+    ):
+        adapter.evaluate(prompt, session=Session(), options=RunOptions(effort="minimal"))
+    assert server.requests == []
+
+
+def test_a_picture_of_the_user_comes_before_the_text():
+    message = UserMessage("What is this?", (Media("image/png", b"png"),))
+    sent = sent_for(AssistantMessage("Yes?"), message, pictures=False)
+    source = {"type": "base64", "media_type": "image/png", "data": "cG5n"}
+    assert sent[1]["content"] == [{"type": "image", "source": source}, text("What is this?")]

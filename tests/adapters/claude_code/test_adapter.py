@@ -1,3 +1,4 @@
+import base64
 import json
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from weakincentives.adapters import (
 from weakincentives.adapters.claude_code.adapter import FILE_TOOLS, ClaudeAgentAdapter
 from weakincentives.contrib.tools import ClaudeAgentWorkspaceSection
 from weakincentives.filesystem import FileDeleted, FileWritten, InMemoryFilesystem
-from weakincentives.prompt import Prompt
+from weakincentives.prompt import Media, Prompt
 from weakincentives.runtime import PromptExecuted, PromptRendered, TokenUsage
 from weakincentives.runtime.session import Session
 
@@ -247,3 +248,19 @@ def test_a_temperature_and_single_steps_are_refused(desk: Desk) -> None:
             desk.work(adapter, options=RunOptions(temperature=0.5))
         with pytest.raises(InvalidRequestError, match="use evaluate"):
             adapter.complete(None)  # pyright: ignore[reportArgumentType] # whatever it is
+
+
+def test_a_picture_of_the_user_and_an_effort_reach_the_model(desk: Desk) -> None:
+    # the smallest picture that Claude Code takes as it is: 1 x 1
+    picture = base64.b64decode(
+        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+    )
+    message = UserMessage("What is this?", (Media("image/png", picture),))
+    with asked(says("A pixel.")) as (adapter, server):
+        response = desk.work(adapter, messages=[message], options=RunOptions(effort="low"))
+    assert response.text == "A pixel."
+    assert server.last["output_config"]["effort"] == "low"
+    content = [block for each in server.last["messages"] for block in each["content"]]
+    pictures = [each for each in content if each["type"] == "image"]
+    assert [each["source"]["media_type"] for each in pictures] == ["image/png"]
+    assert any("What is this?" in each.get("text", "") for each in content), content

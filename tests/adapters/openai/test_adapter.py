@@ -3,12 +3,13 @@ from typing import Any
 
 import pytest
 
-from tests.adapters.chat_server import REQUEST, reply, says, serving, streams
+from tests.adapters.chat_server import REQUEST, fails, reply, says, serving, streams
 from tests.adapters.chat_server import piece as chunk
 from tests.adapters.openai.server import asked
 from weakincentives.adapters import (
     AssistantMessage,
     CompletionRequest,
+    InvalidRequestError,
     OutputFormat,
     SystemMessage,
     ToolCall,
@@ -256,3 +257,34 @@ def test_pictures_are_shown_after_the_results_of_their_message():
     with asked(says("ok")) as (adapter, server):
         adapter.complete(request)
     assert "image_url" not in str(server.last)
+
+
+def test_an_effort_is_sent_under_the_name_of_the_api():
+    with asked(says("ok")) as (adapter, server):
+        adapter.complete(CompletionRequest(REQUEST.messages, effort="minimal"))
+    assert server.last["reasoning_effort"] == "minimal"
+
+
+def test_a_picture_of_the_user_is_sent_with_the_text_also_where_those_of_tools_are_not():
+    message = UserMessage("What is this?", (Media("image/png", b"PNG"),))
+    with asked(says("ok"), pictures=False) as (adapter, server):
+        adapter.complete(CompletionRequest((message,)))
+    assert server.last["messages"][0]["content"] == [
+        {"type": "text", "text": "What is this?"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,UE5H"}},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        ("Unsupported parameter: 'reasoning_effort' is not supported", "omit the effort"),
+        ("Unsupported value: 'temperature' does not support 0.5", "omit the temperature"),
+    ],
+)
+def test_a_rejected_option_is_named_with_what_to_do(said: str, advice: str):
+    with (
+        asked(fails(400, said)) as (adapter, _),
+        pytest.raises(InvalidRequestError, match=advice),
+    ):
+        adapter.complete(REQUEST)

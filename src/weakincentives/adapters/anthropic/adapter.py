@@ -55,6 +55,7 @@ class AnthropicAdapter(HttpAdapter[MessageResponse]):
     """Sends requests to the Messages API, at Anthropic or any other `base_url`."""
 
     name = "anthropic"
+    efforts = ("low", "medium", "high", "xhigh", "max")
     _api = "Messages"
     _default_url = _URL
     _example_url = "http://localhost:8080"
@@ -64,6 +65,7 @@ class AnthropicAdapter(HttpAdapter[MessageResponse]):
     _hints = (
         (".*max_tokens.*(maximum|limit)", "pass a smaller max_tokens"),
         (".*(text_editor_|bash_)[0-9]", "pass native_tools=False"),
+        (".*effort", "omit the effort, or choose another"),
         (".*(output_config|output_format|structured output)", "pass native_output=False"),
         (".*cache_control", "pass cache=False"),
         (".*temperature", "omit the temperature"),

@@ -26,6 +26,7 @@ from weakincentives.adapters.messages import (
     ToolCall,
     ToolDefinition,
     ToolMessage,
+    UserMessage,
 )
 from weakincentives.prompt import Media
 from weakincentives.serde import encode
@@ -68,7 +69,7 @@ def build_message_request(
     optional: dict[str, Any] = {
         "system": [_encode_text(each) for each in system if each.strip()],
         "tools": [_encode_tool(each, types.get(each.name)) for each in request.tools],
-        "output_config": {"format": output_format} if output_format else None,
+        "output_config": _encode_config(request.effort, output_format),
     }
     body = {
         "max_tokens": max_tokens if request.max_tokens is None else request.max_tokens,
@@ -79,6 +80,11 @@ def build_message_request(
     if cache and request.tools:  # without tools there is rarely a next step
         _mark_for_cache(body)
     return body
+
+
+def _encode_config(effort: str | None, output_format: Mapping[str, Any] | None) -> dict[str, Any]:
+    config = {"effort": effort, "format": output_format}
+    return {name: each for name, each in config.items() if each is not None}
 
 
 def _encode_turns(messages: Sequence[Message], *, with_pictures: bool) -> list[dict[str, Any]]:
@@ -107,6 +113,9 @@ def _encode_blocks(
         case ToolMessage():
             media = message.media if with_pictures else ()
             return [_encode_result(message, ids[message.call_id], media)]
+        case UserMessage():
+            # pictures first, as the provider advises; the last block is marked for the cache
+            return [*map(_encode_picture, message.media), _encode_text(message.text)]
         case _:
             return [_encode_text(message.text)]
 

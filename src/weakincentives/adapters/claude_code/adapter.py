@@ -12,11 +12,11 @@ import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import TypeVar
+from typing import TypeVar, cast, get_args
 from uuid import uuid4
 
 try:
-    from claude_agent_sdk import ClaudeAgentOptions
+    from claude_agent_sdk import ClaudeAgentOptions, EffortLevel
     from claude_agent_sdk.types import SystemPromptFile
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
@@ -83,6 +83,8 @@ class ClaudeAgentAdapter(ProviderAdapter):
 
     name = "claude-agent"
     native_output = True
+    supports_temperature = False
+    efforts = get_args(EffortLevel)
 
     def __init__(
         self,
@@ -162,11 +164,6 @@ class ClaudeAgentAdapter(ProviderAdapter):
         messages: Sequence[Message],
         on_text: Callable[[str], None] | None,
     ) -> PromptResponse[OutputT]:
-        if options.temperature is not None:
-            raise InvalidRequestError(
-                f"{self.name} does not support a temperature, omit it: {options.temperature!r}",
-                provider=self.name,
-            )
         task = self._create_task(prompt, rendered, limits, options, tuple(messages))
         return ClaudeCodeRun(
             task,
@@ -194,6 +191,7 @@ class ClaudeAgentAdapter(ProviderAdapter):
         opening = UserMessage(rendered.text)
         earlier, text = _split_request(messages or (opening,))
         resumed = _find_session(earlier, home)
+        sent = messages if resumed is None else messages[len(earlier) :]
         agent_options = ClaudeAgentOptions(
             model=self.model,
             cwd=home / "nowhere" if workspace is None else os.path.realpath(workspace.root),
@@ -211,6 +209,7 @@ class ClaudeAgentAdapter(ProviderAdapter):
             verbatim_prompts=True,
             include_partial_messages=True,
             max_turns=options.max_steps,
+            effort=cast("EffortLevel | None", options.effort),
             max_buffer_size=_MAX_MESSAGE_BYTES,
             env=self._environment(home, limits, options),
             resume=resumed,
@@ -228,6 +227,7 @@ class ClaudeAgentAdapter(ProviderAdapter):
             rendered,
             expected,
             text if resumed is not None else _with_transcript(earlier, text),
+            tuple(media for each in sent if isinstance(each, UserMessage) for media in each.media),
             messages or (opening,),
             workspace,
             tools,

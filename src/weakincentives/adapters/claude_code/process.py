@@ -8,7 +8,7 @@ import asyncio
 from asyncio import AbstractEventLoop, Future, Task
 from base64 import b64encode
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
@@ -49,6 +49,7 @@ from weakincentives.adapters.http.errors import (
 )
 from weakincentives.adapters.loop.run import step_limit_message
 from weakincentives.adapters.messages import ToolDefinition, ToolOutcome
+from weakincentives.prompt import Media
 
 SERVER = "wink"
 """Name of the MCP server with our tools."""
@@ -108,6 +109,7 @@ class AgentProcess:
         prompt: str,
         options: ClaudeAgentOptions,
         *,
+        media: Sequence[Media] = (),
         tools: Sequence[ToolDefinition],
         hooked_tools: Sequence[str],
     ) -> None:
@@ -116,10 +118,12 @@ class AgentProcess:
         Args:
             prompt: The prompt.
             options: Options of Claude Code; tools and hooks are added.
+            media: Pictures to send with the prompt.
             tools: Our tools, which it may call.
             hooked_tools: Names of its own tools that get hooks before and after a call.
         """
         self._prompt = prompt
+        self._media = media
         self._tools = tools
         self._events: SimpleQueue[AgentEvent | None] = SimpleQueue()
         self._stderr: deque[str] = deque(maxlen=_MAX_STDERR_LINES)
@@ -175,7 +179,7 @@ class AgentProcess:
         client = ClaudeSDKClient(self._options)
         try:
             await client.connect()
-            await client.query(self._prompt)
+            await client.query(self._request_messages() if self._media else self._prompt)
             async for message in client.receive_response():
                 self._events.put(message)
         except asyncio.CancelledError:
@@ -185,6 +189,22 @@ class AgentProcess:
             raise
         finally:
             await client.disconnect()
+
+    async def _request_messages(self) -> AsyncGenerator[dict[str, Any], None]:
+        pictures = [
+            {
+                "type": "image",
+                "source": {
+                    "type": "base64",
+                    "media_type": each.media_type,
+                    "data": b64encode(each.data).decode(),
+                },
+            }
+            for each in self._media
+        ]
+        content = [*pictures, {"type": "text", "text": self._prompt}]
+        message = {"role": "user", "content": content}
+        yield {"type": "user", "message": message, "parent_tool_use_id": None}
 
     async def _request(
         self,

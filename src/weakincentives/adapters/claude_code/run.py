@@ -35,7 +35,7 @@ from weakincentives.adapters.loop.timeout import OnText
 from weakincentives.adapters.messages import Message, ToolCall
 from weakincentives.adapters.options import RunLimits, RunOptions
 from weakincentives.filesystem import Filesystem
-from weakincentives.prompt import Prompt, RenderedPrompt
+from weakincentives.prompt import Media, Prompt, RenderedPrompt
 from weakincentives.runtime import TokenUsage, transaction
 from weakincentives.runtime.session import Session
 from weakincentives.serde import SerdeError
@@ -54,6 +54,7 @@ class AgentTask(Generic[OutputT]):
         rendered: The rendered prompt.
         expected: The expected output, or None for free text.
         input: The text to send.
+        media: The pictures to send with it.
         messages: The conversation so far, with the new request.
         workspace: Where Claude Code's own tools work.
         native_tools: The names of these tools.
@@ -65,6 +66,7 @@ class AgentTask(Generic[OutputT]):
     rendered: RenderedPrompt[OutputT]
     expected: ExpectedOutput | None
     input: str
+    media: tuple[Media, ...]
     messages: tuple[Message, ...]
     workspace: Filesystem | None
     native_tools: Sequence[str]
@@ -124,7 +126,11 @@ class ClaudeCodeRun(PromptRun[OutputT]):
         self._limits.check("Run")
         task = self._task
         process = AgentProcess(
-            task.input, task.options, tools=self._tool_definitions, hooked_tools=task.native_tools
+            task.input,
+            task.options,
+            media=task.media,
+            tools=self._tool_definitions,
+            hooked_tools=task.native_tools,
         )
         unsubscribe = self._limits.cancellation.subscribe(process.wake)
         try:

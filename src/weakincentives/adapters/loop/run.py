@@ -262,6 +262,7 @@ class AgentLoop(PromptRun[OutputT]):
             None if self._expected is None else self._expected.format,
             self._limits.cap_tokens(self._options.max_tokens),
             self._options.temperature,
+            self._options.effort,
         )
         used = [each.call_id for each in state.messages if isinstance(each, ToolMessage)]
         completion = with_call_ids(self._requester.send(request), len(state.outcomes) + 1, used)

@@ -19,7 +19,12 @@ from weakincentives.adapters.errors import (
     ThrottledError,
     TransientError,
 )
-from weakincentives.adapters.messages import Completion, CompletionRequest, Message
+from weakincentives.adapters.messages import (
+    Completion,
+    CompletionRequest,
+    Message,
+    UserMessage,
+)
 from weakincentives.posix import read_regular
 from weakincentives.serde import SerdeError, decode, encode
 
@@ -148,7 +153,7 @@ class RequestEncoder:
         self._before = request.messages
         return RecordedStep(
             shared,
-            tuple(to_plain(each) for each in request.messages[shared:]),
+            tuple(_plain_message(each) for each in request.messages[shared:]),
             {tool.name: _hash(tool) for tool in request.tools},
             None if request.output is None else _hash(request.output),
         )
@@ -157,6 +162,13 @@ class RequestEncoder:
 def to_plain(value: object) -> Any:
     """Return a value after a round trip through JSON."""
     return decode(encode(value), cast("type[Any]", Any))
+
+
+def _plain_message(message: Message) -> Any:
+    plain = to_plain(message)
+    if isinstance(message, UserMessage) and not message.media:
+        del plain["media"]  # recordings made before messages had media must still match
+    return plain
 
 
 def _hash(value: object) -> str:

@@ -9,6 +9,7 @@ from threading import Lock
 from weakincentives.adapters.base import ProviderAdapter
 from weakincentives.adapters.errors import ProviderError
 from weakincentives.adapters.messages import Completion, CompletionRequest
+from weakincentives.adapters.options import Effort
 from weakincentives.adapters.recording.format import (
     RecordedError,
     RecordedStep,
@@ -47,6 +48,8 @@ class RecordingAdapter(ProviderAdapter):
         self.name: str = inner.name
         self.model: str = inner.model
         self.native_output: bool = inner.native_output
+        self.supports_temperature: bool = inner.supports_temperature
+        self.efforts: tuple[Effort, ...] = inner.efforts
         self._encoder = RequestEncoder()
         self._data = b""
         self._lock = Lock()
