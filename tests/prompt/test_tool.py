@@ -346,7 +346,7 @@ def test_the_schema_shows_a_field_by_the_name_in_its_metadata():
     assert sorted(schema["properties"]) == ["-B", "-i", "changes", "pattern"]
     assert schema["properties"]["-i"]["description"].startswith("Take upper")
     assert schema["required"] == ["pattern", "-B"]
-    (inner,) = [each for each in schema["properties"]["changes"]["anyOf"] if "items" in each]
+    inner = schema["properties"]["changes"]
     assert list(inner["items"]["properties"]) == inner["items"]["required"] == ["oldText"]
 
 
@@ -445,3 +445,110 @@ def test_names_that_are_not_offered_are_checked():
         make(other_names=["not a name"])
     with pytest.raises(PromptError, match="names an unknown field"):
         make(aliases={"query": "pattern"}, other_params=Found)
+
+
+# --- what a model need not read ---
+
+
+@dataclass(frozen=True)
+class Spot:
+    """One place.
+
+    Args:
+        line: The line.
+        note: A remark.
+    """
+
+    line: int
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Visit:
+    """Go somewhere.
+
+    Args:
+        spots: The places.
+        depth: How deep.
+        either: A number or a name.
+        nothing: May be null, which means something.
+        legacy: What earlier versions called depth.
+    """
+
+    spots: tuple[Spot, ...] = ()
+    others: tuple[Spot, ...] = ()
+    depth: int | None = None
+    either: int | str | None = None
+    nothing: int | None = 3
+    legacy: int | None = field(default=None, metadata={"hidden": True})
+
+
+def visit(params: Visit, *, context: ToolContext) -> ToolResult[str]:
+    return ToolResult("", str(params))
+
+
+def test_a_schema_says_each_thing_once_and_has_no_null_for_what_may_be_omitted():
+    schema: Any = Tool("visit", "Go.", visit).schema
+    place = {
+        "type": "object",
+        "properties": {
+            "line": {"type": "integer", "description": "The line."},
+            "note": {"type": "string", "description": "A remark."},
+        },
+        "required": ["line"],
+        "additionalProperties": False,
+    }
+    assert schema == {
+        "type": "object",
+        "properties": {
+            "spots": {"type": "array", "items": place, "description": "The places."},
+            "others": {"type": "array", "items": {**place, "description": "One place."}},
+            "depth": {"type": "integer", "description": "How deep."},
+            "either": {
+                "anyOf": [{"type": "integer"}, {"type": "string"}],
+                "description": "A number or a name.",
+            },
+            "nothing": {
+                "anyOf": [{"type": "integer"}, {"type": "null"}],
+                "default": 3,
+                "description": "May be null, which means something.",
+            },
+        },
+        "required": [],
+        "additionalProperties": False,
+    }
+
+
+def test_null_and_a_hidden_field_are_accepted():
+    tool = Tool("visit", "Go.", visit)
+    assert tool.parse({"depth": None, "spots": None, "legacy": 4}) == Visit(legacy=4)
+    assert tool.parse('{"either": null, "nothing": null}') == Visit(nothing=None)
+
+
+@dataclass(frozen=True)
+class Hides:
+    needed: int = field(metadata={"hidden": True})
+
+
+def test_a_hidden_field_needs_a_default():
+    def handler(params: Hides, *, context: ToolContext) -> ToolResult[str]:
+        return ToolResult("")
+
+    with pytest.raises(PromptError, match="Hidden field needs a default: 'needed' of Hides"):
+        Tool("hides", "Hide.", handler)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("depths", "Unknown field 'depths', did you mean 'depth'?"),
+        (
+            "depict",  # as near as "path" is to "pattern": a hint would mislead
+            "Unknown field 'depict'; visit takes spots, others, depth, either, nothing",
+        ),
+    ],
+)
+def test_a_name_is_suggested_only_if_it_is_near(name: str, said: str):
+    with pytest.raises(ToolValidationError) as caught:
+        Tool("visit", "Go.", visit).parse({name: 1})
+    assert str(caught.value) == f"Invalid arguments for visit: {said}"

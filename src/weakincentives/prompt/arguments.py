@@ -1,9 +1,9 @@
-"""Tool call arguments: lenient coercion of common mistakes, and field aliases.
+"""Tool call arguments: the schema that a model reads, lenient coercion, and field aliases.
 
-`coerce` runs only if arguments do not match the schema. It accepts null for an optional
-field, and a list sent as a JSON string or as its only item. Numbers and booleans sent as
-strings are handled by the converter. `FieldAliases` translates between the names that
-models use and the names of dataclass fields.
+`concise_schema` leaves out what a model need not read. `coerce` runs only if arguments do not
+match the schema. It accepts null for an optional field, and a list sent as a JSON string or as
+its only item. Numbers and booleans sent as strings are handled by the converter. `FieldAliases`
+translates between the names that models use and the names of dataclass fields.
 """
 
 import re
@@ -14,6 +14,46 @@ from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from weakincentives.errors import PromptError
 from weakincentives.serde import SerdeError, decode
+
+_HIDDEN = "hidden"
+
+
+def concise_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of a tool's parameters without what a model need not read.
+
+    Left out are null as another way to omit a field, empty defaults, and the description of a
+    type where the tool or the field that has this type is described itself.
+    """
+    result = _concise_object(schema, is_described=True)
+    if "$defs" in result:
+        result["$defs"] = {
+            name: _concise_object(each, is_described=False)
+            for name, each in result["$defs"].items()
+        }
+    return result
+
+
+def _concise_object(schema: Mapping[str, Any], *, is_described: bool) -> dict[str, Any]:
+    dropped = ("description",) if is_described else ()
+    result = {key: each for key, each in schema.items() if key not in dropped}
+    if "properties" in result:
+        result["properties"] = {
+            name: _concise_field(each) for name, each in result["properties"].items()
+        }
+    return result
+
+
+def _concise_field(schema: Mapping[str, Any]) -> dict[str, Any]:
+    result: dict[str, Any] = dict(schema)
+    if result.get("default", MISSING) is None and "anyOf" in result:
+        options: list[dict[str, Any]] = result.pop("anyOf")
+        options = [each for each in options if each != {"type": "null"}]
+        result = {**options[0], **result} if len(options) == 1 else {"anyOf": options, **result}
+    if result.get("default", MISSING) in (None, [], {}):
+        del result["default"]
+    if "items" in result:
+        result["items"] = _concise_object(result["items"], is_described="description" in result)
+    return _concise_object(result, is_described=False)
 
 
 def coerce(value: object, kind: Any) -> object:
@@ -80,6 +120,7 @@ class FieldAliases:
         names: Field names by alias.
         display_names: The names shown to models by field name, where they differ.
         lists: The aliases of the dataclasses nested in each list field.
+        hidden: The names of fields that are accepted but not in the schema.
     """
 
     fields: frozenset[str]
@@ -87,6 +128,7 @@ class FieldAliases:
     names: dict[str, str] = field(default_factory=dict[str, str])
     display_names: dict[str, str] = field(default_factory=dict[str, str])
     lists: "dict[str, list[FieldAliases]]" = field(default_factory=dict[str, "list[FieldAliases]"])
+    hidden: frozenset[str] = frozenset()
 
     def apply(self, value: object) -> object:
         """Return a JSON object with aliases replaced by field names.
@@ -102,12 +144,13 @@ class FieldAliases:
             raise SerdeError("Nested too deeply") from None
 
     def schema(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a JSON schema with field names replaced by display names."""
+        """Return a JSON schema with display names instead of field names, without hidden fields."""
         result = dict(schema)
         if "properties" in schema:
             result["properties"] = {
                 self.display_names.get(name, name): _list_schema(each, self.lists.get(name, ()))
                 for name, each in schema["properties"].items()
+                if name not in self.hidden
             }
         if "required" in schema:
             result["required"] = [self.display_names.get(name, name) for name in schema["required"]]
@@ -151,7 +194,8 @@ def field_aliases(kind: type[Any] | None, aliases: Mapping[str, str], tool: str)
     """Return the aliases of a tool's parameters, the dataclass `kind`.
 
     Raises:
-        PromptError: An alias is also a field name, or names an unknown field.
+        PromptError: An alias is also a field name, or names an unknown field, or a hidden field has
+            no default.
     """
     seen: dict[Any, FieldAliases] = {}
     found = FieldAliases(frozenset()) if kind is None else _collect_aliases(kind, aliases, seen)
@@ -177,7 +221,8 @@ def _collect_aliases(
     if kind in seen:
         return seen[kind]
     plain = get_origin(kind) or kind
-    found = seen[kind] = FieldAliases(frozenset(each.name for each in fields(plain)))
+    names = frozenset(each.name for each in fields(plain))
+    found = seen[kind] = FieldAliases(names, hidden=_hidden_fields(plain))
     found.names.update((alias, name) for alias, name in aliases.items() if name in found.fields)
     found.display_names.update(display_names(plain))
     found.names.update((display, name) for name, display in found.display_names.items())
@@ -188,6 +233,14 @@ def _collect_aliases(
         if nested and name in found.fields:
             found.lists[name] = nested
     return found
+
+
+def _hidden_fields(kind: type[Any]) -> frozenset[str]:
+    hidden = [each for each in fields(kind) if each.metadata.get(_HIDDEN)]
+    for each in hidden:
+        if each.default is MISSING and each.default_factory is MISSING:
+            raise PromptError(f"Hidden field needs a default: {each.name!r} of {kind.__name__}")
+    return frozenset(each.name for each in hidden)
 
 
 def _item_types(hint: Any, *, in_list: bool) -> Iterator[Any]:

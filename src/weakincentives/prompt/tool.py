@@ -7,7 +7,7 @@ of one call, for policies.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import KW_ONLY, dataclass, field, is_dataclass, replace
 from functools import cached_property, partial
@@ -26,7 +26,12 @@ from typing import (
 
 from weakincentives.errors import PromptError, ToolValidationError
 from weakincentives.filesystem import Filesystem
-from weakincentives.prompt.arguments import FieldAliases, coerce, field_aliases
+from weakincentives.prompt.arguments import (
+    FieldAliases,
+    coerce,
+    concise_schema,
+    field_aliases,
+)
 from weakincentives.prompt.validation import (
     check_argument,
     check_callable,
@@ -278,7 +283,8 @@ class Tool(Generic[P, R]):
         accepts_overrides: Whether a stored description may replace this one.
         aliases: Field names by the alias that models may send instead, also in objects nested
             in lists. The schema does not contain them. A field whose display name is not a
-            valid Python name has it in its metadata: `field(metadata={"name": "-i"})`.
+            valid Python name has it in its metadata: `field(metadata={"name": "-i"})`. A field
+            with `metadata={"hidden": True}` is accepted, but not in the schema.
         access: Returns the paths of a call, for policies; without it, fields with the usual
             names of paths are used.
         other_names: Names that are also accepted, but not offered to the model.
@@ -348,10 +354,10 @@ class Tool(Generic[P, R]):
 
     @cached_property
     def schema(self) -> Mapping[str, object]:
-        """The JSON schema of the parameters."""
+        """The JSON schema of the parameters: what a model may send, each thing said once."""
         if self._params is None:
             return _NO_PARAMETERS
-        return self._field_aliases.schema(json_schema(self._params))
+        return concise_schema(self._field_aliases.schema(json_schema(self._params)))
 
     def parse(self, arguments: Mapping[str, object] | str | bytes) -> P:
         """Parse and validate the arguments that a model sent.
@@ -374,11 +380,16 @@ class Tool(Generic[P, R]):
                 problems.append((len(unknown), names.translate(str(error)), error))
         # report the error of the shape with the fewest unknown fields: it was probably meant
         _, message, cause = min(problems, key=lambda problem: problem[0])
+        if message.startswith("Unknown field") and "did you mean" not in message:
+            message += f"; {self.name} takes {', '.join(self._offered_fields())}"
         raise ToolValidationError(f"Invalid arguments for {self.name}: {message}") from cause
 
     def with_description(self, description: str) -> "Tool[P, R]":
         """Return the same tool with another description."""
         return replace(self, description=description)
+
+    def _offered_fields(self) -> Iterable[str]:
+        return cast("Mapping[str, object]", self.schema["properties"])
 
     def _parse_no_arguments(self, arguments: Mapping[str, object] | str | bytes) -> Any:
         if isinstance(arguments, str | bytes):

@@ -19,6 +19,7 @@ from weakincentives.errors import WinkError
 
 _PATH = re.compile(r" - at (?:`key` in )?`\$(.*)`$", re.DOTALL)
 _MAX_VALUE_LENGTH = 80
+_NEAR = 0.8  # "path" and "pattern" are not: such a hint would mislead
 
 
 def to_json_value(value: object) -> object:
@@ -83,7 +84,7 @@ def validation_error(value: object, kind: Any, fault: Exception) -> SerdeError:
 
 def unknown_field(name: object, known: Iterable[str], path: str) -> str:
     """Return the message about a field that the type does not have."""
-    similar = get_close_matches(str(name), list(known), n=1)
+    similar = get_close_matches(str(name), list(known), n=1, cutoff=_NEAR)
     hint = f", did you mean {similar[0]!r}?" if similar else ""
     return f"Unknown field {_join_path(path, str(name))!r}{hint}"
 
