@@ -32,7 +32,8 @@ def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def copies(tmp_path: Path) -> Callable[[], list[Path]]:
     """Return what finds the working copies that there are."""
-    return lambda: sorted((tmp_path / "places" / "tmp").glob("wink-run-*"))
+    runs = tmp_path / "places" / "state" / "wink" / "runs"
+    return lambda: sorted(runs.iterdir()) if runs.is_dir() else []
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.workplace import Script, Wink, edit, on_terminal
 from weakincentives.adapters.messages import load_messages
+from weakincentives.cli.dumps import find_timeline
 from weakincentives.cli.run import digest as run_digest
 from weakincentives.runtime.timeline import Timeline
 
@@ -115,7 +116,7 @@ def run(wink: Wink, project: Path, model: str, *options: str) -> Timeline:
     assert done.code == 0, done.err
     place = re.search(r"wink log (\S+)", done.err)
     assert place is not None
-    return Timeline(place[1])
+    return Timeline(find_timeline(place[1]))
 
 
 def system_message(timeline: Timeline) -> str:

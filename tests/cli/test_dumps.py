@@ -33,7 +33,7 @@ def test_a_run_is_recorded_beside_its_dump(wink: Wink, project: Path, script: Sc
     done = run(wink, project, script(edit(), "Done."), "--discard")
     [path] = dumps.glob("*.timeline")
     assert path.with_suffix(".jsonl").exists()
-    assert f"wink log {path}" in done.err
+    assert f"wink log {path.name[:8]}\n" in done.err
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(dumps.stat().st_mode) == 0o700
     with Timeline(path) as timeline:
@@ -150,10 +150,10 @@ def test_a_dump_is_found_by_every_name_it_has(
 ):
     run(wink, project, script(edit(), "Done."))
     [path] = dumps.glob("*.timeline")
-    [copy] = (tmp_path / "places" / "tmp").glob("wink-run-*")
+    [copy] = (tmp_path / "places" / "state" / "wink" / "runs").iterdir()
     stem = path.with_suffix("")
     names = [path, stem, stem.with_suffix(".jsonl"), f"{stem}.fs.zip", stem.name, stem.name[:8]]
-    for name in [*names, "last", copy, dumps]:
+    for name in [*names, "last", copy, copy.name, dumps]:
         assert find_timeline(str(name)) == path, name
 
 
@@ -197,7 +197,7 @@ def test_a_prefix_of_several_sessions_names_them(wink: Wink, dumps: Path):
     for name in ("aa1", "aa2", "ab"):
         (dumps / f"{name}.timeline").write_text("")
     done = wink("log", "aa")
-    assert "Several dumps begin with 'aa': aa1, aa2; name one" in done.err
+    assert "Several dumps begin with 'aa': aa1, aa2; type more of it" in done.err
     assert find_dump("ab").timeline == dumps / "ab.timeline"
 
 

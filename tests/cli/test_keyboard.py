@@ -95,7 +95,7 @@ def test_a_request_to_end_in_the_models_turn_asks_nobody_and_restores_the_termin
     os.kill(terminal.process.pid, number)
     assert terminal.process.wait() == code
     assert terminal.echoes()
-    assert f"wink review {copies()[0]} --apply" in terminal.end().out
+    assert f"wink review {copies()[0].name} --apply" in terminal.end().out
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
@@ -108,14 +108,14 @@ def test_a_request_to_end_at_the_question_names_the_copy(
     os.kill(terminal.process.pid, number)
     done = terminal.end()
     assert done.code == code
-    assert f"The working copy is kept: wink review {copies()[0]}" in done.out
+    assert f"The working copy is kept: wink review {copies()[0].name}" in done.out
     assert (project / "calc.py").read_text() == CALC
     again = Terminal("review", copies()[0])
     again.wait_for(QUESTION)
     os.kill(again.process.pid, number)
     done = again.end()
     assert done.code == code
-    assert f"The working copy is kept: wink review {copies()[0]}" in done.out
+    assert f"The working copy is kept: wink review {copies()[0].name}" in done.out
 
 
 def test_no_isolation_is_said_by_the_run_itself(project: Path, script: Script, tmp_path: Path):

@@ -39,7 +39,7 @@ def test_what_a_patch_leaves_out_is_said_and_the_copy_stays(
     assert "The patch leaves out:" in done.err
     assert any(line.startswith(said) for line in done.err.splitlines()), done.err
     [copy] = copies()
-    assert f"wink review {copy} --apply" in done.err
+    assert f"wink review {copy.name} --apply" in done.err
     subprocess.run(["git", "apply", patch], cwd=project, check=True)
     assert (project / "calc.py").read_text() == FIXED
 

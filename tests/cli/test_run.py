@@ -47,7 +47,7 @@ def test_without_a_person_the_changes_wait_in_the_copy(
     [copy] = copies()
     assert (copy / "workspace" / "calc.py").read_text() == FIXED
     for option in ("--apply", "--patch FILE", "--discard"):
-        assert f"wink review {copy} {option}" in done.err
+        assert f"wink review {copy.name} {option}" in done.err
     assert "Divided by the number of items." in done.err
 
 
@@ -66,7 +66,7 @@ def test_apply_changes_what_was_changed_and_nothing_else(
     assert done.code == 0
     assert tree(project) == {**before, "calc.py": FIXED.encode(), "docs/more.md": b"new\n"}
     [copy] = copies()
-    assert f"To undo: wink review {copy} --undo" in done.err
+    assert f"To undo: wink review {copy.name} --undo" in done.err
 
 
 def test_discard_leaves_nothing(wink: Wink, project: Path, script: Script, copies: Copies):
@@ -288,6 +288,7 @@ from weakincentives.cli.main import main
 if os.getuid() == 0:  # who may read everything finds nothing closed
     with redirect_stdout(io.StringIO()), suppress(SystemExit):
         main(sys.argv[1:])  # what is imported on the way may not be readable then
+    os.environ["XDG_STATE_HOME"] += "-of-another-user"
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
@@ -310,7 +311,7 @@ def test_a_directory_that_is_closed_costs_nobody_the_dump():
             [sys.executable, "-c", UNPRIVILEGED, "run", "x", *options, "--discard", "--json"],
             capture_output=True,
             text=True,
-            env={**os.environ, "TMPDIR": place},
+            env={**os.environ, "TMPDIR": place, "XDG_STATE_HOME": f"{place}/state"},
             check=True,
         )
         last = json.loads(done.stdout.splitlines()[-1])
@@ -399,7 +400,7 @@ def test_a_workspace_must_be_a_directory_and_no_copy_of_ours(
     run(wink, project, model)
     inside = copies()[0] / "workspace" / "docs"
     said = misuse(wink, "x", "--workspace", inside, "--model", model)
-    assert f"wink review {copies()[0]}" in said
+    assert f"wink review {copies()[0].name}" in said
 
 
 def test_a_deadline_must_be_a_time(wink: Wink, project: Path):
@@ -413,11 +414,26 @@ def test_an_empty_task_is_refused(wink: Wink, project: Path, script: Script):
     )
 
 
-def test_a_workspace_around_the_temporary_directory_says_what_to_set(
-    wink: Wink, tmp_path: Path, script: Script
+def test_the_state_directory_is_not_copied(
+    wink: Wink, tmp_path: Path, script: Script, copies: Copies, monkeypatch: pytest.MonkeyPatch
 ):
-    said = misuse(wink, "x", "--workspace", tmp_path, "--model", script("Done."))
-    assert said.endswith("; set TMPDIR to another directory\n")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "[a]{b,c}*" / "state"))
+    for _ in range(2):
+        assert run(wink, tmp_path, script(write("new.txt"), "Done.")).code == 3
+    for place in (tmp_path / "[a]{b,c}*" / "state" / "wink" / "runs").iterdir():
+        inside = place / "workspace" / "[a]{b,c}*" / "state"
+        assert inside.is_dir()
+        assert not (inside / "wink").exists()
+
+
+def test_the_state_directory_is_no_workspace(
+    wink: Wink, tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch
+):
+    state = tmp_path / "places" / "state" / "wink"
+    state.mkdir(parents=True)
+    said = misuse(wink, "x", "--workspace", state, "--model", script("Done."))
+    assert "is the state directory of wink" in said
+    assert list((state / "runs").iterdir()) == []
 
 
 def test_two_wishes_are_one_too_many(wink: Wink, project: Path):

@@ -36,7 +36,7 @@ def test_no_answer_at_all_keeps_the_copy_and_a_narrow_terminal_gets_lines_that_f
     done = on_terminal(*arguments, answers="x\n\x04", size=(40, 40), NO_COLOR="1")
     assert done.code == 3
     assert "Please answer" in done.out
-    assert f"wink review {copies()[0]} --apply" in done.out
+    assert f"wink review {copies()[0].name} --apply" in done.out
     assert (project / "calc.py").read_text() == CALC
     [line] = [each for each in done.out.splitlines() if "write_file  " in each]
     assert len(line.rpartition("\x1b[2K")[2].rstrip()) <= 40
@@ -53,7 +53,7 @@ def test_what_is_in_conflict_can_be_left_out(project: Path, script: Script, copi
     assert (project / "docs" / "new.md").read_text() == "new\n"
     assert "; files in conflict were not changed." in done.out
     assert "; the original is unchanged" not in done.out
-    assert f"wink review {copies()[0]} --undo" in done.out
+    assert f"wink review {copies()[0].name} --undo" in done.out
     assert (project / "calc.py").read_text() == f"{CALC}# mine\n"
     assert len(copies()) == 1
     assert "\x1b[32m" not in done.out

@@ -28,7 +28,7 @@ sent = []
 def is_time(name):
     if phase == "dump":
         return name.startswith("dump")
-    copies = list(Path(os.environ["TMPDIR"]).glob("wink-run-*/review.json"))
+    copies = list(Path(os.environ["XDG_STATE_HOME"]).glob("wink/runs/*/review.json"))
     if phase == "copy":
         return not copies
     return bool(copies) and b'"applied":[{' in copies[0].read_bytes()
@@ -65,7 +65,7 @@ def test_a_request_to_end_names_the_copy_and_leaves_the_original_whole(
     if phase == "copy":
         assert copies() == []
     else:
-        assert f"The working copy is kept: wink review {copies()[0]}" in done.stderr
+        assert f"The working copy is kept: wink review {copies()[0].name}" in done.stderr
         again = subprocess.run(
             [sys.executable, "-m", "weakincentives", "review", copies()[0], "--apply"], check=True
         )

@@ -7,7 +7,7 @@ A dump has up to three files with one name: `.timeline` with every step, and at 
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,16 +16,21 @@ from typing import NamedTuple
 import click
 
 from weakincentives.cli.config import load_settings
+from weakincentives.cli.state import (
+    LAST,
+    describe_several,
+    find_places,
+    match_ids,
+    place_id,
+    short_id,
+    state_directory,
+)
 from weakincentives.filesystem.snapshot_manager import ARCHIVE_SUFFIX
-from weakincentives.posix import display_path
 from weakincentives.runtime.timeline import SUFFIX, Timeline, TimelineError
 
-LAST = "last"
-"""The argument that names the newest dump."""
 _TEXT_SUFFIX = ".jsonl"
 _SUFFIXES = (SUFFIX, _TEXT_SUFFIX, ARCHIVE_SUFFIX)
 _LINK = "timeline"  # in the place of a working copy
-_MAX_NAMES = 5
 _STEP = re.compile(r"(\d+|@[^:/]+)(?::(.+))?", re.DOTALL)
 _HELP = f"pass a {SUFFIX} file, or {LAST!r} for the newest"
 
@@ -105,19 +110,17 @@ def split_arguments(
     return dump, steps
 
 
-def dump_directory(setting: str | None, environment: Mapping[str, str]) -> Path:
-    """Return the directory for dumps: the setting, or the user's XDG state directory."""
+def dump_directory(setting: str | None) -> Path:
+    """Return the directory for dumps: the setting, or one in the state directory."""
     if setting is not None:
         return Path(setting).expanduser().absolute()
-    state = environment.get("XDG_STATE_HOME", "")
-    home = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
-    return home / "wink" / "dumps"
+    return state_directory() / "dumps"
 
 
 def default_directory() -> Path:
     """Return the directory for dumps in the settings of the user."""
     settings = load_settings(Path.cwd(), environment=os.environ, options={})
-    return dump_directory(settings["dump"], os.environ)
+    return dump_directory(settings["dump"])
 
 
 def link_timeline(place: Path, timeline: Path) -> None:
@@ -129,8 +132,16 @@ def link_timeline(place: Path, timeline: Path) -> None:
 
 def timeline_hints(timeline: Path) -> list[str]:
     """Return the lines at the end of a run that say how to look at its steps."""
-    path = shlex.quote(str(timeline))
-    return [f"Every step: wink log {path}", f"In the browser: wink debug {path}"]
+    name = shlex.quote(dump_id(timeline))
+    return [f"Every step: wink log {name}", f"In the browser: wink debug {name}"]
+
+
+def dump_id(timeline: Path) -> str:
+    """Return the short name of a dump that `find_dump` understands; its path if it has none."""
+    stem = _strip_suffix(timeline)
+    if stem.stem.parent != default_directory():
+        return str(timeline)
+    return short_id(stem.stem.name)
 
 
 def find_dump(argument: str) -> DumpPaths:
@@ -223,15 +234,18 @@ def _newest(directory: Path) -> DumpPaths:
 
 def _find_by_prefix(argument: str) -> DumpPaths:
     directory = default_directory()
-    found = sorted(name for name in _dates(directory) if name.startswith(argument))
-    if len(found) == 1 or argument in found:
-        return DumpPaths(directory / (argument if argument in found else found[0]))
+    dumps = {name: DumpPaths(directory / name) for name in _dates(directory)}
+    for place in find_places():  # the dump of a run may be anywhere
+        if (place / _LINK).is_symlink():
+            dump = _find_in_directory(place)
+            if place_id(place) == argument:
+                return dump
+            dumps.setdefault(dump.stem.name, dump)
+    found = match_ids(argument, list(dumps))
+    if len(found) == 1:
+        return dumps[found[0]]
     if found:
-        names = ", ".join(map(display_path, found[:_MAX_NAMES]))
-        more = "" if len(found) <= _MAX_NAMES else " and more"
-        raise click.ClickException(
-            f"Several dumps begin with {argument!r}: {names}{more}; name one"
-        )
+        raise click.ClickException(describe_several("dumps", argument, found))
     raise click.ClickException(
         f"There is no dump {argument!r}: it is not a file, and no session in {str(directory)!r}"
         f" begins with it; {_HELP}"

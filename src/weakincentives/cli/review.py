@@ -1,7 +1,6 @@
 """`wink review`: decide about the changes that an earlier run left in its working copy."""
 
 import json
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,7 +14,8 @@ from weakincentives.cli.run.decision import (
     describe_kept_paths,
     parse_action,
 )
-from weakincentives.cli.run.workspace import exclusive_lock, name_copy_on_error
+from weakincentives.cli.run.workspace import name_copy_on_error
+from weakincentives.cli.state import exclusive_lock, find_place, find_places
 from weakincentives.cli.terminal import describe_error, echo
 from weakincentives.cli.units import format_count
 from weakincentives.contrib.review import (
@@ -31,21 +31,19 @@ from weakincentives.contrib.review import recover as recover_original
 from weakincentives.contrib.review.records import has_record
 from weakincentives.posix import display_path
 
-_COPY_PATTERN = "wink-run-*"
-
 
 @click.command(
     epilog="Exit codes: 0 done, 1 failed, 3 the changes are still there,"
     " 4 conflict, nothing applied."
 )
-@click.argument("place", required=False, type=click.Path(path_type=Path))
+@click.argument("run", required=False)
 @action_options
 @click.option("--undo", is_flag=True, help="Undo the last apply.")
 @click.option("--recover", is_flag=True, help="Roll back an apply that was interrupted.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and never ask.")
 def command(
     *,
-    place: Path | None,
+    run: str | None,
     apply: bool,
     patch: Path | None,
     discard: bool,
@@ -55,17 +53,19 @@ def command(
 ) -> None:
     """Review the changes that a run left in its working copy.
 
-    PLACE is the directory of the working copy. Without PLACE, list the working copies.
+    RUN is the ID of a run or its beginning, the directory of its working copy, or last. Without
+    RUN, list the runs.
     """
     action = parse_action(apply=apply, patch=patch, discard=discard)
-    if place is None:
+    if run is None:
         if action.kind != "ask" or undo or recover:
-            raise click.UsageError("PLACE is missing; wink review lists the working copies")
+            raise click.UsageError("RUN is missing; wink review lists the runs")
         _list_copies(as_json=as_json)
         return
     if sum((undo, recover, action.kind != "ask")) > 1:
         option = "undo" if undo else "recover"
         raise click.UsageError(f"--{option} cannot be combined with another action; use one")
+    place = find_place(run)
     if recover and not has_record(place):
         _recover_without_copy(place, as_json=as_json)
         return
@@ -87,7 +87,7 @@ def _open_copy(place: Path) -> WorkingCopy:
     try:
         return open_copy(place)
     except CopyError as error:
-        hint = "wink review lists the working copies"
+        hint = "wink review lists the runs"
         raise click.ClickException(f"{error}; {hint}") from error
 
 
@@ -148,7 +148,7 @@ def _failure(error: BaseException) -> click.ClickException:
 
 
 def _list_copies(*, as_json: bool) -> None:
-    for place in sorted(Path(tempfile.gettempdir()).glob(_COPY_PATTERN)):
+    for place in find_places():
         try:
             copy = open_copy(place)
         except (CopyError, OSError):

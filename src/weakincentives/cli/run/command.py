@@ -34,13 +34,14 @@ from weakincentives.cli.run.sandbox import resolve_engine, resolve_sandbox
 from weakincentives.cli.run.view import JsonView, QuietView, View
 from weakincentives.cli.run.workspace import (
     create_copy,
-    exclusive_lock,
     name_copy_on_error,
     resolve_workspace,
 )
+from weakincentives.cli.state import new_place, new_session_id
 from weakincentives.cli.terminal import disable_echo
 from weakincentives.contrib.review import WorkingCopy
 from weakincentives.contrib.tools.dialects import DialectName
+from weakincentives.runtime.session import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -168,10 +169,10 @@ def command(
     code = execute_job(
         settings,
         _read_task(task),
-        lambda view: create_copy(original, settings["exclude"] or (), view),
+        lambda place, view: create_copy(original, settings["exclude"] or (), place, view),
         original=original,
         output=OutputOptions(action, as_json=as_json, quiet=quiet),
-        dump=None if no_dump else dump_directory(settings["dump"], os.environ),
+        dump=None if no_dump else dump_directory(settings["dump"]),
         record=record,
     )
     raise click.exceptions.Exit(code)
@@ -180,7 +181,7 @@ def command(
 def execute_job(
     settings: Settings,
     task: str,
-    create: Callable[[View], WorkingCopy],
+    create: Callable[[Path, View], WorkingCopy],
     *,
     original: Path,
     output: OutputOptions,
@@ -188,7 +189,7 @@ def execute_job(
     record: Path | None = None,
     continuation: Continuation | None = None,
 ) -> int:
-    """Let a model work in the copy of `original` that `create` returns; return the exit code.
+    """Let a model work in the copy of `original` that `create` makes; return the exit code.
 
     Replies of the user are further rounds in the same copy, session and conversation. Time,
     tokens and steps are counted anew in each.
@@ -199,9 +200,14 @@ def execute_job(
         dialect = choose_dialect(settings, adapter)
         options = _job_options(task, settings, dialect, dump, original)
         with disable_echo():
-            copy = create(view)
+            session = (
+                Session(session_id=new_session_id())
+                if continuation is None
+                else continuation.session
+            )
+            place = stack.enter_context(new_place(session.session_id))
+            copy = create(place, view)
             stack.enter_context(name_copy_on_error(copy.place))
-            stack.enter_context(exclusive_lock(copy.place))
             print_start(view, copy, adapter, options)
         report = Report(view, copy, is_silent=output.as_json)
         while True:
@@ -210,6 +216,7 @@ def execute_job(
                 copy,
                 adapter,
                 view=view,
+                session=session,
                 cancellation=cancellation,
                 continuation=continuation,
             )

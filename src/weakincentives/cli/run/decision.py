@@ -15,6 +15,7 @@ import click
 
 from weakincentives.cli.run.diff_view import describe_diff, show_diff
 from weakincentives.cli.signals import TerminatedError
+from weakincentives.cli.state import place_id
 from weakincentives.cli.terminal import (
     describe_error,
     discard_typeahead,
@@ -391,7 +392,7 @@ class Decision:
         return "kept"
 
     def _command(self, option: str) -> str:
-        return f"wink review {shlex.quote(str(self._review.copy.place))} {option}"
+        return f"wink review {shlex.quote(place_id(self._review.copy.place))} {option}"
 
     def _print_withheld_changes(self) -> None:
         changes = [each for each in self._review.withheld if not _is_git_index(each.path)]

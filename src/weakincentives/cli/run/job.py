@@ -153,6 +153,7 @@ class Job:
         adapter: ProviderAdapter,
         *,
         view: View,
+        session: Session,
         cancellation: CancellationToken,
         continuation: Continuation | None = None,
     ) -> None:
@@ -163,7 +164,7 @@ class Job:
         self._view = view
         self._cancellation = cancellation
         self._continuation = continuation
-        self._session = Session() if continuation is None else continuation.session
+        self._session = session
         if options.sandbox.hosts:
             reducers = {NetworkConnection: append_all}
             self._session.install(NetworkConnection, reducers=reducers, log=True)

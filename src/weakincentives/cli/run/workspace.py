@@ -1,16 +1,14 @@
 """Directories of a run: the original, and its working copy with a lock."""
 
-import fcntl
 import os
 import shlex
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import click
-
 from weakincentives.cli.config import ConfigError
 from weakincentives.cli.run.view import View
+from weakincentives.cli.state import place_id, state_directory, state_exclusions
 from weakincentives.cli.terminal import echo
 from weakincentives.contrib.review import (
     ApplyInterruptedError,
@@ -39,13 +37,13 @@ def resolve_workspace(path: Path) -> Path:
             continue
         raise ConfigError(
             f"The workspace is inside the working copy of another run: {str(path)!r};"
-            f" resolve that run first with wink review {other.place}"
+            f" resolve that run first with wink review {shlex.quote(place_id(other.place))}"
         )
     return resolved
 
 
-def create_copy(original: Path, exclude: Sequence[str], view: View) -> WorkingCopy:
-    """Create the working copy of a directory and show the progress.
+def create_copy(original: Path, exclude: Sequence[str], place: Path, view: View) -> WorkingCopy:
+    """Create the working copy of a directory in `place`, and show the progress.
 
     Raises:
         ConfigError: The directory is too large, or the copy cannot be placed.
@@ -63,15 +61,26 @@ def create_copy(original: Path, exclude: Sequence[str], view: View) -> WorkingCo
 
     try:
         with view.show_activity(describe):
-            return working_copy(original, exclude=exclude, progress=update)
+            globs = (*exclude, *state_exclusions(original))
+            return working_copy(original, place=place, exclude=globs, progress=update)
     except LimitExceededError as error:
         fact = str(error).partition(";")[0]
         raise ConfigError(f"{fact}; exclude something with --exclude") from error
     except ApplyInterruptedError as error:
         raise ConfigError(str(error)) from error
     except CopyError as error:
-        fact = str(error).partition(";")[0]
-        raise ConfigError(f"{fact}; set TMPDIR to another directory") from error
+        raise placement_error(error, original) from error
+
+
+def placement_error(error: CopyError, original: Path) -> ConfigError:
+    """Return the error of a copy that cannot be in the state directory."""
+    if Path(os.path.realpath(state_directory())).is_relative_to(original):
+        return ConfigError(
+            f"The directory {str(original)!r} is the state directory of wink, where copies are"
+            " kept; work on another directory, or set XDG_STATE_HOME"
+        )
+    fact = str(error).partition(";")[0]
+    return ConfigError(f"{fact}; set XDG_STATE_HOME to another directory")
 
 
 @contextmanager
@@ -84,24 +93,5 @@ def name_copy_on_error(
     except kind:
         if place.exists():
             with suppress(OSError):  # the terminal may be gone
-                echo(f"The working copy is kept: wink review {shlex.quote(str(place))}")
+                echo(f"The working copy is kept: wink review {shlex.quote(place_id(place))}")
         raise
-
-
-@contextmanager
-def exclusive_lock(place: Path) -> Generator[None, None, None]:
-    """Lock a working copy, so that half a run is neither applied nor removed.
-
-    Raises:
-        ClickException: Another process has the lock.
-    """
-    descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError as error:
-        raise click.ClickException(
-            f"The working copy is in use: {str(place)!r}; wait until the run has ended"
-        ) from error
-    finally:
-        os.close(descriptor)

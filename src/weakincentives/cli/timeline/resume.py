@@ -16,7 +16,8 @@ from weakincentives.cli.run.command import EPILOG, OutputOptions, execute_job, r
 from weakincentives.cli.run.decision import parse_action
 from weakincentives.cli.run.job import Continuation
 from weakincentives.cli.run.view import View
-from weakincentives.cli.run.workspace import resolve_workspace
+from weakincentives.cli.run.workspace import placement_error, resolve_workspace
+from weakincentives.cli.state import state_exclusions
 from weakincentives.contrib.review import CopyError, WorkingCopy
 from weakincentives.contrib.review.copy import copy_of_states
 from weakincentives.runtime.timeline import Timeline, TimelineError
@@ -81,8 +82,8 @@ def command(
             timeline.session(at, unknown="data"), messages, timeline.path, at, name
         )
 
-        def create(view: View) -> WorkingCopy:
-            copy, skipped = _create_copy(timeline, at, original, run)
+        def create(place: Path, view: View) -> WorkingCopy:
+            copy, skipped = _create_copy(timeline, at, original, place, run)
             facts = {"step": at, "skipped": [each.path for each in skipped]}
             lines = [f"continuing at step {at}", *(f"  not restored: {each}" for each in skipped)]
             view.emit("resumed", facts, "\n".join(lines))
@@ -178,17 +179,18 @@ def _continue_conversation(
 
 
 def _create_copy(
-    timeline: Timeline, at: int, original: Path, run: Mapping[str, Any]
+    timeline: Timeline, at: int, original: Path, place: Path, run: Mapping[str, Any]
 ) -> tuple[WorkingCopy, list[Any]]:
+    exclude = {*map(str, run.get("exclude") or ()), *state_exclusions(original)}
     try:
         return copy_of_states(
             timeline.files(1),
             timeline.files(at),
             original=original,
-            exclude=tuple(map(str, run.get("exclude") or ())),
+            place=place,
+            exclude=tuple(sorted(exclude)),
         )
     except CopyError as error:
-        fact = str(error).partition(";")[0]
-        raise ConfigError(f"{fact}; set TMPDIR to another directory") from error
+        raise placement_error(error, original) from error
     except TimelineError as error:
         raise click.ClickException(str(error)) from error

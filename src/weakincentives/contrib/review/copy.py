@@ -57,7 +57,7 @@ def working_copy(
     Args:
         original: The directory.
         place: A new or empty directory for the copy; by default one in the temporary
-            directory.
+            directory. It may be inside the original only where `exclude` leaves it out.
         exclude: Globs of paths to leave out; one without `/` matches names at any depth.
         max_files: Limit of files, links and directories.
         max_bytes: Limit of the total size of the files.
@@ -77,7 +77,7 @@ def working_copy(
         ensure_not_interrupted(opened, source)
     with HostFilesystem(source) as files:
         scan = _Scan(Side(files), globs, max_files, max_bytes, source)
-        target = _create_place(place, source)
+        target = _create_place(place, source, globs)
         try:
             return _create_copy(
                 scan, target, ProgressMeter(progress, scan.file_count, scan.total_bytes)
@@ -92,6 +92,7 @@ def copy_of_states(
     after: ReadableFilesystem,
     *,
     original: str | os.PathLike[str],
+    place: str | os.PathLike[str] | None = None,
     exclude: Sequence[str] = (),
 ) -> tuple[records.WorkingCopy, list[SkippedEntry]]:
     """Return a working copy with the files of `after`, and what cannot be copied.
@@ -101,19 +102,19 @@ def copy_of_states(
 
     Raises:
         NotADirectoryError: The original is not a directory.
-        CopyError: The temporary directory is inside the original.
+        CopyError: The place is inside the original, or not empty.
     """
     source = Path(os.path.realpath(original))
     if not source.is_dir():
         raise os_error(errno.ENOTDIR, str(source))
     scan = _Scan(Side(before), tuple(exclude), sys.maxsize, sys.maxsize, source)
-    place = _create_place(None, source)
+    target = _create_place(place, source, scan.exclude)
     try:
-        copy = _create_copy(scan, place, _NO_METER)
-        with records.open_files(copy) as target:
-            return copy, _write_changes(before, after, target)
+        copy = _create_copy(scan, target, _NO_METER)
+        with records.open_files(copy) as files:
+            return copy, _write_changes(before, after, files)
     except BaseException:
-        remove_place(place)
+        remove_place(target)
         raise
 
 
@@ -319,10 +320,12 @@ def _write_changes(
     return skipped
 
 
-def _create_place(place: str | os.PathLike[str] | None, source: Path) -> Path:
-    """Create an empty directory for the copy, outside the original."""
+def _create_place(
+    place: str | os.PathLike[str] | None, source: Path, exclude: tuple[str, ...]
+) -> Path:
+    """Create an empty directory for the copy, where it is not copied itself."""
     wanted = Path(tempfile.gettempdir() if place is None else place).absolute()
-    if Path(os.path.realpath(wanted)).is_relative_to(source):
+    if _is_copied(Path(os.path.realpath(wanted)), source, exclude):
         raise records.CopyError(
             f"The working copy must not be inside the original: {str(wanted)!r};"
             " choose another place"
@@ -333,6 +336,15 @@ def _create_place(place: str | os.PathLike[str] | None, source: Path) -> Path:
     if any(wanted.iterdir()):
         raise records.CopyError(f"The place for the working copy is not empty: {str(wanted)!r}")
     return wanted
+
+
+def _is_copied(path: Path, source: Path, exclude: tuple[str, ...]) -> bool:
+    """Return whether a path is the source or below it, and not excluded."""
+    if not path.is_relative_to(source):
+        return False
+    inside = path.relative_to(source)
+    wanted = records.exclusion_filter(exclude)
+    return all(wanted.wants(str(each)) for each in (inside, *inside.parents) if each.parts)
 
 
 def is_git_directory(names: Collection[str]) -> bool:
