@@ -183,7 +183,7 @@ def find_place(argument: str) -> Path:
         return next(each for each in places if place_id(each) == found[0])
     if found:
         raise click.ClickException(describe_several("runs", argument, found))
-    if path.is_dir():
+    if argument and path.is_dir():
         return path
     raise click.ClickException(
         f"There is no run {argument!r}; wink review lists the runs, and completes their IDs"
