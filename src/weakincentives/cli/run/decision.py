@@ -237,12 +237,19 @@ class Decision:
         facts = describe_changes(self._review, ())
         self._print_withheld_changes()
         is_empty = all(_is_git_index(each.path) for each in self._review.withheld)
-        self._print("Nothing was changed." if is_empty else "Nothing else was changed.")
+        has_applied = bool(self._review.applied)
+        if action.kind == "apply" and has_applied:
+            self._print(self._nothing_to_apply())
+            return Resolution("applied", facts)
+        if has_applied:
+            self._print("All changes were applied.")
+        else:
+            self._print("Nothing was changed." if is_empty else "Nothing else was changed.")
         if action.kind == "ask" and self._can_reply and can_ask() and not self._is_silent:
             self._reply = self._ask_for_reply()
             if self._reply is not None:
                 return Resolution("reply", facts, self._reply)
-        if action.kind == "discard" or (self._is_end and is_empty):
+        if action.kind == "discard" or (self._is_end and is_empty and not has_applied):
             self._review.discard()
         elif not is_empty:
             root = display_path(str(self._review.copy.root))
@@ -353,9 +360,13 @@ class Decision:
             count = format_count(len(applied.paths), "path")
             self._print(f"Applied to {original}: {count} changed.")
         else:
-            self._print(f"Nothing to apply: {original} already has all the changes.")
+            self._print(self._nothing_to_apply())
         self._print_kept_paths(applied.kept)
         self._print(f"To undo: {self._command('--undo')}  (--discard removes the copy)")
+
+    def _nothing_to_apply(self) -> str:
+        original = display_path(str(self._review.copy.original))
+        return f"Nothing to apply: {original} already has all the changes."
 
     def _save_patch(self, patch: Path | None) -> Outcome:
         assert patch is not None

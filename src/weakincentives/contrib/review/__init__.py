@@ -2,6 +2,7 @@
 
 from weakincentives.contrib.review.conflicts import Conflict, ConflictError, Kept
 from weakincentives.contrib.review.copy import working_copy
+from weakincentives.contrib.review.hunks import Hunk
 from weakincentives.contrib.review.merge import Merge
 from weakincentives.contrib.review.records import CopyError, WorkingCopy, open_copy
 from weakincentives.contrib.review.recovery import (
@@ -10,7 +11,8 @@ from weakincentives.contrib.review.recovery import (
     Recovery,
     recover,
 )
-from weakincentives.contrib.review.review import Applied, Review
+from weakincentives.contrib.review.results import Applied
+from weakincentives.contrib.review.review import Review
 from weakincentives.contrib.review.views import Version
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "Conflict",
     "ConflictError",
     "CopyError",
+    "Hunk",
     "Interrupted",
     "Kept",
     "Merge",

@@ -6,20 +6,21 @@ anything else is a conflict.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeGuard
+from typing import Literal, TypeGuard
 
 from weakincentives.contrib.review.merge import Merge, try_merge
 from weakincentives.contrib.review.views import (
     OriginalSide,
     PreservingFilesystem,
     ReplacedFilesystem,
+    Version,
 )
 from weakincentives.errors import WinkError
-from weakincentives.filesystem import Change, FileStat, ReadableFilesystem
+from weakincentives.filesystem import Change, Diff, FileStat, ReadableFilesystem
 from weakincentives.filesystem.base import outermost
-from weakincentives.filesystem.diff import Side, StaleDiffError, same_bytes
+from weakincentives.filesystem.diff import Side, StaleDiffError, find_moves, same_bytes
 from weakincentives.posix import check_time, display_path, join, parents_of
 
 _MAX_CONFLICTS = 10  # in a message
@@ -61,12 +62,19 @@ class Kept:
 
 
 class ConflictError(WinkError, RuntimeError):
-    """Paths changed on both sides; nothing was applied."""
+    """Paths changed on both sides; nothing was applied, or undone."""
 
-    def __init__(self, conflicts: Sequence[Conflict], *, kept: Sequence[Kept] = ()) -> None:
-        """Store the conflicts, and the concurrent changes that were left alone."""
+    def __init__(
+        self,
+        conflicts: Sequence[Conflict],
+        *,
+        kept: Sequence[Kept] = (),
+        kind: Literal["apply", "undo"] = "apply",
+    ) -> None:
+        """Store the conflicts of an apply or undo, and the changes that were left alone."""
         self.conflicts: tuple[Conflict, ...] = tuple(conflicts)
         self.kept: tuple[Kept, ...] = tuple(kept)
+        self.kind: Literal["apply", "undo"] = kind
         super().__init__(self.conflicts, self.kept)
 
     def __str__(self) -> str:
@@ -74,10 +82,15 @@ class ConflictError(WinkError, RuntimeError):
         lines = [str(each) for each in self.conflicts[:_MAX_CONFLICTS]]
         more = len(self.conflicts) - len(lines)
         tail = f"; and {more} more" if more else ""
-        fact = f"paths changed on both sides: {'; '.join(lines)}{tail}"
-        if not lines:
-            fact = "an interrupted apply was rolled back, but not completely"
-        return "; ".join((f"Nothing was applied: {fact}", *map(str, self.kept)))
+        if self.kind == "undo":
+            fact = (
+                f"Nothing was undone: {'; '.join(lines)}{tail}" if lines else "Nothing was undone"
+            )
+        elif lines:
+            fact = f"Nothing was applied: paths changed on both sides: {'; '.join(lines)}{tail}"
+        else:
+            fact = "Nothing was applied: an interrupted apply was rolled back, but not completely"
+        return "; ".join((fact, *map(str, self.kept)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +214,14 @@ class Renames:
         if path in self._targets:
             return f"renamed to {display_path(self._targets[path])}"
         return f"renamed from {display_path(self._sources[path])}"
+
+
+def find_renames(
+    named: Diff, changes: Sequence[Change], before: ReadableFilesystem, after: ReadableFilesystem
+) -> Renames:
+    """Return the renames in a diff, and the moves onto paths that existed before."""
+    pairs = [(each.source, each.path) for each in named.entries if each.source]
+    return Renames([*pairs, *find_moves(changes, Side(before), Side(after)).items()])
 
 
 def select_changes(
@@ -366,6 +387,31 @@ class ChangeSet:
             before=ReplacedFilesystem(self.before, before),
             after=ReplacedFilesystem(self.after, after),
         )
+
+    def with_contents(self, contents: Mapping[str, Version]) -> "ChangeSet":
+        """Return the change set that gives these files other contents than the copy has."""
+        if not contents:
+            return self
+        changes = [
+            replace(each, after=contents[each.path].stat(each.path))
+            if each.path in contents
+            else each
+            for each in self.changes
+        ]
+        return replace(self, changes=changes, after=ReplacedFilesystem(self.after, contents))
+
+    def without_conflicts(
+        self, original: PreservingFilesystem
+    ) -> tuple["ChangeSet", Plan, list[Conflict]]:
+        """Return the part that applies cleanly, its plan, and the conflicts that are left out."""
+        left: dict[str, Conflict] = {}
+        change_set = self
+        while (plan := change_set.plan(original)).conflicts:
+            for each in change_set.conflicts(original, plan):
+                left.setdefault(each.path, each)
+            changes = [each for each in change_set.changes if each.path not in left]
+            change_set = replace(change_set, changes=changes)
+        return change_set, plan, list(left.values())
 
     def inverse(self) -> "ChangeSet":
         """Return the change set in the other direction."""

@@ -21,7 +21,7 @@ from typing import Literal, TypeAlias
 
 from weakincentives.contrib.review.entries import EntryState, Tree
 from weakincentives.contrib.review.merge import Merge
-from weakincentives.contrib.review.views import PreservingFilesystem
+from weakincentives.contrib.review.views import PreservingFilesystem, Version
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import FilesystemSnapshot, HostMount, SkippedEntry
 from weakincentives.filesystem.mounts import MountFilter
@@ -57,6 +57,19 @@ class Application:
     merges: tuple[Merge, ...] = ()
     attributes: dict[str, dict[str, bytes]] = field(default_factory=dict[str, dict[str, bytes]])
     """The extended attributes of removed files."""
+    accepted: tuple[str, ...] | None = None
+    """All paths that were applied, also where the original had the new state; None: `paths`."""
+    contents: dict[str, Version] = field(default_factory=dict[str, Version])
+    """The files of which only some hunks were applied, as they are with these."""
+    is_settled: bool = True
+    """Whether it has ended; it is recorded before it begins."""
+    commit: str = ""
+    """The git commit that was made of it."""
+
+    @property
+    def accepted_paths(self) -> tuple[str, ...]:
+        """All paths that were applied, also where the original already had the new state."""
+        return self.paths if self.accepted is None else self.accepted
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import cached_property
+from functools import partial as bind
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
@@ -23,9 +24,12 @@ from weakincentives.contrib.review.conflicts import (
     Plan,
     Renames,
     Step,
+    find_renames,
     select_changes,
 )
 from weakincentives.contrib.review.copy import remove_place
+from weakincentives.contrib.review.history import ApplyHistory
+from weakincentives.contrib.review.hunks import Hunk, find_hunks, select_hunks, split_hunk
 from weakincentives.contrib.review.merge import Merge
 from weakincentives.contrib.review.recovery import (
     Interrupted,
@@ -36,11 +40,18 @@ from weakincentives.contrib.review.recovery import (
     open_original,
     recover_all,
 )
+from weakincentives.contrib.review.results import (
+    Applied,
+    describe_left,
+    summarize,
+    summarize_recoveries,
+)
 from weakincentives.contrib.review.views import (
     FilteredFilesystem,
     OriginalFilesystem,
     PreservingFilesystem,
     ReviewFilter,
+    Version,
 )
 from weakincentives.filesystem import (
     Change,
@@ -51,30 +62,11 @@ from weakincentives.filesystem import (
     diff,
 )
 from weakincentives.filesystem.base import is_tool_output
-from weakincentives.filesystem.diff import Side, find_moves
+from weakincentives.filesystem.diff import Side
 from weakincentives.posix import store_file, write_all
 
 _MAX_OMISSIONS = 5
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """The result of an apply, an undo or a recovery."""
-
-    paths: tuple[str, ...]
-    """The paths that changed in the original, sorted."""
-    merged: tuple[str, ...] = ()
-    """The files in which both changes were merged."""
-    kept_directories: tuple[str, ...] = ()
-    """Directories that were not removed because they hold something outside the review."""
-    kept: tuple[Kept, ...] = ()
-    """Concurrent changes that were left alone, and where the other versions are."""
-
-    def __str__(self) -> str:
-        """Return the number of changed paths."""
-        number = len(self.paths)
-        return f"{number} path{'' if number == 1 else 's'} changed"
 
 
 class Review:
@@ -108,10 +100,11 @@ class Review:
         )
         self._skipped = {each.path for each in copy.skipped}
         self._files: PreservingFilesystem | None = records.open_files(copy)
+        self._history = ApplyHistory(copy, self._view, self._filter)
 
     @cached_property
     def diff(self) -> Diff:
-        """The offered changes; `refresh` recomputes them."""
+        """The offered changes that were not applied yet; `refresh` recomputes them."""
         return self._compute_diff()
 
     @cached_property
@@ -121,8 +114,8 @@ class Review:
 
     def refresh(self) -> None:
         """Read the copy again after more work in it."""
-        for name in ("diff", "withheld", "_after", "_all_changes", "_offered_changes", "_renames"):
-            self.__dict__.pop(name, None)
+        self.__dict__.pop("_after", None)
+        self._forget_changes()
 
     def conflicts(self, paths: Sequence[str] | None = None) -> tuple[Conflict, ...]:
         """Return the paths at and below `paths` that changed on both sides.
@@ -146,6 +139,11 @@ class Review:
             return tuple(change_set.merges(original, plan, read_only=True))
 
     @property
+    def applied(self) -> tuple[str, ...]:
+        """The paths that were applied and not undone, sorted."""
+        return tuple(sorted({path for each in self._history.entries for path in each.paths}))
+
+    @property
     def interrupted(self) -> Interrupted | None:
         """The apply or undo that was interrupted in the original, by any copy; read-only."""
         with open_original(self.copy.original, read_only=True) as original:
@@ -162,23 +160,53 @@ class Review:
             ApplyInterruptedError: The interrupted transaction belongs to another copy.
         """
         with open_original(self.copy.original) as original:
-            found = recover_all(original, self.copy.original, self.copy.place, self._on_end)
-        return _summarize_recoveries([each for each in found if not each.is_done])
+            found = recover_all(original, self.copy.original, self.copy.place, self._history.end)
+        self._forget_changes()
+        return summarize_recoveries([each for each in found if not each.is_done])
 
-    def apply(self, paths: Sequence[str] | None = None, *, merge: bool = False) -> Applied:
+    def hunks(self, path: str) -> tuple[Hunk, ...]:
+        """Return the parts of a change that can be applied one by one.
+
+        Only a text file that was modified has any. A file that was added, removed or renamed,
+        a binary file and a link are applied as a whole.
+        """
+        texts = self._texts(path)
+        return () if texts is None else find_hunks(path, *texts)
+
+    def split(self, hunk: Hunk) -> tuple[Hunk, ...]:
+        """Return the smallest parts of a hunk: one for each block of changed lines."""
+        texts = self._texts(hunk.path)
+        return () if texts is None else split_hunk(hunk, *texts)
+
+    def apply(
+        self,
+        paths: Sequence[str] | None = None,
+        *,
+        hunks: Sequence[Hunk] = (),
+        merge: bool = False,
+    ) -> Applied:
         """Apply the changes, or those at and below `paths`, to the original: all or nothing.
 
-        Only changed paths are touched, and not those that already have the new state. With
-        `merge`, a text file that changed on both sides in different places gets both changes.
+        Only changed paths are touched, and not those that already have the new state. What was
+        applied is no longer part of `diff`. With `merge`, a text file that changed on both sides
+        in different places gets both changes.
+
+        Args:
+            paths: Files and directories; by default everything, or nothing but `hunks`.
+            hunks: Parts of files, as `hunks` returns them; of these files only these parts.
+            merge: Whether to merge.
 
         Raises:
             ConflictError: A path changed on both sides, before or during the apply; the
                 original is unchanged except for concurrent saves.
-            ValueError: Nothing was changed at one of the paths.
+            ValueError: Nothing was changed at one of the paths, or a hunk is outdated.
         """
-        change_set = self._change_set(paths)
         with open_original(self.copy.original) as original:
             self._recover(original)
+            contents = self._select_contents(hunks)
+            if hunks:
+                paths = [*(paths or ()), *{each.path for each in hunks}]
+            change_set = self._change_set(paths).with_contents(contents)
             plan = change_set.plan(original)
             merges = change_set.merges(original, plan) if merge else []
             if merges:
@@ -186,18 +214,35 @@ class Review:
                 plan = change_set.plan(original)
             if plan.conflicts:
                 raise ConflictError(change_set.conflicts(original, plan))
-            if not plan.steps:
-                return _summarize(plan, merges)
-            number = len(records.read_record(self.copy.place).applied)
             lost = collect_attributes(original, plan.steps)
-            moved = self._moved_attributes(plan.steps, lost)
-            work = self._transaction(original, change_set, plan, "apply", number, moved)
-            self._record_application(plan.steps, merges, lost)
-            kept = work.run(partial(self._on_end, work.record))
-        return replace(_summarize(plan, merges), kept=kept)
+            entry = records.Application(
+                self._after,
+                paths=tuple(step.path for step in plan.steps),
+                merges=tuple(merges),
+                attributes={path: dict(each) for path, each in lost.items()},
+                accepted=tuple(each.path for each in change_set.changes),
+                contents=contents,
+                is_settled=not plan.steps,
+            )
+            kept = ()
+            if plan.steps:
+                moved = self._moved_attributes(plan.steps, lost)
+                number = len(self._history.entries)
+                work = self._transaction(original, change_set, plan, "apply", number, moved)
+                self._history.begin(entry)
+                kept = work.run(bind(self._history.end, work.record))
+            elif change_set.changes:
+                self._history.begin(entry)
+        self._forget_changes()
+        return replace(summarize(plan, merges), kept=kept)
 
-    def undo(self) -> Applied:
+    def undo(self, *, partial: bool = False, merge: bool = False) -> Applied:
         """Undo the last apply; earlier and later changes to other paths stay.
+
+        Args:
+            partial: Whether to restore what can be restored if other applied paths were changed
+                since; these are left alone and reported in `kept`.
+            merge: Whether to keep later changes to other places of a text file.
 
         Raises:
             ConflictError: An applied path was changed since; nothing was undone.
@@ -208,21 +253,47 @@ class Review:
             # the interrupted transaction was the latest apply, or this undo
             ended = [each for each in recovered if each.is_done == (each.kind == "undo")]
             if any(each.paths for each in ended):
-                return _summarize_recoveries(ended)
-            while applied := records.read_record(self.copy.place).applied:
-                change_set = self._applied_change_set(applied[-1]).inverse()
-                plan = change_set.plan(original)
-                if plan.conflicts:
-                    raise ConflictError(plan.conflicts)
-                number = len(applied) - 1
-                if not plan.steps:  # a process was killed before it applied anything
-                    self._drop_application(number)
-                    continue
-                attributes = applied[-1].attributes
-                work = self._transaction(original, change_set, plan, "undo", number, attributes)
-                kept = work.run(partial(self._on_end, work.record))
-                return replace(_summarize(plan, ()), kept=kept)
+                return summarize_recoveries(ended)
+            left: dict[str, Kept] = {}
+            for number in reversed(range(len(self._history.entries))):
+                undone = self._undo_one(original, number, left, is_partial=partial, merge=merge)
+                if undone is not None:
+                    self._forget_changes()
+                    return undone
+        if left:
+            raise ConflictError((), kept=tuple(left.values()), kind="undo")
         raise ValueError(f"Nothing was applied to {str(self.copy.original)!r}")
+
+    def _undo_one(
+        self,
+        original: OriginalFilesystem,
+        number: int,
+        left: dict[str, Kept],
+        *,
+        is_partial: bool,
+        merge: bool,
+    ) -> Applied | None:
+        """Undo one apply; return None if there was nothing to restore."""
+        entry = self._history.entries[number]
+        change_set = self._applied_change_set(number).inverse()
+        plan = change_set.plan(original)
+        merges = change_set.merges(original, plan) if merge else []
+        if merges:
+            change_set = change_set.with_merges(merges)
+            plan = change_set.plan(original)
+        if plan.conflicts and not is_partial:
+            raise ConflictError(plan.conflicts, kind="undo")
+        change_set, plan, conflicts = change_set.without_conflicts(original)
+        left |= {each.path: each for each in describe_left(conflicts)}
+        paths = {each.path for each in conflicts}
+        if not plan.steps:
+            self._history.keep(number, paths)
+            return None
+        if paths:
+            number = self._history.split(number, paths)
+        work = self._transaction(original, change_set, plan, "undo", number, entry.attributes)
+        kept = work.run(bind(self._history.end, work.record))
+        return replace(summarize(plan, merges), kept=(*left.values(), *kept))
 
     def save_patch(
         self, path: str | os.PathLike[str], *, paths: Sequence[str] | None = None
@@ -301,9 +372,14 @@ class Review:
         return self._open_files.snapshot(tag="reviewed state")
 
     @cached_property
+    def _accepted(self) -> ReadableFilesystem:
+        """The copied state with what was applied since."""
+        return self._history.state()
+
+    @cached_property
     def _all_changes(self) -> Sequence[Change]:
         """All changes, withheld ones too."""
-        return diff(self._view(self.copy.base), self._view(self._after), renames=False).entries
+        return diff(self._accepted, self._view(self._after), renames=False).entries
 
     @cached_property
     def _offered_changes(self) -> Sequence[Change]:
@@ -319,9 +395,7 @@ class Review:
         """The renames, including those onto a path that existed before."""
         offered = {each.path for each in self._offered_changes}
         changes = [each for each in self._all_changes if each.path in offered]
-        sides = Side(self._view(self.copy.base)), Side(self._view(self._after))
-        pairs = [(each.source, each.path) for each in self.diff.entries if each.source]
-        return Renames([*pairs, *find_moves(changes, *sides).items()])
+        return find_renames(self.diff, changes, self._accepted, self._view(self._after))
 
     def _select_diff(self, paths: Sequence[str] | None) -> Diff:
         if paths is None:
@@ -332,8 +406,38 @@ class Review:
         }
         return self.diff.only(lambda each: each.path in wanted)
 
+    def _forget_changes(self) -> None:
+        """Compute the changes again at the next look at them."""
+        for name in (
+            "diff",
+            "withheld",
+            "_accepted",
+            "_all_changes",
+            "_offered_changes",
+            "_renames",
+        ):
+            self.__dict__.pop(name, None)
+
+    def _texts(self, path: str) -> tuple[bytes, bytes] | None:
+        """Return the content of a modified text file before and after; None for anything else."""
+        change = next((each for each in self.diff.entries if each.path == path), None)
+        return None if change is None else self.diff.texts(change)
+
+    def _select_contents(self, chosen: Sequence[Hunk]) -> dict[str, Version]:
+        """Return the files with only the chosen hunks; not those of which all are chosen."""
+        contents: dict[str, Version] = {}
+        for path in sorted({each.path for each in chosen}):
+            texts = self._texts(path)
+            if texts is None:
+                raise ValueError(f"The file has changed since its hunks were listed: {path!r}")
+            content = select_hunks([each for each in chosen if each.path == path], *texts)
+            before = Side(self._accepted).lookup(path)
+            if content != texts[1] and before is not None:
+                contents[path] = Version(content, before.permissions)
+        return contents
+
     def _compute_diff(self) -> Diff:
-        sides = self._view(self.copy.base), self._view(self._after)
+        sides = self._accepted, self._view(self._after)
         if self.withheld or any(is_tool_output(each.path) for each in self._all_changes):
             review_filter = self._filter
             before = FilteredFilesystem(sides[0], review_filter.hides)
@@ -355,15 +459,22 @@ class Review:
 
     def _change_set(self, paths: Sequence[str] | None) -> ChangeSet:
         changes = select_changes(self._offered_changes, paths, lambda: self._renames)
-        sides = self._view(self.copy.base), self._view(self._after)
+        sides = self._accepted, self._view(self._after)
         return ChangeSet(changes, *sides, self._is_reviewed, lambda: self._renames)
 
-    def _applied_change_set(self, applied: records.Application) -> ChangeSet:
-        sides = self._view(self.copy.base), self._view(applied.after)
-        wanted = set(applied.paths)
-        found = diff(*sides, renames=False).entries
-        changes = self._filter.offer([each for each in found if each.path in wanted])
-        return ChangeSet(changes, *sides, self._is_reviewed).with_merges(applied.merges)
+    def _applied_change_set(self, number: int) -> ChangeSet:
+        entry = self._history.entries[number]
+        sides = self._history.state(number), self._view(entry.after)
+        wanted = set(entry.paths)
+        found = [each for each in diff(*sides, renames=False).entries if each.path in wanted]
+        changes = self._filter.offer(found)
+
+        def renames() -> Renames:
+            named = diff(*sides).only(lambda each: each.path in wanted)
+            return find_renames(named, found, *sides)
+
+        change_set = ChangeSet(changes, *sides, self._is_reviewed, renames)
+        return change_set.with_contents(entry.contents).with_merges(entry.merges)
 
     def _transaction(
         self,
@@ -394,45 +505,11 @@ class Review:
 
     def _recover(self, original: OriginalFilesystem) -> list[Recovery]:
         """Recover interrupted transactions; raise if something could not be rolled back."""
-        found = recover_all(original, self.copy.original, self.copy.place, self._on_end)
+        found = recover_all(original, self.copy.original, self.copy.place, self._history.end)
+        self._history.clean()
+        if found:
+            self._forget_changes()
         kept = [each for recovery in found for each in recovery.kept]
         if kept:
             raise ConflictError((), kept=kept)
         return found
-
-    def _record_application(
-        self, steps: Sequence[Step], merges: Sequence[Merge], attributes: Attributes
-    ) -> None:
-        """Record an apply before it starts."""
-        record = records.read_record(self.copy.place)
-        paths = tuple(step.path for step in steps)
-        kept = {path: dict(each) for path, each in attributes.items()}
-        application = records.Application(self._after, paths, tuple(merges), kept)
-        records.write_record(
-            self.copy.place, replace(record, applied=(*record.applied, application))
-        )
-
-    def _on_end(self, record: records.JournalRecord, ending: records.Ending) -> None:
-        """Drop the record of an apply that was undone or rolled back."""
-        if (ending == "committed") == (record.kind == "undo"):
-            self._drop_application(record.number)
-
-    def _drop_application(self, number: int) -> None:
-        record = records.read_record(self.copy.place)
-        if len(record.applied) > number:
-            records.write_record(self.copy.place, replace(record, applied=record.applied[:number]))
-
-
-def _summarize(plan: Plan, merges: Sequence[Merge]) -> Applied:
-    return Applied(
-        paths=tuple(step.path for step in plan.steps),
-        merged=tuple(each.path for each in merges),
-        kept_directories=tuple(plan.kept_directories),
-    )
-
-
-def _summarize_recoveries(recoveries: Sequence[Recovery]) -> Applied:
-    return Applied(
-        paths=tuple(sorted({path for each in recoveries for path in each.paths})),
-        kept=tuple(kept for each in recoveries for kept in each.kept),
-    )

@@ -6,6 +6,7 @@ withholds all of these. Output that tools keep is neither offered nor withheld: 
 of the project. `OriginalSide` reads the original even where its owner has no access.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,7 @@ from weakincentives.posix import (
     grant_owner_access,
     join,
     make_accessible,
+    os_error,
     parents_of,
     pin,
     set_permissions,
@@ -213,6 +215,50 @@ class ReplacedFilesystem(FilteredFilesystem):
 
     def _blob_id(self, path: str) -> str | None:
         return None if path in self._replaced else super()._blob_id(path)
+
+
+class LayeredFilesystem(ReadableFilesystem):
+    """A filesystem with some entries taken from other states, or removed as they are there."""
+
+    def __init__(self, base: ReadableFilesystem, layers: Mapping[str, Side]) -> None:
+        """Show `base`, with each path in `layers` as it is in its state."""
+        super().__init__(limits=base.limits)
+        self._root = base.root
+        self._base = Side(base)
+        self._layers = layers
+        self._names: dict[str, set[str]] = {}
+        for path in layers:
+            directory, _, name = path.rpartition("/")
+            self._names.setdefault(directory, set()).add(name)
+
+    @property
+    def root(self) -> str:
+        """The root of the underlying filesystem."""
+        return self._root
+
+    def _lookup(self, path: str) -> FileStat | None:
+        return self._state(path).lookup(path)
+
+    def _children(self, path: str) -> Children:
+        found = self._lookup(path)
+        if found is None or not found.is_directory:
+            raise os_error(errno.ENOTDIR, path)
+        kinds: dict[str, list[str]] = {"file": [], "directory": [], "symlink": [], "special": []}
+        for name in sorted({*self._base.children(path), *self._names.get(path, ())}):
+            entry = self._lookup(join(path, name))
+            if entry is not None:
+                kinds[entry.kind].append(name)
+        return Children(*kinds.values())
+
+    def _open(self, path: str) -> Content:
+        return self._state(path).open(path)
+
+    def _blob_id(self, path: str) -> str | None:
+        found = self._lookup(path)
+        return None if found is None else self._state(path).known_id(found)
+
+    def _state(self, path: str) -> Side:
+        return self._layers.get(path, self._base)
 
 
 _PERMISSION_BITS = 0o777

@@ -16,6 +16,7 @@ from weakincentives.filesystem.diff.myers import Block as Block
 from weakincentives.filesystem.diff.myers import changed_blocks as changed_blocks
 from weakincentives.filesystem.diff.myers import split_lines as split_lines
 from weakincentives.filesystem.diff.omissions import Omission as Omission
+from weakincentives.filesystem.diff.patch import group_blocks as group_blocks
 from weakincentives.filesystem.diff.patch import hunks as hunks
 from weakincentives.filesystem.diff.patch import quote_path as quote_path
 from weakincentives.filesystem.diff.renames import find_moves as find_moves

@@ -101,6 +101,16 @@ class Diff:
         """The line counts of each entry."""
         return tuple(map(self._count, self.entries))
 
+    def texts(self, change: Change) -> tuple[bytes, bytes] | None:
+        """Return both contents of a text file that was modified; None for anything else.
+
+        A binary or very large file, a link, and what was added, removed or renamed have none.
+        """
+        if change.kind != "modified" or not all(side.is_file for side in change.sides):
+            return None
+        (section,) = sections_of(change)
+        return section.texts(self._before, self._after)
+
     @property
     def omissions(self) -> tuple[Omission, ...]:
         """What a git patch cannot express: paths that still differ after `git apply`, sorted."""

@@ -125,7 +125,7 @@ def hunks(
     old: Sequence[bytes], new: Sequence[bytes], blocks: Sequence[Block], context: int
 ) -> Iterator[bytes]:
     """Yield the hunks of differing blocks, with `context` lines around them."""
-    for group in _group_blocks(blocks, 2 * context):
+    for group in group_blocks(blocks, 2 * context):
         start = max(group[0].start - context, 0)
         new_start = group[0].new_start - (group[0].start - start)
         stop = min(group[-1].stop + context, len(old))
@@ -183,7 +183,8 @@ def _label(prefix: bytes, side: FileStat | None) -> bytes:
     return quote_path(prefix + encode_path(side.path)) + (b"\t" if " " in side.path else b"")
 
 
-def _group_blocks(blocks: Sequence[Block], distance: int) -> Iterator[list[Block]]:
+def group_blocks(blocks: Sequence[Block], distance: int) -> Iterator[list[Block]]:
+    """Yield the blocks in groups with at most `distance` equal lines between two of them."""
     group: list[Block] = []
     for block in blocks:
         if group and block.start - group[-1].stop > distance:

@@ -1,0 +1,67 @@
+"""Hunks of a modified text file, and the content that a file has with only some of them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from weakincentives.filesystem.diff import Block, changed_blocks, group_blocks, hunks, split_lines
+from weakincentives.posix import display_path
+
+_CONTEXT_LINES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Hunk:
+    """A part of the changes of one file that can be applied without the rest."""
+
+    path: str
+    content: bytes
+    """The lines in unified diff format, with a header and some lines of context."""
+    blocks: tuple[Block, ...]
+    """The changed lines in the old and the new file."""
+
+    def __str__(self) -> str:
+        """Return the path and the lines that it replaces."""
+        first, last = self.blocks[0].start + 1, self.blocks[-1].stop
+        lines = f"line {first}" if last <= first else f"lines {first}-{last}"
+        return f"{display_path(self.path)}, {lines}"
+
+
+def find_hunks(path: str, old: bytes, new: bytes) -> tuple[Hunk, ...]:
+    """Return the hunks that lead from the `old` content of a file to the `new` one."""
+    return _create_hunks(path, split_lines(old), split_lines(new), _CONTEXT_LINES)
+
+
+def split_hunk(hunk: Hunk, old: bytes, new: bytes) -> tuple[Hunk, ...]:
+    """Return a hunk for each block of changed lines of `hunk`; only itself if it has one."""
+    found = _create_hunks(hunk.path, split_lines(old), split_lines(new), 0)
+    wanted = set(hunk.blocks)
+    return tuple(each for each in found if wanted.issuperset(each.blocks))
+
+
+def select_hunks(chosen: Iterable[Hunk], old: bytes, new: bytes) -> bytes:
+    """Return the `old` content with the `chosen` hunks.
+
+    Raises:
+        ValueError: A hunk is not one of these changes.
+    """
+    before, after = split_lines(old), split_lines(new)
+    known = set(changed_blocks(before, after))
+    blocks = {block: hunk for hunk in chosen for block in hunk.blocks}
+    for block, hunk in blocks.items():
+        if block not in known:
+            raise ValueError(f"The file has changed since its hunks were listed: {hunk.path!r}")
+    lines: list[bytes] = []
+    at = 0
+    for block in sorted(blocks):
+        lines += before[at : block.start] + after[block.new_start : block.new_stop]
+        at = block.stop
+    return b"".join(lines + before[at:])
+
+
+def _create_hunks(
+    path: str, old: Sequence[bytes], new: Sequence[bytes], context: int
+) -> tuple[Hunk, ...]:
+    groups = group_blocks(changed_blocks(old, new), 2 * context)
+    return tuple(
+        Hunk(path, b"".join(hunks(old, new, group, context)), tuple(group)) for group in groups
+    )
