@@ -48,6 +48,7 @@ from weakincentives.posix.rooted import explain_error as explain_error
 from weakincentives.posix.rooted import open_regular as open_regular
 from weakincentives.posix.rooted import read_range as read_range
 from weakincentives.posix.rooted import read_regular as read_regular
+from weakincentives.posix.rooted import stat_entry as stat_entry
 from weakincentives.posix.tempnames import RESERVED_PREFIX as RESERVED_PREFIX
 from weakincentives.posix.tempnames import is_hidden as is_hidden
 from weakincentives.posix.tempnames import is_journal as is_journal

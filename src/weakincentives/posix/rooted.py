@@ -165,7 +165,7 @@ class RootedDirectory:
             return found, None
         parent, name = self.open_parent(path)
         try:
-            return _stat_and_target(parent, name)
+            return stat_entry(parent, name)
         finally:
             os.close(parent)
 
@@ -262,7 +262,8 @@ def explain_error(error: OSError, path: str) -> OSError:
     return os_error(error.errno or errno.EIO, path, error.strerror or "")
 
 
-def _stat_and_target(directory: int, name: str) -> tuple[os.stat_result, str | None]:
+def stat_entry(directory: int, name: str) -> tuple[os.stat_result, str | None]:
+    """Return the metadata of an entry of an open directory, and its target if it is a link."""
     for _ in range(_MAX_RETRIES):
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
         if not stat.S_ISLNK(found.st_mode):

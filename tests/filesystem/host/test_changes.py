@@ -18,7 +18,8 @@ from weakincentives.filesystem import (
     diff,
     diff_since,
 )
-from weakincentives.filesystem.types import Children
+from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem
+from weakincentives.filesystem.types import FileStat
 
 
 class Observed(HostFilesystem):
@@ -28,9 +29,9 @@ class Observed(HostFilesystem):
         self.listed: list[str] = []
         super().__init__(root)
 
-    def _children(self, path: str) -> Children:
+    def _stats(self, path: str) -> dict[str, FileStat]:
         self.listed.append(path)
-        return super()._children(path)
+        return super()._stats(path)
 
 
 @pytest.fixture
@@ -73,6 +74,45 @@ def test_changes_since_a_snapshot_are_those_of_a_full_diff(
         expected = diff(files.view(before), files).only(has_recorded_mode)
         assert since(files, before).only(has_recorded_mode).entries == expected.entries
     clear(root)
+
+
+@pytest.mark.parametrize("seed", range(size(12, 500)))
+def test_two_snapshots_differ_as_the_files_do(root: Path, files: Observed, seed: int) -> None:
+    choice = random.Random(seed)
+    lay_out(root, TREES.some(choice, 3))
+    for _ in range(4):
+        before = files.view(files.snapshot())
+        spoil(root, TREES, choice)
+        expected = diff(before, files).only(has_recorded_mode)
+        found = diff(before, files.view(files.snapshot())).only(has_recorded_mode)
+        assert list(map(str, found.entries)) == list(map(str, expected.entries))
+    clear(root)
+
+
+def test_directories_that_two_snapshots_share_are_not_listed(
+    root: Path, files: Observed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in ("a/b/x", "a/c/x", "d/x", "e/f/x", "g/x"):
+        files.write(path, "1")
+    before = files.snapshot()
+    (root / "a/c/x").write_text("2")
+    (root / "e/f/x").chmod(0o600)  # git has no mode for it: the trees are the same
+    os.mkfifo(root / "g/pipe")
+    after = files.snapshot()
+    listed: set[str] = set()
+    list_entries = SnapshotFilesystem._stats
+
+    def record(state: SnapshotFilesystem, path: str) -> dict[str, FileStat]:
+        listed.add(path)
+        return list_entries(state, path)
+
+    monkeypatch.setattr(SnapshotFilesystem, "_stats", record)
+    assert [str(each) for each in diff(files.view(before), files.view(after)).entries] == [
+        "modified a/c/x",
+        "mode-changed e/f/x (0644 -> 0600)",
+        "added g/pipe",
+    ]
+    assert listed == {"", "a", "a/c", "e", "e/f", "g"}
 
 
 def test_only_directories_with_changes_are_listed(root: Path, files: Observed) -> None:

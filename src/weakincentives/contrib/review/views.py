@@ -27,7 +27,7 @@ from weakincentives.filesystem import (
     HostFilesystem,
     ReadableFilesystem,
 )
-from weakincentives.filesystem.base import is_tool_output
+from weakincentives.filesystem.base import Primitives, is_tool_output
 from weakincentives.filesystem.diff import Side
 from weakincentives.filesystem.host import HostFile, Identity, is_stable
 from weakincentives.filesystem.mounts import MountFilter
@@ -189,6 +189,14 @@ class FilteredFilesystem(ReadableFilesystem):
                 kinds[found.kind].append(name)
         return Children(kinds["file"], kinds["directory"], kinds["symlink"])
 
+    def _has_same_tree(self, path: str, other: Primitives) -> bool:
+        # the entries of the same tree are transformed to the same
+        return (
+            isinstance(other, FilteredFilesystem)
+            and self._hides == other._hides  # noqa: SLF001  of this class
+            and self._base.has_same_tree(path, other._base)  # noqa: SLF001  as above
+        )
+
     def _open(self, path: str) -> Content:
         return self._base.open(path)
 
@@ -212,6 +220,10 @@ class ReplacedFilesystem(FilteredFilesystem):
     def _open(self, path: str) -> Content:
         other = self._replaced.get(path)
         return super()._open(path) if other is None else BytesContent(other.content)
+
+    def _has_same_tree(self, path: str, other: Primitives) -> bool:
+        del path, other
+        return False
 
     def _blob_id(self, path: str) -> str | None:
         return None if path in self._replaced else super()._blob_id(path)
@@ -381,7 +393,12 @@ class OriginalSide(Side):
 
     def children(self, path: str) -> dict[str, FileStat]:
         """Return the entries of a directory by name."""
-        return self._retry_accessible(path, lambda: super(OriginalSide, self).children(path))
+        stats = self._retry_accessible(path, lambda: super(OriginalSide, self).children(path))
+        for name, found in stats.items():
+            mode = self._modes_before.get(found.path)
+            if mode is not None:
+                stats[name] = replace(found, permissions=mode)
+        return stats
 
     def open(self, path: str) -> Content:
         """Open a file; raise OSError if it is not one."""

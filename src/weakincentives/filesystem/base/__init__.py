@@ -4,6 +4,7 @@ This is also where other packages import what is not public in `weakincentives.f
 detection, path checks, globs, ignore rules and helpers for capabilities.
 """
 
+from weakincentives.filesystem.base.primitives import Primitives as Primitives
 from weakincentives.filesystem.base.primitives import is_skippable as is_skippable
 from weakincentives.filesystem.base.primitives import link_error as link_error
 from weakincentives.filesystem.base.readable import ReadableFilesystem as ReadableFilesystem

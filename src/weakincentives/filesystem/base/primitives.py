@@ -11,7 +11,7 @@ from typing import NoReturn
 from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
 from weakincentives.filesystem.text import Content
 from weakincentives.filesystem.types import Children, FileStat, FilesystemSnapshot
-from weakincentives.posix import display_path, os_error, parents_of
+from weakincentives.posix import display_path, join, os_error, parents_of
 
 _SKIPPABLE = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EXDEV}
@@ -46,6 +46,17 @@ class Primitives(ABC):
     @abstractmethod
     def _open(self, path: str) -> Content:
         """Open a regular file; OSError if it is anything else."""
+
+    def _stats(self, path: str) -> dict[str, FileStat]:
+        """Return the entries of a directory by name; OSError if it is not one."""
+        names = (name for group in self._children(path) for name in group)
+        found = ((name, self._lookup(join(path, name))) for name in names)
+        return {name: stat for name, stat in found if stat is not None}
+
+    def _has_same_tree(self, path: str, other: "Primitives") -> bool:
+        """Return whether the directory is known to be the same in `other`, with all below it."""
+        del path, other  # for backends that know ids of directories
+        return False
 
     def _blob_id(self, path: str) -> str | None:
         """Return git's object id of a file's content, if it is known without reading the file."""

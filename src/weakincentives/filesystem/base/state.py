@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem.base.readable import ReadableFilesystem
 from weakincentives.filesystem.text import Content, load
-from weakincentives.filesystem.types import Children, FileStat
-from weakincentives.posix import check_time, display_path, join, parents_of
+from weakincentives.filesystem.types import FileStat
+from weakincentives.posix import check_time, display_path, parents_of
 
 
 class State:
@@ -27,11 +27,13 @@ class State:
     def children(self, path: str) -> dict[str, FileStat]:
         """Return the stats of a directory's entries, by name."""
         try:
-            children: Children = self._filesystem._children(path)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # a state is its primitives
+            return self._filesystem._stats(path)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # a state is its primitives
         except (FileNotFoundError, NotADirectoryError):
             return {}  # removed since it was listed
-        found = ((name, self.lookup(join(path, name))) for group in children for name in group)
-        return {name: stat for name, stat in found if stat is not None}
+
+    def has_same_tree(self, path: str, other: "State") -> bool:
+        """Return whether a directory is known to be the same in `other`, with all below it."""
+        return self._filesystem._has_same_tree(path, other._filesystem)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # a state is its primitives
 
     def directories(self, operation: str) -> Iterator[tuple[str, dict[str, FileStat]]]:
         """Yield every directory with its entries, parents first."""

@@ -295,6 +295,8 @@ class _Walk:
 
     def _enter(self, directory: str, *, was_directory: bool, is_directory: bool) -> None:
         """Compare the entries of a directory on one side or both."""
+        if was_directory and is_directory and self.before.has_same_tree(directory, self.after):
+            return
         old = self.before.children(directory) if was_directory else {}
         new = self.after.children(directory) if is_directory else {}
         for name in sorted(old.keys() | new.keys()):

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
 from threading import Lock
@@ -61,6 +61,7 @@ from weakincentives.posix import (
     remove_if_empty,
     remove_leftovers,
     rename,
+    stat_entry,
     store_file,
     sync_directory,
     temporary_name,
@@ -283,6 +284,9 @@ class HostFilesystem(BaseFilesystem):
                     self._directory.check()
                 return None
             raise self._directory.explain_error(error, path) from None
+        return self._describe(path, found, target)
+
+    def _describe(self, path: str, found: os.stat_result, target: str | None) -> FileStat:
         is_file = stat.S_ISREG(found.st_mode)
         return FileStat(
             path,
@@ -307,6 +311,28 @@ class HostFilesystem(BaseFilesystem):
             finally:
                 os.close(descriptor)
         return children
+
+    def _stats(self, path: str) -> dict[str, FileStat]:
+        prefix = path + "/" if path else ""
+        stats: dict[str, FileStat] = {}
+        with self._listing_lock:
+            descriptor = self._open_visible(path)
+            try:
+                with os.scandir(descriptor) as entries:
+                    children, hidden = _group_by_kind(entries)
+                if hidden:
+                    self._remove_leftovers(descriptor, hidden)
+                for name in chain.from_iterable(children):
+                    try:
+                        found = stat_entry(descriptor, name)
+                    except FileNotFoundError:
+                        continue  # removed since it was listed
+                    except OSError as error:
+                        raise self._directory.explain_error(error, prefix + name) from None
+                    stats[name] = self._describe(prefix + name, *found)
+            finally:
+                os.close(descriptor)
+        return stats
 
     def _entries(self, path: str, limit: int) -> Results[FileEntry]:
         prefix = path + "/" if path else ""

@@ -16,7 +16,7 @@ from threading import Lock
 import msgspec
 
 from weakincentives.errors import SnapshotRestoreError
-from weakincentives.filesystem.base import ReadableFilesystem, content_hash
+from weakincentives.filesystem.base import Primitives, ReadableFilesystem, content_hash
 from weakincentives.filesystem.limits import DEFAULT_LIMITS, Limits
 from weakincentives.filesystem.manifest import (
     DIRECTORY_PERMISSIONS,
@@ -39,7 +39,7 @@ from weakincentives.gitstore import (
     TreeEntry,
     decode_tree,
 )
-from weakincentives.posix import check_time, os_error
+from weakincentives.posix import check_time, join, os_error, parents_of
 
 _CHECKPOINT_INTERVAL = 8 * 1024 * 1024  # bytes between two points to resume inflating from
 
@@ -185,6 +185,8 @@ class SnapshotFilesystem(ReadableFilesystem):
         try:
             top = self.tree(tree)
             self.files: str = top[FILES].id
+            self.manifest_id: str = top[MANIFEST].id
+            self._unequal: tuple[str, frozenset[str]] = self.manifest_id, frozenset()
             self.manifest: SnapshotManifest = SnapshotManifest.decode(
                 self._objects.read(top[MANIFEST].id)[1]
             )
@@ -259,7 +261,37 @@ class SnapshotFilesystem(ReadableFilesystem):
         if entry is None:
             if path not in self._specials:
                 return None
-            return FileStat(path, is_file=False, is_directory=False, permissions=0o644)
+            return _special(path)
+        return self._describe(path, entry)
+
+    def _stats(self, path: str) -> dict[str, FileStat]:
+        entry = self.entry(path)
+        if entry is None or entry.mode != DIRECTORY:
+            raise os_error(errno.ENOTDIR, path)
+        children = self.tree(entry.id).items()
+        stats = {name: self._describe(join(path, name), child) for name, child in children}
+        return stats | {name: _special(join(path, name)) for name in self._specials_in(path)}
+
+    def _has_same_tree(self, path: str, other: Primitives) -> bool:
+        if not isinstance(other, SnapshotFilesystem):
+            return False
+        here, there = self.entry(path), other.entry(path)
+        if here is None or there is None or here.id != there.id or here.mode != DIRECTORY:
+            return False
+        return path not in self._find_unequal(other)
+
+    def _find_unequal(self, other: "SnapshotFilesystem") -> frozenset[str]:
+        """Return the directories above entries that the two manifests describe differently."""
+        key, found = self._unequal
+        if key != other.manifest_id:
+            mine, theirs = self.manifest, other.manifest
+            paths = {path for path, _ in mine.modes.items() ^ theirs.modes.items()}
+            paths |= set(mine.specials) ^ set(theirs.specials)
+            found = frozenset(parent for path in paths for parent in ("", *parents_of(path)))
+            self._unequal = other.manifest_id, found
+        return found
+
+    def _describe(self, path: str, entry: TreeEntry) -> FileStat:
         if entry.mode == DIRECTORY:
             permissions = self.permissions(path, DIRECTORY)
             return FileStat(path, is_file=False, is_directory=True, permissions=permissions)
@@ -310,6 +342,10 @@ class SnapshotFilesystem(ReadableFilesystem):
 
     def _hash(self, blob: str) -> str:
         return content_hash(open_blob(self._objects, blob))
+
+
+def _special(path: str) -> FileStat:
+    return FileStat(path, is_file=False, is_directory=False, permissions=0o644)
 
 
 class _LineIndexes:
