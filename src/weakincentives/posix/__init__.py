@@ -18,6 +18,7 @@ from weakincentives.posix.atomic import sync_directory as sync_directory
 from weakincentives.posix.atomic import sync_files as sync_files
 from weakincentives.posix.atomic import sync_filesystem as sync_filesystem
 from weakincentives.posix.atomic import write_all as write_all
+from weakincentives.posix.atomic import write_piece as write_piece
 from weakincentives.posix.compression import DEFAULT_CODEC as DEFAULT_CODEC
 from weakincentives.posix.compression import ZLIB as ZLIB
 from weakincentives.posix.compression import Codec as Codec

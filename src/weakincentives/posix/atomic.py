@@ -27,6 +27,8 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 _COPY_BYTES = 1024 * 1024
+_BLOCK = 4096  # holes in a sparse file are multiples of this
+_ZEROS = bytes(_BLOCK)
 _MAX_ATTEMPTS = 100
 _MAX_OPEN = 256
 _SYNC_THREADS = 64  # concurrent fsyncs share one flush of the disk
@@ -132,6 +134,23 @@ def write_all(descriptor: int, data: bytes | bytearray) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
+
+
+def write_piece(descriptor: int, piece: bytes) -> bool:
+    """Write a part of a new file; return whether blocks of zeros in it became holes.
+
+    After a hole at the end, the size of the file must be set.
+    """
+    if _ZEROS not in piece:
+        write_all(descriptor, piece)
+        return False
+    for start in range(0, len(piece), _BLOCK):
+        block = piece[start : start + _BLOCK]
+        if block == _ZEROS:
+            os.lseek(descriptor, _BLOCK, os.SEEK_CUR)
+        else:
+            write_all(descriptor, block)
+    return True
 
 
 def copy_all(source: int, target: int) -> None:

@@ -13,7 +13,8 @@ from weakincentives.contrib.review import (
     WorkingCopy,
     working_copy,
 )
-from weakincentives.filesystem import LimitExceededError, MountProgress
+from weakincentives.filesystem import HostFilesystem, LimitExceededError, MountProgress, diff
+from weakincentives.filesystem.host.snapshots.walk import Walk
 
 
 def test_the_copy_is_exact(original: Path, copy: WorkingCopy) -> None:
@@ -145,3 +146,84 @@ def test_other_ways_by_which_git_would_reach_the_original_are_skipped(
     (original / "config").write_text("worktree = /fine\n")
     copy = working_copy(original, place=tmp_path / "place")
     assert [each.path for each in copy.skipped] == [".git/config", "old/.git"]
+
+
+def test_times_are_copied_to_the_nanosecond(original: Path, tmp_path: Path) -> None:
+    os.utime(original / "src/app.py", ns=(5, 1_000_000_000_123_456_789))
+    copy = working_copy(original, place=tmp_path / "place")
+    assert (copy.root / "src/app.py").stat().st_mtime_ns == 1_000_000_000_123_456_789
+
+
+def test_a_copy_is_not_read_again_for_its_first_snapshot(
+    original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (original / "large").write_bytes(os.urandom(3_000_000))
+    (original / "holes").write_bytes(bytes(2_000_000))
+    (original / "end").write_bytes(b"x" * 4096 + bytes(8192))
+
+    def refuse(*_: object) -> str:
+        raise AssertionError("read again")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Walk, "_store_blob", refuse)
+        copy = working_copy(original, place=tmp_path / "place")
+    assert state_of(copy.root) == state_of(original)
+    assert (copy.root / "holes").stat().st_blocks * 512 < 100_000
+    with HostFilesystem(copy.root, git_dir=copy.git_dir) as files:
+        assert not diff(files.view(copy.base), files)
+        view = files.view(copy.base)
+        assert view.stat("large").content_hash == files.stat("large").content_hash
+
+
+@pytest.mark.parametrize("size", [10, 3_000_000])
+def test_a_file_that_changes_while_it_is_copied_is_stored_as_it_was_copied(
+    tmp_path: Path, size: int
+) -> None:
+    original = tmp_path / "original"
+    original.mkdir()
+    for name in "abc":
+        (original / name).write_bytes(b"x" * size)
+
+    def shrink(progress: MountProgress) -> None:
+        if progress.done_files:
+            for name in "abc":
+                os.truncate(original / name, 3)
+
+    copy = working_copy(original, place=tmp_path / "place", progress=shrink)
+    assert sorted(each.name for each in copy.root.iterdir()) == ["a", "b", "c"]
+    with Review(copy) as review:
+        assert not review.diff
+
+
+def test_a_file_that_becomes_a_link_while_it_is_copied_is_skipped(tmp_path: Path) -> None:
+    original, secret = tmp_path / "original", tmp_path / "secret"
+    original.mkdir()
+    secret.write_text("secret")
+    names = [f"{number:02}" for number in range(20)]
+    for name in names:
+        (original / name).write_text(name)
+
+    def replace(progress: MountProgress) -> None:
+        if progress.done_files == 1:
+            for name in names:
+                (original / name).unlink()
+                (original / name).symlink_to(secret)
+
+    copy = working_copy(original, place=tmp_path / "place", progress=replace)
+    copied = {each.name: each.read_text() for each in copy.root.iterdir()}
+    assert all(name == text for name, text in copied.items())
+    assert copied
+    assert {each.path for each in copy.skipped} == set(names) - set(copied)
+
+
+def test_a_cancelled_copy_leaves_nothing(original: Path, tmp_path: Path) -> None:
+    class StopError(Exception):
+        pass
+
+    def stop(progress: MountProgress) -> None:
+        if progress.done_files > 2:
+            raise StopError
+
+    with pytest.raises(StopError):
+        working_copy(original, place=tmp_path / "place", progress=stop)
+    assert not (tmp_path / "place").exists()

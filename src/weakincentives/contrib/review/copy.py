@@ -6,12 +6,15 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import groupby
 from pathlib import Path
 
 from weakincentives.contrib.review import records
 from weakincentives.contrib.review.recovery import ensure_not_interrupted, open_original
 from weakincentives.contrib.review.views import GIT, PreservingFilesystem
 from weakincentives.filesystem import (
+    Content,
     FileStat,
     HostFilesystem,
     LimitExceededError,
@@ -22,6 +25,7 @@ from weakincentives.filesystem import (
 )
 from weakincentives.filesystem.base import is_skippable
 from weakincentives.filesystem.diff import Side
+from weakincentives.filesystem.host import HostFile, TreeWriter
 from weakincentives.filesystem.mounts import ProgressMeter
 from weakincentives.posix import os_error, parent_of, parents_of, remove
 
@@ -251,8 +255,7 @@ def _create_copy(scan: _Scan, place: Path, meter: ProgressMeter) -> records.Work
     with PreservingFilesystem(
         records.workspace_path(place), git_dir=records.history_path(place)
     ) as target:
-        _put_all(target, scan.entries, scan.source, scan.skipped, meter)
-        base = target.snapshot(tag="copied state")
+        base = target.fill(lambda writer: _write_all(writer, scan, meter), tag="copied state")
     links = [(each.path, each.link_target) for each in scan.entries]
     record = records.CopyRecord(
         original=str(scan.root),
@@ -266,6 +269,59 @@ def _create_copy(scan: _Scan, place: Path, meter: ProgressMeter) -> records.Work
     )
     records.write_record(place, record)
     return records.open_copy(place)
+
+
+def _write_all(writer: TreeWriter, scan: _Scan, meter: ProgressMeter) -> None:
+    """Write the scanned entries; note what cannot be copied."""
+    for _, group in groupby(scan.entries, key=lambda each: parent_of(each.path)):
+        files: list[FileStat] = []
+        for found in group:
+            if found.is_file:
+                files.append(found)
+                continue
+            if found.is_directory:
+                writer.add_directory(found.path, found.permissions)
+            elif found.link_target is not None:
+                writer.add_link(found.path, found.link_target)
+            meter.add(1, found.size_bytes)
+        _write_files(writer, files, scan, meter)
+
+
+def _write_files(
+    writer: TreeWriter, files: Sequence[FileStat], scan: _Scan, meter: ProgressMeter
+) -> None:
+    """Write the files of one directory."""
+    with closing(scan.source.contents(each.path for each in files)) as contents:
+        opened = next(contents, None)
+        for found in files:
+            if opened is not None and opened[0] == found.path:
+                _write_file(writer, found, opened[1])
+                opened = next(contents, None)
+            else:
+                _write_missed_file(writer, found, scan)
+            meter.add(1, found.size_bytes)
+
+
+def _write_missed_file(writer: TreeWriter, found: FileStat, scan: _Scan) -> None:
+    """Write a file that could not be opened, unless it still cannot."""
+    try:
+        content = scan.source.open(found.path)
+    except OSError as error:
+        if not (is_skippable(error) or isinstance(error, IsADirectoryError)):
+            raise
+        scan.skip(found.path, error.strerror or str(error))
+        return
+    with content:
+        _write_file(writer, found, content)
+
+
+def _write_file(writer: TreeWriter, found: FileStat, content: Content) -> None:
+    modified = None
+    if isinstance(content, HostFile):
+        modified = content.modified_ns
+    elif found.modified_at is not None:
+        modified = int(found.modified_at.timestamp() * 1_000_000) * 1_000
+    writer.add_file(found.path, content, found.permissions, modified)
 
 
 def _put_all(

@@ -21,7 +21,7 @@ from weakincentives.posix import (
     pin,
     remove_leftovers,
     rename,
-    write_all,
+    write_piece,
 )
 from weakincentives.posix import set_mode as set_mode_of
 
@@ -31,8 +31,6 @@ Place: TypeAlias = tuple[int, str]
 MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 _CHUNK = 1024 * 1024
-_BLOCK = 4096  # holes in a sparse file are multiples of this
-_ZEROS = bytes(_BLOCK)
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _PIN_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 # they would give a changed program the privileges of the old one; writing in place drops them
@@ -232,16 +230,7 @@ def set_attributes(descriptor: int, attributes: Mapping[str, bytes]) -> None:
 def write_sparse(descriptor: int, content: Content) -> None:
     """Write `content` to an empty file; blocks of zeros become holes."""
     for offset in range(0, content.size, _CHUNK):
-        piece = content.read(offset, _CHUNK)
-        if _ZEROS not in piece:
-            write_all(descriptor, piece)
-            continue
-        for start in range(0, len(piece), _BLOCK):
-            block = piece[start : start + _BLOCK]
-            if block == _ZEROS:
-                os.lseek(descriptor, _BLOCK, os.SEEK_CUR)
-            else:
-                write_all(descriptor, block)
+        write_piece(descriptor, content.read(offset, _CHUNK))
     os.ftruncate(descriptor, content.size)
 
 

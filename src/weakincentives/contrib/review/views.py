@@ -24,12 +24,13 @@ from weakincentives.filesystem import (
     Children,
     Content,
     FileStat,
+    FilesystemSnapshot,
     HostFilesystem,
     ReadableFilesystem,
 )
 from weakincentives.filesystem.base import Primitives, is_tool_output
 from weakincentives.filesystem.diff import Side
-from weakincentives.filesystem.host import HostFile, Identity, is_stable
+from weakincentives.filesystem.host import HostFile, Identity, TreeWriter, is_stable
 from weakincentives.filesystem.mounts import MountFilter
 from weakincentives.posix import (
     RootedDirectory,
@@ -279,6 +280,11 @@ _OWNER_ACCESS = 0o700
 
 class PreservingFilesystem(HostFilesystem):
     """A host directory to which entries can be copied unchanged, without limits."""
+
+    def fill(self, fill: Callable[[TreeWriter], None], *, tag: str) -> FilesystemSnapshot:
+        """Let `fill` write to the empty directory, and return a snapshot of what it wrote."""
+        with self._lock:
+            return self._snapshots.fill(fill, tag)
 
     def put(self, found: FileStat, source: Side) -> None:
         """Copy the entry `found` from `source`; its parent must exist.

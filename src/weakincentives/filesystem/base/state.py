@@ -4,7 +4,7 @@ Code that compares, copies or stores whole states uses this instead of the publi
 which paginate and apply limits.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 
 from weakincentives.errors import SnapshotRestoreError
 from weakincentives.filesystem.base.readable import ReadableFilesystem
@@ -62,6 +62,10 @@ class State:
     def load(self, content: Content, path: str) -> bytes:
         """Return all bytes of open content; raises as `read` does."""
         return load(content, path, self._filesystem.limits)
+
+    def contents(self, paths: Iterable[str]) -> Generator[tuple[str, Content], None, None]:
+        """Yield each of the sorted `paths` that can be opened, with its content."""
+        return self._filesystem._contents(paths)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # a state is its primitives
 
     def open(self, path: str) -> Content:
         """Open a file.

@@ -4,3 +4,4 @@ from weakincentives.filesystem.host.files import HostFile as HostFile
 from weakincentives.filesystem.host.files import Identity as Identity
 from weakincentives.filesystem.host.files import identity_of as identity_of
 from weakincentives.filesystem.host.files import is_stable as is_stable
+from weakincentives.filesystem.host.snapshots.writer import TreeWriter as TreeWriter

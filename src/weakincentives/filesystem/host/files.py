@@ -69,6 +69,11 @@ class HostFile(Content):
         """The part of the stat that changes whenever the file does."""
         return identity_of(self._stat)
 
+    @property
+    def modified_ns(self) -> int:
+        """The modification time, in nanoseconds."""
+        return self._stat.st_mtime_ns
+
     def read(self, offset: int, size: int) -> bytes:
         """Return up to `size` bytes from `offset`."""
         return read_range(self._descriptor, offset, max(0, min(size, self.size - offset)))

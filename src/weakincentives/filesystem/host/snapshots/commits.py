@@ -6,7 +6,8 @@ memory, just enough of it to plan the restore.
 
 import errno
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ from weakincentives.filesystem.host.snapshots.partial import merge_tree
 from weakincentives.filesystem.host.snapshots.tracker import ChangeTracker
 from weakincentives.filesystem.host.snapshots.tree import CapturedDirectory, import_tree
 from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem
+from weakincentives.filesystem.host.snapshots.writer import TreeWriter, forget_unstable
 from weakincentives.filesystem.types import FilesystemSnapshot
 from weakincentives.gitstore import (
     ObjectStore,
@@ -132,21 +134,35 @@ class WorkspaceCommits:
         self.tracker: ChangeTracker = tracker
         self.root: str = root
 
-    def take(self, tag: str | None) -> FilesystemSnapshot:
-        """Capture and commit the present state."""
-        return self._take(tag)[0]
+    def take(
+        self, tag: str | None, fill: Callable[[TreeWriter], None] | None = None
+    ) -> FilesystemSnapshot:
+        """Capture and commit the present state, or what `fill` writes to the empty directory."""
+        return self._take(tag, fill)[0]
 
-    def _take(self, tag: str | None) -> tuple[FilesystemSnapshot, str]:
+    def _take(
+        self, tag: str | None, fill: Callable[[TreeWriter], None] | None = None
+    ) -> tuple[FilesystemSnapshot, str]:
         """Capture and commit the present state; return the tree of the commit too."""
         self.directory.check()
         objects = self.repository.objects
         with objects.begin_pack() as batch:
-            result = self.tracker.capture(self.repository, batch)
+            written = None if fill is None else self._fill(batch, fill)
+            result = self.tracker.capture(self.repository, batch, written)
             snapshot = self._commit(result.tree, tag, batch)
         objects.refresh()  # so that the new pack is missed if it disappears
+        if written is not None:
+            forget_unstable(result.directory)  # nobody else has changed it until now
         self.tracker.accept(result)  # not before its objects are stored
         self.tracker.save_index(self.repository, min_changes=_MIN_INDEX_CHANGES)
         return snapshot, result.tree
+
+    def _fill(
+        self, batch: PackTransaction, fill: Callable[[TreeWriter], None]
+    ) -> CapturedDirectory:
+        with closing(TreeWriter(self.directory, batch)) as writer:
+            fill(writer)
+            return writer.finish()
 
     def take_present(self, tag: str) -> PresentState:
         """Capture the present state, and commit it unless the store has no room."""

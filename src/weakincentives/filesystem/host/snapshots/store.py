@@ -31,6 +31,7 @@ from weakincentives.filesystem.host.snapshots.recovery import (
 from weakincentives.filesystem.host.snapshots.restore import changed_paths
 from weakincentives.filesystem.host.snapshots.tracker import ChangeTracker
 from weakincentives.filesystem.host.snapshots.view import SnapshotFilesystem
+from weakincentives.filesystem.host.snapshots.writer import TreeWriter
 from weakincentives.filesystem.limits import LimitExceededError
 from weakincentives.filesystem.paths import outermost
 from weakincentives.filesystem.retention import check_snapshot
@@ -141,6 +142,19 @@ class SnapshotStore:
         except BackendUnavailableError as error:
             raise _UnavailableSnapshotError(f"Failed to create snapshot: {error}") from error
         except (OSError, ObjectError, SnapshotError) as error:
+            raise SnapshotError(f"Failed to create snapshot: {self._explain(error)}") from error
+
+    def fill(self, fill: Callable[[TreeWriter], None], tag: str | None) -> FilesystemSnapshot:
+        """Let `fill` write to the directory, which must be empty, and take a snapshot of it.
+
+        Raises:
+            SnapshotError: The store is damaged.
+            OSError: Something cannot be written.
+        """
+        try:
+            with self._lock_repository() as runner:
+                return runner.commits.take(tag, fill)
+        except ObjectError as error:
             raise SnapshotError(f"Failed to create snapshot: {self._explain(error)}") from error
 
     def view(self, snapshot: FilesystemSnapshot) -> SnapshotFilesystem:

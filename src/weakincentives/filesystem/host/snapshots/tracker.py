@@ -237,13 +237,21 @@ class ChangeTracker:
         with self._watch_lock:
             self._stop_watching()
 
-    def capture(self, repository: Repository, batch: PackTransaction) -> CaptureResult:
-        """Capture the directory; new objects are added to `batch`."""
+    def capture(
+        self,
+        repository: Repository,
+        batch: PackTransaction,
+        written: CapturedDirectory | None = None,
+    ) -> CaptureResult:
+        """Capture the directory; new objects are added to `batch`.
+
+        What is as it was `written` is not read; the objects of that capture are in `batch`.
+        """
         repository.objects.refresh(closely=True)
         epoch = f"{repository.epoch()} {repository.objects.losses}"
         # after another garbage collection or loss, stored objects may be gone
         last = self._last if epoch == self._epoch else None
-        prior = last or self._load_index(repository)
+        prior = last or written or self._load_index(repository)
         with self._watch_lock:
             if not self._running:
                 self._collect()

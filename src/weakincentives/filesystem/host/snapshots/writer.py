@@ -1,0 +1,154 @@
+"""Fill a new directory and capture it in the same pass: each file is read and written once.
+
+Nothing is atomic or synced, because nobody else sees the directory before it is complete, and
+because it can be filled again.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+
+from weakincentives.filesystem.host.files import identity_of
+from weakincentives.filesystem.host.snapshots.tree import (
+    Captured,
+    CapturedDirectory,
+    CapturedFile,
+    CapturedLink,
+    directory_entry,
+    sort_as_git,
+    tree_content,
+)
+from weakincentives.filesystem.text import Content
+from weakincentives.gitstore import PackTransaction
+from weakincentives.posix import (
+    RootedDirectory,
+    check_time,
+    parent_of,
+    set_permissions,
+    write_piece,
+)
+
+_CHUNK_SIZE = 1024 * 1024
+_OWNER_ACCESS = 0o700
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class TreeWriter:
+    """Writes entries below an empty directory; each directory is added before its entries.
+
+    The entries of one directory should follow each other: it is opened once for all of them.
+    """
+
+    def __init__(self, directory: RootedDirectory, batch: PackTransaction) -> None:
+        """Write below `directory`; the objects of the capture are added to `batch`."""
+        self._directory = directory
+        self._batch = batch
+        self._children: dict[str, dict[str, Captured]] = {"": {}}
+        self._permissions: dict[str, int] = {}
+        self._parent: str = ""
+        self._descriptor = directory.open_directory("")
+
+    def close(self) -> None:
+        """Close the directory that is open."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def add_directory(self, path: str, permissions: int) -> None:
+        """Create a directory; until `finish`, its owner has access in any case."""
+        parent, name = self._enter(path)
+        os.mkdir(name, permissions & 0o777 | _OWNER_ACCESS, dir_fd=parent)
+        self._children[path] = {}
+        self._permissions[path] = permissions
+
+    def add_link(self, path: str, target: str) -> None:
+        """Create a symbolic link."""
+        parent, name = self._enter(path)
+        os.symlink(target, name, dir_fd=parent)
+        encoded = os.fsencode(target)
+        self._add(path, name, CapturedLink.of(name, self._batch.add("blob", encoded), encoded))
+
+    def add_file(
+        self, path: str, content: Content, permissions: int, modified_ns: int | None
+    ) -> None:
+        """Create a file; blocks of zeros become holes."""
+        parent, name = self._enter(path)
+        descriptor = os.open(name, _NEW_FILE, 0o600, dir_fd=parent)
+        try:
+            blob = self._write(descriptor, content)
+            os.fchmod(descriptor, permissions)
+            if modified_ns is not None:
+                os.utime(descriptor, ns=(modified_ns, modified_ns))
+            found = os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
+        if blob is not None:
+            node = CapturedFile.of(name, blob, identity_of(found))
+            node.identity = identity_of(found)  # too new to be stable: see `forget_unstable`
+            self._add(path, name, node)
+
+    def finish(self) -> CapturedDirectory:
+        """Set the permissions of directories, and return the capture of everything.
+
+        What is not in it, such as a file that changed while it was read, is left to the
+        next walk.
+        """
+        root = os.fstat(self._directory.descriptor)
+        for path, permissions in reversed(self._permissions.items()):  # children first
+            parent, name = self._enter(path)
+            set_permissions(parent, name, permissions)
+            self._add(path, name, self._complete(path, permissions))
+        return self._complete("", stat.S_IMODE(root.st_mode))
+
+    def _complete(self, path: str, permissions: int) -> CapturedDirectory:
+        children = sort_as_git(self._children.pop(path))
+        tree = self._batch.add("tree", tree_content(children))
+        entry = directory_entry(path.rpartition("/")[2], tree)
+        return CapturedDirectory(entry, children, permissions, frozenset())
+
+    def _enter(self, path: str) -> tuple[int, str]:
+        """Return the open parent directory of `path`, and the name in it."""
+        parent, _, name = path.rpartition("/")
+        if parent != self._parent:
+            opened = self._directory.open_directory(parent)
+            os.close(self._descriptor)
+            self._descriptor, self._parent = opened, parent
+        return self._descriptor, name
+
+    def _add(self, path: str, name: str, node: Captured) -> None:
+        self._children[parent_of(path)][name] = node
+
+    def _write(self, descriptor: int, content: Content) -> str | None:
+        """Write the content; return its blob id, or None if its size has changed."""
+        size = content.size
+        if size <= _CHUNK_SIZE:
+            data = content.read(0, size)
+            if write_piece(descriptor, data):
+                os.ftruncate(descriptor, len(data))
+            return self._batch.add("blob", data)
+        try:
+            return self._batch.add_blob(size, _copy_pieces(content, descriptor))
+        except ValueError:
+            return None
+        finally:
+            os.ftruncate(descriptor, size)
+
+
+def _copy_pieces(content: Content, descriptor: int) -> Iterator[bytes]:
+    """Yield a large file in pieces, each of which is written first."""
+    for offset in range(0, content.size, _CHUNK_SIZE):
+        check_time("Copy")
+        piece = content.read(offset, _CHUNK_SIZE)
+        write_piece(descriptor, piece)
+        yield piece
+
+
+def forget_unstable(captured: CapturedDirectory) -> None:
+    """Forget the stat of each file that could change without a visible change of its stat."""
+    pending = [captured]
+    while pending:
+        for child in pending.pop().children.values():
+            if isinstance(child, CapturedDirectory):
+                pending.append(child)
+            elif isinstance(child, CapturedFile) and child.identity is not None:
+                child.update_identity(child.identity)
