@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from weakincentives.cli.completion import complete_dump
 from weakincentives.cli.dumps import LAST, find_dump, find_folder
 from weakincentives.cli.terminal import echo
 from weakincentives.cli.units import format_count
@@ -15,7 +16,7 @@ from weakincentives.debug.server import LOOPBACK, DebugServer, ServerAddress
 
 
 @click.command(epilog="Needs the extra debug: pip install 'weakincentives[debug]'.")
-@click.argument("dump", default=LAST)
+@click.argument("dump", default=LAST, shell_complete=complete_dump)
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, help="Port; by default a free one."
 )

@@ -168,6 +168,17 @@ def find_dump(argument: str) -> DumpPaths:
     raise click.ClickException(f"There is no dump {argument!r}; {_HELP}")
 
 
+def list_dumps() -> dict[str, int]:
+    """Return the names of the dumps in the default directory with their dates, newest first."""
+    dates = _dates(default_directory())
+    return dict(sorted(dates.items(), key=lambda each: each[1], reverse=True))
+
+
+def find_run_dump(place: Path) -> DumpPaths | None:
+    """Return the dump of the run in a working copy; None if it has none."""
+    return _find_in_directory(place) if (place / _LINK).is_symlink() else None
+
+
 def find_folder(argument: str) -> Path | None:
     """Return the directory of dumps that an argument names; None if it names one dump or run."""
     path = Path(argument).expanduser()

@@ -44,6 +44,7 @@ class CommandSource:
 
 
 COMMANDS: Mapping[str, CommandSource] = {
+    "clean": CommandSource("weakincentives.cli.clean", "Remove what earlier runs left behind."),
     "debug": CommandSource(
         "weakincentives.cli.debug", "Look at a recorded session in the browser."
     ),

@@ -1,11 +1,14 @@
 """`wink review`: decide about the changes that an earlier run left in its working copy."""
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
 
+from weakincentives.cli.completion import complete_run
+from weakincentives.cli.listing import print_runs, print_total
 from weakincentives.cli.run.decision import (
     EXIT_CONFLICT,
     Action,
@@ -15,7 +18,8 @@ from weakincentives.cli.run.decision import (
     parse_action,
 )
 from weakincentives.cli.run.workspace import name_copy_on_error
-from weakincentives.cli.state import exclusive_lock, find_place, find_places
+from weakincentives.cli.runs import list_runs, note_changes
+from weakincentives.cli.state import exclusive_lock, find_place
 from weakincentives.cli.terminal import describe_error, echo
 from weakincentives.cli.units import format_count
 from weakincentives.contrib.review import (
@@ -28,7 +32,7 @@ from weakincentives.contrib.review import (
     open_copy,
 )
 from weakincentives.contrib.review import recover as recover_original
-from weakincentives.contrib.review.records import has_record
+from weakincentives.contrib.review.records import has_record, read_record
 from weakincentives.posix import display_path
 
 
@@ -36,11 +40,17 @@ from weakincentives.posix import display_path
     epilog="Exit codes: 0 done, 1 failed, 3 the changes are still there,"
     " 4 conflict, nothing applied."
 )
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=complete_run)
 @action_options
 @click.option("--undo", is_flag=True, help="Undo the last apply.")
 @click.option("--recover", is_flag=True, help="Roll back an apply that was interrupted.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and never ask.")
+@click.option(
+    "--workspace",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="List only the runs of this directory.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON objects and never ask.")
 def command(
     *,
     run: str | None,
@@ -49,18 +59,19 @@ def command(
     discard: bool,
     undo: bool,
     recover: bool,
+    workspace: Path | None,
     as_json: bool,
 ) -> None:
     """Review the changes that a run left in its working copy.
 
     RUN is the ID of a run or its beginning, the directory of its working copy, or last. Without
-    RUN, list the runs.
+    RUN, list the runs, the newest first: ID, state, date, size, directory and task.
     """
     action = parse_action(apply=apply, patch=patch, discard=discard)
     if run is None:
         if action.kind != "ask" or undo or recover:
             raise click.UsageError("RUN is missing; wink review lists the runs")
-        _list_copies(as_json=as_json)
+        _list_runs(workspace, as_json=as_json)
         return
     if sum((undo, recover, action.kind != "ask")) > 1:
         option = "undo" if undo else "recover"
@@ -92,6 +103,8 @@ def _open_copy(place: Path) -> WorkingCopy:
 
 
 def _resolve(review: Review, action: Action, *, as_json: bool) -> int:
+    if not read_record(review.copy.place).applied:
+        note_changes(review)
     resolution = Decision(review, is_silent=as_json, is_end=False).resolve(action)
     if as_json:
         _print_json(review, resolution.outcome, **resolution.facts)
@@ -147,20 +160,14 @@ def _failure(error: BaseException) -> click.ClickException:
     return click.ClickException("; ".join((describe_error(error), *notes)))
 
 
-def _list_copies(*, as_json: bool) -> None:
-    for place in find_places():
-        try:
-            copy = open_copy(place)
-        except (CopyError, OSError):
-            continue  # another user's, or incomplete
-        if as_json:
-            click.echo(json.dumps({"place": str(place), "original": str(copy.original)}))
-        else:
-            # the record may be somebody else's: `display_path` keeps it on one line
-            echo(
-                f"{display_path(str(place))}  a copy of {display_path(str(copy.original))}",
-                err=False,
-            )
+def _list_runs(workspace: Path | None, *, as_json: bool) -> None:
+    runs = list_runs()
+    if workspace is not None:
+        wanted = Path(os.path.realpath(workspace))
+        runs = [each for each in runs if each.original == wanted]
+    print_runs(runs, as_json=as_json)
+    if not as_json:
+        print_total(runs)
 
 
 def _print_json(review: Review, result: str, **facts: object) -> None:

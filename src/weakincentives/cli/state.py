@@ -32,7 +32,7 @@ _MAX_NAMES = 5
 _LOCK_SECONDS = 0.5  # whoever looks whether a run goes on has the lock for a moment
 _LOCK_INTERVAL = 0.02
 _GLOB_CHARACTERS = re.compile(r"([\\*?\[\]{}!,])")
-_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def state_directory() -> Path:
@@ -136,10 +136,10 @@ def exclusive_lock(place: Path) -> Generator[None, None, None]:
         os.close(descriptor)
 
 
-def is_locked(place: Path) -> bool:
-    """Return whether a process works in a working copy now."""
+def is_locked(path: Path) -> bool:
+    """Return whether a process works in a working copy, or records a timeline, now."""
     try:
-        descriptor = os.open(place, _DIRECTORY_FLAGS)
+        descriptor = os.open(path, _FLAGS)
     except OSError:
         return False
     try:

@@ -1,10 +1,11 @@
 """Parse and format durations and counts: `10m`, `1h30m`, `200k`."""
 
 import re
+from datetime import UTC, datetime, timedelta
 
-_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
-_PART = re.compile(r"(\d+(?:\.\d+)?)([hms])")
-_DURATION = re.compile(r"(\d+(?:\.\d+)?[hms])+")
+_UNITS = {"w": 7 * 86400.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)([wdhms])")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?[wdhms])+")
 _COUNT = re.compile(r"(\d[\d_,]*)([kM]?)")
 _FACTORS = {"": 1, "k": 1_000, "M": 1_000_000}
 _MAX_SECONDS = 366 * 24 * 3600.0
@@ -58,6 +59,33 @@ def format_duration(milliseconds: float) -> str:
 def format_count(number: int, one: str, many: str | None = None) -> str:
     """Return a number with its noun, singular or plural."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def format_size(size: int) -> str:
+    """Return a number of bytes: `812 B`, `4.1 kB`, `23 MB`, `1.2 GB`."""
+    value, units = float(size), ("B", "kB", "MB", "GB", "TB")
+    for unit in units:
+        if value < 999.5 or unit == units[-1]:
+            digits = 1 if value < 9.95 and unit != "B" else 0
+            return f"{value:.{digits}f} {unit}"
+        value /= 1000
+    raise AssertionError
+
+
+def format_date(date: datetime, now: datetime | None = None) -> str:
+    """Return a date in local time, in words where it is recent: `5 minutes ago`, `today 14:05`."""
+    local = date.astimezone()
+    today = (now or datetime.now(UTC)).astimezone()
+    seconds = (today - local).total_seconds()
+    if 0 <= seconds < 60:
+        return "just now"
+    if 0 <= seconds < 3600:
+        return f"{format_count(int(seconds // 60), 'minute')} ago"
+    if local.date() == today.date():
+        return f"today {local:%H:%M}"
+    if local.date() == today.date() - timedelta(days=1):
+        return f"yesterday {local:%H:%M}"
+    return f"{local:%Y-%m-%d %H:%M}"
 
 
 def _seconds(value: object) -> float | None:

@@ -37,6 +37,7 @@ from weakincentives.cli.run.workspace import (
     name_copy_on_error,
     resolve_workspace,
 )
+from weakincentives.cli.runs import begin_run, end_run
 from weakincentives.cli.state import new_place, new_session_id
 from weakincentives.cli.terminal import disable_echo
 from weakincentives.contrib.review import WorkingCopy
@@ -249,7 +250,14 @@ def execute_job(
                 continuation=continuation,
             )
             with disable_echo():
+                begin_run(
+                    copy.place,
+                    session_id=str(session.session_id),
+                    task=options.task,
+                    model=f"{adapter.name}:{adapter.model}",
+                )
                 result = job.run()
+                end_run(copy.place, result.status)
             ending = report.finish(result, output.action)
             if ending.reply is None:
                 return ending.exit_code

@@ -40,16 +40,22 @@ def open_cache(
         environment: The environment variables.
         is_new: Drop what is cached.
     """
-    base, home = environment.get("XDG_CACHE_HOME", ""), environment.get("HOME", "")
-    if not base.startswith("/"):
-        base = f"{home}/.cache"
-    if not base.startswith("/"):
+    directory = cache_directory(environment)
+    if directory is None:
         return DigestCache()
     name = hashlib.sha256(os.fsencode(os.path.realpath(workspace))).hexdigest()[:_NAME_LENGTH]
-    path = Path(base) / "wink" / "digests" / name
+    path = directory / name
     if is_new:
         path.unlink(missing_ok=True)
     return DigestCache(path)
+
+
+def cache_directory(environment: Mapping[str, str]) -> Path | None:
+    """Return the directory of cached digests; None for a user without a home directory."""
+    base, home = environment.get("XDG_CACHE_HOME", ""), environment.get("HOME", "")
+    if not base.startswith("/"):
+        base = f"{home}/.cache"
+    return Path(base) / "wink" / "digests" if base.startswith("/") else None
 
 
 def prepare_digest(

@@ -12,6 +12,7 @@ from weakincentives.cli.run.decision import EXIT_FAILED, Action, Decision, Resol
 from weakincentives.cli.run.job import JobOptions, JobResult
 from weakincentives.cli.run.network import describe_traffic, traffic_facts
 from weakincentives.cli.run.view import View
+from weakincentives.cli.runs import note_changes
 from weakincentives.cli.signals import EXIT_SIGNAL_BASE
 from weakincentives.cli.terminal import echo, escape_controls, shorten
 from weakincentives.cli.units import format_clock, format_count, format_duration
@@ -107,6 +108,7 @@ class Report:
         if result.signal in _TERMINATION and action.kind == "ask":
             action = Action("keep")
         with Review(self._copy) as review:
+            note_changes(review)
             # a run that failed before it changed anything is not worth a question
             can_reply = result.status != "failed" or bool(review.diff)
             decision = Decision(review, is_silent=self._is_silent, can_reply=can_reply)

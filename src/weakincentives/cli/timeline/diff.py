@@ -5,6 +5,7 @@ import sys
 
 import click
 
+from weakincentives.cli.completion import complete_dump
 from weakincentives.cli.dumps import open_timeline, split_arguments
 from weakincentives.cli.run.diff_view import describe_diff, show_diff
 from weakincentives.cli.terminal import echo
@@ -13,7 +14,7 @@ from weakincentives.filesystem import Diff
 
 
 @click.command()
-@click.argument("words", nargs=-1, metavar="[DUMP] [STEP [STEP]]")
+@click.argument("words", nargs=-1, shell_complete=complete_dump, metavar="[DUMP] [STEP [STEP]]")
 @click.option("--stat", is_flag=True, help="Only the changed files, with their numbers of lines.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with the patch.")
 def command(*, words: tuple[str, ...], stat: bool, as_json: bool) -> None:

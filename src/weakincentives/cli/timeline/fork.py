@@ -5,13 +5,14 @@ import shlex
 
 import click
 
+from weakincentives.cli.completion import complete_dump
 from weakincentives.cli.dumps import open_timeline, split_arguments
 from weakincentives.cli.terminal import echo
 from weakincentives.runtime.timeline import TimelineError, fork_timeline
 
 
 @click.command()
-@click.argument("words", nargs=-1, metavar="[DUMP] STEP")
+@click.argument("words", nargs=-1, shell_complete=complete_dump, metavar="[DUMP] STEP")
 @click.option("--name", metavar="NAME", help="Name of the branch; by default branch- and a number.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(*, words: tuple[str, ...], name: str | None, as_json: bool) -> None:

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import click
 
+from weakincentives.cli.completion import complete_dump
 from weakincentives.cli.dumps import LAST, open_timeline
 from weakincentives.cli.run.diff_view import describe_diff
 from weakincentives.cli.terminal import echo, shorten
@@ -19,7 +20,7 @@ _WITHOUT_OUTCOME = ("start", "prompt", "files")
 
 
 @click.command()
-@click.argument("dump", default=LAST)
+@click.argument("dump", default=LAST, shell_complete=complete_dump)
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the last N steps.")
 @click.option("--files", "path", metavar="PATH", help="Only steps that changed PATH or below it.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per step.")

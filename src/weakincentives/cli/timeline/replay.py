@@ -4,6 +4,7 @@ import json
 
 import click
 
+from weakincentives.cli.completion import complete_dump
 from weakincentives.cli.config import AUTO, NO_SANDBOX, SANDBOX_CHOICES
 from weakincentives.cli.dumps import LAST, find_timeline
 from weakincentives.cli.terminal import echo
@@ -16,7 +17,7 @@ EXIT_DIFFERENT = 1
 
 
 @click.command(epilog="Exit codes: 0 everything is the same, 1 a result differs.")
-@click.argument("dump", default=LAST)
+@click.argument("dump", default=LAST, shell_complete=complete_dump)
 @click.option(
     "--sandbox",
     type=click.Choice(SANDBOX_CHOICES),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from weakincentives.cli.completion import complete_dump
 from weakincentives.cli.dumps import open_timeline, split_arguments
 from weakincentives.cli.terminal import echo
 from weakincentives.cli.timeline.log import print_problem
@@ -21,7 +22,7 @@ from weakincentives.runtime.timeline import StepFilesystem, Timeline
 
 
 @click.command()
-@click.argument("words", nargs=-1, metavar="[DUMP] STEP")
+@click.argument("words", nargs=-1, shell_complete=complete_dump, metavar="[DUMP] STEP")
 @click.option(
     "--to",
     "directory",

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import click
 
+from weakincentives.cli.completion import complete_dump
 from weakincentives.cli.dumps import StepArgument, open_timeline, split_arguments
 from weakincentives.cli.run.diff_view import describe_diff
 from weakincentives.cli.terminal import echo, escape_controls, is_terminal
@@ -40,7 +41,7 @@ _SHOWN_ELSEWHERE = frozenset(
 
 
 @click.command()
-@click.argument("words", nargs=-1, metavar="[DUMP] [STEP[:PATH]]")
+@click.argument("words", nargs=-1, shell_complete=complete_dump, metavar="[DUMP] [STEP[:PATH]]")
 @click.option("--file", "path", metavar="PATH", help="Print this file as it was after the step.")
 @click.option("--full", is_flag=True, help="Do not shorten long texts.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with everything.")

@@ -263,6 +263,7 @@ def _create_copy(scan: _Scan, place: Path, meter: ProgressMeter) -> records.Work
         exclude=scan.exclude,
         skipped=tuple(sorted(scan.skipped, key=lambda each: each.path)),
         git_dirs=tuple(sorted(scan.git_dirs)),
+        size_bytes=scan.total_bytes,
         external_links=tuple(
             sorted(path for path, to in links if to is not None and _leads_out(path, to))
         ),

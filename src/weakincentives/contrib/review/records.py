@@ -83,6 +83,8 @@ class CopyRecord:
     external_links: tuple[str, ...] = ()
     git_dirs: tuple[str, ...] = ()
     applied: tuple[Application, ...] = ()
+    size_bytes: int | None = None
+    """The size of all files when they were copied."""
     version: int = _VERSION
 
 
@@ -161,9 +163,14 @@ def exclusion_filter(globs: tuple[str, ...]) -> MountFilter:
     return MountFilter(HostMount(".", exclude_glob=globs))
 
 
+def record_path(place: Path) -> Path:
+    """Return the record of a copy; a copy without one is not complete."""
+    return place / _RECORD
+
+
 def has_record(place: Path) -> bool:
     """Return whether a working copy is at `place`, even if its record is damaged."""
-    return (place / _RECORD).is_file()
+    return record_path(place).is_file()
 
 
 def read_record(place: Path) -> CopyRecord:
@@ -378,6 +385,23 @@ def find_journals(tree: Tree) -> list[JournalFile]:
         JournalFile(each[1], phase) for each in made for phase in _PHASES if each[2] == phase
     ]
     return sorted(records, key=lambda each: each.owner)
+
+
+def has_journal(original: Path, place: Path) -> bool:
+    """Return whether an apply from the copy at `place` was interrupted; read-only and cheap."""
+    try:
+        names = [each for each in os.listdir(original) if _NAME.fullmatch(each)]  # noqa: PTH208 # names, as fast as can be
+    except OSError:
+        return False
+    return any(_is_journal_of(original / name, place) for name in names)
+
+
+def _is_journal_of(path: Path, place: Path) -> bool:
+    try:
+        record = decode(read_regular(path, _MAX_JOURNAL), JournalRecord)
+    except (SerdeError, OSError):
+        return False
+    return record.place == str(place)
 
 
 def _read_journal(tree: Tree, name: str) -> bytes:

@@ -1,0 +1,219 @@
+"""Runs that left a working copy: the record of each, and the state that follows from its facts.
+
+The record, `run.json` in the place of the copy, says what the run was and how it ended. Whether it
+still goes on is known from its lock, and whether its changes were applied from the record of the
+copy, so that a kill at any moment leaves no wrong state.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from weakincentives.cli.state import find_places, is_locked, place_id
+from weakincentives.contrib.review import CopyError, Review
+from weakincentives.contrib.review.records import (
+    CopyRecord,
+    has_journal,
+    history_path,
+    read_record,
+    workspace_path,
+)
+from weakincentives.posix import read_regular, store_file, write_all
+from weakincentives.serde import SerdeError, decode, encode
+
+Status: TypeAlias = Literal["running", "done", "failed", "cancelled"]
+State: TypeAlias = Literal[
+    "running",
+    "in review",
+    "pending",
+    "applied",
+    "partly applied",
+    "apply interrupted",
+    "failed",
+    "interrupted",
+    "empty",
+    "incomplete",
+]
+FINISHED: frozenset[State] = frozenset({"applied", "empty", "incomplete"})
+"""The states in which a copy has no changes that wait for a decision."""
+BUSY: frozenset[State] = frozenset({"running", "in review"})
+"""The states in which a process works with the copy."""
+_RECORD = "run.json"
+_MAX_RECORD = 16 * 1024 * 1024
+_MAX_SIZED = 20_000  # files whose sizes are added up
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """What a run was, and how it ended."""
+
+    session_id: str
+    task: str
+    model: str
+    created_at: datetime
+    status: Status = "running"
+    changes: int | None = None
+    """The paths that waited for a decision when somebody last looked; None if nobody did."""
+    applies: int = 0
+    """The number of applies at that time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run in the list of runs."""
+
+    name: str
+    place: Path
+    state: State
+    created_at: datetime
+    changed_at: datetime
+    size_bytes: int
+    """The size of the copy and its history; files may share blocks with the original."""
+    original: Path | None = None
+    task: str | None = None
+    model: str | None = None
+    session_id: str | None = None
+    changes: int | None = None
+    """The paths that wait for a decision, if known."""
+
+
+def begin_run(place: Path, *, session_id: str, task: str, model: str) -> None:
+    """Record that a run begins, or goes on, in the copy at `place`."""
+    record = read_run(place)
+    if record is None:
+        record = RunRecord(session_id, task, model, datetime.now(UTC))
+    _write(place, replace(record, status="running", changes=None))
+
+
+def end_run(place: Path, status: Status) -> None:
+    """Record how a run ended."""
+    record = read_run(place)
+    if record is not None:
+        _write(place, replace(record, status=status))
+
+
+def note_changes(review: Review) -> None:
+    """Record how many changes of a run wait for a decision now."""
+    place = review.copy.place
+    record = read_run(place)
+    if record is not None:
+        applies = len(read_record(place).applied)
+        _write(place, replace(record, changes=len(review.diff.entries), applies=applies))
+
+
+def read_run(place: Path) -> RunRecord | None:
+    """Return the record of the run in the copy at `place`; None if it has none."""
+    try:
+        return decode(read_regular(place / _RECORD, _MAX_RECORD), RunRecord)
+    except (OSError, SerdeError):
+        return None
+
+
+def list_runs() -> list[Run]:
+    """Return all runs, the newest first."""
+    found = [run for place in find_places() if (run := describe_run(place)) is not None]
+    return sorted(found, key=lambda each: each.created_at, reverse=True)
+
+
+def describe_run(place: Path) -> Run | None:
+    """Return the run whose copy is at `place`; None if it is gone."""
+    try:
+        changed_at = _date(place.stat().st_mtime)
+    except OSError:
+        return None
+    record = read_run(place)
+    try:
+        copy = read_record(place)
+    except CopyError:
+        copy = None
+    if copy is None or not workspace_path(place).is_dir():
+        state = "running" if is_locked(place) else "incomplete"
+        size = sum(_sizes(place))
+        return Run(place_id(place), place, state, changed_at, changed_at, size)
+    with suppress(OSError):
+        changed_at = max(changed_at, _date((place / _RECORD).stat().st_mtime))
+    return Run(
+        name=place_id(place),
+        place=place,
+        state=_find_state(place, record, copy),
+        created_at=copy.base.created_at if record is None else record.created_at,
+        changed_at=changed_at,
+        size_bytes=_measure(place, copy),
+        original=Path(copy.original),
+        task=None if record is None else record.task,
+        model=None if record is None else record.model,
+        session_id=None if record is None else record.session_id,
+        changes=None if record is None else _count_waiting(record, copy),
+    )
+
+
+def _find_state(place: Path, record: RunRecord | None, copy: CopyRecord) -> State:
+    if is_locked(place):
+        return "running" if record is None or record.status == "running" else "in review"
+    if has_journal(Path(copy.original), place):
+        return "apply interrupted"
+    waiting = None if record is None else _count_waiting(record, copy)
+    if copy.applied:
+        return "partly applied" if waiting else "applied"
+    if waiting == 0:
+        return "empty"
+    return "pending" if record is None else _STATES[record.status]
+
+
+_STATES: dict[Status, State] = {
+    "running": "interrupted",  # nobody has the lock: it was killed
+    "cancelled": "interrupted",
+    "failed": "failed",
+    "done": "pending",
+}
+
+
+def _count_waiting(record: RunRecord, copy: CopyRecord) -> int | None:
+    """Return how many paths wait for a decision; None if that is not known."""
+    if record.changes is None or len(copy.applied) < record.applies:
+        return None  # it was killed, or an apply was undone since
+    applied = {path for each in copy.applied[record.applies :] for path in each.paths}
+    return max(0, record.changes - len(applied))
+
+
+def _measure(place: Path, copy: CopyRecord) -> int:
+    if copy.size_bytes is None:
+        return sum(_sizes(place))
+    return copy.size_bytes + sum(_sizes(history_path(place)))
+
+
+def _sizes(directory: Path) -> Iterator[int]:
+    """Yield the sizes of the files below a directory; of a bounded number of files."""
+    pending, count = [directory], 0
+    while pending and count < _MAX_SIZED:
+        with suppress(OSError), os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(Path(entry.path))
+                    else:
+                        count += 1
+                        yield entry.stat(follow_symlinks=False).st_size
+
+
+def _date(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _write(place: Path, record: RunRecord) -> None:
+    directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        data = encode(record)
+        store_file(
+            directory,
+            _RECORD,
+            lambda target: write_all(target, data),
+            permissions=0o600,
+            durable=True,
+        )
+    finally:
+        os.close(directory)
