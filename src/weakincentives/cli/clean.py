@@ -163,8 +163,8 @@ class Cleaner:
         waiting = sum(each.state not in FINISHED for each in self._runs)
         size = format_size(sum(each.size_bytes for each in (*self._runs, *self._items)))
         lost = f"; the changes of {format_count(waiting, 'run')} are lost" if waiting else ""
-        echo(f"Remove {self._count()}, {size}{lost}? [y/N]: ", newline=False)
         discard_typeahead()
+        echo(f"Remove {self._count()}, {size}{lost}? [y/N]: ", newline=False)
         return read_line().strip().lower() in {"y", "yes"}
 
     def remove(self) -> int:

@@ -32,7 +32,7 @@ from weakincentives.contrib.review import (
     open_copy,
 )
 from weakincentives.contrib.review import recover as recover_original
-from weakincentives.contrib.review.records import has_record, read_record
+from weakincentives.contrib.review.records import has_record
 from weakincentives.posix import display_path
 
 
@@ -88,6 +88,8 @@ def command(
     ):
         if undo or recover:
             code = _revert(review, review.undo if undo else review.recover, as_json=as_json)
+            review.refresh()
+            note_changes(review)
         else:
             code = _resolve(review, action, as_json=as_json)
     if code:
@@ -103,8 +105,7 @@ def _open_copy(place: Path) -> WorkingCopy:
 
 
 def _resolve(review: Review, action: Action, *, as_json: bool) -> int:
-    if not read_record(review.copy.place).applied:
-        note_changes(review)
+    note_changes(review)
     resolution = Decision(review, is_silent=as_json, is_end=False).resolve(action)
     if as_json:
         _print_json(review, resolution.outcome, **resolution.facts)

@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 from weakincentives.cli.state import find_places, is_locked, place_id
 from weakincentives.contrib.review import CopyError, Review
 from weakincentives.contrib.review.records import (
+    Application,
     CopyRecord,
     has_journal,
     history_path,
@@ -101,7 +102,7 @@ def note_changes(review: Review) -> None:
     place = review.copy.place
     record = read_run(place)
     if record is not None:
-        applies = len(read_record(place).applied)
+        applies = len(_settled(read_record(place)))
         _write(place, replace(record, changes=len(review.diff.entries), applies=applies))
 
 
@@ -157,7 +158,7 @@ def _find_state(place: Path, record: RunRecord | None, copy: CopyRecord) -> Stat
     if has_journal(Path(copy.original), place):
         return "apply interrupted"
     waiting = None if record is None else _count_waiting(record, copy)
-    if copy.applied:
+    if _settled(copy):
         return "partly applied" if waiting else "applied"
     if waiting == 0:
         return "empty"
@@ -174,10 +175,18 @@ _STATES: dict[Status, State] = {
 
 def _count_waiting(record: RunRecord, copy: CopyRecord) -> int | None:
     """Return how many paths wait for a decision; None if that is not known."""
-    if record.changes is None or len(copy.applied) < record.applies:
+    applies = _settled(copy)
+    if record.changes is None or len(applies) < record.applies:
         return None  # it was killed, or an apply was undone since
-    applied = {path for each in copy.applied[record.applies :] for path in each.paths}
+    applied: set[str] = set()
+    for each in applies[record.applies :]:
+        applied.update(set(each.accepted_paths) - each.contents.keys())  # the latter only in part
     return max(0, record.changes - len(applied))
+
+
+def _settled(copy: CopyRecord) -> list[Application]:
+    """Return the applies that have happened; one is recorded before it begins."""
+    return [each for each in copy.applied if each.is_settled and each.accepted_paths]
 
 
 def _measure(place: Path, copy: CopyRecord) -> int:
