@@ -60,6 +60,27 @@ def test_a_file_that_has_changed_since_must_be_read_again(careful: Bench):
     assert careful.call("write_file", file_path="a", content="new").success
 
 
+def test_a_file_that_was_read_may_be_changed_under_its_new_name(careful: Bench):
+    for path in ("a", "dir/b", "other"):
+        careful.fs.write(path, f"text of {path}")
+    careful.call("read_file", file_path="a")
+    careful.call("read_file", file_path="dir/b")
+    for source, destination in (("a", "moved/a"), ("dir", "moved/dir"), ("other", "moved/other")):
+        careful.fs.move(source, destination)
+    assert careful.call("write_file", file_path="moved/a", content="new").success
+    assert careful.call("write_file", file_path="moved/dir/b", content="new").success
+    refused = careful.call("write_file", file_path="moved/other", content="new")
+    assert "have not read it" in refused.message
+
+
+def test_a_copy_of_a_file_that_was_read_must_be_read_itself(careful: Bench):
+    careful.fs.write("a", "same")
+    careful.fs.write("b", "same")
+    careful.call("read_file", file_path="a")
+    refused = careful.call("write_file", file_path="b", content="new")
+    assert "have not read it" in refused.message
+
+
 def test_a_huge_file_is_remembered_without_reading_it(tmp_path: Path):
     with (tmp_path / "huge").open("wb") as file:
         file.truncate(64 * 1024**3)

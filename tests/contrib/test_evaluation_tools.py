@@ -384,7 +384,7 @@ def test_a_clone_has_its_own_files_and_a_workspace_section_may_have_the_tool(mon
     workspace = FilesystemSection(
         filesystem=InMemoryFilesystem(), extra_handlers=evaluation_handlers(monty), dialect="openai"
     )
-    assert "`python`" in workspace.render_text(None)
+    assert "python" in [tool.name for tool in workspace.tools]
     for each in (section, clone, workspace):
         each.close()
     assert monty.evaluate  # passed in, so not closed

@@ -1,7 +1,8 @@
 """The examples of the specifications about workspaces, as they stand there.
 
 Changed only where DESIGN names a thing otherwise: `SnapshotManager` for the manager of 003, and
-a slice that is filled when a section is bound to a session (D8) and not at the first call.
+a slice that is filled when a section is bound to a session (D8) and not at the first call. Beside
+the seven tools of the specifications there is `move_file`.
 """
 
 from dataclasses import dataclass
@@ -96,7 +97,7 @@ def test_002_usage_sketch():
     rendered = prompt.render(None)
     assert "stage edits" in rendered.text
     assert "docs/guide.md" in rendered.text
-    assert len(rendered.tools) == 7
+    assert len(rendered.tools) == 8
     known = select_latest(session, vfs.VirtualFileSystem)
     assert known is not None
     assert [file.path for file in known.files] == [vfs.VfsPath(("docs", "guide.md"))]
@@ -194,6 +195,7 @@ def test_004_usage_example():
         "glob",
         "grep",
         "rm",
+        "move_file",
     ]
     filesystem = select_latest(session, vfs.VirtualFileSystem)
     assert filesystem is not None
@@ -209,6 +211,7 @@ def test_001_shared_tools_work_on_any_filesystem_of_the_context():
         "glob",
         "grep",
         "rm",
+        "move_file",
     ]
     files = InMemoryFilesystem()
     context = ToolContext(None, None, None, Session(), filesystem=files)

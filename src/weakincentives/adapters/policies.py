@@ -4,7 +4,7 @@ A policy sees a call before it runs, and its changes before they are committed. 
 are rolled back, and the model gets the reason.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 from weakref import WeakSet
@@ -64,7 +64,7 @@ class ReadBeforeWrite(Policy):
     """Allows changes to an existing file only if the model has read its current content.
 
     Reads are remembered by content hash: a file that has changed since must be read again, one
-    that was merely touched need not be.
+    that was merely touched or moved need not be.
 
     Args:
         reads: Names of tools whose result shows a file, for tools that do not declare their
@@ -99,6 +99,8 @@ class ReadBeforeWrite(Policy):
         for path in paths:
             current = _content_hash(filesystem, path)
             if current is None or current == seen.get(path):
+                continue
+            if _is_moved(filesystem, current, seen):
                 continue
             if path in seen:
                 return f"{path} has changed since you read it: read it again, then repeat the call"
@@ -254,6 +256,12 @@ class Approval(Policy):
         if answer is True:
             return None
         return answer if isinstance(answer, str) and answer else "The change was not approved"
+
+
+def _is_moved(filesystem: Filesystem, content_hash: str, seen: Mapping[str, str]) -> bool:
+    """Return whether content was read under a name that is gone: the file was moved."""
+    names = (path for path, each in seen.items() if each == content_hash)
+    return any(not filesystem.exists(path) for path in names)
 
 
 def _content_hash(filesystem: Filesystem, path: str) -> str | None:

@@ -83,7 +83,7 @@ def test_there_is_a_table_for_every_dialect():
 @pytest.mark.parametrize(
     ("dialect", "names"),
     [
-        ("wink", "ls read_file write_file edit_file glob grep rm"),
+        ("wink", "ls read_file write_file edit_file glob grep rm move_file"),
         ("classic", "list_directory read_file write_file delete_file"),
         ("claude", "Read Write Edit Glob Grep Delete Move"),
         ("anthropic-editor", "str_replace_based_edit_tool"),
@@ -107,7 +107,7 @@ def test_the_tools_have_the_names_that_models_know(dialect: DialectName, names: 
 @pytest.mark.parametrize(
     ("dialect", "names"),
     [
-        ("wink", "ls read_file write_file edit_file glob grep rm shell_execute"),
+        ("wink", "ls read_file write_file edit_file glob grep rm move_file shell_execute"),
         ("claude", "Read Write Edit Glob Grep Bash"),
         ("anthropic-editor", "str_replace_based_edit_tool bash"),
         ("openai", "apply_patch exec_command"),
@@ -128,7 +128,7 @@ def test_where_a_shell_is_there_are_no_tools_for_what_models_do_with_it(
 @pytest.mark.parametrize(
     ("dialect", "tool", "properties", "required"),
     [
-        ("wink", "read_file", "file_path offset limit start_line view", "file_path"),
+        ("wink", "read_file", "file_path offset limit view", "file_path"),
         ("claude", "Read", "file_path offset limit", "file_path"),
         (
             "claude",
@@ -139,7 +139,7 @@ def test_where_a_shell_is_there_are_no_tools_for_what_models_do_with_it(
         (
             "claude",
             "Grep",
-            "pattern path glob type output_mode -i -n -A -B -C head_limit multiline",
+            "pattern path glob type output_mode -i -A -B -C head_limit",
             "pattern",
         ),
         (
@@ -315,6 +315,7 @@ SUPPORTED: dict[DialectName, tuple[Any, ...]] = {
         GlobParams("*", head_limit=4),
         GrepParams("x", exclude="*.js"),
         RmParams("a"),
+        MoveParams("a", "b"),
     ),
     "classic": (
         LsParams("."),
@@ -400,7 +401,7 @@ def test_a_dialect_encodes_what_its_tools_are_for(dialect: DialectName, request_
         ("mcp", EditFileParams("a", "b", "c", replace_all=True)),
         ("classic", LsParams("/etc")),
         ("classic", RmParams("../a")),
-        ("wink", MoveParams("a", "b")),
+        ("classic", MoveParams("a", "b")),
     ],
     ids=repr,
 )

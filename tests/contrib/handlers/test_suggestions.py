@@ -3,7 +3,7 @@
 import pytest
 
 from tests.contrib.handlers.requests import ask, make_context, make_link, refusal
-from weakincentives.contrib.tools.handlers.errors import similar_paths
+from weakincentives.contrib.tools.handlers.suggestions import near_names, similar_paths
 from weakincentives.contrib.tools.requests import LsParams, ReadFileParams, StatParams
 from weakincentives.contrib.tools.spec import Dialect
 from weakincentives.filesystem import BaseFilesystem, Filesystem
@@ -41,6 +41,57 @@ def test_the_nearest_path_comes_first(fs: Filesystem, given: str, meant: str):
     assert similar_paths(make_context(fs), given)[0] == meant
 
 
+@pytest.mark.parametrize(
+    ("wrong", "name"),
+    [
+        ("mian.py", "main.py"),
+        ("scr", "src"),
+        ("source", "src"),
+        ("README", "README.md"),
+        ("config.yml", "config.yaml"),
+        ("app.js", "app.ts"),
+        ("userService.ts", "user_service.ts"),
+        ("user-service.ts", "UserService.ts"),
+        ("test_main.py", "main_test.py"),
+        ("config.py", "configuration.py"),
+        ("user.py", "user_service.py"),
+        ("modles.py", "models.py"),
+        ("gitignore", ".gitignore"),
+        ("file.py", "file1.py"),
+    ],
+)
+def test_a_near_name_is_meant_in_both_directions(wrong: str, name: str):
+    assert near_names(wrong, [name]) == [name]
+    assert near_names(name, [wrong]) == [wrong]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "name"),
+    [
+        ("utils.py", "views.py"),
+        ("test_auth.py", "test_user.py"),
+        ("get_users.py", "list_users.py"),
+        ("FooController.java", "BarController.java"),
+        ("api.py", "app.py"),
+        ("file1.py", "file2.py"),
+        ("mian.py", "main.css"),
+        ("setup.py", "tests.py"),
+        ("docs", "dist"),
+        ("a.py", "b.py"),
+        ("index.html", "index_of_all_pages.html"),
+        ("__", "--"),
+    ],
+)
+def test_another_name_is_not_meant(wrong: str, name: str):
+    assert near_names(wrong, [name]) == []
+    assert near_names(name, [wrong]) == []
+
+
+def test_the_nearest_of_several_names_comes_first_and_there_are_three():
+    names = ["models_old.py", "model.py", "modules.py", "models.pyi", "views.py", "Models.py"]
+    assert near_names("models.py", names) == ["Models.py", "models.pyi", "model.py"]
+
+
 def test_files_that_are_ignored_are_not_meant(fs: Filesystem):
     fs.write("vendor/secret.py", "")
     fs.write(".gitignore", "vendor/\n")
@@ -57,7 +108,7 @@ def test_a_missing_file_is_told_with_what_may_have_been_meant(fs: Filesystem):
     fs.write("src/a1.py", "")
     fs.write("src/a2.py", "")
     assert refusal(fs, ReadFileParams("src/a.py"), FileNotFoundError) == (
-        "No such file: 'src/a.py'; did you mean 'src/a2.py' or 'src/a1.py'?"
+        "No such file: 'src/a.py'; did you mean 'src/a1.py' or 'src/a2.py'?"
     )
 
 

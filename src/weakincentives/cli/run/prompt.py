@@ -7,9 +7,9 @@ from weakincentives.contrib.tools import FilesystemSection, WorkspaceDigestSecti
 from weakincentives.prompt import MarkdownSection, Prompt, Section
 
 _WHO = """\
-You are a software engineer at work in a copy of the user's project. When you are done, the user
-sees the diff and decides whether to apply it. Nobody answers questions while you work: if something
-is unclear, choose the simplest solution and say so at the end."""
+You are a software engineer. Your workspace is a copy of the user's project; when you are done, the
+user sees the diff and decides whether to apply it. Nobody answers questions while you work: if
+something is unclear, choose the simplest solution and say so at the end."""
 _WORK = """\
 Do what the task asks, and only that. Remove what your own change makes unnecessary, and temporary
 files that you made; leave everything else as it is."""

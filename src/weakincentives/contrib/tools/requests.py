@@ -1,10 +1,10 @@
 """Requests to a workspace: one dataclass per operation, the same for every dialect.
 
-The first seven are also the parameters of the `wink` dialect's tools: its JSON schemas
+Eight of them are also the parameters of the `wink` dialect's tools: its JSON schemas
 take their descriptions from the docstrings here.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from weakincentives.filesystem import WriteMode
@@ -20,8 +20,8 @@ class LsParams:
 
     Args:
         path: The directory; "." is the workspace root.
-        exclude: Glob patterns of names to leave out, for example "*.pyc".
-        offset: Number of entries to skip, to continue a long listing; counts from 0.
+        exclude: Glob patterns of names to leave out, such as "*.pyc".
+        offset: Number of entries to skip, for the rest of a long listing; counts from 0.
     """
 
     path: str = "."
@@ -35,19 +35,16 @@ class ReadFileParams:
 
     Args:
         file_path: The file.
-        offset: Number of lines to skip; counts from 0, so 0 starts at the first line. In the hex
-            and base64 views it counts bytes.
-        limit: Maximum number of lines (or bytes) to return; by default a page of 2000 lines.
-        start_line: The first line to return, counted from 1 like the line numbers in the output.
-            Use it instead of offset.
-        view: "auto" shows text as lines, notebooks as cells and other binary files as a short hex
-            dump. "text", "hex" and "base64" force that form.
+        offset: Number of lines to skip; counts from 0. In the hex and base64 views it counts bytes.
+        limit: Maximum number of lines (or bytes) to return.
+        start_line: The first line to return, counted from 1; another way to say offset.
+        view: "text", "hex" and "base64" force that form.
     """
 
     file_path: str
     offset: int = 0
     limit: int | None = None
-    start_line: int | None = None
+    start_line: int | None = field(default=None, metadata={"hidden": True})
     view: FileView = "auto"
 
 
@@ -57,10 +54,10 @@ class WriteFileParams:
 
     Args:
         file_path: The file; missing parent directories are created.
-        content: The text, or base64 if encoding is "base64".
+        content: The text.
         mode: "create" fails if the file exists, "overwrite" replaces it, "append" adds to its
             end.
-        encoding: "utf-8" for text, "base64" for bytes.
+        encoding: "base64" if content is base64, for bytes.
     """
 
     file_path: str
@@ -74,8 +71,8 @@ class TextEdit:
     """One replacement.
 
     Args:
-        old_string: The exact text to replace; it must occur exactly once in the file.
-        new_string: The replacement.
+        old_string: The text to replace.
+        new_string: The new text.
         replace_all: Replace every occurrence.
     """
 
@@ -90,12 +87,10 @@ class EditFileParams:
 
     Args:
         file_path: The file.
-        old_string: The exact text to replace, without line numbers. Include enough lines to make
-            it unique in the file.
-        new_string: The replacement.
+        old_string: The text to replace.
+        new_string: The new text.
         replace_all: Replace every occurrence.
-        edits: Several replacements, applied in order, all or none. Use it instead of old_string
-            and new_string.
+        edits: Several replacements, instead of old_string and new_string.
         dry_run: Show the diff without changing the file.
     """
 
@@ -129,12 +124,11 @@ class GlobParams:
     """Find files by name.
 
     Args:
-        pattern: A glob pattern, for example "**/*.py". "*" matches within one directory, "**"
-            across any number of them; a trailing "/" finds directories.
+        pattern: The pattern, such as "src/*.{ts,tsx}"; a trailing "/" finds directories.
         path: The directory to search.
         head_limit: Maximum number of paths to return.
-        include_ignored: Include files that .gitignore and .ignore exclude.
-        exclude: Patterns of paths to leave out, for example "build/**".
+        include_ignored: Include ignored files.
+        exclude: Patterns of paths to leave out, such as "build/**".
     """
 
     pattern: str
@@ -149,12 +143,12 @@ class GrepParams:
     """Search the lines of files for a regular expression.
 
     Args:
-        pattern: A regular expression (RE2 syntax: no lookaround, no backreferences).
+        pattern: The regular expression.
         path: The directory or file to search.
-        glob: Search only files that match, for example "*.py" or "src/**/*.ts".
-        type: Search only files of this language, for example "py", "js", "rust".
-        output_mode: "content" returns matching lines, "files_with_matches" only paths, "count" the
-            number of matching lines per file.
+        glob: Search only files that match, such as "*.py" or "src/**/*.ts".
+        type: Search only files of this language, such as "py" or "rust".
+        output_mode: "content" returns matching lines with their line numbers,
+            "files_with_matches" only paths, "count" the number of matching lines per file.
         ignore_case: Ignore upper and lower case.
         fixed_string: Treat the pattern as plain text.
         context: Lines to show before and after each match.
@@ -163,7 +157,7 @@ class GrepParams:
         head_limit: Maximum number of lines, paths or counts to return.
         max_per_file: Maximum number of matches per file.
         exclude: Skip files that match this pattern.
-        include_ignored: Include files that .gitignore and .ignore exclude.
+        include_ignored: Search ignored files too.
     """
 
     pattern: str
@@ -226,8 +220,8 @@ class MoveParams:
     """Move or rename a file or directory.
 
     Args:
-        source: Its present path.
-        destination: Its new path, which must not exist yet.
+        source: The file or directory.
+        destination: Its new path; missing parent directories are created.
     """
 
     source: str
@@ -317,7 +311,7 @@ class RepoMapParams:
     """Show the most central source files of the workspace, with an outline of their code.
 
     Args:
-        path: The file or directory to begin with; the whole workspace if omitted.
+        path: The file or directory to begin with.
         max_tokens: Maximum length of the map in tokens, at least 200.
     """
 
@@ -330,14 +324,13 @@ class ShellExecuteParams:
     """Run a program.
 
     Args:
-        command: The program and its arguments, one item each, for example
-            ["python", "-m", "pytest", "-q"]. It runs without a shell; for pipes, wildcards and &&
-            use one: ["sh", "-c", "grep -c def *.py | sort"].
+        command: The program and its arguments, one item each: ["python", "-m", "pytest", "-q"].
+            No shell interprets it; for pipes, wildcards or &&, run one: ["sh", "-c", "..."].
         cwd: The working directory; by default the workspace root.
         env: Environment variables to set.
         stdin: Text for standard input; empty by default.
         timeout_seconds: Timeout in seconds.
-        capture_output: Return the output.
+        capture_output: False leaves the output out of the result.
     """
 
     command: tuple[str, ...]
@@ -370,8 +363,8 @@ class ShellStartParams:
     """Start a program in the background.
 
     Args:
-        command: The program and its arguments, one item each, for example
-            ["python", "-m", "http.server", "8000"]. It runs without a shell.
+        command: The program and its arguments, one item each:
+            ["python", "-m", "http.server", "8000"].
         cwd: The working directory; by default the workspace root.
         env: Environment variables to set.
     """

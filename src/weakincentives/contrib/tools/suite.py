@@ -232,4 +232,4 @@ def filesystem_tools(
 
 
 FILESYSTEM_TOOLS = filesystem_tools()
-"""The seven tools of the `wink` dialect, for any workspace."""
+"""The eight tools of the `wink` dialect, for any workspace."""

@@ -31,16 +31,15 @@ class EditorCall:
 
     Args:
         command: The operation.
-        path: The path of the file or directory.
-        view_range: For view: the first and last line (or directory entry) to show, counted from
-            1; -1 as the last shows everything to the end.
-        file_text: For create: the complete text of the new file.
-        old_str: For str_replace: the text to replace; it must match exactly one place.
-        new_str: For str_replace: the text to replace it with; if omitted, the text is removed.
-        insert_line: For insert: the line after which to insert, counted from 1; 0 inserts at the
-            start of the file.
-        insert_text: For insert: the text to insert.
-        new_path: For rename: the new path; it must not exist.
+        path: The file or directory.
+        view_range: For view: the first and last line to show, counted from 1; [100, -1] shows
+            everything from line 100. In a directory it counts entries.
+        file_text: For create: the complete text.
+        old_str: For str_replace: the text to replace.
+        new_str: For str_replace: the new text; if omitted, the old text is removed.
+        insert_line: For insert: the line after which to insert, counted from 1; 0 is the start.
+        insert_text: For insert: the text.
+        new_path: For rename: the new path.
     """
 
     command: Command
@@ -56,16 +55,16 @@ class EditorCall:
 
 _EDITOR = f"""\
 View and change files, by command:
-- view returns a file, up to 2000 lines per call, each with its line number, or lists a directory. \
-view_range [first, last] selects lines, counted from 1; [100, -1] continues to the end.
-- create writes a new file with file_text; missing parent directories are created. Fails if the \
-file exists. At most 48000 characters per call.
-- str_replace replaces old_str with new_str. old_str must match exactly one place: copy it from \
-the file without line numbers, with enough surrounding lines to be unique. {shared.EDIT_TOLERANCE}
-- insert adds insert_text after line insert_line, counted from 1; 0 is before the first line.
+- view shows a file, up to 2000 lines per call, each with its line number, or lists a directory. \
+view_range selects lines: [first, last].
+- create writes a new file, and its missing parent directories; fails if the file exists. At most \
+48000 characters per call.
+- str_replace replaces old_str, which must match exactly one place: copy it from the file without \
+line numbers, with enough surrounding lines to be unique. {shared.EDIT_TOLERANCE}
+- insert adds insert_text after line insert_line; 0 is the start.
 - delete deletes a file, or a directory with everything in it.
-- rename moves a file or directory to new_path.
-View a file before you change it. Commands that change a file return a diff."""
+- rename moves a file or directory to new_path, which must not exist.
+Commands that change text return a diff."""
 
 
 def _decode_view(params: EditorCall, context: HandlerContext) -> ReadFileParams | LsParams:

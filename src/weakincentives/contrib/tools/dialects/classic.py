@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from weakincentives.contrib.tools.context import HandlerContext
+from weakincentives.contrib.tools.dialects.shared import DELETE_DESCRIPTION
 from weakincentives.contrib.tools.projection import VfsFile, VirtualFileSystem, WorkspacePath
 from weakincentives.contrib.tools.requests import (
     LsParams,
@@ -34,7 +35,7 @@ class ListDirectory:
     """List a directory.
 
     Args:
-        path: The path of the directory, relative, without ".."; the workspace root if omitted.
+        path: The directory; the workspace root if omitted.
         offset: The number of entries to skip; counts from 0. For the rest of a long listing.
     """
 
@@ -52,9 +53,9 @@ class ReadFile:
     """Read a file.
 
     Args:
-        path: The path of the file, relative, without "..".
+        path: The file.
         offset: The number of lines (in binary files: bytes) to skip; counts from 0.
-        limit: The number of lines (or bytes) to return; 2000 lines if omitted.
+        limit: The number of lines (or bytes) to return.
     """
 
     path: VfsPath | str
@@ -71,11 +72,11 @@ class WriteFileCall:
     """Write a file.
 
     Args:
-        path: The path of the file, relative, without ".."; missing parent directories are created.
-        content: The text to write, or base64 if encoding is "binary".
+        path: The file; missing parent directories are created.
+        content: The text, or base64 if encoding is "binary".
         mode: "create" fails if the file exists, "overwrite" replaces it, "append" adds to its
             end.
-        encoding: "utf-8" for text, "binary" for base64.
+        encoding: "binary" if content is base64, for bytes.
     """
 
     path: VfsPath | str
@@ -93,7 +94,7 @@ class DeleteFile:
     """Delete a file, or a directory with everything in it.
 
     Args:
-        path: The path of the file or directory, relative, without "..".
+        path: The file or directory.
     """
 
     path: VfsPath | str
@@ -289,19 +290,14 @@ def _decode_base64(text: str) -> bytes:
 
 
 _LIST = """\
-List one directory: its subdirectories and files. It does not recurse.
-Use it to explore before you read or write, one directory at a time."""
+List one directory: its subdirectories and files."""
 _READ = """\
-Read a file. Text is returned up to 2000 lines per call, each with its line number, counted from \
-1; binary content is returned as base64.
-For the rest of a long file, set offset, which counts from 0."""
+Read a file: up to 2000 lines per call, each with its line number; binary files as base64. For the \
+rest of a long file, set offset."""
 _WRITE = """\
-Create a file with the given content; missing parent directories are created.
-Fails if the file exists, unless mode is "overwrite" (replace it) or "append" (add to its end). To \
-change a file, use $ReadFileParams, then write the complete text with mode "overwrite".
-At most 48000 characters, or bytes, per call. Keep binary files small."""
-_DELETE = """\
-Delete a file, or a directory with everything in it; nothing else is touched."""
+Create a file; replace or extend one with mode. To change part of a file, read it with \
+$ReadFileParams, then write the complete text with mode "overwrite".
+At most 48000 characters, or bytes, per call."""
 _PATH = {"file_path": "path"}
 CLASSIC: tuple[ToolSpec[Any], ...] = (
     ToolSpec(
@@ -338,7 +334,7 @@ CLASSIC: tuple[ToolSpec[Any], ...] = (
     ),
     ToolSpec(
         name="delete_file",
-        description=_DELETE,
+        description=DELETE_DESCRIPTION,
         params=DeleteFile,
         requests=(RmParams,),
         decode=lambda params, _: RmParams(str(params.path)),

@@ -26,9 +26,9 @@ class Read:
     """Read a file.
 
     Args:
-        file_path: The path of the file.
-        offset: The first line to return, counted from 1; omit it to start at the first line.
-        limit: The number of lines to return; 2000 if omitted.
+        file_path: The file.
+        offset: The first line to return, counted from 1.
+        limit: The number of lines to return.
     """
 
     file_path: str
@@ -41,7 +41,7 @@ class Write:
     """Write a whole file.
 
     Args:
-        file_path: The path of the file; missing parent directories are created.
+        file_path: The file; missing parent directories are created.
         content: The complete text of the file.
     """
 
@@ -54,10 +54,10 @@ class Edit:
     """Replace text in a file.
 
     Args:
-        file_path: The path of the file.
-        old_string: The text to replace, copied from the file without line numbers.
-        new_string: The text to replace it with; it must differ from old_string.
-        replace_all: Replace every occurrence; otherwise there must be exactly one.
+        file_path: The file.
+        old_string: The text to replace.
+        new_string: The new text.
+        replace_all: Replace every occurrence.
     """
 
     file_path: str
@@ -71,7 +71,7 @@ class MultiEdit:
     """Replace several texts in a file.
 
     Args:
-        file_path: The path of the file.
+        file_path: The file.
         edits: The replacements, applied in this order, all or none.
         old_string: The text to replace, instead of edits.
         new_string: The text to replace it with.
@@ -90,8 +90,8 @@ class Glob:
     """Find files by name.
 
     Args:
-        pattern: A path pattern, for example "**/*.js" or "src/**/*.ts".
-        path: The directory to search; the whole workspace if omitted.
+        pattern: The pattern, such as "src/**/*.ts".
+        path: The directory to search.
     """
 
     pattern: str
@@ -103,19 +103,19 @@ class Grep:
     """Search the lines of files.
 
     Args:
-        pattern: A regular expression (RE2 syntax: no lookaround, no backreferences).
-        path: The file or directory to search; the whole workspace if omitted.
-        glob: Search only files whose name matches, for example "*.js" or "*.{ts,tsx}".
-        type: Search only files of this type, for example "js", "py" or "rust".
-        output_mode: "files_with_matches" returns paths, "content" matching lines, "count" the
-            number of matching lines per file.
-        ignore_case: Match upper and lower case alike.
-        numbers: Show line numbers, counted from 1; "content" always shows them.
-        after: Lines to show after each match; needs output_mode "content".
-        before: Lines to show before each match; needs output_mode "content".
-        context: Lines to show before and after each match; needs output_mode "content".
+        pattern: The regular expression; it matches within one line.
+        path: The file or directory to search.
+        glob: Search only files that match, such as "*.js" or "*.{ts,tsx}".
+        type: Search only files of this type, such as "py" or "rust".
+        output_mode: "files_with_matches" returns paths, "content" matching lines with their line
+            numbers, "count" the number of matching lines per file.
+        ignore_case: Ignore upper and lower case.
+        numbers: Accepted without effect: "content" always shows line numbers.
+        after: Lines to show after each match in "content".
+        before: Lines to show before each match in "content".
+        context: Lines to show before and after each match in "content".
         head_limit: The maximum number of lines, paths or counts to return.
-        multiline: Not available: a pattern matches within one line. Omit it.
+        multiline: Answered with an error that says what to do instead.
     """
 
     pattern: str
@@ -124,12 +124,12 @@ class Grep:
     type: str | None = None
     output_mode: GrepMode = "files_with_matches"
     ignore_case: bool = field(default=False, metadata={"name": "-i"})
-    numbers: bool = field(default=True, metadata={"name": "-n"})
+    numbers: bool = field(default=True, metadata={"name": "-n", "hidden": True})
     after: int | None = field(default=None, metadata={"name": "-A"})
     before: int | None = field(default=None, metadata={"name": "-B"})
     context: int | None = field(default=None, metadata={"name": "-C"})
     head_limit: int | None = None
-    multiline: bool = False
+    multiline: bool = field(default=False, metadata={"hidden": True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Delete:
     """Delete a file or directory.
 
     Args:
-        file_path: The path of the file or directory.
+        file_path: The file or directory.
     """
 
     file_path: str
@@ -233,34 +233,25 @@ def _encode_grep(request: GrepParams) -> Grep | None:
 
 
 _READ = f"""\
-Read a file: up to 2000 lines per call, each with its line number; line numbers and offset are \
-counted from 1.
-Read a file before you edit or overwrite it. To page through a long file, set offset and limit.
-{shared.FILE_FORMATS}
-It reads files, not directories; to find files, use $GlobParams."""
+Read a file: up to 2000 lines per call, each with its line number. For the rest of a long file, \
+set offset.
+{shared.FILE_FORMATS}"""
 _WRITE = """\
-Write a file; an existing file is replaced completely.
-Read an existing file first. To change part of a file, prefer $EditFileParams.
-At most 48000 characters per call."""
+Write a whole file; an existing one is replaced. At most 48000 characters per call.
+To change part of a file, use $EditFileParams."""
 _EDIT = f"""\
 Replace text in a file; returns a diff of the change.
 old_string must match exactly one place, unless replace_all is set: copy it from the file without \
-the line numbers that $ReadFileParams shows, with enough surrounding text to be unique.
-{shared.EDIT_TOLERANCE}
+line numbers, with enough surrounding lines to be unique. {shared.EDIT_TOLERANCE}
 {shared.CREATES_WITH_EMPTY_OLD}"""
 _GLOB = f"""\
-Find files by path pattern, such as "**/*.js" or "src/**/*.ts"; returns sorted paths. To list a \
-directory, set path and use the pattern "**/*".
+Find files by path pattern; returns sorted paths. To list a directory, use the pattern "*" or, at \
+any depth, "**/*".
 {shared.GLOB_SYNTAX} Files ignored by .gitignore are not found.
 To search the contents of files, use $GrepParams."""
 _GREP = f"""\
-Search the lines of files for a regular expression ({shared.REGEX_SYNTAX}; escape special \
-characters with a backslash to match them literally).
-output_mode "files_with_matches", the default, returns paths; "content" returns matching lines \
-with their line numbers, counted from 1, and supports -A, -B and -C; "count" returns the number of \
-matching lines per file.
-Narrow the search with path, glob ("*.js") or type ("py"). A pattern matches within one line.
-Binary files and files ignored by .gitignore are not searched."""
+Search the lines of files for a regular expression ({shared.REGEX_SYNTAX}). Binary files are not \
+searched, nor files ignored by .gitignore."""
 _FILE_PATH = {"path": "file_path"}
 CLAUDE: tuple[ToolSpec[Any], ...] = (
     ToolSpec(
@@ -321,5 +312,11 @@ CLAUDE: tuple[ToolSpec[Any], ...] = (
         aliases=_FILE_PATH,
         superseded_by=(BashParams,),
     ),
-    shared.pass_through("Move", MoveParams, shared.MOVE_DESCRIPTION, superseded_by=(BashParams,)),
+    shared.pass_through(
+        "Move",
+        MoveParams,
+        shared.MOVE_DESCRIPTION,
+        aliases=shared.MOVE_ALIASES,
+        superseded_by=(BashParams,),
+    ),
 )

@@ -18,28 +18,23 @@ class CodeCall:
     """Run Python code.
 
     Args:
-        code: The Python code. The value of its last expression is returned.
+        code: The Python code.
     """
 
     code: str
 
 
 _PURPOSE = """\
-Run Python code that computes over the files of the workspace: count, sum up, compare, convert, \
-extract, generate. Use it instead of calculating in your head.
+Run Python code that computes over the files of the workspace. Use it instead of calculating in \
+your head: counts, sums, dates, comparisons, data in files.
 The value of the last expression and everything printed are returned. Every call starts with \
 fresh variables.
 Read files with read_text(path), and write them with write_text(path, content), which creates or \
 replaces; with a third argument, "create" fails if the file exists, and "append" adds to its end.
 If the code fails, nothing is written."""
-_DECLARED = """\
-globals passes variables in, as JSON text. reads loads files into variables. writes saves files \
-after the code has succeeded: in their content, {name} stands for the value of a variable."""
 _ALIASES = {"python_code": "code", "source": "code", "script": "code", "input": "code"}
 _OTHER_NAMES = ("evaluate_python", "python", "code_interpreter", "code_execution", "execute_code")
-_EVALUATE = pass_through(
-    "evaluate_python", EvalParams, f"{_PURPOSE}\n{_DECLARED}", aliases={"python_code": "code"}
-)
+_EVALUATE = pass_through("evaluate_python", EvalParams, _PURPOSE, aliases={"python_code": "code"})
 
 
 def _decode(params: CodeCall, _: object) -> EvalParams:

@@ -1,6 +1,6 @@
 """The `gemini` dialect: the tools of Gemini CLI, with their parameter schemas and descriptions."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from weakincentives.contrib.tools.dialects import shared
@@ -24,9 +24,9 @@ class ReadCall:
     """Read a file.
 
     Args:
-        file_path: The path of the file.
+        file_path: The file.
         start_line: The first line to return, counted from 1.
-        end_line: The last line to return, counted from 1; if omitted, up to 2000 lines.
+        end_line: The last line to return, counted from 1.
     """
 
     file_path: str
@@ -39,8 +39,8 @@ class WriteCall:
     """Write a whole file.
 
     Args:
-        file_path: The path of the file; missing parent directories are created.
-        content: The complete text of the file.
+        file_path: The file; missing parent directories are created.
+        content: The complete text; a placeholder for unchanged text would be written literally.
     """
 
     file_path: str
@@ -52,17 +52,17 @@ class ReplaceCall:
     """Replace text in a file.
 
     Args:
-        file_path: The path of the file.
-        old_string: The text to replace, copied from the file without line numbers.
-        new_string: The text to replace it with.
-        instruction: The purpose of the change, in one sentence.
-        allow_multiple: Replace every occurrence; otherwise there must be exactly one.
+        file_path: The file.
+        old_string: The text to replace.
+        new_string: The new text.
+        instruction: The purpose of the change; accepted without effect.
+        allow_multiple: Replace every occurrence.
     """
 
     file_path: str
     old_string: str
     new_string: str
-    instruction: str | None = None
+    instruction: str | None = field(default=None, metadata={"hidden": True})
     allow_multiple: bool = False
 
 
@@ -71,9 +71,9 @@ class CountedReplaceCall:
     """Replace every occurrence of a text, if their number is as expected.
 
     Args:
-        file_path: The path of the file.
-        old_string: The text to replace, copied from the file without line numbers.
-        new_string: The text to replace it with.
+        file_path: The file.
+        old_string: The text to replace.
+        new_string: The new text.
         expected_replacements: The required number of occurrences; all of them are replaced.
         instruction: The purpose of the change, in one sentence.
         allow_multiple: Ignored; expected_replacements decides.
@@ -92,7 +92,7 @@ class ListCall:
     """List a directory.
 
     Args:
-        dir_path: The path of the directory; "." is the workspace root.
+        dir_path: The directory; "." is the workspace root.
         ignore: Name patterns to leave out.
     """
 
@@ -105,8 +105,8 @@ class GlobCall:
     """Find files by name.
 
     Args:
-        pattern: A path pattern, for example "**/*.py" or "docs/*.md".
-        dir_path: The directory to search; the whole workspace if omitted.
+        pattern: The pattern, such as "docs/*.md".
+        dir_path: The directory to search.
         respect_git_ignore: Leave out files ignored by .gitignore.
     """
 
@@ -120,12 +120,12 @@ class GrepCall:
     """Search the lines of files.
 
     Args:
-        pattern: A regular expression (RE2 syntax: no lookaround, no backreferences).
-        dir_path: The directory or file to search; the whole workspace if omitted.
-        include_pattern: Search only files whose name matches, for example "*.{ts,tsx}".
-        exclude_pattern: Leave out files whose name matches.
-        names_only: Return only the paths of files with a match.
-        case_sensitive: Distinguish upper and lower case; by default they match alike.
+        pattern: The regular expression.
+        dir_path: The directory or file to search.
+        include_pattern: Search only files that match, such as "*.{ts,tsx}".
+        exclude_pattern: Leave out files that match.
+        names_only: Return paths instead of lines.
+        case_sensitive: Distinguish upper and lower case.
         fixed_strings: Treat the pattern as plain text.
         context: Lines to show before and after each match.
         after: Lines to show after each match.
@@ -155,7 +155,7 @@ class DeleteCall:
     """Delete a file or directory.
 
     Args:
-        file_path: The path of the file or directory.
+        file_path: The file or directory.
     """
 
     file_path: str
@@ -250,32 +250,28 @@ def _encode_grep(request: GrepParams) -> GrepCall | None:
 
 
 _READ = f"""\
-Read a file: up to 2000 lines per call, each with its line number; line numbers, start_line and \
-end_line are counted from 1.
-Read a file before you change it. For a long file, ask for the lines you need.
+Read a file: up to 2000 lines per call, each with its line number. For the rest of a long file, \
+set start_line.
 {shared.FILE_FORMATS}"""
 _WRITE = """\
-Write a file; an existing file is replaced completely. Give the complete content: a placeholder \
-for unchanged text would be written literally.
-To change part of a file, use $EditFileParams. At most 48000 characters per call."""
+Write a whole file; an existing one is replaced. At most 48000 characters per call.
+To change part of a file, use $EditFileParams."""
 _REPLACE = f"""\
 Replace text in a file; returns a diff of the change.
 old_string must match exactly one place, unless allow_multiple is set: copy it from the file \
-without line numbers, with about three surrounding lines.
-{shared.EDIT_TOLERANCE}
-Use $ReadFileParams first, so that you copy the current text. {shared.CREATES_WITH_EMPTY_OLD}"""
+without line numbers, with about three surrounding lines. {shared.EDIT_TOLERANCE}
+{shared.CREATES_WITH_EMPTY_OLD}"""
 _LIST = """\
-List one directory: subdirectories first, then files with their sizes. It does not recurse; to \
-find files at any depth, use $GlobParams."""
+List one directory: subdirectories first, then files with their sizes.
+To find files at any depth, use $GlobParams."""
 _GLOB = f"""\
-Find files by path pattern, such as "src/**/*.ts" or "**/*.md"; returns sorted paths.
+Find files by path pattern; returns sorted paths.
 {shared.GLOB_SYNTAX}
 To search the contents of files, use $GrepParams."""
 _GREP = f"""\
-Search the lines of files for a regular expression ({shared.REGEX_SYNTAX}); returns matching lines \
-with their line numbers, counted from 1.
-Case is ignored unless case_sensitive is set. Narrow the search with dir_path, include_pattern and \
-exclude_pattern; names_only returns paths instead of lines. Binary files are not searched."""
+Search the lines of files for a regular expression ({shared.REGEX_SYNTAX}), ignoring case; returns \
+matching lines with their line numbers. Binary files are not searched, nor files ignored by \
+.gitignore."""
 _FILE_PATH = {"path": "file_path", "absolute_path": "file_path"}
 _DIR_PATH = {"path": "dir_path"}
 GEMINI: tuple[ToolSpec[Any], ...] = (
@@ -352,6 +348,10 @@ GEMINI: tuple[ToolSpec[Any], ...] = (
         superseded_by=(BashParams,),
     ),
     shared.pass_through(
-        "move_file", MoveParams, shared.MOVE_DESCRIPTION, superseded_by=(BashParams,)
+        "move_file",
+        MoveParams,
+        shared.MOVE_DESCRIPTION,
+        aliases=shared.MOVE_ALIASES,
+        superseded_by=(BashParams,),
     ),
 )

@@ -34,10 +34,10 @@ class ReadTextCall:
     """Read a text file.
 
     Args:
-        path: The path of the file.
-        head: Return only this many lines from the start.
+        path: The file.
+        head: Return only this many lines.
         tail: Return only this many lines from the end.
-        start_line: The first line to return, counted from 1; for the rest of a long file.
+        start_line: The first line to return, counted from 1.
     """
 
     path: str
@@ -51,7 +51,7 @@ class PathCall:
     """Name a file or directory.
 
     Args:
-        path: The path of the file or directory.
+        path: The file or directory.
     """
 
     path: str
@@ -62,7 +62,7 @@ class FileCall:
     """Name a file.
 
     Args:
-        path: The path of the file.
+        path: The file.
     """
 
     path: str
@@ -73,7 +73,7 @@ class DirectoryCall:
     """Name a directory.
 
     Args:
-        path: The path of the directory; "." is the workspace root.
+        path: The directory; "." is the workspace root.
     """
 
     path: str
@@ -84,7 +84,7 @@ class PathsCall:
     """Name files.
 
     Args:
-        paths: The paths of the files.
+        paths: The files.
     """
 
     paths: tuple[str, ...]
@@ -95,8 +95,8 @@ class WriteCall:
     """Write a whole file.
 
     Args:
-        path: The path of the file; missing parent directories are created.
-        content: The complete text of the file.
+        path: The file; missing parent directories are created.
+        content: The complete text.
     """
 
     path: str
@@ -108,8 +108,8 @@ class Replacement:
     """One replacement.
 
     Args:
-        old_string: The text to replace, copied from the file; it must match exactly one place.
-        new_string: The text to replace it with.
+        old_string: The text to replace.
+        new_string: The new text.
     """
 
     old_string: str = field(metadata={"name": "oldText"})
@@ -121,8 +121,8 @@ class EditCall:
     """Replace text in a file.
 
     Args:
-        path: The path of the file.
-        edits: The replacements, applied in this order, all or none.
+        path: The file.
+        edits: The replacements.
         dry_run: Return the diff without changing the file.
     """
 
@@ -136,7 +136,7 @@ class TreeCall:
     """Show a directory tree.
 
     Args:
-        path: The path of the directory; "." is the workspace root.
+        path: The directory; "." is the workspace root.
         exclude: Name patterns to leave out.
     """
 
@@ -150,8 +150,7 @@ class SearchCall:
 
     Args:
         path: The directory to search; "." is the workspace root.
-        pattern: A path pattern, for example "**/*.py"; "*" matches within one directory, "**"
-            across any number.
+        pattern: The pattern.
         exclude: Path patterns to leave out.
     """
 
@@ -251,36 +250,32 @@ def _count_lines(context: HandlerContext, path: str) -> int:
 
 
 _READ = """\
-Read a text file: up to 2000 lines per call, each with its line number, counted from 1.
-head returns only the first lines, tail only the last ones; for the rest of a long file, set \
-start_line."""
+Read a text file: up to 2000 lines per call, each with its line number. For the rest of a long \
+file, set start_line."""
 _MEDIA = """\
 Read an image, to view it if you can, or any other file as base64."""
 _MANY = """\
 Read several files at once; a file that cannot be read does not affect the others."""
 _WRITE = """\
-Write a file; an existing file is replaced completely. At most 48000 characters per call.
+Write a whole file; an existing one is replaced. At most 48000 characters per call.
 To change part of a file, use $EditFileParams."""
 _EDIT = f"""\
-Replace text in a file: each oldText, which must match exactly one place, with its newText; all \
-are applied, or none. Returns a diff of the change.
-Copy oldText from the file without line numbers, with enough surrounding lines to be unique. \
-{shared.EDIT_TOLERANCE}
-dryRun returns the diff without changing the file."""
+Replace text in a file; returns a diff of the change. The edits are applied in order, all or none.
+Each oldText must match exactly one place: copy it from the file without line numbers, with enough \
+surrounding lines to be unique. {shared.EDIT_TOLERANCE}"""
 _MKDIR = """\
 Create a directory and its missing parents. Succeeds if the directory exists."""
 _LIST = """\
-List one directory: subdirectories first, with a trailing slash, then files with their sizes. It \
-does not recurse.
+List one directory: subdirectories first, with a trailing slash, then files with their sizes.
 To see all levels, use $TreeParams."""
 _SIZES = """\
-List one directory: subdirectories first, with a trailing slash, then files with their sizes."""
+List one directory with the sizes of its files."""
 _TREE = """\
-Show a directory and everything below it as a tree. Use excludePatterns to leave out large \
-directories that you do not need."""
+Show a directory and everything below it as a tree. Leave out large directories with \
+excludePatterns."""
 _SEARCH = """\
 Find files by path pattern: "*.md" finds files in the directory itself, "**/*.md" at any depth; a \
-pattern that ends in "/" finds directories. It does not search file contents."""
+trailing "/" finds directories. Ignored files are found too."""
 _INFO = """\
 Return the type, size, dates and permissions of a file or directory."""
 _ALLOWED = """\
@@ -345,7 +340,9 @@ _WRITE_TOOLS: tuple[ToolSpec[Any], ...] = (
         decode=lambda params, _: MkdirParams(params.path),
         encode=lambda request: DirectoryCall(request.path),
     ),
-    shared.pass_through("move_file", MoveParams, shared.MOVE_DESCRIPTION),
+    shared.pass_through(
+        "move_file", MoveParams, shared.MOVE_DESCRIPTION, aliases=shared.MOVE_ALIASES
+    ),
     ToolSpec(
         name="delete_file",
         description=shared.DELETE_DESCRIPTION,

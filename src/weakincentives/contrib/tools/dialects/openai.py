@@ -35,9 +35,9 @@ class ReadCall:
     """Read a file.
 
     Args:
-        file_path: The path of the file.
+        file_path: The file.
         offset: The first line to return, counted from 1.
-        limit: The number of lines to return; 2000 if omitted.
+        limit: The number of lines to return.
     """
 
     file_path: str
@@ -50,9 +50,9 @@ class ListCall:
     """List a directory.
 
     Args:
-        dir_path: The path of the directory; "." is the workspace root.
+        dir_path: The directory; "." is the workspace root.
         offset: The first entry to return, counted from 1.
-        limit: The number of entries to return; 1000 if omitted.
+        limit: The number of entries to return.
         depth: The number of levels to show; 1 for the directory alone.
     """
 
@@ -67,9 +67,9 @@ class GrepFilesCall:
     """Find files by their contents.
 
     Args:
-        pattern: A regular expression (RE2 syntax: no lookaround, no backreferences).
-        include: Search only files whose name matches, for example "*.rs" or "*.{ts,tsx}".
-        path: The directory or file to search; the whole workspace if omitted.
+        pattern: The regular expression.
+        include: Search only files that match, such as "*.rs" or "*.{ts,tsx}".
+        path: The directory or file to search.
         limit: The maximum number of paths to return.
     """
 
@@ -99,25 +99,21 @@ Each file is added, updated or deleted; "*** Move to:" below an update also rena
 an update, give about three lines of context around each change, exactly as in the file: " " \
 before unchanged lines, "-" before removed lines, "+" before added lines. If the lines occur more \
 than once, add "@@" with a line above the change, such as its class or function; "*** End of \
-File" marks a change at the end. Do not use line numbers.
-Paths are relative to the workspace root. A new file has at most 48000 characters. Unified diffs \
-are accepted too.
-Use $ReadFileParams first, so that you copy the current text."""
+File" marks a change at the end. Do not use line numbers. A new file has at most 48000 \
+characters."""
 
 _READ = """\
-Read a file: up to 2000 lines per call, each with its line number; line numbers and offset are \
-counted from 1.
-To page through a long file, set offset and limit."""
+Read a file: up to 2000 lines per call, each with its line number. For the rest of a long file, \
+set offset."""
 
 _LIST = """\
-List a directory and its subdirectories, two levels deep unless depth is set: directories first, \
-then files with their sizes.
-Returns up to 1000 entries per call; for the rest, set offset, counted from 1."""
+List a directory and its subdirectories: directories first, then files with their sizes; up to \
+1000 entries per call. For the rest, set offset."""
 
 _GREP = """\
-Find the files with a line that matches a regular expression (RE2 syntax); returns their paths.
-Binary files and files ignored by .gitignore are not searched.
-To see the contents of a file, use $ReadFileParams."""
+Find the files with a line that matches a regular expression (RE2 syntax: no lookaround, no \
+backreferences); returns their paths. Binary files are not searched, nor files ignored by \
+.gitignore."""
 
 
 def _encode_patch(request: object) -> PatchCall | None:

@@ -26,9 +26,18 @@ EDIT_ALIASES = {
 }
 """Other names that models use for the two texts of a replacement."""
 
+MOVE_ALIASES = {
+    "from": "source",
+    "old_path": "source",
+    "source_path": "source",
+    "to": "destination",
+    "new_path": "destination",
+    "destination_path": "destination",
+}
+"""Other names that models use for the two paths of a move."""
+
 FILE_FORMATS = """\
-Notebooks are returned as cells, images as images if you can view them, and other binary files as \
-a hex dump."""
+Notebooks are shown as cells, images as images if you can view them, other binary files as hex."""
 EDIT_TOLERANCE = """\
 Small differences in whitespace and quotation marks are tolerated where the match is unambiguous, \
 and reported."""
@@ -142,9 +151,8 @@ REPO_MAP: ToolSpec[RepoMapParams] = pass_through(
     """\
 Show the most central source files of the workspace, those that other files use most, with the \
 classes and functions that they define, and their line numbers.
-Use it to find your way in code that you do not know. With path, the map begins with that file or \
-directory, followed by the files that it uses and that use it.
-To see the code itself, use $ReadFileParams.""",
+Use it to find your way in code that you do not know. With path, the map begins there and goes on \
+with the files that it uses and that use it.""",
     aliases={"file_path": "path", "directory": "path", "tokens": "max_tokens"},
     read_only=True,
 )

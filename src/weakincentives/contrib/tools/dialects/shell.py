@@ -1,7 +1,7 @@
 """The command-running tool of each dialect, with its schema and description."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from weakincentives.contrib.tools.dialects.shared import pass_through
@@ -18,6 +18,7 @@ from weakincentives.errors import ToolValidationError
 from weakincentives.sandbox import MAX_BACKGROUND
 
 _BYTES_PER_TOKEN = 4
+_HIDDEN = {"hidden": True}  # what models know from the vendor, and we do not need
 _CTRL_C = "\x03"
 _MIN_WAIT, _MAX_WAIT = 250, 120_000  # milliseconds
 
@@ -29,31 +30,21 @@ class BashCall:
     Args:
         command: The shell command.
         timeout: The time limit in milliseconds; by default the longest that is allowed.
-        description: The purpose of the command, in a few words.
-        run_in_background: Return at once, and let the command run: for servers and long jobs.
+        description: The purpose of the command; accepted without effect.
+        run_in_background: Return at once, and let the command run.
     """
 
     command: str
     timeout: int | None = None
-    description: str | None = None
+    description: str | None = field(default=None, metadata=_HIDDEN)
     run_in_background: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class ForegroundBashCall:
-    """Run a command in a shell.
+class ForegroundBashCall(BashCall):
+    """Run a command in a shell; it ends with its call."""
 
-    Args:
-        command: The shell command.
-        timeout: The time limit in milliseconds; by default the longest that is allowed.
-        description: The purpose of the command, in a few words.
-        run_in_background: Not available: a command ends with its call.
-    """
-
-    command: str
-    timeout: int | None = None
-    description: str | None = None
-    run_in_background: bool = False
+    run_in_background: bool = field(default=False, metadata=_HIDDEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +53,11 @@ class BashOutputCall:
 
     Args:
         bash_id: The number of the process.
-        filter: Not needed: all new output is returned.
+        filter: Accepted without effect: all new output is returned.
     """
 
     bash_id: str
-    filter: str | None = None
+    filter: str | None = field(default=None, metadata=_HIDDEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +77,7 @@ class AnthropicBashCall:
 
     Args:
         command: The shell command.
-        restart: Not needed: every command runs in a new shell.
+        restart: Start a new shell.
     """
 
     command: str | None = None
@@ -103,41 +94,25 @@ class ExecCommandCall:
         max_output_tokens: The maximum amount of output to return.
         yield_time_ms: Milliseconds to wait, at most 120000; a command that has not ended by then
             runs on in the background. If omitted, the call returns when the command ends.
-        shell: Not needed: the shell is bash, or sh if there is no bash.
-        login: Not needed: a login shell would behave the same.
-        tty: Not available: there is no terminal.
+        shell: Accepted without effect: the shell is bash, or sh if there is no bash.
+        login: Accepted without effect.
+        tty: Accepted without effect: there is no terminal.
     """
 
     cmd: str
     workdir: str | None = None
     max_output_tokens: int | None = None
     yield_time_ms: int | None = None
-    shell: str | None = None
-    login: bool | None = None
-    tty: bool | None = None
+    shell: str | None = field(default=None, metadata=_HIDDEN)
+    login: bool | None = field(default=None, metadata=_HIDDEN)
+    tty: bool | None = field(default=None, metadata=_HIDDEN)
 
 
 @dataclass(frozen=True, slots=True)
-class ForegroundExecCommandCall:
-    """Run a command in a shell.
+class ForegroundExecCommandCall(ExecCommandCall):
+    """Run a command in a shell; the call returns when the command ends."""
 
-    Args:
-        cmd: The shell command.
-        workdir: The directory to run it in; the workspace root if omitted.
-        max_output_tokens: The maximum amount of output to return.
-        yield_time_ms: Not available: the call returns when the command ends.
-        shell: Not needed: the shell is bash, or sh if there is no bash.
-        login: Not needed: a login shell would behave the same.
-        tty: Not available: there is no terminal.
-    """
-
-    cmd: str
-    workdir: str | None = None
-    max_output_tokens: int | None = None
-    yield_time_ms: int | None = None
-    shell: str | None = None
-    login: bool | None = None
-    tty: bool | None = None
+    yield_time_ms: int | None = field(default=None, metadata=_HIDDEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,16 +121,15 @@ class WriteStdinCall:
 
     Args:
         session_id: The number of the process.
-        chars: Empty to get its output, or "\u0003" (Ctrl-C) to stop it. Other input is not
-            available.
+        chars: Empty to get its output; "\u0003" (Ctrl-C) to stop it.
         yield_time_ms: Milliseconds to wait for it to end, at most 120000.
-        max_output_tokens: Not needed: long output is shortened.
+        max_output_tokens: Accepted without effect: long output is shortened.
     """
 
     session_id: int
     chars: str = ""
     yield_time_ms: int | None = None
-    max_output_tokens: int | None = None
+    max_output_tokens: int | None = field(default=None, metadata=_HIDDEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,32 +138,22 @@ class RunShellCommandCall:
 
     Args:
         command: The shell command.
-        description: The purpose of the command, in a few words.
+        description: The purpose of the command; accepted without effect.
         dir_path: The directory to run it in; the workspace root if omitted.
-        is_background: Return at once, and let the command run: for servers and long jobs.
+        is_background: Return at once, and let the command run.
     """
 
     command: str
-    description: str | None = None
+    description: str | None = field(default=None, metadata=_HIDDEN)
     dir_path: str | None = None
     is_background: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class ForegroundRunShellCommandCall:
-    """Run a command in a shell.
+class ForegroundRunShellCommandCall(RunShellCommandCall):
+    """Run a command in a shell; it ends with its call."""
 
-    Args:
-        command: The shell command.
-        description: The purpose of the command, in a few words.
-        dir_path: The directory to run it in; the workspace root if omitted.
-        is_background: Not available: a command ends with its call.
-    """
-
-    command: str
-    description: str | None = None
-    dir_path: str | None = None
-    is_background: bool = False
+    is_background: bool = field(default=False, metadata=_HIDDEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,23 +174,19 @@ There is no interactive input, and all processes that a command starts end with 
 Of long output, the beginning and the end are shown; the result names a file with all of it."""
 _BACKGROUND = "To keep a server or another long job running,"
 _EXECUTE = f"""\
-Run a program in the workspace: tests, compilers, version control. command is a list with one item \
-per argument: ["python", "-m", "pytest", "-q"]. No shell interprets it; for pipes, globs or &&, \
-run a shell: ["sh", "-c", "..."].
+Run a program in the workspace: tests, compilers, version control.
 {_RESULT}
 {_BACKGROUND} use $ShellStartParams."""
 _COMMAND = f"""\
 Run a shell command in the workspace: tests, compilers, version control.
-Each command runs in a new shell, by default in the workspace root; `cd` and variables do not \
-persist.
+Each command runs in a new shell in the workspace root; `cd` and variables do not persist.
 {_RESULT}"""
 _NUMBER = f"""\
 The result has its number. To see what it prints, use $ShellPollParams.
 To stop it, use $ShellStopParams. At most {MAX_BACKGROUND} can run at a time."""
 _START = f"""\
 Start a program in the background, such as a server: it runs on while you use other tools, until \
-you stop it or the session ends. command is a list with one item per argument, as for \
-$ShellExecuteParams.
+you stop it or the session ends.
 {_NUMBER}"""
 _START_SCRIPT = f"""\
 Start a shell command in the background, such as a server: it runs on while you use other tools, \
@@ -315,9 +275,7 @@ def _encode_exec(request: BashParams | BashStartParams) -> ExecCommandCall:
     return ExecCommandCall(request.command, request.cwd, tokens)
 
 
-def _decode_foreground_exec(
-    params: ExecCommandCall | ForegroundExecCommandCall, _: object
-) -> BashParams:
+def _decode_foreground_exec(params: ExecCommandCall, _: object) -> BashParams:
     tokens = params.max_output_tokens
     size = None if tokens is None else tokens * _BYTES_PER_TOKEN
     return BashParams(params.cmd, None, params.workdir, size)

@@ -1,4 +1,4 @@
-"""The `wink` dialect: seven tools whose parameters are the workspace's own requests."""
+"""The `wink` dialect: eight tools whose parameters are the workspace's own requests."""
 
 from typing import Any
 
@@ -8,45 +8,35 @@ from weakincentives.contrib.tools.spec import ToolSpec
 
 _LS = """\
 List one directory: subdirectories first, then files with their sizes.
-Use it to explore; it does not recurse. To find files at any depth, use $GlobParams."""
+To find files at any depth, use $GlobParams."""
 
 _READ_FILE = f"""\
-Read a file: up to 2000 lines per call, each with its line number, counted from 1.
-Read a file before you change it. To page through a long file, set offset, which counts from 0, \
-or start_line, counted from 1.
+Read a file: up to 2000 lines per call, each with its line number. For the rest of a long file, \
+set offset.
 {shared.FILE_FORMATS}
 To find the relevant lines of a large file, use $GrepParams."""
 
 _WRITE_FILE = """\
-Create a file with the given content; missing parent directories are created.
-Fails if the file exists, unless mode is "overwrite" (replace it) or "append" (add to its end).
-To change part of a file, prefer $EditFileParams.
+Create a file; replace or extend one with mode.
+To change part of a file, use $EditFileParams.
 At most 48000 characters per call; write the rest with mode "append"."""
 
 _EDIT_FILE = f"""\
 Replace text in a file; returns a diff of the change.
 old_string must match exactly one place, unless replace_all is set: copy it from the file without \
 line numbers, with enough surrounding lines to be unique. {shared.EDIT_TOLERANCE}
-For several replacements, set edits: they are applied in order, all or none.
-Use $ReadFileParams first, so that you copy the current text."""
+edits are applied in order, all or none."""
 
 _GLOB = """\
-Find files by path pattern, such as "**/*.py", "src/*.{ts,tsx}" or "docs/**"; returns sorted paths.
-"*" matches within one directory, "**" across any number, so "*.py" finds only top-level files.
-Files ignored by .gitignore are found only with include_ignored.
+Find files by path pattern; returns sorted paths.
+"*" matches within one directory, "**" across any number: "*.py" finds top-level files, "**/*.py" \
+files at any depth. Files ignored by .gitignore are found only with include_ignored.
 To search the contents of files, use $GrepParams."""
 
 _GREP = f"""\
-Search the lines of files for a regular expression ({shared.REGEX_SYNTAX}).
-output_mode "content" returns matching lines with their line numbers, counted from 1; \
-"files_with_matches" only paths; "count" the number of matching lines per file.
-Narrow the search with path, glob ("*.py") or type ("py"); set context to see surrounding lines. \
-Binary files and files ignored by .gitignore are not searched.
+Search the lines of files for a regular expression ({shared.REGEX_SYNTAX}). Binary files are not \
+searched, nor files ignored by .gitignore.
 To find files by name, use $GlobParams."""
-
-_RM = f"""\
-{shared.DELETE_DESCRIPTION}
-It does not ask for confirmation; if you are unsure what is there, look first."""
 
 _FILE_PATH = {"path": "file_path", "filename": "file_path", "filePath": "file_path"}
 _DIRECTORY = {"file_path": "path", "dir_path": "path", "directory": "path"}
@@ -94,5 +84,12 @@ WINK: tuple[ToolSpec[Any], ...] = (
         },
         read_only=True,
     ),
-    shared.pass_through("rm", requests.RmParams, _RM, aliases=_DIRECTORY),
+    shared.pass_through("rm", requests.RmParams, shared.DELETE_DESCRIPTION, aliases=_DIRECTORY),
+    shared.pass_through(
+        "move_file",
+        requests.MoveParams,
+        shared.MOVE_DESCRIPTION,
+        aliases=shared.MOVE_ALIASES,
+        other_names=("mv", "rename_file"),
+    ),
 )

@@ -1,17 +1,13 @@
 """Errors with a next step: similar paths, the right tool, and checks before a change."""
 
-import difflib
 import posixpath
-import re
-import unicodedata
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager, suppress
-from itertools import takewhile
 from typing import Any
 
 from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.handlers.render import format_path, hint, join_words
-from weakincentives.contrib.tools.handlers.search import find_files
+from weakincentives.contrib.tools.handlers.suggestions import nearest_directory, similar_paths
 from weakincentives.contrib.tools.requests import (
     ApplyPatchParams,
     EditFileParams,
@@ -27,27 +23,9 @@ from weakincentives.filesystem import (
     PathEscapeError,
     ReadOnlyError,
     normalize_path,
-    time_limit,
 )
 from weakincentives.filesystem.base import check_new_path, limits_of
-from weakincentives.posix import join, parent_of, parents_of
-
-_MAX_SUGGESTIONS = 3
-_MAX_COMPARED = 2_000  # names per directory: the comparison is slow
-_MAX_NAME = 100  # longest name to look for in other directories
-_SUGGESTION_TIMEOUT = 1.0
-_SIMILARITY_THRESHOLD = 0.6
-_GLOB_SPECIAL = re.compile(r"[*?\[\]{}\\!,]")
-
-
-def similar_paths(context: HandlerContext, path: str) -> tuple[str, ...]:
-    """Return existing paths that are similar to a missing one, the closest first."""
-    found: dict[str, None] = {}
-    with suppress(OSError, ValueError), time_limit(_SUGGESTION_TIMEOUT):
-        found.update(dict.fromkeys(_similar_names(context, path)))
-        if len(found) < _MAX_SUGGESTIONS:
-            found.update(dict.fromkeys(_same_name(context, path)))
-    return tuple(found)[:_MAX_SUGGESTIONS]
+from weakincentives.posix import parent_of, parents_of
 
 
 def missing_path_error(
@@ -60,7 +38,7 @@ def missing_path_error(
         return FileNotFoundError(
             f"{text}; did you mean {join_words(repr(format_path(each)) for each in near)}?"
         )
-    place = _nearest_directory(context, path)
+    place = nearest_directory(context, path)
     call = context.dialect.format_call(LsParams(place or "."))
     return FileNotFoundError(text + hint("; to see what exists:", call))
 
@@ -104,74 +82,6 @@ def _target_inside(context: HandlerContext, path: str, target: str) -> str:
             raise PathEscapeError(f"Link points outside the workspace: {target!r}")
         return context.resolve_path(target)
     return normalize_path(posixpath.join(parent_of(path), target))
-
-
-def _similar_names(context: HandlerContext, path: str) -> Iterator[str]:
-    """Yield paths with the first missing segment replaced by a similar name."""
-    directory = _nearest_directory(context, path)
-    rest = path[len(directory) :].lstrip("/")
-    wrong, _, below = rest.partition("/")
-    entries = context.filesystem.list(directory or ".")[:_MAX_COMPARED]
-    for name in _close_matches(wrong, [each.name for each in entries]):
-        candidate = join(directory, name)
-        if below:
-            candidate = f"{candidate}/{below}"
-        if not below or context.filesystem.exists(candidate):
-            yield candidate
-
-
-def _close_matches(wrong: str, names: Iterable[str]) -> list[str]:
-    """Return the names similar to `wrong`; those that differ only in case come first."""
-    by_form: dict[str, list[str]] = {}
-    for name in names:
-        by_form.setdefault(_fold_name(name), []).append(name)
-    forms = difflib.get_close_matches(
-        _fold_name(wrong), by_form, _MAX_SUGGESTIONS, _SIMILARITY_THRESHOLD
-    )
-    return [name for form in forms for name in by_form[form]]
-
-
-def _fold_name(name: str) -> str:
-    return unicodedata.normalize("NFC", name).casefold()
-
-
-def _nearest_directory(context: HandlerContext, path: str) -> str:
-    """Return the closest existing parent directory of `path`."""
-    directory = parent_of(path)
-    while directory:
-        with suppress(OSError):
-            if context.filesystem.stat(directory).is_directory:
-                return directory
-        directory = parent_of(directory)
-    return ""
-
-
-def _same_name(context: HandlerContext, path: str) -> list[str]:
-    """Return files with the same name, ignoring case, in other directories."""
-    name = path.rpartition("/")[2]
-    if not name or len(name) > _MAX_NAME:
-        return []
-    pattern = "**/" + ignore_case(_GLOB_SPECIAL.sub(r"\\\g<0>", name))
-    matches = find_files(context.filesystem, pattern, path="", ignore=True)
-    paths = [each.path for each in matches if each.path != path]
-    return sorted(paths, key=lambda each: -_common_suffix(each, path))[:_MAX_SUGGESTIONS]
-
-
-def _common_suffix(one: str, other: str) -> int:
-    """Return the number of trailing segments that two paths share."""
-    pairs = zip(reversed(one.split("/")), reversed(other.split("/")), strict=False)
-    return sum(1 for _ in takewhile(lambda pair: _fold_name(pair[0]) == _fold_name(pair[1]), pairs))
-
-
-def ignore_case(pattern: str) -> str:
-    """Return a glob that ignores case."""
-    return "".join(map(_both_cases, pattern))
-
-
-def _both_cases(character: str) -> str:
-    lower, upper = character.lower(), character.upper()
-    alone = lower == upper or len(lower) + len(upper) > 2
-    return character if alone else f"[{lower}{upper}]"
 
 
 def is_directory_error(context: HandlerContext, path: str) -> IsADirectoryError:

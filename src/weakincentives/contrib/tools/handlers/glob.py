@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.handlers import render
-from weakincentives.contrib.tools.handlers.errors import ignore_case
 from weakincentives.contrib.tools.handlers.list import not_directory_error
 from weakincentives.contrib.tools.handlers.search import (
     compile_exclude,
     find_files,
     relative_pattern,
 )
+from weakincentives.contrib.tools.handlers.suggestions import ignore_case
 from weakincentives.contrib.tools.requests import GlobParams
 from weakincentives.contrib.tools.results import GlobResult
 from weakincentives.errors import ToolValidationError

@@ -7,6 +7,7 @@ from operator import attrgetter
 from weakincentives.contrib.tools.context import HandlerContext
 from weakincentives.contrib.tools.handlers import errors, render
 from weakincentives.contrib.tools.handlers.changes import Changes, all_or_none
+from weakincentives.contrib.tools.handlers.suggestions import similar_paths
 from weakincentives.contrib.tools.handlers.write import (
     decode_text,
     encode_text,
@@ -98,7 +99,7 @@ def _plan_step(
 
 
 def _add_suggestions(error: PatchError, context: HandlerContext) -> PatchError:
-    near = () if error.missing is None else errors.similar_paths(context, error.missing)
+    near = () if error.missing is None else similar_paths(context, error.missing)
     if not near:
         return error
     suggestions = render.join_words(repr(render.format_path(each)) for each in near)

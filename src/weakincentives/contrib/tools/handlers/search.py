@@ -43,6 +43,7 @@ from weakincentives.filesystem.base import (
 from weakincentives.posix import is_time_up, join, parent_of, parents_of
 
 _MAX_EXCERPT = 200
+_MIN_SIMILARITY = 0.75  # of a file type, to suggest it
 
 
 def compile_exclude(patterns: Iterable[str]) -> Predicate | None:
@@ -272,7 +273,7 @@ def type_globs(name: str) -> tuple[str, ...]:
     key = _TYPE_ALIASES.get(key, key)
     if key in FILE_TYPES:
         return FILE_TYPES[key]
-    near = difflib.get_close_matches(key, [*FILE_TYPES, *_TYPE_ALIASES], 1)
+    near = difflib.get_close_matches(key, [*FILE_TYPES, *_TYPE_ALIASES], 1, _MIN_SIMILARITY)
     suggestion = f"; did you mean {near[0]!r}?" if near else ""
     raise ToolValidationError(
         f"Unknown file type: {name[:80]!r}{suggestion}; known types: {', '.join(FILE_TYPES)}"

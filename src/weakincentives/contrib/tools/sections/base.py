@@ -18,7 +18,6 @@ from weakincentives.contrib.tools.spec import Dialect
 from weakincentives.contrib.tools.suite import HANDLERS, create_dialect, filesystem_tools
 from weakincentives.errors import ToolValidationError
 from weakincentives.filesystem import (
-    MAX_WRITE_LENGTH,
     Archivable,
     Closable,
     Filesystem,
@@ -35,25 +34,17 @@ from weakincentives.runtime import EventBus, SessionReset, current_transaction
 from weakincentives.runtime.session import Session
 
 _PREVIEW_ENTRIES = 20
-_TOOL_GUIDANCE = f"""\
+_TOOL_GUIDANCE = """\
 - Find your way in unfamiliar code with `$RepoMapParams`.
 - Explore with `$LsParams` before you read or write, one directory at a time.
-- Find files by name with `$GlobParams`.
-- Search the contents of files with `$GrepParams`.
-- Read a file with `$ReadFileParams` before you change it, and rely on its current text: what \
-you remember may be out of date.
-- Change part of a file with `$EditFileParams`: copy the text to replace exactly, without line \
-numbers.
-- Change several files at once with `$ApplyPatchParams`; a patch applies completely or not at all.
-- Write new files with `$WriteFileParams`, at most {MAX_WRITE_LENGTH:,} characters per call; \
-prefer one complete file to many small additions.
-- Delete files that you no longer need with `$RmParams`.
-- Run programs with `$ShellExecuteParams`; their changes to the workspace count as yours.
-- Run commands with `$BashParams`; their changes to the workspace count as yours.
-- Compute with `$EvalParams` rather than in your head: counts, sums, dates, data in files.
-"""
-_GENERAL_GUIDANCE = """\
-- A failed call changes nothing: read its message, correct the call and try again.
+- Read a file with `$ReadFileParams` before you change it: what you remember may be out of date.
+- Make calls that do not need each other's results in one reply, such as several reads and searches.
+- What `$ShellExecuteParams` changes in the workspace is part of your work.
+- What `$BashParams` changes in the workspace is part of your work.
+- A failed call changes nothing: read its message and correct the call."""
+_NEW_GUIDANCE = """\
+- Write a file with `$WriteFileParams` complete in one call, rather than in many small additions.
+- Delete files that you made and no longer need with `$RmParams`.
 - Keep binary files few and small, and do not copy large repositories or assets here."""
 
 
@@ -65,10 +56,10 @@ def tool_guidance(dialect: Dialect, reports: Sequence[MountReport], *, is_new: b
         reports: The mounts.
         is_new: Whether the workspace starts with nothing but the mounts.
     """
+    rules = (_TOOL_GUIDANCE, _NEW_GUIDANCE) if is_new else (_TOOL_GUIDANCE,)
     paragraphs = [
-        "You have a workspace for files. Paths are relative to its root and use `/`.",
-        _describe_start(reports, is_new=is_new),
-        dialect.fill(_TOOL_GUIDANCE) + "\n" + _GENERAL_GUIDANCE,
+        f"{_describe_start(reports, is_new=is_new)} Paths are relative to its root and use `/`.",
+        "\n".join(map(dialect.fill, rules)),
         describe_mounts(reports),
     ]
     return "\n\n".join(each for each in paragraphs if each)
@@ -96,12 +87,15 @@ def describe_mounts(reports: Sequence[MountReport]) -> str:
 def _describe_start(reports: Sequence[MountReport], *, is_new: bool) -> str:
     if reports and is_new:
         return (
-            "It starts with copies of the files listed below. No other host files can be added"
-            " later, and the originals do not change."
+            "Your workspace starts with copies of the files listed below. No other host files can"
+            " be added later, and the originals do not change."
         )
     if is_new:
-        return "It starts empty: create the files you need. No host files can be added later."
-    return "It contains the files to work on."
+        return (
+            "Your workspace starts empty: create the files you need. No host files can be added"
+            " later."
+        )
+    return "Your workspace contains the files to work on."
 
 
 class FilesystemSection(MarkdownSection[None]):
