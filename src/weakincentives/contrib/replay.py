@@ -35,8 +35,9 @@ from weakincentives.contrib.tools import FilesystemSection, repo_map_handlers
 from weakincentives.contrib.tools.context import Handler
 from weakincentives.contrib.tools.dialects import DIALECTS, DialectName, shared
 from weakincentives.contrib.tools.evaluation import EVALUATION_TOOL_SPECS, evaluation_handlers
-from weakincentives.contrib.tools.shell import SHELL_TOOL_SPECS, shell_handlers
+from weakincentives.contrib.tools.shell import SHELL_TOOL_SPECS, ShellLimits, shell_handlers
 from weakincentives.filesystem import (
+    POSIX_LIMITS,
     ArchivableFilesystem,
     BaseFilesystem,
     HostFilesystem,
@@ -303,7 +304,8 @@ class _Workspace:
             return InMemoryFilesystem()
         root = self._place / "workspace"
         root.mkdir()
-        return HostFilesystem(root, git_dir=self._place / "history")
+        # a recording has all names that it could have
+        return HostFilesystem(root, git_dir=self._place / "history", limits=POSIX_LIMITS)
 
     def _set_files(self, number: int) -> None:
         archive = self._place / "step.fs.zip"
@@ -314,17 +316,23 @@ class _Workspace:
 
     def _default_prompt(self, files: BaseFilesystem, session: Session) -> Prompt[Any]:
         dialect = self._find_dialect()
+        is_run = bool(self._run)  # of `wink run`, whose names and commands need not be ASCII
         extra_handlers: dict[type[Any], Handler] = {}
         if shared.REPO_MAP.name in self._offered:
             extra_handlers |= repo_map_handlers()
         sandbox = self._create_sandbox(files, dialect)
         if sandbox is not None:
-            extra_handlers |= shell_handlers(sandbox)
+            limits = ShellLimits(ascii_commands=not is_run)
+            extra_handlers |= shell_handlers(sandbox, limits=limits)
         engine = self._create_engine(dialect, sandbox)
         if engine is not None:
             extra_handlers |= evaluation_handlers(engine)
         section = FilesystemSection(
-            filesystem=files, session=session, dialect=dialect, extra_handlers=extra_handlers
+            filesystem=files,
+            session=session,
+            dialect=dialect,
+            ascii_paths=not is_run,
+            extra_handlers=extra_handlers,
         )
         self._stack.callback(section.close)
         return Prompt[Any](ns="wink", key="replay", name="replay", sections=[section])

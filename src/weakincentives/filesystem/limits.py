@@ -71,6 +71,8 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+POSIX_LIMITS = Limits(max_path_depth=2_048, max_segment_length=255)
+"""The default limits, but with all paths that the operating system can store."""
 _RESERVED_SECONDS = 0.5  # reserved for the files after a large one
 
 

@@ -22,9 +22,7 @@ from weakincentives.adapters import (
     partial_response,
 )
 from weakincentives.cli.dumps import link_timeline
-from weakincentives.cli.run.digest import list_files, open_cache, prepare_digest
-from weakincentives.cli.run.environment import environment_section
-from weakincentives.cli.run.instructions import prepare_instructions
+from weakincentives.cli.run.digest import open_cache, prepare_digest
 from weakincentives.cli.run.network import HostTraffic, count_traffic
 from weakincentives.cli.run.progress import Progress
 from weakincentives.cli.run.prompt import create_prompt
@@ -38,14 +36,9 @@ from weakincentives.contrib.tools import FilesystemSection, repo_map_handlers
 from weakincentives.contrib.tools.context import Handler
 from weakincentives.contrib.tools.dialects import DialectName
 from weakincentives.contrib.tools.evaluation import evaluation_handlers
-from weakincentives.contrib.tools.shell import (
-    MAX_SHELL_SECONDS,
-    ShellLimits,
-    shell_handlers,
-    stop_processes,
-)
+from weakincentives.contrib.tools.shell import ShellLimits, shell_handlers, stop_processes
 from weakincentives.errors import WinkError
-from weakincentives.filesystem import HostFilesystem
+from weakincentives.filesystem import POSIX_LIMITS, HostFilesystem
 from weakincentives.prompt import Prompt
 from weakincentives.runtime import (
     Budget,
@@ -63,6 +56,8 @@ from weakincentives.sandbox import (
     create_sandbox,
 )
 
+# a project has the names that people use, and so have its commands
+_SHELL_LIMITS = ShellLimits(ascii_commands=False)
 # what test runs and linters cache in the workspace would show up as changes
 _ENVIRONMENT = {
     "PYTHONDONTWRITEBYTECODE": "1",
@@ -88,18 +83,11 @@ class JobOptions:
     engine: str | None = None
     """The engine that evaluates code; None if the model cannot."""
     max_tokens: int | None = None
-    model_options: RunOptions = field(default_factory=RunOptions)
-    """Steps, temperature and effort."""
-    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    """Variables for the model's commands."""
-    command_seconds: float = MAX_SHELL_SECONDS
-    """The time limit of each command."""
+    max_steps: int | None = None
     seconds: float | None = None
     dump: Path | None = None
     digest: bool = True
     """Whether the prompt has a digest of the workspace."""
-    instructions: bool = True
-    """Whether the prompt has the instructions of the project and the user."""
     origin: Mapping[str, object] = field(default_factory=dict[str, object])
     """Settings to record with the run, as the user gave them."""
 
@@ -191,12 +179,26 @@ class Job:
         with ExitStack() as stack:
             filesystem = stack.enter_context(
                 # a copy of our own: nobody else changes it
-                HostFilesystem(self._copy.root, git_dir=self._copy.git_dir, exclusive=True)
+                HostFilesystem(
+                    self._copy.root,
+                    git_dir=self._copy.git_dir,
+                    exclusive=True,
+                    limits=POSIX_LIMITS,
+                )
             )
             section = self._create_section(filesystem, stack)
             stack.callback(section.close)
-            prompt = self._create_prompt(section, filesystem)
+            if self._options.digest:
+                self._digest_tokens = prepare_digest(
+                    self._session,
+                    filesystem,
+                    self._cache,
+                    self._view,
+                    max_tokens=self._options.max_tokens,
+                )
             with self._record(filesystem) as recording:
+                has_digest = self._digest_tokens is not None
+                prompt = create_prompt(section, self._options.sandbox, has_digest=has_digest)
                 result = self._stop_background(self._evaluate(prompt))
             result = replace(
                 result,
@@ -261,13 +263,9 @@ class Job:
             "sandbox": options.sandbox.name,
             "evaluate": options.engine,
             "max_tokens": options.max_tokens,
-            "max_steps": options.model_options.max_steps,
-            "temperature": options.model_options.temperature,
-            "effort": options.model_options.effort,
-            "command_timeout": options.command_seconds,
+            "max_steps": options.max_steps,
             "deadline": options.seconds,
             "digest": options.digest,
-            "project_instructions": options.instructions,
             **options.origin,
         }
 
@@ -279,7 +277,7 @@ class Job:
             made = create_sandbox(
                 name,
                 filesystem,
-                env={**_ENVIRONMENT, **self._options.env},
+                env=_ENVIRONMENT,
                 original=original,
                 allow_hosts=self._options.sandbox.hosts,
                 on_connection=self._session.dispatch,
@@ -287,9 +285,7 @@ class Job:
             sandbox = stack.enter_context(made)
             # cancellation must not wait for a long-running command
             stack.callback(self._cancellation.subscribe(sandbox.close))
-            seconds = self._options.command_seconds
-            limits = ShellLimits(max_seconds=seconds, default_seconds=seconds)
-            extra_handlers.update(shell_handlers(sandbox, limits=limits))
+            extra_handlers.update(shell_handlers(sandbox, limits=_SHELL_LIMITS))
             self._sandbox = sandbox
         if self._options.engine is not None:
             engine = create_engine(self._options.engine, sandbox=sandbox)
@@ -299,49 +295,8 @@ class Job:
             filesystem=filesystem,
             session=self._session,
             dialect=self._options.dialect,
+            ascii_paths=False,
             extra_handlers=extra_handlers,
-        )
-
-    def _create_prompt(
-        self, section: FilesystemSection, filesystem: HostFilesystem
-    ) -> Prompt[None]:
-        options = self._options
-        inventory = instructions = None
-        if options.digest or options.instructions:
-            inventory = list_files(filesystem, self._view)
-        if options.instructions:
-            instructions = prepare_instructions(
-                filesystem,
-                self._view,
-                environment=os.environ,
-                inventory=inventory,
-                max_tokens=options.max_tokens,
-            )
-        if options.digest:
-            self._digest_tokens = prepare_digest(
-                self._session,
-                filesystem,
-                self._cache,
-                self._view,
-                max_tokens=options.max_tokens,
-                inventory=inventory,
-                quote_instructions=not options.instructions,
-            )
-        has_digest = self._digest_tokens is not None
-        environment = environment_section(
-            self._copy.original,
-            filesystem,
-            options.model_options.clock,
-            os.environ,
-            sandbox=options.sandbox.name,
-            has_digest=has_digest,
-        )
-        return create_prompt(
-            section,
-            options.sandbox,
-            has_digest=has_digest,
-            instructions=instructions,
-            environment=environment,
         )
 
     def _evaluate(self, prompt: Prompt[None]) -> JobResult:
@@ -362,7 +317,7 @@ class Job:
                     budget=Budget(max_total_tokens=options.max_tokens),
                     on_text=self._view.on_text(),
                     cancellation=self._cancellation,
-                    options=options.model_options,
+                    options=RunOptions(max_steps=options.max_steps or RunOptions().max_steps),
                 )
             except (WinkError, OSError, KeyboardInterrupt) as raised:
                 error, response = raised, partial_response(raised)

@@ -1,6 +1,7 @@
 """The `classic` dialect: four tools with strict paths, their schemas and their result values.
 
-Paths are relative and ASCII, without `..`; bytes are encoded as base64.
+Paths are relative, without `..`, and ASCII unless the settings allow other names; bytes are
+encoded as base64.
 """
 
 import base64
@@ -43,9 +44,9 @@ class ListDirectory:
     offset: int = 0
 
     def __post_init__(self) -> None:
-        """Check that the path is relative and ASCII, without `..`."""
+        """Check that the path is relative, without `..`."""
         if self.path is not None:
-            object.__setattr__(self, "path", _parse_strict(self.path))
+            object.__setattr__(self, "path", _parse_relative(self.path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,8 @@ class ReadFile:
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        """Check that the path is relative and ASCII, without `..`."""
-        object.__setattr__(self, "path", _parse_strict(self.path))
+        """Check that the path is relative, without `..`."""
+        object.__setattr__(self, "path", _parse_relative(self.path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +86,8 @@ class WriteFileCall:
     encoding: ContentEncoding = "utf-8"
 
     def __post_init__(self) -> None:
-        """Check that the path is relative and ASCII, without `..`."""
-        object.__setattr__(self, "path", _parse_strict(self.path))
+        """Check that the path is relative, without `..`."""
+        object.__setattr__(self, "path", _parse_relative(self.path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +101,8 @@ class DeleteFile:
     path: VfsPath | str
 
     def __post_init__(self) -> None:
-        """Check that the path is relative and ASCII, without `..`."""
-        object.__setattr__(self, "path", _parse_strict(self.path))
+        """Check that the path is relative, without `..`."""
+        object.__setattr__(self, "path", _parse_relative(self.path))
 
     def render(self) -> str:
         """Return a line that says what was removed."""
@@ -147,43 +148,54 @@ class DirectorySummary(dict[str, object]):
 
 
 def _decode_read(params: ReadFile, context: HandlerContext) -> ReadFileParams:
-    view = "base64" if _is_binary(context, str(params.path)) else "auto"
-    return ReadFileParams(str(params.path), params.offset, params.limit, view=view)
+    path = _checked_path(params.path, context)
+    view = "base64" if _is_binary(context, path) else "auto"
+    return ReadFileParams(path, params.offset, params.limit, view=view)
 
 
 def _encode_read(request: ReadFileParams) -> ReadFile | None:
-    if request.view != "auto" or not _is_strict(request.file_path):
+    if request.view != "auto" or not _is_relative(request.file_path):
         return None
     offset = request.offset if request.start_line is None else request.start_line - 1
     return ReadFile(request.file_path, offset, request.limit)
 
 
 def _encode_list(request: LsParams) -> ListDirectory | None:
-    if request.exclude or not _is_strict(request.path):
+    if request.exclude or not _is_relative(request.path):
         return None
     return ListDirectory(None if request.path == "." else request.path, request.offset)
 
 
-def _decode_write(params: WriteFileCall, _: object) -> WriteFileParams:
+def _decode_list(params: ListDirectory, context: HandlerContext) -> LsParams:
+    path = "" if params.path is None else _checked_path(params.path, context)
+    return LsParams(path or ".", offset=params.offset)
+
+
+def _decode_delete(params: DeleteFile, context: HandlerContext) -> RmParams:
+    return RmParams(_checked_path(params.path, context))
+
+
+def _decode_write(params: WriteFileCall, context: HandlerContext) -> WriteFileParams:
     encoding = "base64" if params.encoding == "binary" else "utf-8"
-    return WriteFileParams(str(params.path), params.content, params.mode, encoding)
+    path = _checked_path(params.path, context)
+    return WriteFileParams(path, params.content, params.mode, encoding)
 
 
 def _encode_write(request: WriteFileParams) -> WriteFileCall | None:
-    if not _is_strict(request.file_path):
+    if not _is_relative(request.file_path):
         return None
     encoding = "binary" if request.encoding == "base64" else "utf-8"
     return WriteFileCall(request.file_path, request.content, request.mode, encoding)
 
 
 def _encode_delete(request: RmParams) -> DeleteFile | None:
-    return DeleteFile(request.path) if _is_strict(request.path) else None
+    return DeleteFile(request.path) if _is_relative(request.path) else None
 
 
-def _is_strict(path: str) -> bool:
-    """Return whether a path is relative and ASCII, without `..`."""
+def _is_relative(path: str) -> bool:
+    """Return whether a path is relative, without `..`."""
     try:
-        _parse_strict(path)
+        _parse_relative(path)
     except ValueError:
         return False
     return True
@@ -224,7 +236,7 @@ def _render_write(
     """Return the result with the file as a `WriteFile`."""
     if result.value is None:
         return result
-    path = VfsPath.parse(context.resolve_path(request.file_path))
+    path = WorkspacePath(tuple(context.resolve_path(request.file_path).split("/")))
     if request.encoding == "base64":
         value = WriteFile(path, _decode_base64(request.content), request.mode, "binary")
     else:
@@ -239,12 +251,28 @@ def _render_delete(
     return replace(result, value=DeleteFile(context.resolve_path(request.path)))
 
 
-def _parse_strict(path: VfsPath | str) -> VfsPath:
+def _parse_relative(path: VfsPath | str) -> VfsPath:
     if isinstance(path, VfsPath):
         return path
     if path.startswith("/"):
         return VfsPath.parse(path)  # raises, because the path is absolute
-    return VfsPath(tuple(each for each in path.split("/") if each not in ("", ".")))
+    segments = tuple(each for each in path.split("/") if each not in ("", "."))
+    return VfsPath(segments) if ".." in segments else WorkspacePath(segments)
+
+
+def _checked_path(path: VfsPath | str, context: HandlerContext) -> str:
+    """Return a path as text.
+
+    Raises:
+        ToolValidationError: The settings ask for ASCII names, and it is too long or has others.
+    """
+    segments = _parse_relative(path).segments
+    if context.settings.ascii_paths:
+        try:
+            VfsPath(segments)
+        except ValueError as error:
+            raise ToolValidationError(str(error)) from error
+    return "/".join(segments)
 
 
 def _is_binary(context: HandlerContext, path: str) -> bool:
@@ -305,7 +333,7 @@ CLASSIC: tuple[ToolSpec[Any], ...] = (
         description=_LIST,
         params=ListDirectory,
         requests=(LsParams,),
-        decode=lambda params, _: LsParams(str(params.path or "") or ".", offset=params.offset),
+        decode=_decode_list,
         encode=_encode_list,
         aliases={"dir_path": "path"},
         render=_render_list,
@@ -337,7 +365,7 @@ CLASSIC: tuple[ToolSpec[Any], ...] = (
         description=DELETE_DESCRIPTION,
         params=DeleteFile,
         requests=(RmParams,),
-        decode=lambda params, _: RmParams(str(params.path)),
+        decode=_decode_delete,
         encode=_encode_delete,
         aliases=_PATH,
         render=_render_delete,

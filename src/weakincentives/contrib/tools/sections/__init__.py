@@ -7,7 +7,6 @@ from weakincentives.contrib.tools.sections.host import (
     ClaudeAgentWorkspaceSection,
     HostWorkspaceSection,
 )
-from weakincentives.contrib.tools.sections.instructions import ProjectInstructionsSection
 from weakincentives.contrib.tools.sections.memory import VfsToolsSection
 from weakincentives.contrib.tools.sections.podman import (
     IsolationLevel,
@@ -32,7 +31,6 @@ __all__ = [
     "PodmanSection",
     "PodmanShellParams",
     "PodmanWorkspace",
-    "ProjectInstructionsSection",
     "VfsSection",
     "VfsToolsSection",
     "WorkspaceDigestSection",
