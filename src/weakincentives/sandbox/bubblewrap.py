@@ -58,6 +58,7 @@ from weakincentives.sandbox.system_paths import (
 )
 
 _HOME, _TEMPORARY = "/home/user", "/tmp"
+_HOOK = "/wink/python"  # where commands find the import hook
 _WRITABLE = (_HOME, _TEMPORARY, WORKSPACE)
 _OWN_DIRECTORIES = (*_WRITABLE, "/dev", "/etc", "/proc")
 _USER_ID = 1000
@@ -175,12 +176,21 @@ class BubblewrapSandbox(IsolatedSandbox):
             grace=grace,
             clock=clock,
         )
-        self._alias = self._find_alias()
         self._fixed_arguments = self._create_fixed_arguments()
 
     def _variables(self) -> dict[str, str]:
-        path = search_path(self._readable, workspace=self._root, seen_at=WORKSPACE)
+        path = search_path(
+            self._readable, workspace=self._root, seen_at=WORKSPACE, original=self._original
+        )
         return self._environment.variables(path=path, home=_HOME, temporary=_TEMPORARY)
+
+    def _create_import_hook(self) -> Path | None:
+        self._alias = self._find_alias()
+        return self._write_import_hook(WORKSPACE) if self._alias is None else None
+
+    def _hook_path(self, directory: Path) -> str:
+        del directory
+        return _HOOK
 
     def _confine(self, command: Command, cwd: str) -> ConfinedCommand:
         host_network = self._host_network()
@@ -246,6 +256,7 @@ class BubblewrapSandbox(IsolatedSandbox):
             *("--proc", "/proc", *_kernel_arguments(), "--dev", "/dev"),
             *("--bind", self._environment.temporary, _TEMPORARY),
             *("--bind", self._environment.home, _HOME),
+            *(() if self._hook is None else ("--ro-bind", str(self._hook), _HOOK)),
             *_bind_arguments(mounted),  # last, for paths below the mounts above
             *("--bind", self._root, WORKSPACE),
             *(word for each in alias for word in ("--bind", self._root, each)),

@@ -40,6 +40,7 @@ from weakincentives.sandbox.command import (
     validate_argv,
     validate_env,
 )
+from weakincentives.sandbox.import_hook import write_import_hook
 from weakincentives.sandbox.limits import DEFAULT_SANDBOX_LIMITS, SandboxLimits
 from weakincentives.sandbox.output import Output
 from weakincentives.sandbox.process import CommandProcess, Launcher, SupervisorReport
@@ -150,6 +151,7 @@ class HostSandbox:
         filesystem: HostFilesystem | str | os.PathLike[str],
         *,
         env: Mapping[str, str] | None = None,
+        original: str | os.PathLike[str] | None = None,
         grace: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -159,6 +161,8 @@ class HostSandbox:
             filesystem: The workspace, or the path of its directory.
             env: Variables for every command, in addition to `PATH`, `HOME`, `TMPDIR`, `LANG`
                 and `TERM`; home and temporary files are in a directory that `close` removes.
+            original: The directory that the workspace is a copy of: Python imports the copy where
+                an editable install names the original.
             grace: Seconds between `SIGTERM` and `SIGKILL` when processes are stopped.
             clock: Returns the current time in seconds; timeouts are measured with it.
 
@@ -170,10 +174,12 @@ class HostSandbox:
         self._filesystem = open_workspace(filesystem)
         # commands start elsewhere, where a relative path would be another directory
         self._root = str(Path(self._filesystem.root).absolute())
+        self._original = None if original is None else str(Path(original).absolute())
         self._grace = grace
         self._clock = clock
         self._environment = CommandEnvironment()
-        self._env = {**self._variables(), **variables}
+        self._hook = self._create_import_hook()
+        self._env = {**self._variables(), **self._add_import_hook(variables)}
         self._launcher = self._create_launcher()
         self._background = BackgroundProcesses()
         self._idle = Condition()
@@ -314,12 +320,34 @@ class HostSandbox:
         """Return the variables that every command gets."""
         return self._environment.variables()
 
+    def _create_import_hook(self) -> Path | None:
+        """Write what makes Python import the copy; return its directory, or None without one."""
+        return None if self._original is None else self._write_import_hook(self._root)
+
+    def _hook_path(self, directory: Path) -> str:
+        """Return where commands find the directory of the import hook."""
+        return str(directory)
+
     def _confine(self, command: Command, cwd: str) -> "ConfinedCommand":
         """Return the command to start instead of `command`, which is to run in `cwd`."""
         del cwd  # the process starts there anyway
         return ConfinedCommand(command)
 
     # --- shared steps ---
+
+    def _write_import_hook(self, seen_at: str) -> Path | None:
+        if self._original is None:
+            return None
+        directory = self._environment.create_directory("python")
+        write_import_hook(directory, original=self._original, copy=seen_at)
+        return directory
+
+    def _add_import_hook(self, variables: Mapping[str, str]) -> dict[str, str]:
+        if self._hook is None:
+            return dict(variables)
+        given = variables.get("PYTHONPATH")
+        found = (self._hook_path(self._hook), *(() if given is None else (given,)))
+        return {**variables, "PYTHONPATH": os.pathsep.join(found)}
 
     @contextmanager
     def _start(
@@ -408,7 +436,7 @@ class IsolatedSandbox(HostSandbox):
             readable: Paths of the host that commands may read, besides programs and libraries.
             original: The directory that the workspace is a copy of. Where the sandbox can do that,
                 commands find the workspace at this path too, because virtual environments and
-                caches refer to it.
+                caches refer to it; elsewhere Python imports the copy instead.
             limits: Memory, processes and file size.
             grace: Seconds between `SIGTERM` and `SIGKILL` when processes are stopped.
             clock: Returns the current time in seconds; timeouts are measured with it.
@@ -424,10 +452,9 @@ class IsolatedSandbox(HostSandbox):
         root = filesystem.root if isinstance(filesystem, HostFilesystem) else os.fspath(filesystem)
         check_workspace(root)
         self._readable = readable_paths(readable, workspace=os.path.realpath(root))
-        self._original = None if original is None else str(Path(original).absolute())
         self._limits = limits
         self._groups: ControlGroups | None = None
-        super().__init__(filesystem, env=env, grace=grace, clock=clock)
+        super().__init__(filesystem, env=env, original=original, grace=grace, clock=clock)
 
     @property
     def limited(self) -> frozenset[str]:

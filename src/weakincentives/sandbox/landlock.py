@@ -168,7 +168,7 @@ class LandlockSandbox(IsolatedSandbox):
 
     def _variables(self) -> dict[str, str]:
         root = self._root
-        path = search_path(self._readable, workspace=root, seen_at=root)
+        path = search_path(self._readable, workspace=root, seen_at=root, original=self._original)
         # git stops at a file of the system that is there and cannot be read
         return {**self._environment.variables(path=path), "GIT_CONFIG_NOSYSTEM": "1"}
 
@@ -204,7 +204,8 @@ class LandlockSandbox(IsolatedSandbox):
     def _grants(self) -> Iterator[Grant]:
         yield from (Grant(path, WRITE) for path in self._writable())
         yield from (Grant(path, DEVICE) for path in DEVICES)
-        yield from (Grant(path, READ) for path in (*SYSTEM_DIRECTORIES, *self._readable))
+        hook = () if self._hook is None else (str(self._hook),)
+        yield from (Grant(path, READ) for path in (*SYSTEM_DIRECTORIES, *self._readable, *hook))
         yield from (Grant(f"/etc/{name}", READ) for name in ETC_FILES)
         yield from (Grant(f"/proc/{name}", Access.READ_FILE) for name in _PROC_FILES)
 

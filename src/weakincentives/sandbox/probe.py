@@ -188,7 +188,7 @@ def create_sandbox(
         raise ValueError(f"Sandbox must be one of {', '.join(SANDBOXES)}: {name!r}")
     check_hosts(chosen, hosts)
     if chosen == LOCAL:
-        return LocalSandbox(filesystem, env=env)
+        return LocalSandbox(filesystem, env=env, original=original)
     kind = ISOLATED[chosen]
     if not issubclass(kind, BubblewrapSandbox | PodmanSandbox):
         return kind(filesystem, env=env, readable=readable, original=original)

@@ -72,7 +72,9 @@ def readable_paths(
     )
 
 
-def search_path(readable: Iterable[str], *, workspace: str, seen_at: str) -> list[str]:
+def search_path(
+    readable: Iterable[str], *, workspace: str, seen_at: str, original: str | None = None
+) -> list[str]:
     """Return the directories in which a sandboxed command looks for programs.
 
     They are the directories of `PATH` that it can read, after the virtual environment of the
@@ -83,16 +85,31 @@ def search_path(readable: Iterable[str], *, workspace: str, seen_at: str) -> lis
         readable: The directories that the command can read.
         workspace: The workspace.
         seen_at: Where the command finds the workspace.
+        original: The directory that the workspace is a copy of: its directories in `PATH` are
+            those of the copy, where it has them.
     """
     environment = find_environment(workspace)
     found = [] if environment is None else [f"{seen_at}/{environment}/bin"]
     allowed = (*SYSTEM_DIRECTORIES, *readable)
-    for each in os.get_exec_path():
-        if is_below(each, allowed) and can_read(each):
+    for each in map_search_path(workspace=workspace, seen_at=seen_at, original=original):
+        is_copied = original is not None and is_below(each, (seen_at,))
+        if is_copied or (is_below(each, allowed) and can_read(each)):
             found.append(each)
         elif os.access(f"{each}/python3", os.X_OK):
             found.append(str(Path(sys.executable).parent))
     return list(dict.fromkeys(found))
+
+
+def map_search_path(*, workspace: str, seen_at: str, original: str | None) -> list[str]:
+    """Return the directories of `PATH`, with those of the original's copy for the original's."""
+    if original is None:
+        return os.get_exec_path()
+    found: list[str] = []
+    for each in os.get_exec_path():
+        inside = os.path.relpath(each, original) if is_below(each, (original,)) else None
+        is_copied = inside is not None and Path(workspace, inside).is_dir()
+        found.append(os.path.normpath(f"{seen_at}/{inside}") if is_copied else each)
+    return found
 
 
 def trusted_search_path(untrusted: Iterable[str | os.PathLike[str]] = ()) -> str:

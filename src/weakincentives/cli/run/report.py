@@ -1,6 +1,5 @@
 """The report of a run: what is printed at its start and at its end, and the exit code."""
 
-import re
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from weakincentives.cli.run.decision import EXIT_FAILED, Action, Decision, Resol
 from weakincentives.cli.run.job import JobOptions, JobResult
 from weakincentives.cli.run.network import describe_traffic, traffic_facts
 from weakincentives.cli.run.view import View
+from weakincentives.cli.run.warnings import copy_warnings
 from weakincentives.cli.runs import note_changes
 from weakincentives.cli.signals import EXIT_SIGNAL_BASE
 from weakincentives.cli.terminal import echo, escape_controls, shorten
@@ -22,7 +22,6 @@ from weakincentives.posix import display_path
 _TERMINATION = frozenset({signal.SIGTERM, signal.SIGHUP})
 _MAX_NAMES = 5
 _MAX_COMMAND = 160  # characters
-_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 _COPY_REMOVED = frozenset({"nothing", "patched", "discarded"})
 _PATCHED = frozenset({"patched", "patched-partly"})
 
@@ -41,15 +40,12 @@ def print_start(
         "sandbox_reason": options.sandbox.reason,
         "isolation": options.sandbox.isolation,
         "allow_host": list(options.sandbox.hosts),
-        "env": sorted(options.env),
-        "command_timeout_seconds": options.command_seconds,
-        "effort": options.model_options.effort,
-        "temperature": options.model_options.temperature,
         "evaluate": options.engine or NO_ENGINE,
         "max_tokens": options.max_tokens,
         "deadline_seconds": options.seconds,
         "skipped": [each.path for each in copy.skipped],
         "outward_links": list(copy.external_links),
+        "warnings": list(copy_warnings(copy, options.sandbox.name)),
     }
     lines = _start_lines(copy, adapter, options)
     view.emit("started", facts, escape_controls("\n".join(lines)))
@@ -59,10 +55,6 @@ def _start_lines(copy: WorkingCopy, adapter: ProviderAdapter, options: JobOption
     limit = "" if options.seconds is None else f", for at most {format_clock(options.seconds)}"
     if str(options.sandbox):
         yield str(options.sandbox)
-    if options.env and options.sandbox.name is not None:
-        secrets = [name for name in sorted(options.env) if _SECRET_NAME.search(name)]
-        warning = f" {', '.join(secrets)}: what it runs can use this secret." if secrets else ""
-        yield f"The model's commands can read {', '.join(sorted(options.env))} (--env).{warning}"
     if options.engine is not None:
         yield f"The model can evaluate Python code, with the engine {options.engine}."
     yield (
@@ -74,6 +66,8 @@ def _start_lines(copy: WorkingCopy, adapter: ProviderAdapter, options: JobOption
     more = len(copy.skipped) - _MAX_NAMES
     if more > 0:
         yield f"  not copied: {more} more"
+    for warning in copy_warnings(copy, options.sandbox.name):
+        yield f"  warning: {warning}"
     if copy.external_links and options.sandbox.name == LOCAL_SANDBOX:
         # a command that writes through such a link changes files outside the copy
         yield (

@@ -24,17 +24,7 @@ from weakincentives.runtime.timeline import Timeline, TimelineError
 
 # what a timeline may decide: it may come from somebody else, so it chooses neither a server nor
 # a key, nor where commands run
-_RECORDED_SETTINGS = (
-    "dialect",
-    "max_tokens",
-    "max_steps",
-    "deadline",
-    "digest",
-    "project_instructions",
-    "effort",
-    "temperature",
-    "command_timeout",
-)
+_RECORDED_SETTINGS = ("dialect", "max_tokens", "max_steps", "deadline", "digest")
 _SAFE_PROVIDERS = ("openai", "anthropic", "scripted")
 
 

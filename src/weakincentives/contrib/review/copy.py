@@ -11,6 +11,7 @@ from itertools import groupby
 from pathlib import Path
 
 from weakincentives.contrib.review import records
+from weakincentives.contrib.review.environments import Relocation, find_fixed_paths
 from weakincentives.contrib.review.recovery import ensure_not_interrupted, open_original
 from weakincentives.contrib.review.views import GIT, PreservingFilesystem
 from weakincentives.filesystem import (
@@ -56,7 +57,8 @@ def working_copy(
 
     A savepoint that was interrupted in the original is rolled back first. Unreadable files,
     pipes and other special files are skipped and reported, and so is the `.git` file of a
-    worktree, through which git would change the original.
+    worktree, through which git would change the original. Virtual environments in the copy use
+    the copy: absolute paths in their scripts and editable installs become relative.
 
     Args:
         original: The directory.
@@ -264,6 +266,7 @@ def _create_copy(scan: _Scan, place: Path, meter: ProgressMeter) -> records.Work
         skipped=tuple(sorted(scan.skipped, key=lambda each: each.path)),
         git_dirs=tuple(sorted(scan.git_dirs)),
         size_bytes=scan.total_bytes,
+        fixed_paths=find_fixed_paths(scan.entries),
         external_links=tuple(
             sorted(path for path, to in links if to is not None and _leads_out(path, to))
         ),
@@ -274,6 +277,7 @@ def _create_copy(scan: _Scan, place: Path, meter: ProgressMeter) -> records.Work
 
 def _write_all(writer: TreeWriter, scan: _Scan, meter: ProgressMeter) -> None:
     """Write the scanned entries; note what cannot be copied."""
+    relocation = Relocation(scan.root, scan.entries)
     for _, group in groupby(scan.entries, key=lambda each: parent_of(each.path)):
         files: list[FileStat] = []
         for found in group:
@@ -283,27 +287,33 @@ def _write_all(writer: TreeWriter, scan: _Scan, meter: ProgressMeter) -> None:
             if found.is_directory:
                 writer.add_directory(found.path, found.permissions)
             elif found.link_target is not None:
-                writer.add_link(found.path, found.link_target)
+                writer.add_link(found.path, relocation.link_target(found))
             meter.add(1, found.size_bytes)
-        _write_files(writer, files, scan, meter)
+        _write_files(writer, files, scan, meter, relocation)
 
 
 def _write_files(
-    writer: TreeWriter, files: Sequence[FileStat], scan: _Scan, meter: ProgressMeter
+    writer: TreeWriter,
+    files: Sequence[FileStat],
+    scan: _Scan,
+    meter: ProgressMeter,
+    relocation: Relocation,
 ) -> None:
     """Write the files of one directory."""
     with closing(scan.source.contents(each.path for each in files)) as contents:
         opened = next(contents, None)
         for found in files:
             if opened is not None and opened[0] == found.path:
-                _write_file(writer, found, opened[1])
+                _write_file(writer, found, opened[1], relocation)
                 opened = next(contents, None)
             else:
-                _write_missed_file(writer, found, scan)
+                _write_missed_file(writer, found, scan, relocation)
             meter.add(1, found.size_bytes)
 
 
-def _write_missed_file(writer: TreeWriter, found: FileStat, scan: _Scan) -> None:
+def _write_missed_file(
+    writer: TreeWriter, found: FileStat, scan: _Scan, relocation: Relocation
+) -> None:
     """Write a file that could not be opened, unless it still cannot."""
     try:
         content = scan.source.open(found.path)
@@ -313,16 +323,18 @@ def _write_missed_file(writer: TreeWriter, found: FileStat, scan: _Scan) -> None
         scan.skip(found.path, error.strerror or str(error))
         return
     with content:
-        _write_file(writer, found, content)
+        _write_file(writer, found, content, relocation)
 
 
-def _write_file(writer: TreeWriter, found: FileStat, content: Content) -> None:
+def _write_file(
+    writer: TreeWriter, found: FileStat, content: Content, relocation: Relocation
+) -> None:
     modified = None
     if isinstance(content, HostFile):
         modified = content.modified_ns
     elif found.modified_at is not None:
         modified = int(found.modified_at.timestamp() * 1_000_000) * 1_000
-    writer.add_file(found.path, content, found.permissions, modified)
+    writer.add_file(found.path, relocation.rewrite(found, content), found.permissions, modified)
 
 
 def _put_all(

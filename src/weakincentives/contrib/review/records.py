@@ -82,6 +82,7 @@ class CopyRecord:
     skipped: tuple[SkippedEntry, ...] = ()
     external_links: tuple[str, ...] = ()
     git_dirs: tuple[str, ...] = ()
+    fixed_paths: tuple[str, ...] = ()
     applied: tuple[Application, ...] = ()
     size_bytes: int | None = None
     """The size of all files when they were copied."""
@@ -106,6 +107,8 @@ class WorkingCopy:
     """The links in the copy that lead out of it, for example to the original; sorted."""
     git_dirs: tuple[str, ...] = ()
     """Git directories outside `.git`, and the links that lead to them; sorted."""
+    fixed_paths: tuple[str, ...] = ()
+    """Caches of CMake and environments of conda: they name the original; sorted."""
 
     @property
     def root(self) -> Path:
@@ -140,6 +143,7 @@ def open_copy(place: str | os.PathLike[str]) -> WorkingCopy:
         skipped=record.skipped,
         external_links=record.external_links,
         git_dirs=record.git_dirs,
+        fixed_paths=record.fixed_paths,
     )
 
 

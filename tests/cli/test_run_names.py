@@ -1,0 +1,120 @@
+"""`wink run` with the names that people use: not ASCII, long, and many levels deep."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.workplace import Script, Wink
+
+UMLAUT = "Prüfung/naïve Größe 東京 😀.txt"
+LONG = "l" * 88 + ".md"
+DEEP = "/".join([*(f"level{number}" for number in range(19)), "file.txt"])
+NAMES = (UMLAUT, LONG, DEEP)
+LONGEST = "n" * 255
+
+
+def call(name: str, **arguments: object) -> dict[str, object]:
+    return {"name": name, "arguments": arguments}
+
+
+def wink_calls(name: str) -> list[dict[str, object]]:
+    """Every kind of call on one name, in the default dialect."""
+    return [
+        call("write_file", file_path=f"{name}.new", content="first line\n"),
+        call("read_file", file_path=f"{name}.new"),
+        call("edit_file", file_path=f"{name}.new", old_string="first", new_string="second"),
+        call("edit_file", file_path=name, old_string="before", new_string="after"),
+        call("glob", pattern=f"{name}.*"),
+        call("grep", pattern="second", path=f"{name}.new"),
+        call("shell_execute", command=["mv", f"{name}.new", f"{name}.moved"]),
+        call("shell_execute", command=["grep", "-c", "zweite|second", f"{name}.moved", "-E"]),
+        call("write_file", file_path=f"{name}.gone", content="x"),
+        call("rm", path=f"{name}.gone"),
+        call(
+            "evaluate_python",
+            code=f"write_text({name + '.evaluated'!r}, read_text({name!r}))",
+        ),
+    ]
+
+
+def claude_calls(name: str) -> list[dict[str, object]]:
+    path = f"/workspace/{name}"
+    return [
+        call("Write", file_path=f"{path}.new", content="first line\n"),
+        call("Read", file_path=f"{path}.new"),
+        call("Edit", file_path=f"{path}.new", old_string="first", new_string="second"),
+        call("Edit", file_path=path, old_string="before", new_string="after"),
+        call("Glob", pattern=f"{name}.*"),
+        call("Grep", pattern="second", path=f"{path}.new"),
+        call("Bash", command=f"mv '{name}.new' '{name}.moved' # größer", description="move"),
+    ]
+
+
+def classic_calls(name: str) -> list[dict[str, object]]:
+    return [
+        call("write_file", path=f"{name}.moved", content="second line\n"),
+        call("read_file", path=f"{name}.moved"),
+        call("write_file", path=name, content="after\n", mode="overwrite"),
+        call("write_file", path=f"{name}.gone", content="x"),
+        call("delete_file", path=f"{name}.gone"),
+        call("list_directory", path=str(Path(name).parent)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "calls", "options"),
+    [
+        ("wink", wink_calls, ("--evaluate", "asteval", "--sandbox", "auto")),
+        ("claude", claude_calls, ("--sandbox", "auto")),
+        ("classic", classic_calls, ("--sandbox", "none")),
+    ],
+    ids=["wink", "claude", "classic"],
+)
+def test_every_tool_takes_the_names_that_people_use(
+    dialect: str,
+    calls,
+    options: tuple[str, ...],
+    wink: Wink,
+    script: Script,
+    project: Path,
+) -> None:
+    for name in NAMES:
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text("before\n")
+    first = calls(LONGEST)[0]["name"]
+    path = "path" if dialect == "classic" else "file_path"
+    longest = call(str(first), **{path: LONGEST, "content": "x"})
+    model = script(*(calls(name) for name in NAMES), longest, "Done.")
+    arguments = ("--workspace", project, "--model", model, "--dialect", dialect, *options)
+    done = wink("run", "use the names", *arguments, "--json", "--apply")
+    failed = [each for each in done.events if each["event"] == "tool" and not each["success"]]
+    assert (done.code, failed) == (0, []), done.err
+    for name in NAMES:
+        assert (project / name).read_text() == "after\n"
+        assert (project / f"{name}.moved").read_text() == "second line\n"
+        assert not (project / f"{name}.gone").exists()
+    assert (project / LONGEST).read_text() == "x"
+    assert wink("log", done.last["timeline"]).code == 0
+    assert wink("replay", done.last["timeline"]).code == 0
+
+
+def test_the_warnings_at_the_start_say_what_leads_to_the_original(
+    wink: Wink, script: Script, project: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "pyvenv.cfg").touch()
+    (project / ".venv").symlink_to(tmp_path / "elsewhere")
+    (project / "build").mkdir()
+    (project / "build" / "CMakeCache.txt").write_text(f"CMAKE_HOME_DIRECTORY={project}\n")
+    (project / "conda" / "conda-meta").mkdir(parents=True)
+    arguments = ("--workspace", project, "--model", script("Done."), "--sandbox", "auto")
+    done = wink("run", "look", *arguments)
+    for warning in (
+        "warning: .venv is a link to outside the workspace, which commands cannot use: activate",
+        "warning: build was made for the original directory: let the model configure the build",
+        "warning: conda was made for the original directory: move the environment out",
+    ):
+        assert warning in done.err
+    assert len(wink("run", "look", *arguments, "--json").events[0]["warnings"]) == 3
+    without = ("--workspace", project, "--model", script("Done."), "--sandbox", "none")
+    assert "warning:" not in wink("run", "look", *without).err
