@@ -46,7 +46,9 @@ def test_what_was_applied_is_applied_once_and_taken_back_at_once(
     assert done.code == 0
     assert f"Nothing to apply: {project} already has all the changes." in done.err
     assert "the original is unchanged" not in wink("review", place).err
-    assert "Rolled back 2 paths" in wink("review", place, "--undo").err
+    assert f"Undone in {project}: restored 1 file, removed 1 new file." in (
+        wink("review", place, "--undo").err
+    )
 
 
 def test_without_a_wish_the_patch_is_printed_and_the_changes_still_wait(
@@ -85,14 +87,21 @@ def test_a_conflict_stays_a_conflict(wink: Wink, project: Path, place: Path):
     assert not (project / "new.txt").exists()
 
 
-def test_what_was_changed_since_is_not_taken_back(wink: Wink, project: Path, place: Path):
+def test_what_was_changed_since_is_left_and_named_and_the_rest_is_undone(
+    wink: Wink, project: Path, place: Path
+):
     wink("review", place, "--apply")
     (project / "calc.py").write_text("mine\n")
     done = wink("review", place, "--undo")
-    assert (done.code, done.err.count("\n")) == (4, 1)
-    assert "calc.py" in done.err
-    assert ended(wink("review", place, "--undo", "--json")) == (4, "conflict")
-    assert (project / "new.txt").exists()
+    assert done.code == 3
+    assert f"Undone in {project}: removed 1 new file, left 1.\n" in done.err
+    assert "left: calc.py was left as it is: modified after the apply\n" in done.err
+    assert not (project / "new.txt").exists()
+    done = wink("review", place, "--undo", "--json")
+    assert ended(done) == (4, "conflict")
+    assert [each["path"] for each in done.last["kept"]] == ["calc.py"]
+    assert "Nothing was undone" in wink("review", place, "--undo").err
+    assert (project / "calc.py").read_text() == "mine\n"
 
 
 def test_copies_are_listed_and_removed(wink: Wink, project: Path, place: Path, copies: Copies):

@@ -102,7 +102,7 @@ def test_a_conflict_is_shown_and_nothing_is_overwritten(
     steps = script(edit(), write("new.txt"), shell("sh", "-c", person), "Done.")
     done = run(wink, project, steps, "--apply", "--sandbox", "local")
     assert done.code == 4
-    conflict = "conflict: calc.py: modified in the copy, modified in the original"
+    conflict = "conflict: calc.py: modified in the copy, modified in the original, both at line 3"
     assert done.err.splitlines().count(conflict) == 1
     assert (project / "calc.py").read_text() == f"{CALC}# mine\n"
     assert not (project / "new.txt").exists()

@@ -51,7 +51,7 @@ def test_what_is_in_conflict_can_be_left_out(project: Path, script: Script, copi
     assert "conflict: calc.py" in done.out
     assert "[a]pply all but 1 in conflict" in done.out
     assert (project / "docs" / "new.md").read_text() == "new\n"
-    assert "; files in conflict were not changed." in done.out
+    assert "The rest is kept: calc.py." in done.out
     assert "; the original is unchanged" not in done.out
     assert f"wink review {copies()[0].name} --undo" in done.out
     assert (project / "calc.py").read_text() == f"{CALC}# mine\n"

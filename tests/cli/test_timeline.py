@@ -188,7 +188,7 @@ def test_a_diff_has_numbers_and_json(wink: Wink, recorded: Path):
     assert out.splitlines() == [
         "modified calc.py +1, -1",
         "added docs/new.txt +1, -0",
-        "2 files changed, 2 insertions(+), 1 deletion(-)",
+        "2 files changed (1 added), 2 insertions(+), 1 deletion(-)",
     ]
     data = wink("diff", "4", "--json").last
     assert data["steps"] == [4]

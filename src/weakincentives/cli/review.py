@@ -2,24 +2,20 @@
 
 import json
 import os
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from weakincentives.cli.completion import complete_run
 from weakincentives.cli.listing import print_runs, print_total
-from weakincentives.cli.run.decision import (
-    EXIT_CONFLICT,
-    Action,
-    Decision,
-    action_options,
-    describe_kept_paths,
-    parse_action,
-)
+from weakincentives.cli.run.action import Action, action_options
+from weakincentives.cli.run.changes import describe_kept_paths
+from weakincentives.cli.run.decision import EXIT_CONFLICT, EXIT_KEPT, Decision
 from weakincentives.cli.run.workspace import name_copy_on_error
 from weakincentives.cli.runs import list_runs, note_changes
-from weakincentives.cli.state import exclusive_lock, find_place
+from weakincentives.cli.state import exclusive_lock, find_place, place_id
 from weakincentives.cli.terminal import describe_error, echo
 from weakincentives.cli.units import format_count
 from weakincentives.contrib.review import (
@@ -54,9 +50,7 @@ from weakincentives.posix import display_path
 def command(
     *,
     run: str | None,
-    apply: bool,
-    patch: Path | None,
-    discard: bool,
+    action: Action,
     undo: bool,
     recover: bool,
     workspace: Path | None,
@@ -67,7 +61,6 @@ def command(
     RUN is the ID of a run or its beginning, the directory of its working copy, or last. Without
     RUN, list the runs, the newest first: ID, state, date, size, directory and task.
     """
-    action = parse_action(apply=apply, patch=patch, discard=discard)
     if run is None:
         if action.kind != "ask" or undo or recover:
             raise click.UsageError("RUN is missing; wink review lists the runs")
@@ -87,7 +80,7 @@ def command(
         name_copy_on_error(copy.place, KeyboardInterrupt),
     ):
         if undo or recover:
-            code = _revert(review, review.undo if undo else review.recover, as_json=as_json)
+            code = _revert(review, undo=undo, merge=action.merge, as_json=as_json)
             review.refresh()
             note_changes(review)
         else:
@@ -112,10 +105,11 @@ def _resolve(review: Review, action: Action, *, as_json: bool) -> int:
     return resolution.exit_code
 
 
-def _revert(review: Review, revert: Callable[[], Applied], *, as_json: bool) -> int:
+def _revert(review: Review, *, undo: bool, merge: bool, as_json: bool) -> int:
     """Undo the last apply, or roll back an interrupted one."""
     try:
-        reverted = revert()
+        is_interrupted = review.interrupted is not None
+        reverted = review.undo(partial=True, merge=merge) if undo else review.recover()
     except ConflictError as error:
         if as_json:
             conflicts = [str(each) for each in error.conflicts]
@@ -124,15 +118,51 @@ def _revert(review: Review, revert: Callable[[], Applied], *, as_json: bool) -> 
             )
         else:
             echo(f"wink: {error}")
+            _print_undo_commands(review, can_merge=undo and not merge)
         return EXIT_CONFLICT
     except (ValueError, OSError) as error:
         raise _failure(error) from error
+    is_partial = undo and bool(reverted.kept)
     if as_json:
-        kept = describe_kept_paths(reverted.kept)
-        _print_json(review, "undone", paths=list(reverted.paths), kept=kept)
+        _print_json(
+            review,
+            "undone-partly" if is_partial else "undone",
+            paths=list(reverted.paths),
+            merged=list(reverted.merged),
+            kept=describe_kept_paths(reverted.kept),
+        )
+    elif undo and not is_interrupted:
+        _print_undo(review, reverted, can_merge=is_partial and not merge)
     else:
         _print_rollback(reverted.paths, review.copy.original, reverted.kept)
-    return 0
+    return EXIT_KEPT if is_partial else 0
+
+
+def _print_undo(review: Review, undone: Applied, *, can_merge: bool) -> None:
+    files = set(undone.paths) - set(undone.directories)
+    removed = files & set(undone.removed)
+    restored = format_count(len(files - removed), "file")
+    parts = [f"restored {restored}"] if files - removed else []
+    if removed:
+        parts.append(f"removed {format_count(len(removed), 'new file')}")
+    if not files:
+        parts.append(f"restored {format_count(len(undone.paths), 'directory', 'directories')}")
+    if undone.kept:
+        parts.append(f"left {len(undone.kept)}")
+    echo(f"Undone in {display_path(str(review.copy.original))}: {', '.join(parts)}.")
+    for each in undone.kept:
+        echo(f"left: {each}")
+    _print_undo_commands(review, can_merge=can_merge)
+
+
+def _print_undo_commands(review: Review, *, can_merge: bool) -> None:
+    command = f"wink review {shlex.quote(place_id(review.copy.place))}"
+    if can_merge:
+        echo(f"  {command} --undo --merge  to undo in files that were edited elsewhere since, too")
+    elif review.applied:
+        echo(f"  {command} --undo  to undo the apply before it")
+    if review.diff:
+        echo(f"  {command} --apply  to apply the changes again")
 
 
 def _recover_without_copy(original: Path, *, as_json: bool) -> None:

@@ -468,7 +468,13 @@ def test_the_statistics_count_files_lines_and_binaries():
     before.mkdir("directory")
     result = diff(before, after)
     assert result.statistics == DiffStatistics(
-        files_changed=5, insertions=3, deletions=3, binary_files=1
+        files_changed=5,
+        insertions=3,
+        deletions=3,
+        binary_files=1,
+        files_added=1,
+        files_removed=1,
+        files_renamed=1,
     )
     counts = dict(zip([change.path for change in result.entries], result.line_counts, strict=True))
     assert counts["text"] == LineCount(2, 1)
@@ -487,7 +493,7 @@ def test_the_summary_is_short_and_readable():
         "renamed old -> new (75 % the same) (+1, -1)\n"
         "mode-changed run (0644 -> 0755)\n"
         "modified src/a.py (+2, -1)\n"
-        "4 files changed, 3 insertions(+), 2 deletions(-), 1 binary"
+        "4 files changed (1 renamed), 3 insertions(+), 2 deletions(-), 1 binary"
     )
 
 
@@ -497,8 +503,27 @@ def test_a_long_summary_is_cut():
         after.write(f"f{number:02}", "1\n")
     lines = str(diff(InMemoryFilesystem(), after)).split("\n")
     assert len(lines) == 52
-    assert lines[-2:] == ["... and 10 more", "60 files changed, 60 insertions(+), 0 deletions(-)"]
+    assert lines[-2:] == [
+        "... and 10 more",
+        "60 files changed (60 added), 60 insertions(+), 0 deletions(-)",
+    ]
     assert repr(diff(after, after)) == "<Diff of 0 entries>"
+
+
+def test_a_long_summary_names_everything_that_was_removed():
+    before, after = InMemoryFilesystem(), InMemoryFilesystem()
+    for number in range(60):
+        after.write(f"f{number:02}", "1\n")
+    for name in ("g", "old/a", "old/deep/b", "old/deep/c", "z"):
+        before.write(name, "1\n")
+    lines = str(diff(before, after, renames=False)).split("\n")
+    assert lines[50:] == [
+        "... and 17 more",
+        "removed g",
+        "removed old/ with 3 files",
+        "removed z",
+        "65 files changed (60 added, 5 removed), 60 insertions(+), 5 deletions(-)",
+    ]
 
 
 def test_names_in_a_summary_are_shown_escaped():

@@ -25,7 +25,7 @@ from weakincentives.cli.config import (
     load_settings,
 )
 from weakincentives.cli.dumps import dump_directory
-from weakincentives.cli.run.decision import Action, action_options, parse_action
+from weakincentives.cli.run.action import Action, action_options
 from weakincentives.cli.run.job import Continuation, Job, JobOptions
 from weakincentives.cli.run.lines import LinesView
 from weakincentives.cli.run.model import choose_dialect, create_model
@@ -150,9 +150,7 @@ def command(
     *,
     task: str,
     workspace: Path,
-    apply: bool,
-    patch: Path | None,
-    discard: bool,
+    action: Action,
     no_dump: bool,
     record: Path | None,
     config: str | None,
@@ -164,7 +162,6 @@ def command(
 
     TASK is the task in words; - reads it from standard input.
     """
-    action = parse_action(apply=apply, patch=patch, discard=discard)
     original = resolve_workspace(workspace)
     settings = load_settings(original, file=config, environment=os.environ, options=options)
     code = execute_job(

@@ -1,6 +1,6 @@
 """What happens to the changes in a working copy: apply, save as a patch, keep or discard.
 
-The user answers a question, or `--apply`, `--patch` or `--discard` answers it beforehand.
+The user answers a question, or an option such as `--apply` answers it beforehand.
 Only `apply` and `undo` touch the original. Whatever goes wrong, the copy stays.
 """
 
@@ -9,29 +9,29 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
 import click
 
-from weakincentives.cli.run.diff_view import describe_diff, show_diff
-from weakincentives.cli.signals import TerminatedError
-from weakincentives.cli.state import place_id
-from weakincentives.cli.terminal import (
-    describe_error,
-    discard_typeahead,
-    echo,
-    is_terminal,
-    read_line,
-    read_pasted_lines,
+from weakincentives.cli.run.action import Action
+from weakincentives.cli.run.changes import (
+    describe_applied,
+    describe_changes,
+    describe_conflicts,
+    describe_kept_paths,
+    is_git_index,
+    patch_command,
 )
+from weakincentives.cli.run.diff_view import show_diff
+from weakincentives.cli.run.question import find_command, prompt, read_text
+from weakincentives.cli.run.selection import Choice, ask_for_choice, exclude_paths, select_paths
+from weakincentives.cli.state import place_id
+from weakincentives.cli.terminal import describe_error, echo, is_terminal
 from weakincentives.cli.units import format_count
 from weakincentives.contrib.review import Applied, Conflict, ConflictError, Kept, Review
 from weakincentives.errors import WinkError
 from weakincentives.posix import display_path
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-ActionKind: TypeAlias = Literal["apply", "patch", "discard", "keep", "ask"]
 Outcome: TypeAlias = Literal[
     "nothing",
     "applied",
@@ -55,22 +55,13 @@ _EXIT_CODES: dict[Outcome, int] = {
     "failed": EXIT_FAILED,
 }
 _UNRESOLVED: frozenset[Outcome] = frozenset({"conflict", "failed"})
-_QUESTION = "[a]pply{but}, {reply}save as [p]atch, [v]iew again, [k]eep for later, [d]iscard"
-_COMMANDS = ("apply", "patch", "view", "keep", "discard")
-_REPLY = "[r]eply, "
 _REPLY_HINT = "Your reply (empty: none): "
 _REPLY_OR_END = "Your reply (empty: end): "
 _MAX_WITHHELD = 5
 _MAX_OMITTED = 20
+_MAX_COMPARED = 3
+_MAX_NAMED = 5
 _GIT = ".git"
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """What to do with the changes; `patch` is the file to save them to."""
-
-    kind: ActionKind = "ask"
-    patch: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,65 +79,9 @@ class Resolution:
         return _EXIT_CODES.get(self.outcome, EXIT_DONE)
 
 
-def action_options(command: F) -> F:
-    """Add `--apply`, `--patch` and `--discard` to a command; `parse_action` reads them."""
-    for option in (
-        click.option("--discard", is_flag=True, help="Discard the changes without asking."),
-        click.option(
-            "--patch",
-            type=click.Path(dir_okay=False, path_type=Path),
-            metavar="FILE",
-            help="Save the changes as a patch without asking.",
-        ),
-        click.option("--apply", is_flag=True, help="Apply the changes without asking."),
-    ):
-        command = option(command)
-    return command
-
-
-def parse_action(*, apply: bool, patch: Path | None, discard: bool) -> Action:
-    """Return the action that the options ask for.
-
-    Raises:
-        UsageError: They ask for two, or the patch could not be saved.
-    """
-    if sum((apply, patch is not None, discard)) > 1:
-        raise click.UsageError("--apply, --patch and --discard exclude each other; use one")
-    if patch is not None:
-        _check_patch_path(patch)
-        return Action("patch", patch)
-    return Action("apply" if apply else "discard" if discard else "ask")
-
-
-def _check_patch_path(patch: Path) -> None:
-    """Raise before the run for what would otherwise fail only after it."""
-    if patch.exists():
-        raise click.UsageError(
-            f"File exists already: {str(patch)!r}; choose another name for --patch"
-        )
-    if not patch.absolute().parent.is_dir():
-        raise click.UsageError(
-            f"The directory of the patch does not exist: {str(patch)!r}; create it first"
-        )
-
-
 def can_ask() -> bool:
     """Return whether a person can answer a question."""
     return all(map(is_terminal, (sys.stdin, sys.stdout, sys.stderr)))
-
-
-def describe_changes(review: Review, conflicts: Sequence[Conflict]) -> dict[str, Any]:
-    """Return the changes of a review as data."""
-    return {
-        **describe_diff(review.diff),
-        "conflicts": _describe_conflicts(conflicts),
-        "withheld": [change.path for change in review.withheld],
-    }
-
-
-def describe_kept_paths(kept: Sequence[Kept]) -> list[dict[str, str]]:
-    """Return as data the paths that a rollback left alone."""
-    return [{"path": each.path, "fact": each.fact, "other": each.other} for each in kept]
 
 
 class Decision:
@@ -191,8 +126,8 @@ class Decision:
         if action.kind == "ask":
             outcome = self._ask() if can_ask() and not self._is_silent else self._keep()
         else:
-            outcome = self._execute(action, ())
-            if outcome in _UNRESOLVED:
+            outcome = self._execute(action)
+            if outcome == "failed":
                 self._keep()
         return Resolution(outcome, facts | self._facts, self._reply)
 
@@ -236,7 +171,7 @@ class Decision:
         """End a review without offered changes; withheld changes are not discarded unasked."""
         facts = describe_changes(self._review, ())
         self._print_withheld_changes()
-        is_empty = all(_is_git_index(each.path) for each in self._review.withheld)
+        is_empty = all(is_git_index(each.path) for each in self._review.withheld)
         has_applied = bool(self._review.applied)
         if action.kind == "apply" and has_applied:
             self._print(self._nothing_to_apply())
@@ -269,67 +204,118 @@ class Decision:
         """Ask until an action succeeds; without an answer the copy is kept."""
         while True:
             conflicts = self._find_conflicts()
-            but = f" all but {len(conflicts)} in conflict" if conflicts else ""
-            question = _QUESTION.format(but=but, reply=_REPLY if self._can_reply else "")
+            options = self._options(conflicts)
             try:
-                outcome = self._execute_answer(_prompt(question), conflicts)
+                outcome = self._execute_answer(prompt(", ".join(options.values())), conflicts)
             except click.Abort:
                 self._print("")
                 return self._keep()
             if outcome is not None and outcome not in _UNRESOLVED:
                 return outcome
 
+    def _options(self, conflicts: Sequence[Conflict]) -> dict[str, str]:
+        """Return the possible answers, and how the question shows each."""
+        can_merge = any(each.can_merge for each in conflicts)
+        options = {
+            "apply": f"[a]pply all but {len(conflicts)} in conflict" if conflicts else "[a]pply",
+            "merge": "[m]erge and apply" if can_merge else "",
+            "some": "[s]ome of it",
+            "reply": "[r]eply" if self._can_reply else "",
+            "patch": "save as [p]atch",
+            "view": "[v]iew again",
+            "keep": "[k]eep for later",
+            "discard": "[d]iscard",
+        }
+        return {name: text for name, text in options.items() if text}
+
     def _execute_answer(self, answer: str, conflicts: Sequence[Conflict]) -> Outcome | None:
         if self._can_reply and len(answer.split()) > 1:  # only a person writes several words
             self._reply = answer
             return "reply"
-        match _first_letter(answer, can_reply=self._can_reply):
-            case "a":
-                return self._execute(Action("apply"), conflicts)
-            case "p":
-                name = _prompt("Save as", default="wink.patch")
-                return self._execute(Action("patch", Path(name).expanduser()), ())
-            case "v":
-                show_diff(self._review.diff)
-            case "k":
-                return self._keep()
-            case "d":
-                return self._execute(Action("discard"), ())
-            case "r" if self._can_reply:
-                self._reply = _read_text(_REPLY_HINT) or None
-                return None if self._reply is None else "reply"
-            case _:
-                reply = ", r, or your reply in several words" if self._can_reply else ""
-                self._print(f"Please answer a, p, v, k or d{reply}.")
+        options = self._options(conflicts)
+        command = find_command(answer, options)
+        if command is not None:
+            return self._commands(conflicts)[command]()
+        letters = [each[0] for each in options]
+        reply = ", or your reply in several words" if self._can_reply else ""
+        self._print(f"Please answer {', '.join(letters[:-1])} or {letters[-1]}{reply}.")
         return None
+
+    def _commands(self, conflicts: Sequence[Conflict]) -> dict[str, Callable[[], Outcome | None]]:
+        """Return what each answer does."""
+        left = [each for each in conflicts if not each.can_merge]
+        return {
+            "apply": lambda: self._execute(Action("apply"), self._all_but(conflicts)),
+            "merge": lambda: self._execute(Action("apply", merge=True), self._all_but(left)),
+            "some": self._apply_some,
+            "patch": self._ask_for_patch,
+            "view": lambda: show_diff(self._review.diff),
+            "keep": self._keep,
+            "discard": lambda: self._execute(Action("discard")),
+            "reply": self._read_reply,
+        }
+
+    def _ask_for_patch(self) -> Outcome:
+        name = prompt("Save as", default="wink.patch")
+        return self._execute(Action("patch", Path(name).expanduser()))
+
+    def _read_reply(self) -> Outcome | None:
+        self._reply = read_text(_REPLY_HINT) or None
+        return None if self._reply is None else "reply"
+
+    def _all_but(self, conflicts: Sequence[Conflict]) -> Choice:
+        if not conflicts:
+            return Choice()
+        return Choice(exclude_paths(self._review.diff.entries, [each.path for each in conflicts]))
+
+    def _apply_some(self) -> Outcome | None:
+        """Apply what the user chooses; None if something is left to decide about."""
+        choice = ask_for_choice(self._review)
+        if not choice:
+            self._print("Nothing was chosen.")
+            return None
+        outcome = self._execute(Action("apply"), choice, is_final=False)
+        if outcome == "applied-partly":
+            self._print(f"To decide:\n{self._review.diff}")
+            return None
+        return outcome
 
     def _ask_for_reply(self) -> str | None:
         """Return what the user tells the model; None if that is nothing."""
         try:
-            return _read_text(_REPLY_OR_END) or None
+            return read_text(_REPLY_OR_END) or None
         except click.Abort:
             self._print("")
             return None
 
-    def _execute(self, action: Action, leave_out: Sequence[Conflict]) -> Outcome:
-        """Carry out an action; after an error, which is printed, the copy stays."""
+    def _execute(
+        self, action: Action, choice: Choice | None = None, *, is_final: bool = True
+    ) -> Outcome:
+        """Carry out an action; after an error, which is printed, the copy stays.
+
+        Unless it `is_final`, the user is asked about the rest.
+        """
         try:
+            if choice is None:
+                choice = select_paths(self._review, action.only, action.skip)
             match action.kind:
                 case "apply":
-                    return self._apply(leave_out)
+                    return self._apply(choice, merge=action.merge, is_final=is_final)
                 case "patch":
-                    return self._save_patch(action.patch)
+                    return self._save_patch(action.patch, choice)
                 case "discard":
+                    note = self._untouched_note()
                     self._review.discard()
-                    self._print(f"Discarded{self._untouched_note()}.")
+                    self._print(f"Discarded{note}.")
                     return "discarded"
                 case _:
                     return self._keep()
         except ConflictError as error:
             self._print_conflicts([each for each in error.conflicts if each not in self._reported])
-            self._facts["conflicts"] = _describe_conflicts(error.conflicts)
+            self._facts["conflicts"] = describe_conflicts(error.conflicts)
             self._print_kept_paths(error.kept)
             self._print("Nothing was applied.")
+            self._print_conflict_commands(error.conflicts)
             return "conflict"
         except (WinkError, OSError, ValueError) as error:
             self._print_error(error)
@@ -338,29 +324,32 @@ class Decision:
             self._print_notes(error)
             raise
 
-    def _apply(self, leave_out: Sequence[Conflict]) -> Outcome:
-        if not leave_out:
-            self._print_apply_result(self._review.apply())
-            return "applied"
-        paths = _exclude_paths(
-            [each.path for each in self._review.diff.entries]
-            + [each.source for each in self._review.diff.entries if each.source],
-            {each.path for each in leave_out},
-        )
-        if not paths:
+    def _apply(self, choice: Choice, *, merge: bool, is_final: bool) -> Outcome:
+        if not choice:
             self._print("All changes are in conflict; nothing was applied.")
             return "conflict"
-        self._print_apply_result(self._review.apply(paths))
-        self._keep(note="; files in conflict were not changed")
+        paths = None if choice.paths is None else list(choice.paths)
+        applied = self._review.apply(paths, hunks=choice.hunks, merge=merge)
+        self._print_apply_result(applied)
+        if not self._review.diff:
+            return "applied"
+        if is_final:
+            files = [each for each in self._review.diff.entries if not each.is_directory]
+            names = ", ".join(display_path(each.path) for each in files[:_MAX_NAMED])
+            more = ", ..." if len(files) > _MAX_NAMED else ""
+            self._keep(f"The rest is kept: {names}{more}.")
         return "applied-partly"
 
     def _print_apply_result(self, applied: Applied) -> None:
-        original = display_path(str(self._review.copy.original))
+        self._facts["applied"] = list(applied.paths)
+        self._facts["merged"] = list(applied.merged)
         if applied.paths:
-            count = format_count(len(applied.paths), "path")
-            self._print(f"Applied to {original}: {count} changed.")
+            original = display_path(str(self._review.copy.original))
+            self._print(f"Applied to {original}: {describe_applied(applied)}.")
         else:
             self._print(self._nothing_to_apply())
+        for path in applied.merged:
+            self._print(f"merged: {display_path(path)}")
         self._print_kept_paths(applied.kept)
         self._print(f"To undo: {self._command('--undo')}  (--discard removes the copy)")
 
@@ -368,14 +357,19 @@ class Decision:
         original = display_path(str(self._review.copy.original))
         return f"Nothing to apply: {original} already has all the changes."
 
-    def _save_patch(self, patch: Path | None) -> Outcome:
+    def _save_patch(self, patch: Path | None, choice: Choice) -> Outcome:
         assert patch is not None
         if patch.exists():
             raise FileExistsError(f"File exists already: {str(patch)!r}; choose another name")
-        saved = self._review.save_patch(patch)
-        command = _apply_command(self._review.copy.original, saved)
+        saved = self._review.save_patch(patch, paths=choice.paths)
+        command = patch_command(self._review.copy.original, saved)
         self._print(f"Patch saved; to apply it: {command}")
-        omitted = [each for each in self._review.omissions() if not _is_git_index(each.path)]
+        omitted = [
+            each for each in self._review.omissions(choice.paths) if not is_git_index(each.path)
+        ]
+        if choice.paths is not None:
+            self._keep("The copy is kept, because the patch has only a part of the changes.")
+            return "patched-partly"
         if not omitted:
             self._review.discard()
             return "patched"
@@ -384,29 +378,57 @@ class Decision:
             self._print(f"  {each}")
         if len(omitted) > _MAX_OMITTED:
             self._print(f"  and {len(omitted) - _MAX_OMITTED} more")
-        self._keep(note=", because the patch leaves something out")
+        self._keep("The copy is kept, because the patch leaves something out.")
         return "patched-partly"
 
     def _untouched_note(self) -> str:
-        """Return a note that the original is unchanged if that is certain: right after a run."""
+        """Return what is certain about the original: right after a run it is unchanged."""
+        if self._review.applied:
+            return "; what was applied stays"
         return "; the original is unchanged" if self._is_end else ""
 
-    def _keep(self, note: str | None = None) -> Outcome:
-        note = self._untouched_note() if note is None else note
-        self._print(f"The changes are kept in {display_path(str(self._review.copy.root))}{note}.")
-        for option, use in (
-            ("--apply", "to apply them"),
-            ("--patch FILE", "to save them as a patch"),
-            ("--discard", "to remove them"),
-        ):
-            self._print(f"  {self._command(option)}  {use}")
+    def _keep(self, sentence: str | None = None) -> Outcome:
+        if sentence is None:
+            root = display_path(str(self._review.copy.root))
+            sentence = f"The changes are kept in {root}{self._untouched_note()}."
+        self._print(sentence)
+        self._print_commands(
+            {
+                "--apply": "to apply them",
+                "--patch FILE": "to save them as a patch",
+                "--discard": "to remove them",
+            }
+        )
         return "kept"
+
+    def _print_conflict_commands(self, conflicts: Sequence[Conflict]) -> None:
+        """Print what can be done about conflicts."""
+        paths = [each.path for each in conflicts]
+        left = [each.path for each in conflicts if not each.can_merge]
+        commands: dict[str, str] = {}
+        if len(left) < len(conflicts):
+            option = f"--apply --merge{_skip_options(left)}"
+            but = f", without {format_count(len(left), 'path')} in conflict" if left else ""
+            commands[option] = f"to merge what was changed in different places{but}"
+        if paths and exclude_paths(self._review.diff.entries, paths):
+            commands[f"--apply{_skip_options(paths)}"] = "to apply the rest"
+        commands["--patch FILE"] = "to save all changes as a patch"
+        commands["--discard"] = "to remove the copy"
+        for path in left[:_MAX_COMPARED]:
+            copy = self._review.copy
+            command = shlex.join(["diff", "-u", str(copy.original / path), str(copy.root / path)])
+            self._print(f"  {command}  to compare")
+        self._print_commands(commands)
+
+    def _print_commands(self, commands: dict[str, str]) -> None:
+        for option, use in commands.items():
+            self._print(f"  {self._command(option)}  {use}")
 
     def _command(self, option: str) -> str:
         return f"wink review {shlex.quote(place_id(self._review.copy.place))} {option}"
 
     def _print_withheld_changes(self) -> None:
-        changes = [each for each in self._review.withheld if not _is_git_index(each.path)]
+        changes = [each for each in self._review.withheld if not is_git_index(each.path)]
         inside = [each for each in changes if _GIT in each.path.split("/")]
         others = [each for each in changes if each not in inside]
         if inside:
@@ -441,70 +463,5 @@ class Decision:
             echo(line)
 
 
-def _prompt(question: str, *, default: str = "") -> str:
-    """Return an answer typed after the question was shown; Abort if there is none."""
-    hint = f" [{default}]" if default else ""
-    while True:
-        if answer := _read_text(f"{question}{hint}: ") or default:
-            return answer
-
-
-def _first_letter(answer: str, *, can_reply: bool) -> str | None:
-    """Return the letter of a command; None for anything else, since a typo must not decide."""
-    names = (*_COMMANDS, "reply") if can_reply else _COMMANDS
-    return next((name[0] for name in names if name.startswith(answer.lower())), None)
-
-
-def _read_text(question: str) -> str:
-    """Return what is typed after the question was shown, and what was pasted with its words.
-
-    Raises:
-        Abort: The input has ended, or Ctrl-C was pressed.
-    """
-    discard_typeahead()
-    echo(question, newline=False)
-    try:
-        text = read_line()
-        if len(text.split()) > 1:
-            text += read_pasted_lines()
-    except TerminatedError:
-        raise
-    except KeyboardInterrupt:
-        raise click.Abort from None
-    if not text:
-        raise click.Abort
-    return text.strip()
-
-
-def _describe_conflicts(conflicts: Sequence[Conflict]) -> list[dict[str, str]]:
-    return [
-        {"path": each.path, "in_copy": each.in_copy, "in_original": each.in_original}
-        for each in conflicts
-    ]
-
-
-def _is_git_index(path: str) -> bool:
-    """Return whether it is git's index, which even `git status` rewrites."""
-    return path == f"{_GIT}/index" or path.endswith(f"/{_GIT}/index")
-
-
-def _apply_command(original: Path, patch: Path) -> str:
-    """Return the command that applies a patch from any directory.
-
-    `git apply` silently skips a patch when it runs in a subdirectory of a repository.
-    """
-    top = next((each for each in (original, *original.parents) if (each / _GIT).exists()), original)
-    option = (
-        "" if top == original else f" --directory={shlex.quote(str(original.relative_to(top)))}"
-    )
-    return f"git -C {shlex.quote(str(top))} apply{option} {shlex.quote(str(patch))}"
-
-
-def _exclude_paths(paths: Sequence[str], excluded: set[str]) -> list[str]:
-    """Return the paths that are neither above, below nor equal to an excluded one."""
-    return sorted(
-        path
-        for path in set(paths)
-        if not any(f"{each}/".startswith(f"{path}/") for each in excluded)
-        and not any(f"{path}/".startswith(f"{each}/") for each in excluded)
-    )
+def _skip_options(paths: Sequence[str]) -> str:
+    return "".join(f" --skip {shlex.quote(path)}" for path in paths)

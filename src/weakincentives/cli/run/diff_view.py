@@ -11,6 +11,7 @@ import click
 
 from weakincentives.cli.terminal import escape_controls, is_terminal, wants_colour
 from weakincentives.filesystem import Diff
+from weakincentives.posix import display_path
 
 _HEAD = (
     "diff --git ",
@@ -44,12 +45,15 @@ def describe_diff(diff: Diff) -> dict[str, Any]:
             for change, count in zip(diff.entries, diff.line_counts, strict=True)
         ],
         "files_changed": numbers.files_changed,
+        "files_added": numbers.files_added,
+        "files_removed": numbers.files_removed,
+        "files_renamed": numbers.files_renamed,
         "insertions": numbers.insertions,
         "deletions": numbers.deletions,
     }
 
 
-def show_diff(diff: Diff) -> None:
+def show_diff(diff: Diff, *, with_pager: bool = True) -> None:
     """Print a diff on standard output: coloured on a terminal, else as a patch."""
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] # it may be closed
         return
@@ -63,11 +67,18 @@ def show_diff(diff: Diff) -> None:
     lines = (f"{_colour(line)}\n" for line in _drop_git_data(_split_lines(diff.patch_chunks())))
     height = shutil.get_terminal_size().lines - _PROMPT_LINES
     first = list(islice(lines, height))
-    if len(first) < height:
-        click.echo("".join(first), nl=False, color=colour)
+    if len(first) < height or not with_pager:
+        click.echo("".join(chain(first, lines)), nl=False, color=colour)
     else:
         # None lets click find out whether the pager shows colour
         click.echo_via_pager(chain(first, lines), color=None if colour else False)
+
+
+def show_hunk(path: str, content: bytes) -> None:
+    """Print a hunk of a file on standard output, below the name of the file."""
+    lines = (display_path(path), *_split_lines([content]))
+    styled = (click.style(lines[0], bold=True), *map(_colour, lines[1:]))
+    click.echo("\n".join(styled), color=wants_colour(sys.stdout))
 
 
 def _split_lines(chunks: Iterable[bytes]) -> Iterator[str]:

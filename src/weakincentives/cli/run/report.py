@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from weakincentives.adapters import ProviderAdapter
 from weakincentives.cli.config import LOCAL_SANDBOX, NO_ENGINE, NO_SANDBOX
 from weakincentives.cli.dumps import timeline_hints
-from weakincentives.cli.run.decision import EXIT_FAILED, Action, Decision, Resolution
+from weakincentives.cli.run.action import Action
+from weakincentives.cli.run.decision import EXIT_FAILED, Decision, Resolution
 from weakincentives.cli.run.job import JobOptions, JobResult
 from weakincentives.cli.run.network import describe_traffic, traffic_facts
 from weakincentives.cli.run.view import View

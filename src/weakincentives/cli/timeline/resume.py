@@ -12,8 +12,8 @@ from weakincentives.adapters import AssistantMessage, Message, SystemMessage, Us
 from weakincentives.adapters.messages import complete_results, load_messages
 from weakincentives.cli.config import KEYS, ConfigError, Setting, Settings, load_settings
 from weakincentives.cli.dumps import StepArgument, open_timeline, parse_step
+from weakincentives.cli.run.action import Action
 from weakincentives.cli.run.command import EPILOG, OutputOptions, execute_job, run_options
-from weakincentives.cli.run.decision import parse_action
 from weakincentives.cli.run.job import Continuation
 from weakincentives.cli.run.view import View
 from weakincentives.cli.run.workspace import placement_error, resolve_workspace
@@ -47,9 +47,7 @@ def command(
     step: str | None,
     name: str | None,
     workspace: Path | None,
-    apply: bool,
-    patch: Path | None,
-    discard: bool,
+    action: Action,
     config: str | None,
     as_json: bool,
     quiet: bool,
@@ -62,7 +60,6 @@ def command(
     Model and dialect are those of the run unless you choose others. The steps are added to the
     timeline: as a branch, if others follow already.
     """
-    action = parse_action(apply=apply, patch=patch, discard=discard)
     with open_timeline(dump) as timeline:
         if timeline.is_recording:
             raise click.ClickException(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeGuard
 
-from weakincentives.contrib.review.merge import Merge, try_merge
+from weakincentives.contrib.review.merge import Merge, find_overlaps, try_merge
 from weakincentives.contrib.review.views import (
     OriginalSide,
     PreservingFilesystem,
@@ -24,6 +24,7 @@ from weakincentives.filesystem.diff import Side, StaleDiffError, find_moves, sam
 from weakincentives.posix import check_time, display_path, join, parents_of
 
 _MAX_CONFLICTS = 10  # in a message
+_MAX_PLACES = 5  # of a conflict
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +38,19 @@ class Conflict:
     """What happened in the original to it, or to something above or below it."""
     can_merge: bool = False
     """Whether a three-way merge resolves the conflict."""
+    lines: tuple[tuple[int, int], ...] = ()
+    """The first and last lines of the places in the original that both sides changed."""
 
     def __str__(self) -> str:
         """Return the path and both sides."""
         tail = ", in different places" if self.can_merge else ""
+        if self.lines:
+            places = [
+                f"{first}" if first == last else f"{first}-{last}" for first, last in self.lines
+            ]
+            more = ", ..." if len(places) > _MAX_PLACES else ""
+            word = "line" if len(places) == 1 and "-" not in places[0] else "lines"
+            tail = f", both at {word} {', '.join(places[:_MAX_PLACES])}{more}"
         facts = f"{self.in_copy} in the copy, {self.in_original} in the original"
         return f"{display_path(self.path)}: {facts}{tail}"
 
@@ -353,7 +363,15 @@ class ChangeSet:
         A rename is one change: a conflict with one of its names is a conflict with both.
         """
         merged = {each.path for each in self.merges(original, plan, read_only=read_only)}
-        found = [replace(each, can_merge=each.path in merged) for each in plan.conflicts]
+        changes = {each.path: each for each in self.changes}
+        with OriginalSide(original, read_only=read_only) as now:
+            sides = Side(self.before), Side(self.after), now
+            found = [
+                replace(each, can_merge=True)
+                if each.path in merged
+                else replace(each, lines=_find_overlaps(changes[each.path], sides))
+                for each in plan.conflicts
+            ]
         return tuple(add_rename_conflicts(found, self.renames() if found else Renames(())))
 
     def merges(
@@ -417,6 +435,15 @@ class ChangeSet:
         """Return the change set in the other direction."""
         changes = [replace(each, before=each.after, after=each.before) for each in self.changes]
         return replace(self, changes=changes, before=self.after, after=self.before)
+
+
+def _find_overlaps(
+    change: Change, sides: tuple[Side, Side, OriginalSide]
+) -> tuple[tuple[int, int], ...]:
+    try:
+        return find_overlaps(change, sides[2].lookup(change.path), sides)
+    except (PermissionError, IsADirectoryError, NotADirectoryError, StaleDiffError):
+        return ()  # unreadable, or being saved at this moment
 
 
 def _try_merge(change: Change, sides: tuple[Side, Side, OriginalSide]) -> Merge | None:

@@ -38,21 +38,50 @@ def try_merge(change: Change, now: FileStat | None, sides: tuple[Side, Side, Sid
 
     The `sides` are the common base, the copy and the original.
     """
-    found = (change.before, change.after, now)
-    if not all(each is not None and each.is_file for each in found):
+    versions = _read_versions(change, now, sides)
+    if versions is None:
         return None
-    if any(each is not None and each.size_bytes > _MAX_BYTES for each in found):
-        return None
-    base, ours, theirs = (
-        Version(side.data(each), each.permissions)
-        for side, each in zip(sides, found, strict=True)
-        if each is not None
-    )
+    base, ours, theirs = versions
     content = merge_content(base.content, ours.content, theirs.content)
     permissions = _merge_permissions(base.permissions, ours.permissions, theirs.permissions)
     if content is None or permissions is None:
         return None
     return Merge(change.path, theirs, Version(content, permissions))
+
+
+def find_overlaps(
+    change: Change, now: FileStat | None, sides: tuple[Side, Side, Side]
+) -> tuple[tuple[int, int], ...]:
+    """Return the lines of the original, as first and last, that were changed on both sides.
+
+    Lines count from 1; adjacent changes overlap too. A file that is no text has none.
+    """
+    versions = _read_versions(change, now, sides)
+    if versions is None or any(b"\0" in each.content for each in versions):
+        return ()
+    old, left, right = (split_lines(each.content) for each in versions)
+    ours = changed_blocks(old, left)
+    return tuple(
+        (block.new_start + 1, max(block.new_start + 1, block.new_stop))
+        for block in changed_blocks(old, right)
+        if any(each.start <= block.stop and block.start <= each.stop for each in ours)
+    )
+
+
+def _read_versions(
+    change: Change, now: FileStat | None, sides: tuple[Side, Side, Side]
+) -> tuple[Version, ...] | None:
+    """Return the three versions of a file; None if one is no file, or too large."""
+    found = (change.before, change.after, now)
+    if not all(each is not None and each.is_file for each in found):
+        return None
+    if any(each is not None and each.size_bytes > _MAX_BYTES for each in found):
+        return None
+    return tuple(
+        Version(side.data(each), each.permissions)
+        for side, each in zip(sides, found, strict=True)
+        if each is not None
+    )
 
 
 def merge_content(base: bytes, ours: bytes, theirs: bytes) -> bytes | None:

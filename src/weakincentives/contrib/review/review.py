@@ -262,7 +262,9 @@ class Review:
                     return undone
         if left:
             raise ConflictError((), kept=tuple(left.values()), kind="undo")
-        raise ValueError(f"Nothing was applied to {str(self.copy.original)!r}")
+        raise ValueError(
+            f"Nothing was applied to {str(self.copy.original)!r} that is not undone already"
+        )
 
     def _undo_one(
         self,
@@ -421,7 +423,9 @@ class Review:
     def _texts(self, path: str) -> tuple[bytes, bytes] | None:
         """Return the content of a modified text file before and after; None for anything else."""
         change = next((each for each in self.diff.entries if each.path == path), None)
-        return None if change is None else self.diff.texts(change)
+        if change is None or self._renames.names(path):
+            return None
+        return self.diff.texts(change)
 
     def _select_contents(self, chosen: Sequence[Hunk]) -> dict[str, Version]:
         """Return the files with only the chosen hunks; not those of which all are chosen."""

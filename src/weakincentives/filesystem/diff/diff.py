@@ -6,6 +6,7 @@ is not known on both sides.
 """
 
 import errno
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -54,11 +55,21 @@ class DiffStatistics:
     insertions: int
     deletions: int
     binary_files: int
+    files_added: int = 0
+    files_removed: int = 0
+    files_renamed: int = 0
 
     def __str__(self) -> str:
         """Return the numbers in the format of git."""
+        kinds = {
+            "added": self.files_added,
+            "removed": self.files_removed,
+            "renamed": self.files_renamed,
+        }
+        detail = ", ".join(f"{number} {kind}" for kind, number in kinds.items() if number)
         parts = [
-            _format_count(self.files_changed, "file changed", "files changed"),
+            _format_count(self.files_changed, "file changed", "files changed")
+            + (f" ({detail})" if detail else ""),
             _format_count(self.insertions, "insertion(+)", "insertions(+)"),
             _format_count(self.deletions, "deletion(-)", "deletions(-)"),
         ]
@@ -120,8 +131,12 @@ class Diff:
     def statistics(self) -> DiffStatistics:
         """The totals."""
         counts = self.line_counts
+        files = [each for each in self.entries if not each.is_directory]
         return DiffStatistics(
-            files_changed=sum(not each.is_directory for each in self.entries),
+            files_changed=len(files),
+            files_added=sum(each.before is None for each in files),
+            files_removed=sum(each.after is None for each in files),
+            files_renamed=sum(each.source is not None for each in files),
             insertions=sum(each.insertions for each in counts),
             deletions=sum(each.deletions for each in counts),
             binary_files=sum(each.is_binary for each in counts),
@@ -154,12 +169,12 @@ class Diff:
         return self._parts(0, Style(_check_not_negative("context", context)))
 
     def __str__(self) -> str:
-        """Return a summary: the changes and the totals."""
+        """Return a summary: the changes and the totals; it names everything that was removed."""
         shown_entries = zip(self.entries[:_MAX_SHOWN], self.line_counts, strict=False)
         lines = [_summary(change, count) for change, count in shown_entries]
         more = len(self.entries) - len(lines)
         if more:
-            lines.append(f"... and {more} more")
+            lines += [f"... and {more} more", *_describe_removed(self.entries[_MAX_SHOWN:])]
         return "\n".join([*lines, str(self.statistics)])
 
     def __repr__(self) -> str:
@@ -353,6 +368,20 @@ def _summary(change: Change, count: LineCount) -> str:
     if change.is_directory or change.kind == "mode-changed" or change.similarity == 100:
         return str(change)
     return f"{change} ({count})"
+
+
+def _describe_removed(changes: Sequence[Change]) -> Iterator[str]:
+    """Yield what was removed; a directory stands for everything in it."""
+    removed = [each for each in changes if each.after is None]
+    inside = Counter(
+        parent for each in removed if not each.is_directory for parent in parents_of(each.path)
+    )
+    named = {each.path for each in removed if each.is_directory}
+    for each in removed:
+        if named.isdisjoint(parents_of(each.path)):
+            count = inside[each.path]
+            below = f" with {_format_count(count, 'file', 'files')}" if count else ""
+            yield f"{each}{below}"
 
 
 def _format_count(number: int, one: str, many: str) -> str:

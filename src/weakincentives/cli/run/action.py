@@ -1,0 +1,120 @@
+"""What to do with the changes of a run: the options that say it without a question."""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+ActionKind: TypeAlias = Literal["apply", "patch", "discard", "keep", "ask"]
+_APPLIES: frozenset[ActionKind] = frozenset({"apply"})
+_SELECTS: frozenset[ActionKind] = frozenset({"apply", "patch"})
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What to do with the changes, and with which of them."""
+
+    kind: ActionKind = "ask"
+    patch: Path | None = None
+    """The file to save them to."""
+    only: tuple[str, ...] = ()
+    """The files and directories to which it is restricted."""
+    skip: tuple[str, ...] = ()
+    """The files and directories that are left out."""
+    merge: bool = False
+    """Whether files that were changed on both sides in different places are merged."""
+
+
+def action_options(command: F) -> F:
+    """Add `--apply` and the like to a command, which gets them as one `action`."""
+
+    @functools.wraps(command)
+    def parse(
+        *arguments: Any,
+        apply: bool,
+        patch: Path | None,
+        discard: bool,
+        only: tuple[str, ...],
+        skip: tuple[str, ...],
+        merge: bool,
+        **options: Any,
+    ) -> Any:
+        kinds: dict[ActionKind, bool] = {
+            "apply": apply,
+            "patch": patch is not None,
+            "discard": discard,
+        }
+        action = Action(_choose_kind(kinds), patch, only, skip, merge)
+        _check(action, is_undo=bool(options.get("undo")))
+        return command(*arguments, action=action, **options)
+
+    found: Any = parse
+    for option in reversed(_OPTIONS):
+        found = option(found)
+    return found
+
+
+_OPTIONS = (
+    click.option("--apply", is_flag=True, help="Apply the changes without asking."),
+    click.option(
+        "--patch",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Save the changes as a patch without asking.",
+    ),
+    click.option("--discard", is_flag=True, help="Discard the changes without asking."),
+    click.option(
+        "--only",
+        multiple=True,
+        metavar="PATH",
+        help="Apply only this file or directory; repeatable. The rest is kept for later.",
+    ),
+    click.option(
+        "--skip",
+        multiple=True,
+        metavar="PATH",
+        help="Apply everything but this file or directory; repeatable.",
+    ),
+    click.option(
+        "--merge",
+        is_flag=True,
+        help="Merge files that were changed in the directory too, in different places.",
+    ),
+)
+
+
+def _choose_kind(kinds: Mapping[ActionKind, bool]) -> ActionKind:
+    chosen: list[ActionKind] = [kind for kind, is_given in kinds.items() if is_given]
+    if len(chosen) > 1:
+        names = [f"--{each}" for each in kinds]
+        raise click.UsageError(
+            f"{', '.join(names[:-1])} and {names[-1]} exclude each other; use one"
+        )
+    return chosen[0] if chosen else "ask"
+
+
+def _check(action: Action, *, is_undo: bool) -> None:
+    """Raise UsageError before the run for what would otherwise fail only after it."""
+    if (action.only or action.skip) and action.kind not in _SELECTS:
+        raise click.UsageError(f"--only and --skip need one of {_name(_SELECTS)}")
+    if action.merge and action.kind not in _APPLIES and not is_undo:
+        raise click.UsageError(f"--merge needs {_name(_APPLIES)}")
+    if action.patch is None:
+        return
+    if action.patch.exists():
+        raise click.UsageError(
+            f"File exists already: {str(action.patch)!r}; choose another name for --patch"
+        )
+    if not action.patch.absolute().parent.is_dir():
+        raise click.UsageError(
+            f"The directory of the patch does not exist: {str(action.patch)!r}; create it first"
+        )
+
+
+def _name(kinds: frozenset[ActionKind]) -> str:
+    return ", ".join(f"--{each}" for each in sorted(kinds))

@@ -1,0 +1,42 @@
+"""Questions to the user: what is typed after a question was shown, and which command it means."""
+
+from collections.abc import Iterable
+
+import click
+
+from weakincentives.cli.signals import TerminatedError
+from weakincentives.cli.terminal import discard_typeahead, echo, read_line, read_pasted_lines
+
+
+def prompt(question: str, *, default: str = "") -> str:
+    """Return an answer typed after the question was shown; Abort if there is none."""
+    hint = f" [{default}]" if default else ""
+    while True:
+        if answer := read_text(f"{question}{hint}: ") or default:
+            return answer
+
+
+def find_command(answer: str, names: Iterable[str]) -> str | None:
+    """Return the command that an answer is, or begins; a typo is none, and must not decide."""
+    return next((name for name in names if name.startswith(answer.lower())), None)
+
+
+def read_text(question: str) -> str:
+    """Return what is typed after the question was shown, and what was pasted with its words.
+
+    Raises:
+        Abort: The input has ended, or Ctrl-C was pressed.
+    """
+    discard_typeahead()
+    echo(question, newline=False)
+    try:
+        text = read_line()
+        if len(text.split()) > 1:
+            text += read_pasted_lines()
+    except TerminatedError:
+        raise
+    except KeyboardInterrupt:
+        raise click.Abort from None
+    if not text:
+        raise click.Abort
+    return text.strip()
