@@ -65,6 +65,10 @@ class DigestCache:
         self._used[key] = found
         return found
 
+    def find_outline(self, key: str) -> Outline | None:
+        """Return the outline of the file with this hash, if it is known."""
+        return self._facts.outlines.get(key)
+
     def outline(self, key: str, parse: Callable[[], Outline]) -> Outline:
         """Return the outline of the file with this hash; `parse` makes it if it is new."""
         found = self._facts.outlines.get(key)

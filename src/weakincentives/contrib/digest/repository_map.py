@@ -217,10 +217,15 @@ class _MapBuilder:
         return f"{family}:{self._inventory.hashes[path]}"
 
     def _outline(self, path: str) -> Outline:
-        # read again, since keeping every file in memory costs more; the key is of what is read now
         family = language_of(path.rpartition("/")[2]).family
+        if not can_outline(family):
+            return ()
+        known = self._cache.find_outline(self._key(path, family))
+        if known is not None:
+            return known
+        # read again, since keeping every file in memory costs more; the key is of what is read now
         content = self._inventory.read(path)
-        if content is None or not can_outline(family):
+        if content is None:
             return ()
         try:
             return self._cache.outline(

@@ -23,10 +23,11 @@ from weakincentives.filesystem import (
     FileWritten,
     LinkCreated,
     Observable,
+    ReadableFilesystem,
     StateReplaced,
     VfsPath,
 )
-from weakincentives.filesystem.base import SNIFF_LENGTH, is_binary
+from weakincentives.filesystem.base import SNIFF_LENGTH, State, is_binary
 from weakincentives.runtime import SYSTEM_CLOCK, Clock, Transaction, current_transaction
 from weakincentives.runtime.before_images import read_entire_file
 from weakincentives.runtime.session import (
@@ -138,7 +139,7 @@ def scan(
     before = {file.path.segments: file for file in known.files}
     scanner = _Scanner(filesystem, _truncate_to_milliseconds(now), rewritten, sniff)
     files = [
-        scanner.scan_file(entry, before.get(_split_path(entry.path))) for entry in _walk(filesystem)
+        scanner.scan_file(found, before.get(_split_path(found.path))) for found in _walk(filesystem)
     ]
     return VirtualFileSystem(root_path, tuple(sorted(files, key=_sort_key)))
 
@@ -228,19 +229,22 @@ _HASH_PREFIX = "sha256:"
 _MODIFIED_PREFIX = "modified:"
 
 
-def _walk(filesystem: Filesystem) -> Iterator[FileEntry]:
-    pending = ["."]
+def _walk(filesystem: Filesystem) -> Iterator[FileEntry | FileStat]:
+    state = State(filesystem) if isinstance(filesystem, ReadableFilesystem) else None
+    pending = [""]
     while pending:
-        for entry in _list_entries(filesystem, pending.pop()):
-            if entry.is_directory:
-                pending.append(entry.path)
-            elif entry.is_file:
-                yield entry
+        for found in _list_entries(filesystem, state, pending.pop()):
+            if found.is_directory:
+                pending.append(found.path)
+            elif found.is_file:
+                yield found
 
 
-def _list_entries(filesystem: Filesystem, path: str) -> Iterable[FileEntry]:
+def _list_entries(
+    filesystem: Filesystem, state: State | None, path: str
+) -> Iterable[FileEntry | FileStat]:
     try:
-        return filesystem.list(path)
+        return filesystem.list(path or ".") if state is None else state.children(path).values()
     except (OSError, BackendUnavailableError):
         return ()  # not readable, or removed in the meantime, perhaps with the whole workspace
 
@@ -254,14 +258,14 @@ class _Scanner:
     rewritten: Set[str] | None
     sniff: bool
 
-    def scan_file(self, entry: FileEntry, known: VfsFile | None) -> VfsFile:
+    def scan_file(self, entry: FileEntry | FileStat, known: VfsFile | None) -> VfsFile:
         """Return the current metadata of a file."""
         size = entry.size_bytes or 0
         has_same_size = known is not None and known.size_bytes == size
         is_untouched = self.rewritten is not None and entry.path not in self.rewritten
         if known is not None and has_same_size and is_untouched:
             return known
-        found = self._stat(entry.path)
+        found = entry if isinstance(entry, FileStat) else self._stat(entry.path)
         may_be_same = has_same_size and self.rewritten is None
         if known is not None and may_be_same and self._is_same(known, found):
             return known

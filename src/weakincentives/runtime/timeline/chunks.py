@@ -28,6 +28,8 @@ _REFERENCE = struct.Struct(">QII")  # offset of the other chunk, bytes at its be
 _MAX_DEPTH = 64
 _MIN_SHARED = 64  # bytes; less is not worth a reference
 _LEVEL = 4  # higher levels save 3 %, and take nearly twice the time
+_MAX_SMALL = 8 * 1024  # bytes; less gets a small window, of the same size
+_SMALL_WINDOW, _SMALL_MEMORY = 13, 6
 _CACHE_BYTES = 8 * CHUNK_SIZE
 
 
@@ -41,7 +43,7 @@ class PackedChunk(NamedTuple):
 
 def pack(data: bytes) -> PackedChunk:
     """Compress a chunk; threads can do this at the same time."""
-    packed = zlib.compress(data, _LEVEL)
+    packed = _deflate(data)
     if len(packed) < len(data):
         return PackedChunk(_DEFLATED, len(data), packed)
     return PackedChunk(_RAW, len(data), data)
@@ -80,7 +82,7 @@ class ChunkWriter:
         stop = _common_suffix(data[start:], other[start:])
         if start + stop < _MIN_SHARED:
             return None
-        middle = zlib.compress(data[start : len(data) - stop], _LEVEL)
+        middle = _deflate(data[start : len(data) - stop])
         if len(middle) + _REFERENCE.size > len(data) // 2:
             return None
         body = _REFERENCE.pack(offset, start, stop) + middle
@@ -200,6 +202,14 @@ class ChunkedContent(Content):
             parts.append(part)
             offset += len(part)
         return b"".join(parts)
+
+
+def _deflate(data: bytes) -> bytes:
+    if len(data) > _MAX_SMALL:
+        return zlib.compress(data, _LEVEL)
+    # for little data, most of the cost is initializing large tables
+    deflater = zlib.compressobj(_LEVEL, zlib.DEFLATED, _SMALL_WINDOW, _SMALL_MEMORY)
+    return deflater.compress(data) + deflater.flush()
 
 
 def _inflate(body: bytes, size: int, offset: int) -> bytes:

@@ -2,8 +2,10 @@
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -16,7 +18,7 @@ from weakincentives.filesystem import (
     StateReplaced,
 )
 from weakincentives.filesystem.base import State, outermost
-from weakincentives.posix import check_time, parallel_map, parents_of
+from weakincentives.posix import check_time, parallel_map, parent_of, parents_of
 from weakincentives.runtime.session import Session
 from weakincentives.runtime.session.items import Items
 from weakincentives.runtime.session.snapshots import (
@@ -35,6 +37,8 @@ from weakincentives.runtime.timeline.steps import (
     remove_below,
 )
 from weakincentives.serde import SerdeError, encode
+
+_MAX_BATCH = 64  # files
 
 
 class FileTracker:
@@ -119,10 +123,12 @@ class FileTracker:
 
     def _store_all(self, state: State, files: list[FileStat]) -> Iterator[Entry]:
         """Yield the entries of the files that differ; threads read and compress them."""
-        for found, read in zip(files, parallel_map(partial(self._read, state), files), strict=True):
-            entry = self._store(state, found, read)
-            if entry != self._entries.get(found.path):
-                yield entry
+        with closing(parallel_map(partial(self._read_batch, state), _batches(files))) as batches:
+            for batch in batches:
+                for found, read in batch:
+                    entry = self._store(state, found, read)
+                    if entry != self._entries.get(found.path):
+                        yield entry
 
     def _walk(
         self, state: State, path: str, found: FileStat | None, removed: list[str]
@@ -164,17 +170,31 @@ class FileTracker:
             remove_below(self._entries, path)
             removed.append(path)
 
-    def _read(self, state: State, found: FileStat) -> "_Content | None":
-        """Read a file of one chunk, and compress it if it is new; None if nobody may read it."""
-        try:
-            with state.open(found.path) as content:
-                if content.size > CHUNK_SIZE:
-                    return _Content(content.size, _hash(content))
-                data = content.read(0, CHUNK_SIZE)
-        except OSError:
-            return None
+    def _read_batch(
+        self, state: State, batch: list[FileStat]
+    ) -> list[tuple[FileStat, "_Content | None"]]:
+        """Read some files of a directory; None for each that nobody may read."""
+        check_time("Recording")
+        read: dict[str, _Content] = {}
+        with (
+            suppress(OSError),
+            closing(state.contents(each.path for each in batch)) as contents,
+        ):
+            for path, content in contents:
+                read[path] = self._read(path, content)
+        for each in batch:
+            if each.path not in read:
+                with suppress(OSError), state.open(each.path) as content:
+                    read[each.path] = self._read(each.path, content)
+        return [(each, read.get(each.path)) for each in batch]
+
+    def _read(self, path: str, content: Content) -> "_Content":
+        """Read a file of one chunk, and compress it if it is new."""
+        if content.size > CHUNK_SIZE:
+            return _Content(content.size, _hash(content))
+        data = content.read(0, CHUNK_SIZE)
         digest = hashlib.sha256(data).hexdigest()
-        is_new = found.path not in self._entries and digest not in self._by_content
+        is_new = path not in self._entries and digest not in self._by_content
         return _Content(len(data), digest, data, pack(data) if data and is_new else None)
 
     def _store(self, state: State, found: FileStat, read: "_Content | None") -> Entry:
@@ -222,6 +242,20 @@ class _Content(NamedTuple):
     sha256: str
     data: bytes | None = None
     packed: PackedChunk | None = None
+
+
+def _batches(files: Iterable[FileStat]) -> Iterator[list[FileStat]]:
+    """Yield the files in batches, each of one directory, for one thread at a time."""
+    for _, group in groupby(files, key=lambda each: parent_of(each.path)):
+        batch: list[FileStat] = []
+        room = CHUNK_SIZE
+        for each in group:
+            if batch and (room < each.size_bytes or len(batch) == _MAX_BATCH):
+                yield batch
+                batch, room = [], CHUNK_SIZE
+            batch.append(each)
+            room -= each.size_bytes
+        yield batch
 
 
 def _describe(found: FileStat, known: Entry | None = None) -> Entry:

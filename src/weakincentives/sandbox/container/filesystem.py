@@ -90,6 +90,9 @@ class ContainerFilesystem(BaseFilesystem):
             group.append(name)
         return found
 
+    def _stats(self, path: str) -> dict[str, FileStat]:
+        return {name: self._stat_of(join(path, name), facts) for name, facts in self._list(path)}
+
     def _entries(self, path: str, limit: int) -> Results[FileEntry]:
         found = sorted(self._list(path))
         entries = [
