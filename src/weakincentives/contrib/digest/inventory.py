@@ -9,11 +9,20 @@ the digest.
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import takewhile
 
 from weakincentives.contrib.digest.budget import count, quote_path
-from weakincentives.filesystem import FileEntry, Filesystem, TimeLimitError
+from weakincentives.filesystem import (
+    Content,
+    FileEntry,
+    Filesystem,
+    ReadableFilesystem,
+    TimeLimitError,
+)
+from weakincentives.filesystem.base import State
 from weakincentives.filesystem.ignore import IGNORE_FILES, MAX_IGNORE_FILE, IgnoreRules
 from weakincentives.posix import check_time
 
@@ -94,6 +103,34 @@ class Inventory:
             return None
         self.hashes[path] = sha256(content).hexdigest()
         return content
+
+    def read_all(self, paths: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
+        """Yield each of `paths` with its first bytes, as `read` returns them.
+
+        Raises:
+            TimeLimitError: The time limit of this context has passed.
+        """
+        if not isinstance(self.filesystem, ReadableFilesystem):
+            yield from ((path, self.read(path)) for path in paths)
+            return
+        # without limits and pages, and a directory is opened once for the files in it
+        left = iter(paths)
+        with closing(State(self.filesystem).contents(paths)) as contents:
+            for path, content in contents:
+                check_time("Digest")
+                for skipped in takewhile(lambda each, path=path: each != path, left):
+                    yield skipped, self.read(skipped)
+                yield path, self._read_content(path, content)
+        yield from ((path, self.read(path)) for path in left)
+
+    def _read_content(self, path: str, content: Content) -> bytes | None:
+        try:
+            data = content.read(0, MAX_READ)
+        except OSError:
+            self.hashes[path] = "unreadable"
+            return None
+        self.hashes[path] = sha256(data).hexdigest()
+        return data
 
     def read_text(self, path: str, *, limit: int = MAX_READ) -> str:
         """Return the first `limit` bytes of a text file; empty if it cannot be read."""

@@ -190,7 +190,7 @@ class _MapBuilder:
             yield _MISSING_EXTRA.format(files=files, languages=languages)
 
     def _scan(self) -> Iterator[tuple[str, FileNames]]:
-        number = 0
+        families: dict[str, str] = {}
         for each in self._inventory.files:
             language = language_of(each.name)
             if not language.family:
@@ -198,16 +198,16 @@ class _MapBuilder:
             if each.size > MAX_READ:
                 self._too_large += 1
                 continue
-            number += 1
-            if number > MAX_SOURCE_FILES:
+            if len(families) == MAX_SOURCE_FILES:
                 self._too_many += 1
                 continue
             if not can_outline(language.family):
                 self._unsupported[language.name] = self._unsupported.get(language.name, 0) + 1
-            yield each.path, self._names_of(each.path, language.family)
+            families[each.path] = language.family
+        for path, content in self._inventory.read_all(list(families)):
+            yield path, self._names_of(path, families[path], content)
 
-    def _names_of(self, path: str, family: str) -> FileNames:
-        content = self._inventory.read(path)
+    def _names_of(self, path: str, family: str, content: bytes | None) -> FileNames:
         if content is None:
             return FileNames()
         key = self._key(path, family)
