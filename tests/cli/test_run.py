@@ -48,11 +48,14 @@ def test_without_a_person_the_changes_wait_in_the_copy(
     assert (copy / "workspace" / "calc.py").read_text() == FIXED
     for option in ("--apply", "--patch FILE", "--discard"):
         assert f"wink review {copy.name} {option}" in done.err
-    assert "Divided by the number of items." in done.err
+    assert done.out == "Divided by the number of items.\n"
+    assert "modified calc.py" in done.err
 
 
-def test_what_a_pipe_gets_is_a_patch_that_git_takes(wink: Wink, project: Path, script: Script):
-    done = run(wink, project, script(edit(), write("new.txt"), "Done."))
+def test_a_pipe_gets_the_patch_if_that_is_asked_for(wink: Wink, project: Path, script: Script):
+    done = run(wink, project, script(edit(), write("new.txt"), "Done."), "--patch", "-")
+    assert done.code == 0
+    assert "Done." in done.err
     subprocess.run(["git", "apply"], input=done.out, text=True, cwd=project, check=True)
     assert (project / "calc.py").read_text() == FIXED
     assert (project / "new.txt").read_text() == "new\n"
@@ -113,7 +116,7 @@ def test_a_run_that_changes_nothing_leaves_nothing(
     wink: Wink, project: Path, script: Script, copies: Copies
 ):
     done = run(wink, project, script("There is nothing to do."))
-    assert (done.code, done.out, copies()) == (0, "", [])
+    assert (done.code, done.out, copies()) == (0, "There is nothing to do.\n", [])
     assert "Nothing was changed." in done.err
 
 
@@ -174,7 +177,8 @@ def test_a_signal_ends_the_command_that_runs_and_the_diff_so_far_is_offered(
     done = run(wink, project, steps, "--sandbox", "local")
     assert done.code == code
     assert "Interrupted; changes so far:" in done.err
-    assert "+    return sum(numbers) / len(numbers)" in done.out
+    assert "modified calc.py (+1, -1)" in done.err
+    assert done.out == ""
     assert not (copies()[0] / "workspace" / "half.txt").exists()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -239,7 +243,7 @@ def test_quiet_says_nothing_while_it_goes_on(wink: Wink, project: Path, script: 
 
 def test_what_a_model_says_cannot_move_the_cursor(wink: Wink, project: Path, script: Script):
     done = run(wink, project, script("\x1b[2JAll is \x07well."))
-    assert "^[[2JAll is ^Gwell." in done.err
+    assert done.out == "^[[2JAll is ^Gwell.\n"
 
 
 # --- the dump ---

@@ -7,7 +7,7 @@ from weakincentives.runtime import TokenUsage, ToolInvoked
 
 
 def answered(*calls: str, tokens: int = 0) -> ModelResponded:
-    usage = TokenUsage(tokens)
+    usage = TokenUsage(tokens, tokens // 40, tokens // 3 * 2)
     return ModelResponded(
         prompt_name="p", adapter="a", model="m", step=1, tool_calls=calls, usage=usage
     )
@@ -22,15 +22,19 @@ def test_the_line_has_time_step_activity_files_and_tokens():
     progress.on_change(FileWritten("a", 2))
     now[0] = 61.0
     assert progress.line() == (
-        "8:59 left · step 1 · running grep, ls · 3 files changed · 1,200 of 5,000 tokens"
+        "8:59 left · step 1 · running grep, ls, 61 s · 1.2k tokens in (800 cached), 30 out,"
+        " limit 5.0k · 3 files changed"
     )
+    assert progress.line(60) == "8:59 left · step 1 · running grep, ls, 61 s"
+    assert progress.line(20) == "8:59 left · step 1"
+    assert progress.line(8) == "8:59 le…"
 
 
 def test_without_a_deadline_the_line_says_how_long_it_takes():
     now = [0.0]
     progress = Progress(now=lambda: now[0])
     now[0] = 5.0
-    assert progress.line() == "0:05 · step 1 · asking the model · 0 files changed · 0 tokens"
+    assert progress.line() == "0:05 · step 1 · waiting for the model, 5 s · 0 tokens in, 0 out"
 
 
 def test_text_that_arrives_is_counted_until_it_is_void():
@@ -60,5 +64,5 @@ def test_a_call_is_told_by_what_it_ran_or_looked_for_and_its_files():
     assert told("b", code="import re") == "import re · b"
     assert told(code="x" * 61) == "x" * 57 + "..."
     assert told(*"abcde") == "a, b, c and 2 more"
-    assert told("a" * 50, width=20) == "a" * 17 + "..."
+    assert told("a" * 50, width=20) == "a" * 19 + "…"
     assert told("\x1b[2J") == r"\x1b[2J"

@@ -38,4 +38,8 @@ def test_other_text_stays_as_it_is():
 
 def test_a_line_is_cut_off_where_there_is_no_room():
     assert shorten("one\n two   three", 40) == "one two three"
-    assert shorten("one two three", 10) == "one two..."
+    assert shorten("one two three", 10) == "one two t…"
+    assert shorten("one two three", 9) == "one two…"
+    assert shorten("数学数学", 8) == "数学数学"
+    assert shorten("数学数学", 7) == "数学数…"
+    assert shorten("数学数学", 6) == "数学…"

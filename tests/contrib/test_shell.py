@@ -1,6 +1,7 @@
 """Shell tools: calls, results for a model, and transactions around them."""
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +33,7 @@ from weakincentives.filesystem import (
     InMemoryFilesystem,
 )
 from weakincentives.prompt import PromptError, Tool, ToolContext
-from weakincentives.runtime import Deadline, DeadlineExceededError, ToolInvoked
+from weakincentives.runtime import CommandOutcome, Deadline, DeadlineExceededError, ToolInvoked
 from weakincentives.runtime.session import Session
 from weakincentives.sandbox import (
     ExecResult,
@@ -511,3 +512,67 @@ def test_a_section_with_a_sandbox_tells_the_model_of_its_shell(workspace: ShellW
     )
     assert "Bash" in {each.name for each in section.tools}
     assert "`Bash`" in section.render_text(None)
+
+
+# --- what those who watch a run are told ---
+
+
+def outcome_of(workspace: ShellWorkspace) -> CommandOutcome:
+    """Return how the last command ended, from the event of its call."""
+    event = workspace.session[ToolInvoked].latest()
+    assert event is not None
+    assert event.success
+    assert event.command is not None
+    return event.command
+
+
+@pytest.mark.parametrize(
+    ("dialect", "name", "arguments"),
+    [
+        ("wink", "shell_execute", {"command": ["sh", "-c", "echo no; exit 3"]}),
+        ("claude", "Bash", {"command": "echo no; exit 3"}),
+        ("openai", "exec_command", {"cmd": "echo no; exit 3"}),
+        ("gemini", "run_shell_command", {"command": "echo no; exit 3"}),
+    ],
+)
+def test_the_event_of_a_call_has_the_exit_code_of_its_command(
+    workspace: ShellWorkspace, dialect: str, name: str, arguments: dict[str, Any]
+):
+    workspace.call(name, dialect, **arguments)
+    assert outcome_of(workspace) == CommandOutcome(exit_code=3, tail="no")
+    assert outcome_of(workspace).failed
+
+
+def test_the_last_lines_of_a_failed_command_are_in_the_order_of_printing(
+    workspace: ShellWorkspace,
+):
+    workspace.script("seq 1 99; echo bad >&2; exit 1")
+    tail = outcome_of(workspace).tail
+    assert tail.split("\n")[-2:] == ["99", "bad"]
+    assert len(tail.split("\n")) == 10
+    workspace.script("seq 1 99")
+    assert outcome_of(workspace) == CommandOutcome(exit_code=0)
+    workspace.script("kill -9 $$")
+    assert (outcome_of(workspace).exit_code, outcome_of(workspace).signal) == (137, "SIGKILL")
+    workspace.script("seq 1 99999; exit 1", capture_output=False)
+    assert outcome_of(workspace).tail == ""
+    workspace.script("seq 1 99999; exit 1")
+    assert outcome_of(workspace).truncated
+
+
+def test_output_is_passed_on_while_a_command_prints(workspace: ShellWorkspace, tmp_path: Path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    seen = bytearray()
+
+    def on_output(stream: str, data: bytes) -> None:
+        seen.extend(data)
+        if seen == b"ready\n" and stream == "stdout":
+            pipe.write_text("go on\n")  # the command waits for it
+
+    tools = filesystem_tools(extra_handlers=shell_handlers(workspace.sandbox, on_output=on_output))
+    context = ToolContext(None, None, None, workspace.session, filesystem=workspace.fs)
+    script = f"echo ready; cat {pipe}; echo two >&2"
+    call = ToolCall("shell_execute", {"command": ["sh", "-c", script]})
+    ToolExecutor(tools, context=context).execute(call)
+    assert sorted(seen.split()) == [b"go", b"on", b"ready", b"two"]

@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 import click
+from rich.cells import cell_len, set_cell_size
 
 from weakincentives.characters import INVISIBLE
 
@@ -29,8 +30,10 @@ _LOCAL_FLAGS = 3  # index of the flags such as ECHO in the list that termios ret
 
 
 def wants_colour(stream: IO[Any]) -> bool:
-    """Return whether to write colour: on a terminal, unless `NO_COLOR` is set."""
-    return is_terminal(stream) and not os.environ.get("NO_COLOR")
+    """Return whether to write colour: on a terminal unless `NO_COLOR` is set, or `FORCE_COLOR`."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return is_terminal(stream) or os.environ.get("FORCE_COLOR", "0") not in ("", "0")
 
 
 def is_terminal(stream: IO[Any] | None) -> bool:
@@ -52,9 +55,15 @@ def echo(text: str, *, err: bool = True, color: bool | None = None, newline: boo
 
 
 def shorten(text: str, width: int) -> str:
-    """Return a text as one line of at most `width` characters."""
-    joined = escape_controls(" ".join(text.split()))
-    return joined if len(joined) <= width else f"{joined[: max(0, width - 3)]}..."
+    """Return a text as one line of at most `width` cells of a terminal."""
+    return cut(escape_controls(" ".join(text.split())), width)
+
+
+def cut(line: str, width: int) -> str:
+    """Return a line of at most `width` cells; an ellipsis shows that something is missing."""
+    if cell_len(line) <= width:
+        return line
+    return f"{set_cell_size(line, max(0, width - 1)).rstrip()}…"
 
 
 def describe_error(error: BaseException) -> str:

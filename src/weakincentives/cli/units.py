@@ -1,7 +1,10 @@
-"""Parse and format durations and counts: `10m`, `1h30m`, `200k`."""
+"""Parse and format durations, counts, tokens and costs: `10m`, `1h30m`, `200k`, `$0.043`."""
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+
+from weakincentives.runtime import TokenUsage
 
 _UNITS = {"w": 7 * 86400.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)([wdhms])")
@@ -86,6 +89,36 @@ def format_date(date: datetime, now: datetime | None = None) -> str:
     if local.date() == today.date() - timedelta(days=1):
         return f"yesterday {local:%H:%M}"
     return f"{local:%Y-%m-%d %H:%M}"
+
+
+def format_short_count(number: int) -> str:
+    """Return a number in at most four characters: `950`, `12.3k`, `1.2M`."""
+    for size, unit in ((1_000_000, "M"), (1_000, "k")):
+        if number >= size:
+            short = number / size
+            return f"{short:.1f}{unit}" if short < 100 else f"{short:.0f}{unit}"
+    return str(number)
+
+
+def format_tokens(
+    usage: TokenUsage,
+    format_number: Callable[[int], str] = "{:,}".format,
+    limit: int | None = None,
+) -> str:
+    """Return the tokens of a run: `12,340 tokens in (9,800 cached), 812 out`."""
+    cached = f" ({format_number(usage.cached_tokens)} cached)" if usage.cached_tokens else ""
+    most = "" if limit is None else f", limit {format_number(limit)}"
+    return (
+        f"{format_number(usage.input_tokens)} tokens in{cached},"
+        f" {format_number(usage.output_tokens)} out{most}"
+    )
+
+
+def format_cost(dollars: float) -> str:
+    """Return an amount in US dollars: `$0.043`, `$1.20`."""
+    if 0 < dollars < 0.001:
+        return "under $0.001"
+    return f"${dollars:.3f}" if dollars < 1 else f"${dollars:,.2f}"
 
 
 def _seconds(value: object) -> float | None:

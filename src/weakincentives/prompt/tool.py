@@ -39,7 +39,7 @@ from weakincentives.prompt.validation import (
     check_items,
     check_names,
 )
-from weakincentives.runtime import BudgetTracker, Deadline
+from weakincentives.runtime import BudgetTracker, CommandOutcome, Deadline
 from weakincentives.runtime.session import Session
 from weakincentives.serde import SerdeError, convert, decode, encode, json_schema
 
@@ -169,6 +169,7 @@ class ToolResult(Generic[R]):
         success: Whether the call succeeded. If not, its changes are rolled back.
         exclude_value_from_context: Send only the message to the model, not the value.
         media: Images for the model in addition to the text, if it accepts them.
+        command: How the command that the tool ran has ended, for those who watch.
     """
 
     message: str
@@ -176,6 +177,7 @@ class ToolResult(Generic[R]):
     success: bool = True
     exclude_value_from_context: bool = False
     media: tuple[Media, ...] = ()
+    command: CommandOutcome | None = None
 
     @classmethod
     def ok(cls, value: R, message: str = "") -> "ToolResult[R]":

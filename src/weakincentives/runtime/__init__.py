@@ -22,6 +22,7 @@ from weakincentives.runtime.deadlines import (
     SystemClock,
 )
 from weakincentives.runtime.events import (
+    CommandOutcome,
     ConversationStarted,
     EventBus,
     Handler,
@@ -34,6 +35,7 @@ from weakincentives.runtime.events import (
     PublishResult,
     SessionReset,
     ToolInvoked,
+    ToolStarted,
 )
 from weakincentives.runtime.telemetry.tracing import (
     NO_TRACING,
@@ -66,6 +68,7 @@ __all__ = [
     "BudgetExceededError",
     "BudgetTracker",
     "Clock",
+    "CommandOutcome",
     "ConversationStarted",
     "Deadline",
     "DeadlineExceededError",
@@ -87,6 +90,7 @@ __all__ = [
     "SystemClock",
     "TokenUsage",
     "ToolInvoked",
+    "ToolStarted",
     "Tracing",
     "Transaction",
     "checkpoint",

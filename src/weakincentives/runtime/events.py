@@ -23,6 +23,44 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommandOutcome:
+    """How the command of a tool call ended: the call succeeds even if the command fails."""
+
+    exit_code: int | None = None
+    """None while it runs in the background."""
+    signal: str | None = None
+    """The name of the signal that killed it, if any."""
+    timed_out: bool = False
+    truncated: bool = False
+    """Whether it printed more than the model got."""
+    tail: str = ""
+    """The last lines that a failed command printed."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it runs in the background."""
+        return self.exit_code is None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has ended with another exit code than 0."""
+        return self.exit_code not in (None, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolStarted:
+    """A tool call begins; `ToolInvoked` with the same `call_id` follows when it has ended."""
+
+    tool: str
+    call_id: str = ""
+    params: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The arguments, as JSON values."""
+    session_id: UUID | None = None
+    event_id: UUID = field(default_factory=uuid4)
+    created_at: datetime = field(default_factory=SYSTEM_CLOCK.now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolInvoked:
     """A tool call has finished: committed or rolled back."""
 
@@ -42,6 +80,8 @@ class ToolInvoked:
     """The write mode, if a file was written."""
     snapshot_ref: str | None = None
     """The snapshot taken before the call, if there was one."""
+    command: CommandOutcome | None = None
+    """How its command ended, if it ran one."""
     usage: TokenUsage | None = None
     prompt_name: str | None = None
     session_id: UUID | None = None

@@ -114,6 +114,7 @@ def test_everything_is_told_on_the_bus():
         "PromptRendered",
         "MessageAdded",
         "ModelResponded",
+        "ToolStarted",
         "FileWritten",
         "MessageAdded",
         "ToolInvoked",

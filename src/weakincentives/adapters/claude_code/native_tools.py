@@ -15,7 +15,7 @@ from weakincentives.adapters.messages import CheckedCall, ToolCall, ToolOutcome
 from weakincentives.adapters.options import RunLimits, RunOptions
 from weakincentives.filesystem import Diff, Filesystem, Snapshotable, diff_since, normalize_path
 from weakincentives.prompt import Tool, ToolAccess, ToolContext, ToolResult
-from weakincentives.runtime import ToolInvoked, Transaction, take_snapshot, transaction
+from weakincentives.runtime import ToolInvoked, ToolStarted, Transaction, take_snapshot, transaction
 
 READ_TOOLS = ("Read", "Glob", "Grep")
 """Tools of Claude Code that change no files."""
@@ -92,6 +92,15 @@ class NativeToolCalls:
             started.denial = policy.allow(checked)
             if started.denial is not None:
                 return _deny(started.denial)
+        session_id = self._context.session.session_id
+        self.emit(
+            ToolStarted(
+                tool=call.name,
+                call_id=call.call_id,
+                params=_arguments(call),
+                session_id=session_id,
+            )
+        )
         if self._workspace is not None and not checked.tool.read_only:
             self._join_batch(self._workspace, started)
         return {}
@@ -207,13 +216,13 @@ class NativeToolCalls:
         self, call: ToolCall, started: _NativeCall | None, text: str, *, success: bool
     ) -> None:
         session, prompt = self._context.session, self._context.prompt
-        arguments: Mapping[str, object] = {} if isinstance(call.arguments, str) else call.arguments
+        arguments = _arguments(call)
         now = self._options.clock.monotonic()
         self.emit(
             ToolInvoked(
                 tool=call.name,
                 call_id=call.call_id,
-                params=dict(arguments),
+                params=arguments,
                 success=success,
                 result_message=text if len(text) <= _MAX_EXCERPT else f"{text[:_MAX_EXCERPT]}...",
                 result_size=len(text),
@@ -230,6 +239,10 @@ class NativeToolCalls:
         pending, self._pending_events = self._pending_events, []
         for event in pending:
             self._context.session.dispatch(event)
+
+
+def _arguments(call: ToolCall) -> dict[str, object]:
+    return {} if isinstance(call.arguments, str) else dict(call.arguments)
 
 
 def _deny(reason: str) -> dict[str, Any]:

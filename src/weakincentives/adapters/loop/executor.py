@@ -45,6 +45,7 @@ from weakincentives.runtime import (
     MessageAdded,
     Span,
     ToolInvoked,
+    ToolStarted,
     Transaction,
     record_result,
     take_snapshot,
@@ -140,6 +141,7 @@ class ToolExecutor:
             return ToolResult.error(self._unknown_tool_message(call.name))
         try:
             params = record.params = tool.parse(call.arguments)
+            self._emit_start(record)
             check = self._access_check(call, tool, params) if self._policies else None
             call_context = context.for_call(call.call_id, _workspace(context), check)
             checked = CheckedCall(call, tool, params, call_context)
@@ -255,6 +257,17 @@ class ToolExecutor:
             + f"\n[{omitted} more characters omitted; request a smaller part]"
         )
 
+    def _emit_start(self, record: "_CallRecord") -> None:
+        call, session = record.call, self._context.session
+        session.dispatch(
+            ToolStarted(
+                tool=call.name,
+                call_id=call.call_id,
+                params=_to_json(record.params),
+                session_id=session.session_id,
+            )
+        )
+
     def _emit_event(self, record: "_CallRecord") -> None:
         result, session = record.result, self._context.session
         prompt = self._context.prompt
@@ -278,6 +291,7 @@ class ToolExecutor:
                 paths=tuple(record.paths) or find_paths(record.params),
                 mode=getattr(record.params, "mode", None),
                 snapshot_ref=record.snapshot_ref,
+                command=None if result is None else result.command,
                 prompt_name=None if prompt is None else f"{prompt.ns}:{prompt.key}",
                 session_id=session.session_id,
             )

@@ -15,13 +15,17 @@ _APPLIES: frozenset[ActionKind] = frozenset({"apply"})
 _SELECTS: frozenset[ActionKind] = frozenset({"apply", "patch"})
 
 
+STANDARD_OUTPUT = Path("-")
+"""The patch is printed instead of saved."""
+
+
 @dataclass(frozen=True, slots=True)
 class Action:
     """What to do with the changes, and with which of them."""
 
     kind: ActionKind = "ask"
     patch: Path | None = None
-    """The file to save them to."""
+    """The file to save them to, or `STANDARD_OUTPUT`."""
     only: tuple[str, ...] = ()
     """The files and directories to which it is restricted."""
     skip: tuple[str, ...] = ()
@@ -51,6 +55,8 @@ def action_options(command: F) -> F:
         }
         action = Action(_choose_kind(kinds), patch, only, skip, merge)
         _check(action, is_undo=bool(options.get("undo")))
+        if patch == STANDARD_OUTPUT and options.get("as_json"):
+            raise click.UsageError("--json and --patch - both use standard output; name a file")
         return command(*arguments, action=action, **options)
 
     found: Any = parse
@@ -65,7 +71,7 @@ _OPTIONS = (
         "--patch",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="Save the changes as a patch without asking.",
+        help="Save the changes as a patch without asking; - prints it.",
     ),
     click.option("--discard", is_flag=True, help="Discard the changes without asking."),
     click.option(
@@ -104,7 +110,7 @@ def _check(action: Action, *, is_undo: bool) -> None:
         raise click.UsageError(f"--only and --skip need one of {_name(_SELECTS)}")
     if action.merge and action.kind not in _APPLIES and not is_undo:
         raise click.UsageError(f"--merge needs {_name(_APPLIES)}")
-    if action.patch is None:
+    if action.patch is None or action.patch == STANDARD_OUTPUT:
         return
     if action.patch.exists():
         raise click.UsageError(

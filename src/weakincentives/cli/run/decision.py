@@ -6,14 +6,17 @@ Only `apply` and `undo` touch the original. Whatever goes wrong, the copy stays.
 
 import shlex
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import click
 
-from weakincentives.cli.run.action import Action
+from weakincentives.cli.activity import show_activity
+from weakincentives.cli.run.action import STANDARD_OUTPUT, Action
 from weakincentives.cli.run.changes import (
     describe_applied,
     describe_changes,
@@ -117,12 +120,16 @@ class Decision:
         blocked = self._recover(action)
         if blocked is not None:
             return Resolution(blocked, describe_changes(self._review, ()) | self._facts)
-        if not self._review.diff:
+        with self._show_activity("comparing the files"):
+            is_empty = not self._review.diff
+        if is_empty:
             return self._resolve_empty(action)
         conflicts = self._find_conflicts()
         facts = describe_changes(self._review, conflicts)
         if not self._is_silent:
-            self._show_changes(conflicts, with_diff=self._is_end or action.kind == "ask")
+            shows_diff = self._is_end or action.kind == "ask"
+            is_printed = action.patch == STANDARD_OUTPUT
+            self._show_changes(conflicts, with_diff=shows_diff and not is_printed)
         if action.kind == "ask":
             outcome = self._ask() if can_ask() and not self._is_silent else self._keep()
         else:
@@ -162,7 +169,8 @@ class Decision:
     def _find_conflicts(self) -> Sequence[Conflict]:
         """Return the conflicts; none if the original is gone, since a patch can still be saved."""
         try:
-            return self._review.conflicts()
+            with self._show_activity("looking for conflicts"):
+                return self._review.conflicts()
         except (FileNotFoundError, NotADirectoryError) as error:
             self._print_error(error)
             return ()
@@ -185,7 +193,7 @@ class Decision:
             if self._reply is not None:
                 return Resolution("reply", facts, self._reply)
         if action.kind == "discard" or (self._is_end and is_empty and not has_applied):
-            self._review.discard()
+            self._discard()
         elif not is_empty:
             root = display_path(str(self._review.copy.root))
             self._print(f"Changes that are not offered stay in {root}.")
@@ -194,7 +202,8 @@ class Decision:
         return Resolution("nothing", facts)
 
     def _show_changes(self, conflicts: Sequence[Conflict], *, with_diff: bool) -> None:
-        if with_diff:
+        # at the end of a run standard output is for the answer, unless a person looks at it
+        if with_diff and (is_terminal(sys.stdout) or not self._is_end):
             show_diff(self._review.diff)
         self._print(str(self._review.diff))
         self._print_withheld_changes()
@@ -305,7 +314,7 @@ class Decision:
                     return self._save_patch(action.patch, choice)
                 case "discard":
                     note = self._untouched_note()
-                    self._review.discard()
+                    self._discard()
                     self._print(f"Discarded{note}.")
                     return "discarded"
                 case _:
@@ -329,7 +338,8 @@ class Decision:
             self._print("All changes are in conflict; nothing was applied.")
             return "conflict"
         paths = None if choice.paths is None else list(choice.paths)
-        applied = self._review.apply(paths, hunks=choice.hunks, merge=merge)
+        with self._show_activity("applying the changes"):
+            applied = self._review.apply(paths, hunks=choice.hunks, merge=merge)
         self._print_apply_result(applied)
         if not self._review.diff:
             return "applied"
@@ -359,11 +369,10 @@ class Decision:
 
     def _save_patch(self, patch: Path | None, choice: Choice) -> Outcome:
         assert patch is not None
-        if patch.exists():
-            raise FileExistsError(f"File exists already: {str(patch)!r}; choose another name")
-        saved = self._review.save_patch(patch, paths=choice.paths)
-        command = patch_command(self._review.copy.original, saved)
-        self._print(f"Patch saved; to apply it: {command}")
+        if patch == STANDARD_OUTPUT:
+            self._print_patch(choice)
+        else:
+            self._write_patch(patch, choice)
         omitted = [
             each for each in self._review.omissions(choice.paths) if not is_git_index(each.path)
         ]
@@ -371,7 +380,7 @@ class Decision:
             self._keep("The copy is kept, because the patch has only a part of the changes.")
             return "patched-partly"
         if not omitted:
-            self._review.discard()
+            self._discard()
             return "patched"
         self._print("The patch leaves out:")
         for each in omitted[:_MAX_OMITTED]:
@@ -380,6 +389,31 @@ class Decision:
             self._print(f"  and {len(omitted) - _MAX_OMITTED} more")
         self._keep("The copy is kept, because the patch leaves something out.")
         return "patched-partly"
+
+    def _write_patch(self, patch: Path, choice: Choice) -> None:
+        if patch.exists():
+            raise FileExistsError(f"File exists already: {str(patch)!r}; choose another name")
+        with self._show_activity("writing the patch"):
+            saved = self._review.save_patch(patch, paths=choice.paths)
+        command = patch_command(self._review.copy.original, saved)
+        self._print(f"Patch saved; to apply it: {command}")
+
+    def _print_patch(self, choice: Choice) -> None:
+        with tempfile.TemporaryDirectory(prefix="wink-") as directory:
+            saved = self._review.save_patch(Path(directory) / "patch", paths=choice.paths)
+            data = saved.read_bytes()
+        if is_terminal(sys.stdout):
+            echo(data.decode("utf-8", "replace"), err=False, newline=False)
+        else:
+            sys.stdout.buffer.write(data)  # a patch is bytes
+            sys.stdout.flush()
+
+    def _discard(self) -> None:
+        with self._show_activity("removing the working copy"):
+            self._review.discard()
+
+    def _show_activity(self, activity: str) -> AbstractContextManager[None]:
+        return nullcontext() if self._is_silent else show_activity(activity)
 
     def _untouched_note(self) -> str:
         """Return what is certain about the original: right after a run it is unchanged."""

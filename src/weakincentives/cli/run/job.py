@@ -120,6 +120,8 @@ class JobResult:
     usage: TokenUsage
     seconds: float
     session_id: str
+    cost: float | None = None
+    """In US dollars; None if a price is unknown."""
     messages: tuple[Message, ...] = ()
     """The conversation so far, without the system message."""
     digest_tokens: int | None = None
@@ -173,6 +175,7 @@ class Job:
         self._sandbox: BackgroundSandbox | None = None
         self._cache = open_cache(copy.original, os.environ)
         self._digest_tokens: int | None = None
+        self._progress: Progress | None = None
 
     def run(self) -> JobResult:
         """Run the job to its end; only bugs are raised."""
@@ -186,7 +189,8 @@ class Job:
                     limits=POSIX_LIMITS,
                 )
             )
-            section = self._create_section(filesystem, stack)
+            with self._view.show_activity(lambda: "preparing the workspace"):
+                section = self._create_section(filesystem, stack)
             stack.callback(section.close)
             if self._options.digest:
                 self._digest_tokens = prepare_digest(
@@ -222,7 +226,8 @@ class Job:
         recorder = None
         if self._options.dump is not None:
             try:
-                recorder = self._start_recording(self._options.dump, filesystem)
+                with self._view.show_activity(lambda: "recording the files"):
+                    recorder = self._start_recording(self._options.dump, filesystem)
                 recording.path = recorder.path
             except (WinkError, OSError, ValueError) as error:
                 recording.problem = _describe(error)
@@ -285,7 +290,8 @@ class Job:
             sandbox = stack.enter_context(made)
             # cancellation must not wait for a long-running command
             stack.callback(self._cancellation.subscribe(sandbox.close))
-            extra_handlers.update(shell_handlers(sandbox, limits=_SHELL_LIMITS))
+            handlers = shell_handlers(sandbox, limits=_SHELL_LIMITS, on_output=self._on_output)
+            extra_handlers.update(handlers)
             self._sandbox = sandbox
         if self._options.engine is not None:
             engine = create_engine(self._options.engine, sandbox=sandbox)
@@ -301,7 +307,7 @@ class Job:
 
     def _evaluate(self, prompt: Prompt[None]) -> JobResult:
         options = self._options
-        progress = Progress(options.max_tokens, options.seconds)
+        progress = self._progress = Progress(options.max_tokens, options.seconds)
         error: BaseException | None = None
         response: PromptResponse[Any] | None = None
         with (
@@ -323,6 +329,10 @@ class Job:
                 error, response = raised, partial_response(raised)
         first_signal = signals[0] if signals else None
         return self._create_result(response, error, first_signal, progress.elapsed())
+
+    def _on_output(self, stream: str, data: bytes) -> None:
+        if self._progress is not None:
+            self._progress.on_output(stream, data)
 
     def _messages(self) -> Sequence[Message]:
         if self._continuation is not None:
@@ -356,6 +366,7 @@ class Job:
             tool_calls=0 if response is None else len(response.tool_results),
             usage=TokenUsage() if response is None else response.usage,
             seconds=seconds,
+            cost=None if self._progress is None else self._progress.cost,
             session_id=str(self._session.session_id),
             messages=tuple(self._messages()) if response is None else response.messages,
             digest_tokens=self._digest_tokens,
@@ -366,18 +377,24 @@ class Job:
         """Write the dump; if that fails, the user must not lose the changes."""
         if self._options.dump is None:
             return result
-        path = problem = None
+        with self._view.show_activity(lambda: "writing the dump"):
+            path, problem = self._write_dump(self._options.dump, filesystem)
+        return replace(result, dump=path, dump_error=problem)
+
+    def _write_dump(
+        self, directory: Path, filesystem: HostFilesystem
+    ) -> tuple[Path | None, str | None]:
+        """Return the path of the dump, or why there is none."""
         try:
             try:
-                path = dump_session_tree(self._session, self._options.dump, filesystem)
+                return dump_session_tree(self._session, directory, filesystem), None
             except PermissionError:
                 # a snapshot also reads files that their owner cannot read
                 filesystem.invalidate()  # a person may have edited the copy
                 state = filesystem.view(filesystem.snapshot(tag="dumped state"))
-                path = dump_session_tree(self._session, self._options.dump, state)
+                return dump_session_tree(self._session, directory, state), None
         except (WinkError, OSError, ValueError) as error:
-            problem = _describe(error)
-        return replace(result, dump=path, dump_error=problem)
+            return None, _describe(error)
 
 
 def add_instruction(messages: Sequence[Message], text: str) -> tuple[Message, ...]:

@@ -1,74 +1,78 @@
-"""A view for people: a line per event, and on a terminal a live footer."""
+"""A view for people: the model's text as it arrives, a line per tool call, and a status line.
 
-import sys
-from collections.abc import Callable, Generator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+Without a terminal there are only plain lines: nothing is drawn twice, and nothing moves.
+"""
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from threading import Event, Thread
 from typing import IO
 
-from rich.console import Console
-from rich.live import Live
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.spinner import Spinner
-from rich.table import Table
 from rich.text import Text
 
 from weakincentives.adapters import ModelResponded, RequestRetried
+from weakincentives.cli.activity import (
+    NOTICE_AFTER,
+    create_console,
+    create_live,
+    render_status,
+    show_activity,
+)
+from weakincentives.cli.markdown import MarkdownStream
 from weakincentives.cli.run.progress import Progress, describe_target, result_text
 from weakincentives.cli.run.view import subscribe
-from weakincentives.cli.terminal import is_terminal, shorten, wants_colour
+from weakincentives.cli.terminal import cut, escape_controls, shorten
 from weakincentives.cli.units import format_duration
-from weakincentives.runtime import ToolInvoked
+from weakincentives.runtime import CommandOutcome, ToolInvoked
 from weakincentives.runtime.session import Session
 from weakincentives.sandbox import NetworkConnection
 
 _NAME_WIDTH = 13
-_PLAIN_WIDTH = 160
+_MIN_TARGET = 12  # cells for what a call was about, before its result moves to the next line
+_MAX_EXCERPT = 6  # lines of a failure
+_STATUS_HEIGHT = 3  # lines that the status needs, and one above
 
 
 class LinesView:
-    """A line per event, and on a terminal a live footer."""
+    """A line per event; on a terminal with the model's text and a status line that changes."""
 
-    def __init__(self, stream: IO[str] | None = None) -> None:
-        """Write to `stream`, by default standard error."""
-        target = sys.stderr if stream is None else stream
-        self._is_live = is_terminal(target)
-        self._console = Console(
-            file=target,
-            force_terminal=self._is_live,
-            color_system="auto" if wants_colour(target) else None,
-            width=None if self._is_live else _PLAIN_WIDTH,
-            highlight=False,
-            emoji=False,
-            markup=False,
-            soft_wrap=not self._is_live,
-        )
+    def __init__(
+        self, stream: IO[str] | None = None, *, notice_after: float = NOTICE_AFTER
+    ) -> None:
+        """Write to `stream`, by default standard error.
+
+        Args:
+            stream: Where to write.
+            notice_after: Seconds after which a wait is reported where there is no terminal.
+        """
+        self._console = create_console(stream)
+        self._is_live = self._console.is_terminal
+        self._notice_after = notice_after
         self._spinner = Spinner("dots", style="cyan")
+        self._stream = MarkdownStream(self._print_block)
         self._progress: Progress | None = None
+        self._needs_gap = False
 
     def emit(self, event: str, facts: Mapping[str, object], text: str | None = None) -> None:
         """Print the text."""
         del event, facts  # people read text
         if text:
-            self._console.print(text, soft_wrap=True)
+            self._console.print(text, soft_wrap=not self._is_live)
 
     def show_activity(self, describe: Callable[[], str]) -> AbstractContextManager[object]:
-        """Show a line on a terminal."""
-        if not self._is_live:
-            return nullcontext()
-        return Live(
-            console=self._console,
-            get_renderable=lambda: self._render_line(describe()),
-            refresh_per_second=8,
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
+        """Show what is being done."""
+        return show_activity(describe, console=self._console, notice_after=self._notice_after)
 
     @contextmanager
     def observe(self, session: Session, progress: Progress) -> Generator[None, None, None]:
         """Show the events of a session."""
         self._progress = progress
+        self._needs_gap = False
         with (
-            self.show_activity(progress.line),
+            self._show_progress(progress),
             subscribe(
                 session,
                 progress,
@@ -79,48 +83,162 @@ class LinesView:
             ),
         ):
             yield
+        self._stream.restart()
 
     def on_text(self) -> Callable[[str], None] | None:
-        """Count the text where the footer shows the number."""
-        return self._progress.on_text if self._is_live and self._progress else None
+        """Return the callback that shows text as it arrives, on a terminal."""
+        return self._on_text if self._is_live and self._progress is not None else None
 
-    def _render_line(self, text: str) -> Table:
-        line = Table.grid(padding=(0, 1))
-        line.add_column(width=1)
-        line.add_column(no_wrap=True, overflow="ellipsis")
-        line.add_row(self._spinner, Text(text, style="dim"))
-        return line
+    @property
+    def shows_text(self) -> bool:
+        """Whether the text of the model is shown whole: on a terminal."""
+        return self._is_live
+
+    def _show_progress(self, progress: Progress) -> AbstractContextManager[object]:
+        if not self._is_live:
+            return self._report_waits(progress)
+        return create_live(
+            self._console, lambda: _LiveRegion(self._stream, self._spinner, progress)
+        )
+
+    @contextmanager
+    def _report_waits(self, progress: Progress) -> Generator[None, None, None]:
+        """Print one line for each wait that is long."""
+        finished = Event()
+
+        def work() -> None:
+            reported = -1.0
+            while not finished.wait(min(1.0, self._notice_after / 4)):
+                started = progress.activity_started
+                if started != reported and progress.wait() >= self._notice_after:
+                    reported = started
+                    self._print_line(Text(f"  {progress.describe_activity()} ..."))
+
+        thread = Thread(target=work, name="wink-waits", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            finished.set()
+            thread.join()
+
+    def _on_text(self, piece: str) -> None:
+        if self._progress is not None:
+            self._progress.on_text(piece)
+        self._stream.feed(piece)
 
     def _on_response(self, event: ModelResponded) -> None:
-        if event.text.strip() and event.tool_calls:
-            self._print_line(
-                Text.assemble(("  ", ""), (shorten(event.text, self._width()), "italic"))
-            )
+        if self._is_live:
+            self._stream.finish(event.text)
+        elif event.tool_calls:  # the answer itself goes to standard output
+            for line in escape_controls(event.text.strip()).split("\n"):
+                if line:
+                    self._console.print(Text(f"  {line}", "italic"), soft_wrap=True)
 
     def _on_tool_call(self, event: ToolInvoked) -> None:
-        succeeded = event.success
-        label = f"{'' if succeeded else 'failed '}{event.tool}"
-        room = max(10, self._width() - max(_NAME_WIDTH, len(label)) - 14)
-        text = Text("  ")
-        text.append(f"{shorten(label, 40):<{_NAME_WIDTH}}", "cyan" if succeeded else "red")
-        text.append(f"  {describe_target(event, room)}")
-        text.append(f"  {format_duration(event.duration_ms)}", "dim")
-        self._print_line(text)
-        if not succeeded:
-            self._print_line(Text(f"    {shorten(result_text(event), self._width() - 4)}", "red"))
+        for line in _describe_call(event, self._width()):
+            self._print_line(line)
 
     def _on_retry(self, event: RequestRetried) -> None:
-        delay = format_duration(event.delay * 1000)
-        text = f"  retry in {delay}: {shorten(event.error, self._width() - 24)}"
-        self._print_line(Text(text, "yellow"))
+        again = "; the text above is sent again" if self._stream.has_printed else ""
+        self._stream.restart()
+        text = f"  retry in {format_duration(event.delay * 1000)}{again}: "
+        self._print_line(Text(text + shorten(event.error, self._width() - len(text)), "yellow"))
 
     def _on_connection(self, event: NetworkConnection) -> None:
         if event.reason:
             reason = event.reason.removeprefix("wink: ")
             self._print_line(Text(f"  network: {shorten(reason, self._width() - 11)}", "yellow"))
 
+    def _print_block(self, block: RenderableType) -> None:
+        """Print a block of the model's text, with an empty line around it."""
+        self._console.print()
+        self._console.print(block, end="")
+        self._needs_gap = True
+
     def _print_line(self, text: Text) -> None:
+        if self._needs_gap:
+            self._console.print()
+            self._needs_gap = False
         self._console.print(text, no_wrap=True, overflow="ellipsis", crop=self._is_live)
 
     def _width(self) -> int:
-        return self._console.width - 2
+        return self._console.width
+
+
+class _LiveRegion:
+    """The unfinished text of the model, what its command prints, and the status line."""
+
+    def __init__(self, stream: MarkdownStream, spinner: Spinner, progress: Progress) -> None:
+        self._stream = stream
+        self._spinner = spinner
+        self._progress = progress
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = options.max_width
+        height = max(1, console.height - _STATUS_HEIGHT - 1)
+        text = self._stream.render(console, options, height)
+        if text is not None:
+            yield Text()
+            yield text
+        output = self._progress.last_output()
+        if output:
+            yield Text(cut(f"    {output}", width), "dim", no_wrap=True)
+        yield render_status(self._spinner, self._progress.line(width - 2))
+
+
+def _describe_call(event: ToolInvoked, width: int) -> Iterator[Text]:
+    """Yield the lines about a finished call; the result is never cut off."""
+    failed = not event.success or (event.command is not None and event.command.failed)
+    label = shorten(f"{'' if event.success else 'failed '}{event.tool}", 40)
+    outcome = Text("" if event.command is None else _describe_end(event.command))
+    outcome.stylize("bold red" if failed else "dim")
+    end = Text("  ").join(filter(None, (outcome, Text(format_duration(event.duration_ms), "dim"))))
+    room = width - max(_NAME_WIDTH, cell_len(label)) - cell_len(end.plain) - 6
+    is_long = room < _MIN_TARGET
+    if is_long:
+        room = max(_MIN_TARGET, width - cell_len(label) - 4)
+    yield Text.assemble(
+        "  ",
+        (label if is_long else f"{label:<{_NAME_WIDTH}}", "red" if failed else "cyan"),
+        f"  {describe_target(event, room)}",
+        *([] if is_long else ["  ", end]),
+    )
+    if is_long:
+        yield Text.assemble("    ", end)
+    for line in _excerpt(event):
+        yield Text(
+            f"    {cut(escape_controls(line), width - 4)}", "dim" if event.success else "red"
+        )
+
+
+def _describe_end(command: CommandOutcome) -> str:
+    """Return how a command ended."""
+    if command.is_running:
+        return "runs in the background"
+    code = f"exit {command.exit_code}"
+    if command.timed_out:
+        return f"timed out ({code})"
+    if command.signal:
+        return f"killed by {command.signal} ({code})"
+    return f"failed ({code})" if command.failed else code
+
+
+def _excerpt(event: ToolInvoked) -> Iterator[str]:
+    """Yield the lines that tell why a call or its command failed."""
+    command = event.command
+    if event.success:
+        if command is not None and command.failed and command.tail:
+            if command.truncated:
+                yield "[output truncated]"
+            yield from _lines(command.tail)[-_MAX_EXCERPT:]
+        return
+    lines = _lines(result_text(event))
+    yield from lines[:1]
+    if len(lines) > _MAX_EXCERPT:
+        yield "…"
+    yield from lines[1:][-(_MAX_EXCERPT - 1) :]
+
+
+def _lines(text: str) -> list[str]:
+    return [each.expandtabs(4).rstrip() for each in text.split("\n") if each.strip()]

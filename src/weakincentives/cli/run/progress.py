@@ -1,12 +1,21 @@
-"""Progress of a run: its counters, and what a tool call was about."""
+"""Progress of a run: its counters, what it is doing, and what a tool call was about."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from rich.cells import cell_len
+
 from weakincentives.adapters import ModelResponded, RequestRetried
-from weakincentives.cli.terminal import escape_controls, shorten
-from weakincentives.cli.units import format_clock, format_count
+from weakincentives.cli.activity import format_wait
+from weakincentives.cli.terminal import cut, escape_controls, shorten
+from weakincentives.cli.units import (
+    format_clock,
+    format_cost,
+    format_count,
+    format_short_count,
+    format_tokens,
+)
 from weakincentives.filesystem import (
     DirectoryCreated,
     EntryMoved,
@@ -16,12 +25,15 @@ from weakincentives.filesystem import (
 )
 from weakincentives.filesystem.base import is_tool_output
 from weakincentives.posix import display_path
-from weakincentives.runtime import ToolInvoked
+from weakincentives.runtime import TokenUsage, ToolInvoked, ToolStarted
 from weakincentives.runtime.timeline import call_subject
 
 CHANGES = (FileWritten, FileDeleted, DirectoryCreated, LinkCreated, EntryMoved)
 """The events of a changed path."""
+_WAITING = "waiting for the model"
 _MAX_PATHS = 3
+_MAX_SUBJECT = 40  # cells of a command in the status line
+_MAX_OUTPUT = 4096  # bytes
 
 
 @dataclass(slots=True)
@@ -31,42 +43,71 @@ class Progress:
     max_tokens: int | None = None
     seconds: float | None = None
     """Time limit of the run; None means unlimited."""
+    price: Callable[[TokenUsage], float | None] = lambda _: None
+    """Returns the cost of a response in US dollars, or None if its price is unknown."""
     now: Callable[[], float] = time.monotonic
     steps: int = 0
     calls: int = 0
-    tokens: int = 0
+    usage: TokenUsage = field(default_factory=TokenUsage)
+    cost: float | None = 0.0
+    """The cost so far in US dollars; None if a price is unknown."""
     characters: int = 0
     """Length of the streamed part of the current response."""
-    activity: str = "asking the model"
+    activity: str = _WAITING
     touched: dict[str, None] = field(default_factory=dict[str, None])
     started: float = field(init=False)
+    activity_started: float = field(init=False)
+    _running: dict[str, str] = field(default_factory=dict[str, str])
+    _output: bytes = b""
 
     def __post_init__(self) -> None:
         """Record the start time."""
-        self.started = self.now()
+        self.started = self.activity_started = self.now()
 
     def on_text(self, piece: str) -> None:
         """Count streamed text."""
         self.characters += len(piece)
+        if not self.activity.startswith("receiving"):
+            self._begin("")
         self.activity = f"receiving, {self.characters:,} characters"
 
     def on_response(self, event: ModelResponded) -> None:
         """Count a response of the model."""
         self.steps += 1
         self.characters = 0
-        self.tokens += event.usage.total_tokens
+        self.usage += event.usage
+        cost = self.price(event.usage)
+        self.cost = None if cost is None or self.cost is None else self.cost + cost
         names = ", ".join(dict.fromkeys(event.tool_calls))
-        self.activity = f"running {escape_controls(names)}" if names else "done"
+        self._begin(f"running {escape_controls(names)}" if names else "done")
 
     def on_retry(self, _: RequestRetried) -> None:
         """Reset the streamed text: the request is sent again."""
         self.characters = 0
-        self.activity = "waiting to retry"
+        self._begin("waiting to retry")
 
-    def on_tool_call(self, _: ToolInvoked) -> None:
+    def on_tool_start(self, event: ToolStarted) -> None:
+        """Name the tool call that is running."""
+        subject = call_subject(event.params)
+        text = shorten(subject, _MAX_SUBJECT) or escape_controls(event.tool)
+        self._running[event.call_id] = text
+        self._output = b""
+        self._begin(f"running: {', '.join(self._running.values())}")
+
+    def on_tool_call(self, event: ToolInvoked) -> None:
         """Count a tool call."""
         self.calls += 1
-        self.activity = "asking the model"
+        self._running.pop(event.call_id, None)
+        self._output = b""
+        if self._running:
+            self.activity = f"running: {', '.join(self._running.values())}"
+        else:
+            self._begin(_WAITING)
+
+    def on_output(self, stream: str, data: bytes) -> None:
+        """Remember the end of what the running command has printed; any thread may call this."""
+        del stream  # people see both
+        self._output = (self._output + data[-_MAX_OUTPUT:])[-_MAX_OUTPUT:]
 
     def on_change(self, event: object) -> None:
         """Count a changed path."""
@@ -79,18 +120,43 @@ class Progress:
         """Return the seconds since the start."""
         return self.now() - self.started
 
-    def line(self) -> str:
-        """Return the progress as one line."""
-        tokens = f"{self.tokens:,}"
-        if self.max_tokens is not None:
-            tokens += f" of {self.max_tokens:,}"
+    def wait(self) -> float:
+        """Return the seconds since the current activity began."""
+        return self.now() - self.activity_started
+
+    def describe_activity(self) -> str:
+        """Return what is being done, and for how long."""
+        return f"{self.activity}{format_wait(self.wait())}"
+
+    def last_output(self) -> str:
+        """Return the last line that the running command has printed."""
+        lines = self._output.replace(b"\r", b"\n").decode("utf-8", "replace").split("\n")
+        return escape_controls(next((each.strip() for each in lines[::-1] if each.strip()), ""))
+
+    def line(self, width: int = 1000) -> str:
+        """Return the progress as one line; where it is too long, the last parts are left out."""
+        parts = list(self._parts())
+        while len(parts) > 1 and cell_len(" · ".join(parts)) > width:
+            parts.pop()
+        return cut(" · ".join(parts), width)
+
+    def _parts(self) -> Iterator[str]:
         elapsed = self.elapsed()
         if self.seconds is None:
-            time = format_clock(elapsed)
+            yield format_clock(elapsed)
         else:
-            time = f"{format_clock(self.seconds - elapsed)} left"
-        touched = format_count(len(self.touched), "file changed", "files changed")
-        return f"{time} · step {max(1, self.steps)} · {self.activity} · {touched} · {tokens} tokens"
+            yield f"{format_clock(self.seconds - elapsed)} left"
+        yield f"step {max(1, self.steps)}"
+        yield self.describe_activity()
+        yield format_tokens(self.usage, format_short_count, self.max_tokens)
+        if self.cost and self.usage.total_tokens:
+            yield format_cost(self.cost)
+        if self.touched:
+            yield format_count(len(self.touched), "file changed", "files changed")
+
+    def _begin(self, activity: str) -> None:
+        self.activity = activity
+        self.activity_started = self.now()
 
 
 def describe_target(event: ToolInvoked, width: int) -> str:

@@ -1,22 +1,31 @@
 """The report of a run: what is printed at its start and at its end, and the exit code."""
 
 import signal
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from weakincentives.adapters import ProviderAdapter
+from weakincentives.cli.activity import create_console
 from weakincentives.cli.config import LOCAL_SANDBOX, NO_ENGINE, NO_SANDBOX
 from weakincentives.cli.dumps import timeline_hints
-from weakincentives.cli.run.action import Action
+from weakincentives.cli.markdown import SafeMarkdown
+from weakincentives.cli.run.action import STANDARD_OUTPUT, Action
 from weakincentives.cli.run.decision import EXIT_FAILED, Decision, Resolution
 from weakincentives.cli.run.job import JobOptions, JobResult
 from weakincentives.cli.run.network import describe_traffic, traffic_facts
-from weakincentives.cli.run.view import View
+from weakincentives.cli.run.view import View, describe_usage
 from weakincentives.cli.run.warnings import copy_warnings
 from weakincentives.cli.runs import note_changes
 from weakincentives.cli.signals import EXIT_SIGNAL_BASE
-from weakincentives.cli.terminal import echo, escape_controls, shorten
-from weakincentives.cli.units import format_clock, format_count, format_duration
+from weakincentives.cli.terminal import echo, escape_controls, is_terminal, shorten
+from weakincentives.cli.units import (
+    format_clock,
+    format_cost,
+    format_count,
+    format_duration,
+    format_tokens,
+)
 from weakincentives.contrib.review import Review, WorkingCopy
 from weakincentives.posix import display_path
 
@@ -103,9 +112,11 @@ class Report:
         if result.signal in _TERMINATION and action.kind == "ask":
             action = Action("keep")
         with Review(self._copy) as review:
-            note_changes(review)
+            with self._view.show_activity(lambda: "comparing the files"):
+                note_changes(review)
+                has_changes = bool(review.diff)
             # a run that failed before it changed anything is not worth a question
-            can_reply = result.status != "failed" or bool(review.diff)
+            can_reply = result.status != "failed" or has_changes
             decision = Decision(review, is_silent=self._is_silent, can_reply=can_reply)
             resolution = decision.resolve(action)
         code = _exit_code(result, resolution)
@@ -114,13 +125,9 @@ class Report:
         return Ending(code, resolution.reply)
 
     def _print_result(self, result: JobResult, action: Action) -> None:
-        if result.answer.strip():
-            self._print(f"\n{result.answer.strip()}\n")
-        self._print(
-            f"{format_count(result.steps, 'step')}, {format_count(result.tool_calls, 'tool call')},"
-            f" {format_count(result.usage.total_tokens, 'token')},"
-            f" {format_duration(result.seconds * 1000)}"
-        )
+        if result.answer.strip() and not self._is_silent:
+            self._print_answer(result, action)
+        self._print(", ".join(_totals(result)))
         if result.traffic:
             self._print(describe_traffic(result.traffic))
         for command in result.stopped:
@@ -132,6 +139,15 @@ class Report:
             advice = f"; {result.advice}" if result.advice else ""
             kept = "" if action.kind == "discard" else "; the changes so far are kept"
             self._print(f"wink: {result.error}{advice}{kept}")
+
+    def _print_answer(self, result: JobResult, action: Action) -> None:
+        """Print the answer on standard output, unless it was seen on this terminal."""
+        if self._view.shows_text and is_terminal(sys.stdout):
+            self._print("")
+        elif result.status == "done" and action.patch != STANDARD_OUTPUT:
+            print_answer(result.answer.strip())
+        elif not self._view.shows_text:
+            self._print(f"\n{result.answer.strip()}\n")
 
     def _print_files(self, result: JobResult) -> None:
         if result.dump is not None:
@@ -156,8 +172,7 @@ class Report:
             "advice": result.advice,
             "steps": result.steps,
             "tool_calls": result.tool_calls,
-            "input_tokens": result.usage.input_tokens,
-            "output_tokens": result.usage.output_tokens,
+            **describe_usage(result.usage, result.cost),
             "digest_tokens": result.digest_tokens,
             "seconds": round(result.seconds, 3),
             "stopped": list(result.stopped),
@@ -176,6 +191,27 @@ class Report:
     def _print(self, text: str) -> None:
         if not self._is_silent:
             echo(text)
+
+
+def print_answer(text: str) -> None:
+    """Print the model's answer on standard output: rendered on a terminal, else as it is."""
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] # it may be closed
+        return
+    if not is_terminal(sys.stdout):
+        echo(text, err=False)
+        return
+    console = create_console(sys.stdout)
+    console.print()
+    console.print(SafeMarkdown(text))
+
+
+def _totals(result: JobResult) -> Iterator[str]:
+    yield format_count(result.steps, "step")
+    yield format_count(result.tool_calls, "tool call")
+    yield format_tokens(result.usage)
+    if result.cost:
+        yield format_cost(result.cost)
+    yield format_duration(result.seconds * 1000)
 
 
 def _exit_code(result: JobResult, resolution: Resolution) -> int:

@@ -12,7 +12,7 @@ import click
 
 from weakincentives.adapters import ModelResponded, RequestRetried
 from weakincentives.cli.run.progress import CHANGES, Progress, result_text
-from weakincentives.runtime import ToolInvoked
+from weakincentives.runtime import TokenUsage, ToolInvoked, ToolStarted
 from weakincentives.runtime.session import Session
 from weakincentives.sandbox import NetworkConnection
 
@@ -36,6 +36,11 @@ class View(Protocol):
         """Return the callback for streamed text, if any."""
         ...
 
+    @property
+    def shows_text(self) -> bool:
+        """Whether a person has seen the text of the model by the end of the run."""
+        ...
+
 
 @contextmanager
 def subscribe(
@@ -52,6 +57,7 @@ def subscribe(
     subscriptions = [bus.subscribe(kind, progress.on_change) for kind in CHANGES]
     subscriptions += [
         bus.subscribe(ModelResponded, progress.on_response),
+        bus.subscribe(ToolStarted, progress.on_tool_start),
         bus.subscribe(ToolInvoked, progress.on_tool_call),
         bus.subscribe(RequestRetried, progress.on_retry),
         bus.subscribe(ModelResponded, on_response),
@@ -64,6 +70,16 @@ def subscribe(
     finally:
         for unsubscribe in subscriptions:
             unsubscribe()
+
+
+def describe_usage(usage: TokenUsage, cost: float | None) -> dict[str, object]:
+    """Return tokens and cost as data; `cost` is None if a price is unknown."""
+    return {
+        "input_tokens": usage.input_tokens,
+        "cached_tokens": usage.cached_tokens,
+        "output_tokens": usage.output_tokens,
+        "cost_usd": None if cost is None else round(cost, 6),
+    }
 
 
 class JsonView:
@@ -101,7 +117,7 @@ class JsonView:
         with subscribe(
             session,
             progress,
-            on_response=self._on_response,
+            on_response=lambda event: self._on_response(event, progress),
             on_tool_call=lambda event: self._on_tool_call(event, progress),
             on_retry=self._on_retry,
             on_connection=self._on_connection,
@@ -112,15 +128,18 @@ class JsonView:
         """Return None: the text is part of its step."""
         return None
 
-    def _on_response(self, event: ModelResponded) -> None:
-        usage = event.usage
+    @property
+    def shows_text(self) -> bool:
+        """False: programs read data."""
+        return False
+
+    def _on_response(self, event: ModelResponded, progress: Progress) -> None:
         facts = {
             "step": event.step,
             "text": event.text,
             "tool_calls": list(event.tool_calls),
             "stop_reason": event.stop_reason,
-            "input_tokens": usage.input_tokens,
-            "output_tokens": usage.output_tokens,
+            **describe_usage(event.usage, progress.price(event.usage)),
             "duration_ms": round(event.duration_ms, 3),
         }
         self.emit("step", facts)
@@ -133,6 +152,7 @@ class JsonView:
             "paths": list(event.paths),
             "success": event.success,
             "message": result_text(event),
+            "command": None if event.command is None else asdict(event.command),
             "duration_ms": round(event.duration_ms, 3),
         }
         self.emit("tool", facts)
@@ -183,3 +203,8 @@ class QuietView:
     def on_text(self) -> Callable[[str], None] | None:
         """Return None."""
         return None
+
+    @property
+    def shows_text(self) -> bool:
+        """False."""
+        return False

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from weakincentives.contrib.tools.context import (
     DEFAULT_SETTINGS,
@@ -20,16 +20,20 @@ from weakincentives.contrib.tools.shell.limits import (
     check_workspace,
     limit_seconds,
 )
-from weakincentives.contrib.tools.shell.render import render_result
+from weakincentives.contrib.tools.shell.render import command_outcome, render_result
 from weakincentives.contrib.tools.spec import select_specs
 from weakincentives.contrib.tools.suite import SpecHandler
 from weakincentives.errors import ToolValidationError
 from weakincentives.prompt import PromptError, Tool, ToolResult
-from weakincentives.sandbox import BackgroundSandbox, ExecResult, Sandbox
+from weakincentives.runtime import CommandOutcome
+from weakincentives.sandbox import BackgroundSandbox, ExecResult, OutputListener, Sandbox
 
 
 def shell_handlers(
-    sandbox: Sandbox, *, limits: ShellLimits = DEFAULT_SHELL_LIMITS
+    sandbox: Sandbox,
+    *,
+    limits: ShellLimits = DEFAULT_SHELL_LIMITS,
+    on_output: OutputListener | None = None,
 ) -> Mapping[type[Any], Handler]:
     """Return the handlers for requests that run commands.
 
@@ -41,8 +45,9 @@ def shell_handlers(
     Args:
         sandbox: Where commands run; it must work on the filesystem of the tools.
         limits: Limits of the commands.
+        on_output: Called with what a command in the foreground prints, as it prints.
     """
-    runner = _CommandRunner(sandbox, limits)
+    runner = _CommandRunner(sandbox, limits, on_output)
     handlers: dict[type[Any], Handler] = {
         ShellExecuteParams: _ProgramHandler(runner),
         BashParams: _ScriptHandler(runner),
@@ -85,6 +90,7 @@ class _CommandRunner:
 
     sandbox: Sandbox
     limits: ShellLimits
+    on_output: OutputListener | None = None
 
     def run(
         self,
@@ -96,8 +102,11 @@ class _CommandRunner:
         max_output: int | None,
         env: Mapping[str, str] | None = None,
         stdin: str | None = None,
-    ) -> tuple[ExecResult, str]:
-        """Run a command; return the result and its text. No `max_output`: without output."""
+    ) -> tuple[ExecResult, str, CommandOutcome]:
+        """Run a command; return the result, its text, and how it ended.
+
+        Without `max_output` there is no output.
+        """
         check_workspace(self.sandbox, context)
         seconds = limit_seconds(seconds, context)
         with OutputSpool() as spool:
@@ -108,10 +117,22 @@ class _CommandRunner:
                 stdin=stdin,
                 timeout=max(seconds, 0.001),
                 max_output=max_output or 0,
-                on_output=None if max_output is None else spool.feed,
+                on_output=None if max_output is None else self._listener(spool),
             )
+            outcome = command_outcome(result, context, spool)
             whole = None if max_output is None else spool
-            return result, render_result(result, whole, context)
+            return result, render_result(result, whole, context), outcome
+
+    def _listener(self, spool: OutputSpool) -> OutputListener:
+        on_output = self.on_output
+        if on_output is None:
+            return spool.feed
+
+        def listen(stream: Literal["stdout", "stderr"], data: bytes) -> None:
+            spool.feed(stream, data)
+            on_output(stream, data)
+
+        return listen
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +156,7 @@ class _ProgramHandler:
     ) -> ToolResult[ExecResult]:
         limits = self.runner.limits
         command = limits.check_program(request.command)
-        result, text = self.runner.run(
+        result, text, outcome = self.runner.run(
             context,
             command,
             cwd=request.cwd,
@@ -148,7 +169,7 @@ class _ProgramHandler:
         if limits.check_seconds(request.timeout_seconds) < limits.max_seconds:
             longer = replace(request, timeout_seconds=limits.max_seconds)
         hint = _timeout_hint(result, context, longer, "timeout_seconds")
-        return _result(text + hint + _shell_hint(result), result)
+        return _result(text + hint + _shell_hint(result), result, outcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +196,7 @@ class _ScriptHandler:
             raise ToolValidationError(f"timeout must be positive: {request.timeout!r}")
         allowed = limits.max_output
         max_output = allowed if request.max_output is None else request.max_output
-        result, text = self.runner.run(
+        result, text, outcome = self.runner.run(
             context,
             command,
             cwd=request.cwd,
@@ -183,11 +204,11 @@ class _ScriptHandler:
             max_output=max(0, min(max_output, allowed)),
         )
         longer = None if timeout == longest else replace(request, timeout=longest)
-        return _result(text + _timeout_hint(result, context, longer, "timeout"), result)
+        return _result(text + _timeout_hint(result, context, longer, "timeout"), result, outcome)
 
 
-def _result(text: str, result: ExecResult) -> ToolResult[ExecResult]:
-    return ToolResult(text, result, exclude_value_from_context=True)
+def _result(text: str, result: ExecResult, outcome: CommandOutcome) -> ToolResult[ExecResult]:
+    return ToolResult(text, result, exclude_value_from_context=True, command=outcome)
 
 
 def _timeout_hint(result: ExecResult, context: HandlerContext, longer: object, field: str) -> str:

@@ -24,6 +24,7 @@ MAX_KEPT_FILES = 20
 """Files of earlier commands that stay, the newest."""
 _MAX_KEPT_BYTES = 64 * 1024 * 1024  # in all these files together
 _MAX_MEMORY = 256 * 1024  # bytes of a stream before it is spooled to disk
+_MAX_TAIL = 16 * 1024  # bytes
 _NAME = re.compile(r"(\d+)-(?:stdout|stderr)\.txt")
 
 
@@ -55,10 +56,13 @@ class OutputSpool:
         }
         self._lock = Lock()
         self._is_closed = False
+        self.tail: bytes = b""
+        """The end of both streams, in the order in which they were printed."""
 
     def feed(self, stream: str, data: bytes) -> None:
         """Add the next bytes of a stream; this is an `OutputListener`."""
         with self._lock:
+            self.tail = (self.tail + data[-_MAX_TAIL:])[-_MAX_TAIL:]
             if not self._is_closed:  # a background process prints on
                 self._streams[stream].feed(data)
 

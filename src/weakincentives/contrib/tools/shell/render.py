@@ -12,11 +12,14 @@ from weakincentives.contrib.tools.requests import (
     ShellStartParams,
 )
 from weakincentives.contrib.tools.shell.kept_output import KeptFile, OutputSpool
+from weakincentives.runtime import CommandOutcome
 from weakincentives.sandbox import ExecResult, Output, PollResult
 
 _MAX_NETWORK_NOTES = 5
 _MAX_BINARY = 256  # bytes shown of binary output
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_MAX_TAIL = 4_000  # characters of the output's end in an event
+_TAIL_LINES = 10
 _START_WAIT = 1_000  # milliseconds, in the advice to start something in the background
 
 Streams: TypeAlias = Mapping[str, Output]
@@ -85,6 +88,35 @@ def render_exit(result: ExecResult | PollResult) -> str:
     if result.signal:
         return f"exit code {result.exit_code}: ended by {result.signal} after {seconds}"
     return f"exit code {result.exit_code} after {seconds}"
+
+
+def command_outcome(
+    result: ExecResult | PollResult, context: HandlerContext, spool: OutputSpool | None = None
+) -> CommandOutcome:
+    """Return how a command ended, for those who watch the run.
+
+    Args:
+        result: The result of the command.
+        context: The context of the call.
+        spool: The output in the order in which it was printed, if it is known.
+    """
+    tail = b""
+    if result.exit_code:
+        both = b"\n".join(filter(None, (result.out.data, result.err.data)))
+        tail = both if spool is None else spool.tail
+    streams = fit_streams(result.out, result.err, context.settings.budget)
+    return CommandOutcome(
+        exit_code=result.exit_code,
+        signal=result.signal,
+        timed_out=isinstance(result, ExecResult) and result.timed_out,
+        truncated=any(each.truncated for each in streams.values()),
+        tail=_last_lines(Output(tail).text),
+    )
+
+
+def _last_lines(text: str) -> str:
+    lines = _escape_controls(text[-_MAX_TAIL:]).rstrip().split("\n")
+    return "\n".join(lines[-_TAIL_LINES:])
 
 
 def render_seconds(result: ExecResult | PollResult) -> str:

@@ -1,0 +1,115 @@
+"""Waits: what is being done while nothing else is printed.
+
+On a terminal a line with a spinner appears after a moment and goes away at the end. Elsewhere one
+plain line is printed if it takes long: no animation, no control characters.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import IO, Literal
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from weakincentives.cli.markdown import THEME
+from weakincentives.cli.terminal import escape_controls, is_terminal, wants_colour
+
+NOTICE_AFTER = 10.0
+"""Seconds after which a wait is reported where there is no terminal."""
+_SHOW_AFTER = 0.3  # seconds; what is shorter would only flicker
+_REFRESH_RATE = 8  # per second
+_PLAIN_WIDTH = 160
+
+
+def create_console(stream: IO[str] | None = None) -> Console:
+    """Return a console that writes to `stream`, by default standard error."""
+    target = sys.stderr if stream is None else stream
+    is_live = is_terminal(target)
+    return Console(
+        file=target,
+        force_terminal=is_live,
+        color_system=_color_system(target, is_live=is_live),
+        width=None if is_live else _PLAIN_WIDTH,
+        highlight=False,
+        emoji=False,
+        markup=False,
+        soft_wrap=not is_live,
+        theme=THEME,
+    )
+
+
+def _color_system(stream: IO[str], *, is_live: bool) -> Literal["auto", "standard"] | None:
+    if not wants_colour(stream):
+        return None
+    return "auto" if is_live else "standard"
+
+
+@contextmanager
+def show_activity(
+    describe: str | Callable[[], str],
+    *,
+    console: Console | None = None,
+    notice_after: float = NOTICE_AFTER,
+) -> Generator[None, None, None]:
+    """Show what is being done until the context ends; nothing else may print meanwhile.
+
+    Args:
+        describe: The activity, such as `writing the dump`; a function is called again and again.
+        console: Where to show it, by default on standard error.
+        notice_after: Seconds after which it is reported where there is no terminal.
+    """
+    target = create_console() if console is None else console
+    started, finished = time.monotonic(), Event()
+
+    def text() -> str:
+        activity = describe if isinstance(describe, str) else describe()
+        return escape_controls(f"{activity}{format_wait(time.monotonic() - started)}")
+
+    def work() -> None:
+        if not target.is_terminal:
+            if not finished.wait(notice_after):
+                target.print(f"{text()} ...", soft_wrap=True)
+        elif not finished.wait(_SHOW_AFTER):
+            spinner = Spinner("dots", style="cyan")
+            with create_live(target, lambda: render_status(spinner, text())):
+                finished.wait()
+
+    thread = Thread(target=work, name="wink-activity", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        thread.join()
+
+
+def format_wait(seconds: float) -> str:
+    """Return how long a wait takes so far; nothing in its first second."""
+    return "" if seconds < 1 else f", {int(seconds)} s"
+
+
+def create_live(console: Console, render: Callable[[], RenderableType]) -> Live:
+    """Return a live region below the printed lines, which disappears at the end."""
+    return Live(
+        console=console,
+        get_renderable=render,
+        refresh_per_second=_REFRESH_RATE,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+
+
+def render_status(spinner: Spinner, text: str) -> Table:
+    """Return a status line that is cut where the terminal ends."""
+    line = Table.grid(padding=(0, 1))
+    line.add_column(width=1)
+    line.add_column(no_wrap=True, overflow="ellipsis")
+    line.add_row(spinner, Text(text, style="dim"))
+    return line
