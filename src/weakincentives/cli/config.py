@@ -8,6 +8,7 @@ source, even if a later source overrides it.
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import Any, cast
 
 import click
 
-from weakincentives.adapters import PROVIDERS
+from weakincentives.adapters import EFFORTS, PROVIDERS
 from weakincentives.cli.units import parse_count, parse_duration
 from weakincentives.contrib.evaluation import ENGINES
 from weakincentives.contrib.tools.dialects import DIALECTS
@@ -43,6 +44,8 @@ OTHER_VARIABLES = ("WINK_CONFIG", "WINK_TRACEBACK")
 # their server and key are fixed; others start a program, or derive both from the model name
 _SAFE_PROVIDERS = ("openai", "anthropic", "scripted")
 _MAX_FILE_BYTES = 1024 * 1024
+_MAX_TEMPERATURE = 2.0
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(=.*)?", re.DOTALL)
 
 
 class ConfigError(click.UsageError):
@@ -123,6 +126,29 @@ def parse_hosts(value: Any) -> tuple[str, ...]:
         raise ValueError(f"is invalid: {error}") from error
 
 
+def _parse_variables(value: Any) -> tuple[str, ...]:
+    """Return names of variables, or names with values, from a list or a text with commas."""
+    items: Any = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, list | tuple):
+        raise ValueError(f"must be a list of NAME or NAME=VALUE: {value!r}")
+    found = tuple(_parse_text(each).lstrip() for each in cast("list[Any]", items))
+    for each in found:
+        if not _VARIABLE.fullmatch(each):
+            # a value may be secret, and its name is what is wrong
+            raise ValueError(f"must be NAME or NAME=VALUE: {each.partition('=')[0]!r}")
+    return found
+
+
+def _parse_temperature(value: Any) -> float:
+    try:
+        number = float(value) if not isinstance(value, bool) else None
+    except (TypeError, ValueError):
+        number = None
+    if number is None or not 0 <= number <= _MAX_TEMPERATURE:
+        raise ValueError(f"must be a number from 0 to {_MAX_TEMPERATURE:g}: {value!r}")
+    return number
+
+
 def _parse_flag(value: Any) -> bool:
     flags = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
     found = flags.get(str(value).lower())
@@ -139,6 +165,11 @@ KEYS: Mapping[str, Key] = {
     "deadline": Key(parse_duration),
     "exclude": Key(_parse_globs),
     "digest": Key(_parse_flag),
+    "project_instructions": Key(_parse_flag),
+    "effort": Key(_parse_choice(EFFORTS)),
+    "temperature": Key(_parse_temperature),
+    "command_timeout": Key(parse_duration),
+    "env": Key(_parse_variables, is_personal=True),
     "sandbox": Key(_parse_choice(SANDBOX_CHOICES), is_personal=True),
     "evaluate": Key(_parse_choice(ENGINE_CHOICES), is_personal=True),
     "allow_host": Key(parse_hosts, is_personal=True),

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from weakincentives.adapters import PROVIDERS, CancellationToken
+from weakincentives.adapters import EFFORTS, PROVIDERS, CancellationToken, RunOptions
 from weakincentives.cli.config import (
     AUTO,
     DIALECT_CHOICES,
@@ -28,9 +28,9 @@ from weakincentives.cli.dumps import dump_directory
 from weakincentives.cli.run.action import Action, action_options
 from weakincentives.cli.run.job import Continuation, Job, JobOptions
 from weakincentives.cli.run.lines import LinesView
-from weakincentives.cli.run.model import choose_dialect, create_model
+from weakincentives.cli.run.model import check_options, choose_dialect, create_model
 from weakincentives.cli.run.report import Report, print_start
-from weakincentives.cli.run.sandbox import resolve_engine, resolve_sandbox
+from weakincentives.cli.run.sandbox import resolve_engine, resolve_sandbox, resolve_variables
 from weakincentives.cli.run.view import JsonView, QuietView, View
 from weakincentives.cli.run.workspace import (
     create_copy,
@@ -42,6 +42,7 @@ from weakincentives.cli.state import new_place, new_session_id
 from weakincentives.cli.terminal import disable_echo
 from weakincentives.contrib.review import WorkingCopy
 from weakincentives.contrib.tools.dialects import DialectName
+from weakincentives.contrib.tools.shell import MAX_SHELL_SECONDS
 from weakincentives.runtime.session import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -80,6 +81,16 @@ def run_options(command: F) -> F:
             help="Tool names to offer; auto picks them by model.",
         ),
         click.option(
+            "--effort",
+            type=click.Choice(EFFORTS),
+            help="How much the model reasons; by default the provider decides.",
+        ),
+        click.option(
+            "--temperature",
+            metavar="NUMBER",
+            help="Sampling temperature; by default the provider decides.",
+        ),
+        click.option(
             "--max-tokens", metavar="N", help="Limit of input and output tokens, such as 200k."
         ),
         click.option("--deadline", metavar="TIME", help="Time limit, such as 90s, 10m or 1h30m."),
@@ -99,6 +110,17 @@ def run_options(command: F) -> F:
             " available if none is named; by default it cannot.",
         ),
         click.option(
+            "--command-timeout",
+            metavar="TIME",
+            help="Time limit of each command of the model; by default 2m.",
+        ),
+        click.option(
+            "--env",
+            multiple=True,
+            metavar="NAME[=VALUE]",
+            help="Set a variable for the model's commands, or pass on yours; repeatable.",
+        ),
+        click.option(
             "--allow-host",
             multiple=True,
             metavar="HOST",
@@ -108,6 +130,11 @@ def run_options(command: F) -> F:
             "--digest/--no-digest",
             default=None,
             help="Begin the prompt with a digest of the files; by default it does.",
+        ),
+        click.option(
+            "--project-instructions/--no-project-instructions",
+            default=None,
+            help="Put AGENTS.md, CLAUDE.md and the like into the prompt; by default they are.",
         ),
         click.option("--base-url", metavar="URL", help="Server to use instead of the provider's."),
         click.option(
@@ -197,6 +224,7 @@ def execute_job(
     with create_model(settings, os.environ, record) as adapter, ExitStack() as stack:
         dialect = choose_dialect(settings, adapter)
         options = _job_options(task, settings, dialect, dump, original)
+        check_options(adapter, options.model_options)
         with disable_echo():
             session = (
                 Session(session_id=new_session_id())
@@ -245,11 +273,22 @@ def _job_options(
         sandbox=sandbox,
         engine=resolve_engine(settings["evaluate"], has_sandbox=sandbox.name is not None),
         max_tokens=settings["max_tokens"],
-        max_steps=settings["max_steps"],
+        model_options=_model_options(settings),
+        env=resolve_variables(settings["env"] or (), os.environ),
+        command_seconds=settings["command_timeout"] or MAX_SHELL_SECONDS,
         seconds=settings["deadline"],
         dump=dump,
         digest=settings["digest"] is not False,
+        instructions=settings["project_instructions"] is not False,
         origin=_describe_model(settings),
+    )
+
+
+def _model_options(settings: Settings) -> RunOptions:
+    return RunOptions(
+        max_steps=settings["max_steps"] or RunOptions().max_steps,
+        temperature=settings["temperature"],
+        effort=settings["effort"],
     )
 
 

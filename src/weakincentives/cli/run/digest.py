@@ -13,8 +13,10 @@ from weakincentives.contrib.digest import (
     DEFAULT_DIGEST_TOKENS,
     MIN_TOKENS,
     DigestCache,
+    Inventory,
     digest_workspace,
     estimate_tokens,
+    take_inventory,
 )
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import Filesystem, time_limit
@@ -63,6 +65,8 @@ def prepare_digest(
     view: View,
     *,
     max_tokens: int | None = None,
+    inventory: Inventory | None = None,
+    quote_instructions: bool = True,
 ) -> int | None:
     """Store the digest of a workspace in the session; return its size in tokens.
 
@@ -76,6 +80,8 @@ def prepare_digest(
         view: Shows the progress and the size.
         max_tokens: The limit of the run, of which a digest takes a small part: every request
             sends it again.
+        inventory: The files of the workspace, if they were listed already.
+        quote_instructions: Whether the digest quotes the files that are written for agents.
     """
     earlier = latest_workspace_digest(session, DIGEST_KEY)
     if earlier is not None:
@@ -86,7 +92,13 @@ def prepare_digest(
     started = time.monotonic()
     try:
         with time_limit(_MAX_SECONDS), view.show_activity(lambda: describe_progress(cache)):
-            found = digest_workspace(filesystem, tokens=_budget(max_tokens), cache=cache)
+            found = digest_workspace(
+                filesystem,
+                tokens=_budget(max_tokens),
+                cache=cache,
+                inventory=inventory,
+                quote_instructions=quote_instructions,
+            )
     except (WinkError, OSError, ValueError) as error:
         reason = describe_error(error)
         view.emit("digest", {"tokens": None, "error": reason}, f"no digest: {reason}")
@@ -107,6 +119,15 @@ def prepare_digest(
     )
     view.emit("digest", facts, text)
     return found.tokens
+
+
+def list_files(filesystem: Filesystem, view: View) -> Inventory | None:
+    """Return the files of a workspace; None if they cannot be listed in time."""
+    try:
+        with time_limit(_MAX_SECONDS), view.show_activity(lambda: "listing the workspace"):
+            return take_inventory(filesystem)
+    except (WinkError, OSError, ValueError):
+        return None  # a digest says why
 
 
 def _budget(max_tokens: int | None) -> int:

@@ -22,7 +22,9 @@ from weakincentives.adapters import (
     partial_response,
 )
 from weakincentives.cli.dumps import link_timeline
-from weakincentives.cli.run.digest import open_cache, prepare_digest
+from weakincentives.cli.run.digest import list_files, open_cache, prepare_digest
+from weakincentives.cli.run.environment import environment_section
+from weakincentives.cli.run.instructions import prepare_instructions
 from weakincentives.cli.run.network import HostTraffic, count_traffic
 from weakincentives.cli.run.progress import Progress
 from weakincentives.cli.run.prompt import create_prompt
@@ -36,7 +38,12 @@ from weakincentives.contrib.tools import FilesystemSection, repo_map_handlers
 from weakincentives.contrib.tools.context import Handler
 from weakincentives.contrib.tools.dialects import DialectName
 from weakincentives.contrib.tools.evaluation import evaluation_handlers
-from weakincentives.contrib.tools.shell import ShellLimits, shell_handlers, stop_processes
+from weakincentives.contrib.tools.shell import (
+    MAX_SHELL_SECONDS,
+    ShellLimits,
+    shell_handlers,
+    stop_processes,
+)
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import POSIX_LIMITS, HostFilesystem
 from weakincentives.prompt import Prompt
@@ -83,11 +90,18 @@ class JobOptions:
     engine: str | None = None
     """The engine that evaluates code; None if the model cannot."""
     max_tokens: int | None = None
-    max_steps: int | None = None
+    model_options: RunOptions = field(default_factory=RunOptions)
+    """Steps, temperature and effort."""
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    """Variables for the model's commands."""
+    command_seconds: float = MAX_SHELL_SECONDS
+    """The time limit of each command."""
     seconds: float | None = None
     dump: Path | None = None
     digest: bool = True
     """Whether the prompt has a digest of the workspace."""
+    instructions: bool = True
+    """Whether the prompt has the instructions of the project and the user."""
     origin: Mapping[str, object] = field(default_factory=dict[str, object])
     """Settings to record with the run, as the user gave them."""
 
@@ -192,17 +206,8 @@ class Job:
             with self._view.show_activity(lambda: "preparing the workspace"):
                 section = self._create_section(filesystem, stack)
             stack.callback(section.close)
-            if self._options.digest:
-                self._digest_tokens = prepare_digest(
-                    self._session,
-                    filesystem,
-                    self._cache,
-                    self._view,
-                    max_tokens=self._options.max_tokens,
-                )
+            prompt = self._create_prompt(section, filesystem)
             with self._record(filesystem) as recording:
-                has_digest = self._digest_tokens is not None
-                prompt = create_prompt(section, self._options.sandbox, has_digest=has_digest)
                 result = self._stop_background(self._evaluate(prompt))
             result = replace(
                 result,
@@ -268,9 +273,13 @@ class Job:
             "sandbox": options.sandbox.name,
             "evaluate": options.engine,
             "max_tokens": options.max_tokens,
-            "max_steps": options.max_steps,
+            "max_steps": options.model_options.max_steps,
+            "temperature": options.model_options.temperature,
+            "effort": options.model_options.effort,
+            "command_timeout": options.command_seconds,
             "deadline": options.seconds,
             "digest": options.digest,
+            "project_instructions": options.instructions,
             **options.origin,
         }
 
@@ -282,7 +291,7 @@ class Job:
             made = create_sandbox(
                 name,
                 filesystem,
-                env=_ENVIRONMENT,
+                env={**_ENVIRONMENT, **self._options.env},
                 original=original,
                 allow_hosts=self._options.sandbox.hosts,
                 on_connection=self._session.dispatch,
@@ -290,7 +299,9 @@ class Job:
             sandbox = stack.enter_context(made)
             # cancellation must not wait for a long-running command
             stack.callback(self._cancellation.subscribe(sandbox.close))
-            handlers = shell_handlers(sandbox, limits=_SHELL_LIMITS, on_output=self._on_output)
+            seconds = self._options.command_seconds
+            limits = replace(_SHELL_LIMITS, max_seconds=seconds, default_seconds=seconds)
+            handlers = shell_handlers(sandbox, limits=limits, on_output=self._on_output)
             extra_handlers.update(handlers)
             self._sandbox = sandbox
         if self._options.engine is not None:
@@ -303,6 +314,48 @@ class Job:
             dialect=self._options.dialect,
             ascii_paths=False,
             extra_handlers=extra_handlers,
+        )
+
+    def _create_prompt(
+        self, section: FilesystemSection, filesystem: HostFilesystem
+    ) -> Prompt[None]:
+        options = self._options
+        inventory = instructions = None
+        if options.digest or options.instructions:
+            inventory = list_files(filesystem, self._view)
+        if options.instructions:
+            instructions = prepare_instructions(
+                filesystem,
+                self._view,
+                environment=os.environ,
+                inventory=inventory,
+                max_tokens=options.max_tokens,
+            )
+        if options.digest:
+            self._digest_tokens = prepare_digest(
+                self._session,
+                filesystem,
+                self._cache,
+                self._view,
+                max_tokens=options.max_tokens,
+                inventory=inventory,
+                quote_instructions=not options.instructions,
+            )
+        has_digest = self._digest_tokens is not None
+        environment = environment_section(
+            self._copy.original,
+            filesystem,
+            options.model_options.clock,
+            os.environ,
+            sandbox=options.sandbox.name,
+            has_digest=has_digest,
+        )
+        return create_prompt(
+            section,
+            options.sandbox,
+            has_digest=has_digest,
+            instructions=instructions,
+            environment=environment,
         )
 
     def _evaluate(self, prompt: Prompt[None]) -> JobResult:
@@ -323,7 +376,7 @@ class Job:
                     budget=Budget(max_total_tokens=options.max_tokens),
                     on_text=self._view.on_text(),
                     cancellation=self._cancellation,
-                    options=RunOptions(max_steps=options.max_steps or RunOptions().max_steps),
+                    options=options.model_options,
                 )
             except (WinkError, OSError, KeyboardInterrupt) as raised:
                 error, response = raised, partial_response(raised)

@@ -18,6 +18,7 @@ from weakincentives.adapters import (
     Completion,
     ProviderAdapter,
     RecordingAdapter,
+    RunOptions,
     ScriptedAdapter,
     ScriptError,
     ScriptStep,
@@ -106,6 +107,18 @@ def create_model(
         adapter.close()
         raise ConfigError(f"File exists already: {str(record)!r}; choose another name for --record")
     return RecordingAdapter(adapter, record)
+
+
+def check_options(adapter: ProviderAdapter, options: RunOptions) -> None:
+    """Check that the provider has the options of a run.
+
+    Raises:
+        ModelError: It has not.
+    """
+    try:
+        adapter.check_options(options)
+    except AdapterError as error:
+        raise ModelError(str(error)) from error
 
 
 def choose_dialect(settings: Settings, adapter: ProviderAdapter) -> DialectName:

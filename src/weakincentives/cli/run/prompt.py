@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from weakincentives.cli.run.sandbox import RunSandbox
 from weakincentives.contrib.tools import FilesystemSection, WorkspaceDigestSection
-from weakincentives.prompt import MarkdownSection, Prompt
+from weakincentives.prompt import MarkdownSection, Prompt, Section
 
 _WHO = """\
 You are a software engineer. Your workspace is a copy of the user's project; when you are done, the
@@ -23,7 +23,12 @@ user should know."""
 
 
 def create_prompt(
-    workspace: FilesystemSection, sandbox: RunSandbox, *, has_digest: bool
+    workspace: FilesystemSection,
+    sandbox: RunSandbox,
+    *,
+    has_digest: bool,
+    instructions: Section[None] | None = None,
+    environment: Section[None] | None = None,
 ) -> Prompt[None]:
     """Return the prompt of a run.
 
@@ -31,13 +36,18 @@ def create_prompt(
         workspace: The section with the files and their tools.
         sandbox: Where the model's commands run.
         has_digest: Whether the session has a digest of the workspace.
+        instructions: What the project and the user tell agents.
+        environment: Facts about the surroundings of the run.
     """
     role = MarkdownSection[None](
         title="Your work", key="role", template="\n\n".join(_role_paragraphs(sandbox))
     )
-    # the digest comes last: what is before it is the same for every workspace
+    # what changes more often comes later: a provider's cache keeps what is before it
     digest = WorkspaceDigestSection(session=workspace.session, enabled=lambda: has_digest)
-    return Prompt[None](ns="wink", key="run", name="wink run", sections=[role, workspace, digest])
+    sections = (role, workspace, instructions, digest, environment)
+    return Prompt[None](
+        ns="wink", key="run", name="wink run", sections=[each for each in sections if each]
+    )
 
 
 def _role_paragraphs(sandbox: RunSandbox) -> Iterator[str]:

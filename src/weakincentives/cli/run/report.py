@@ -1,5 +1,6 @@
 """The report of a run: what is printed at its start and at its end, and the exit code."""
 
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ from weakincentives.posix import display_path
 _TERMINATION = frozenset({signal.SIGTERM, signal.SIGHUP})
 _MAX_NAMES = 5
 _MAX_COMMAND = 160  # characters
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 _COPY_REMOVED = frozenset({"nothing", "patched", "discarded"})
 _PATCHED = frozenset({"patched", "patched-partly"})
 
@@ -50,6 +52,10 @@ def print_start(
         "sandbox_reason": options.sandbox.reason,
         "isolation": options.sandbox.isolation,
         "allow_host": list(options.sandbox.hosts),
+        "env": sorted(options.env),
+        "command_timeout_seconds": options.command_seconds,
+        "effort": options.model_options.effort,
+        "temperature": options.model_options.temperature,
         "evaluate": options.engine or NO_ENGINE,
         "max_tokens": options.max_tokens,
         "deadline_seconds": options.seconds,
@@ -65,6 +71,10 @@ def _start_lines(copy: WorkingCopy, adapter: ProviderAdapter, options: JobOption
     limit = "" if options.seconds is None else f", for at most {format_clock(options.seconds)}"
     if str(options.sandbox):
         yield str(options.sandbox)
+    if options.env and options.sandbox.name is not None:
+        secrets = [name for name in sorted(options.env) if _SECRET_NAME.search(name)]
+        warning = f" {', '.join(secrets)}: what it runs can use this secret." if secrets else ""
+        yield f"The model's commands can read {', '.join(sorted(options.env))} (--env).{warning}"
     if options.engine is not None:
         yield f"The model can evaluate Python code, with the engine {options.engine}."
     yield (

@@ -1,6 +1,6 @@
 """Where the model's commands and code run, and what the user reads about it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -102,6 +102,27 @@ def _choose(workspace: Path, *, is_optional: bool) -> RunSandbox:
             raise ConfigError(f"{error}; --sandbox none runs without commands") from error
         return RunSandbox(reason=str(error))
     return RunSandbox(chosen.name, chosen.reason, broken=chosen.broken)
+
+
+def resolve_variables(given: Sequence[str], environment: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the variables for the model's commands.
+
+    Args:
+        given: Names of the user's own variables, or names with values: `NAME=VALUE`.
+        environment: The user's environment.
+
+    Raises:
+        ConfigError: A variable is not set.
+    """
+    variables: dict[str, str] = {}
+    for each in given:
+        name, has_value, value = each.partition("=")
+        if not has_value and name not in environment:
+            raise ConfigError(
+                f"--env: the variable {name!r} is not set; set it, or pass {name}=VALUE"
+            )
+        variables[name] = value if has_value else environment[name]
+    return variables
 
 
 def resolve_engine(setting: str | None, *, has_sandbox: bool) -> str | None:

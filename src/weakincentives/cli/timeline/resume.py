@@ -24,7 +24,17 @@ from weakincentives.runtime.timeline import Timeline, TimelineError
 
 # what a timeline may decide: it may come from somebody else, so it chooses neither a server nor
 # a key, nor where commands run
-_RECORDED_SETTINGS = ("dialect", "max_tokens", "max_steps", "deadline", "digest")
+_RECORDED_SETTINGS = (
+    "dialect",
+    "max_tokens",
+    "max_steps",
+    "deadline",
+    "digest",
+    "project_instructions",
+    "effort",
+    "temperature",
+    "command_timeout",
+)
 _SAFE_PROVIDERS = ("openai", "anthropic", "scripted")
 
 

@@ -13,6 +13,15 @@ from weakincentives.contrib.digest.digest import (
     RepositoryDigest,
     digest_workspace,
 )
+from weakincentives.contrib.digest.instructions import (
+    DEFAULT_INSTRUCTION_TOKENS,
+    InstructionFile,
+    NamedInstructions,
+    ProjectInstructions,
+    cut_instructions,
+    find_instructions,
+)
+from weakincentives.contrib.digest.inventory import Inventory, take_inventory
 from weakincentives.contrib.digest.layout import LanguageShare
 from weakincentives.contrib.digest.project import Command, EntryPoint, Purpose
 from weakincentives.contrib.digest.repository_map import (
@@ -24,17 +33,25 @@ from weakincentives.contrib.digest.repository_map import (
 
 __all__ = [
     "DEFAULT_DIGEST_TOKENS",
+    "DEFAULT_INSTRUCTION_TOKENS",
     "DEFAULT_MAP_TOKENS",
     "MIN_TOKENS",
     "Command",
     "Convention",
     "DigestCache",
     "EntryPoint",
+    "InstructionFile",
+    "Inventory",
     "LanguageShare",
+    "NamedInstructions",
+    "ProjectInstructions",
     "Purpose",
     "RepositoryDigest",
     "RepositoryMap",
+    "cut_instructions",
     "digest_workspace",
     "estimate_tokens",
+    "find_instructions",
     "repo_map",
+    "take_inventory",
 ]

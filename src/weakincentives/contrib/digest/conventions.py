@@ -21,17 +21,28 @@ from weakincentives.contrib.digest.inventory import Inventory
 
 MAX_DOCUMENTS = 8
 MAX_EXCERPT = 16 * 1024  # bytes of one document that are read
-_AGENT_FILES = (
+AGENT_FILES = (
     "AGENTS.md",
     "CLAUDE.md",
+    ".claude/CLAUDE.md",
     "GEMINI.md",
+    ".github/copilot-instructions.md",
     ".cursorrules",
     ".windsurfrules",
     ".clinerules",
-    ".github/copilot-instructions.md",
+    ".rules",
+    ".junie/guidelines.md",
     "CONVENTIONS.md",
 )
-_RULE_DIRECTORIES = (".cursor/rules/", ".claude/rules/")
+"""The files at fixed places in which projects write to agents, the most common first."""
+RULE_DIRECTORIES = (
+    ".cursor/rules/",
+    ".claude/rules/",
+    ".windsurf/rules/",
+    ".clinerules/",
+    ".github/instructions/",
+)
+"""Directories with further files for agents."""
 _CONTRIBUTOR_FILES = (
     "CONTRIBUTING.md",
     "CONTRIBUTING.rst",
@@ -59,11 +70,19 @@ class Convention:
     omitted_lines: int = 0
 
 
-def find_conventions(inventory: Inventory, tokens: int) -> Sequence[Convention]:
-    """Return excerpts that fit into `tokens` together, those written for agents first."""
+def find_conventions(
+    inventory: Inventory, tokens: int, *, for_agents: bool = True
+) -> Sequence[Convention]:
+    """Return excerpts that fit into `tokens` together, those written for agents first.
+
+    Args:
+        inventory: The files.
+        tokens: The budget.
+        for_agents: Whether to quote files that are written for agents.
+    """
     found: list[Convention] = []
     seen: set[str] = set()
-    documents = list(_documents(inventory))[:MAX_DOCUMENTS]
+    documents = list(_documents(inventory, for_agents=for_agents))[:MAX_DOCUMENTS]
     for number, (path, is_readme) in enumerate(documents):
         text = inventory.read_text(path, limit=MAX_EXCERPT)
         if text in seen:  # often one file for each agent, with the same text
@@ -85,13 +104,14 @@ def render_convention(convention: Convention) -> list[str]:
     return [f"{quote_path(convention.path)}{more}:", *(f"> {line}" for line in convention.lines)]
 
 
-def _documents(inventory: Inventory) -> Iterator[tuple[str, bool]]:
-    for path in _AGENT_FILES:
-        if path in inventory.paths:
-            yield path, False
-    for each in inventory.files:
-        if each.path.startswith(_RULE_DIRECTORIES):
-            yield each.path, False
+def _documents(inventory: Inventory, *, for_agents: bool) -> Iterator[tuple[str, bool]]:
+    if for_agents:
+        for path in AGENT_FILES:
+            if path in inventory.paths:
+                yield path, False
+        for each in inventory.files:
+            if each.path.startswith(RULE_DIRECTORIES):
+                yield each.path, False
     contributing = next((path for path in _CONTRIBUTOR_FILES if path in inventory.paths), None)
     if contributing:
         yield contributing, False

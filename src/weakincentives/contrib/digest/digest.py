@@ -78,6 +78,8 @@ def digest_workspace(
     tokens: int = DEFAULT_DIGEST_TOKENS,
     focus: str | None = None,
     cache: DigestCache | None = None,
+    inventory: Inventory | None = None,
+    quote_instructions: bool = True,
 ) -> RepositoryDigest:
     """Return the digest of a workspace.
 
@@ -86,6 +88,9 @@ def digest_workspace(
         tokens: The budget of the text, as `estimate_tokens` counts.
         focus: A file or directory that the repository map is to begin with.
         cache: Facts about files that were read before; it is updated and saved.
+        inventory: The files of the workspace, if they were listed already.
+        quote_instructions: Whether to quote the files that are written for agents; False if the
+            prompt has them elsewhere.
 
     Raises:
         ValueError: `tokens` is less than 200.
@@ -93,15 +98,26 @@ def digest_workspace(
         OSError: The workspace cannot be listed.
     """
     check_tokens(tokens)
-    inventory = take_inventory(filesystem)
+    inventory = take_inventory(filesystem) if inventory is None else inventory
     used = DigestCache() if cache is None else cache
-    found = _build(inventory, used, tokens, find_focus(inventory, focus or "."))
+    found = _build(
+        inventory,
+        used,
+        tokens,
+        find_focus(inventory, focus or "."),
+        quote_instructions=quote_instructions,
+    )
     used.save()
     return found
 
 
 def _build(
-    inventory: Inventory, cache: DigestCache, tokens: int, focus: Sequence[str]
+    inventory: Inventory,
+    cache: DigestCache,
+    tokens: int,
+    focus: Sequence[str],
+    *,
+    quote_instructions: bool,
 ) -> RepositoryDigest:
     projects = find_projects(inventory)
     commands = find_commands(projects)
@@ -113,7 +129,9 @@ def _build(
         "Entry points",
         fit_lines(_entry_point_lines(entry_points), text.share(_ENTRY_POINTS), noun="entry point"),
     )
-    conventions = find_conventions(inventory, text.share(_CONVENTIONS))
+    conventions = find_conventions(
+        inventory, text.share(_CONVENTIONS), for_agents=quote_instructions
+    )
     quotes = [line for each in conventions for line in render_convention(each)]
     text.add(f"Conventions ({_QUOTED})", quotes)
     # the warnings of the map are known only after it, so it leaves room for them

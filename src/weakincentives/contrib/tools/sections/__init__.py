@@ -7,6 +7,7 @@ from weakincentives.contrib.tools.sections.host import (
     ClaudeAgentWorkspaceSection,
     HostWorkspaceSection,
 )
+from weakincentives.contrib.tools.sections.instructions import ProjectInstructionsSection
 from weakincentives.contrib.tools.sections.memory import VfsToolsSection
 from weakincentives.contrib.tools.sections.podman import (
     IsolationLevel,
@@ -31,6 +32,7 @@ __all__ = [
     "PodmanSection",
     "PodmanShellParams",
     "PodmanWorkspace",
+    "ProjectInstructionsSection",
     "VfsSection",
     "VfsToolsSection",
     "WorkspaceDigestSection",
