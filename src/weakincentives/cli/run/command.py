@@ -5,7 +5,7 @@ Nothing changes the directory itself before that decision.
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from weakincentives.cli.config import (
 )
 from weakincentives.cli.dumps import dump_directory
 from weakincentives.cli.run.action import Action, action_options
+from weakincentives.cli.run.attachments import STANDARD_INPUT, Attachment, load_attachments
 from weakincentives.cli.run.job import Continuation, Job, JobOptions
 from weakincentives.cli.run.lines import LinesView
 from weakincentives.cli.run.model import check_options, choose_dialect, create_model
@@ -70,6 +71,12 @@ class OutputOptions:
 def run_options(command: F) -> F:
     """Add the options that `wink run` and `wink resume` share."""
     options = (
+        click.option(
+            "--attach",
+            multiple=True,
+            metavar="FILE",
+            help="Send a text file or picture with the task; - is standard input; repeatable.",
+        ),
         click.option(
             "--model",
             metavar="NAME",
@@ -176,6 +183,7 @@ def run_options(command: F) -> F:
 def command(
     *,
     task: str,
+    attach: tuple[str, ...],
     workspace: Path,
     action: Action,
     no_dump: bool,
@@ -199,6 +207,7 @@ def command(
         output=OutputOptions(action, as_json=as_json, quiet=quiet),
         dump=None if no_dump else dump_directory(settings["dump"]),
         record=record,
+        attachments=load_attachments(attach, is_stdin_used=task == STANDARD_INPUT),
     )
     raise click.exceptions.Exit(code)
 
@@ -213,6 +222,7 @@ def execute_job(
     dump: Path | None,
     record: Path | None = None,
     continuation: Continuation | None = None,
+    attachments: Sequence[Attachment] = (),
 ) -> int:
     """Let a model work in the copy of `original` that `create` makes; return the exit code.
 
@@ -223,7 +233,9 @@ def execute_job(
     view = _create_view(cancellation, as_json=output.as_json, quiet=output.quiet)
     with create_model(settings, os.environ, record) as adapter, ExitStack() as stack:
         dialect = choose_dialect(settings, adapter)
-        options = _job_options(task, settings, dialect, dump, original)
+        options = replace(
+            _job_options(task, settings, dialect, dump, original), attachments=tuple(attachments)
+        )
         check_options(adapter, options.model_options)
         with disable_echo():
             session = (
@@ -258,7 +270,7 @@ def execute_job(
             ending = report.finish(result, output.action)
             if ending.reply is None:
                 return ending.exit_code
-            options = replace(options, task=ending.reply)
+            options = replace(options, task=ending.reply, attachments=())
             continuation = job.continue_with(result, ending.reply)
             cancellation = CancellationToken()
 
@@ -302,7 +314,7 @@ def _describe_model(settings: Settings) -> dict[str, object]:
 
 
 def _read_task(argument: str) -> str:
-    task = _read_stdin() if argument == "-" else argument
+    task = _read_stdin() if argument == STANDARD_INPUT else argument
     if not task.strip():
         raise ConfigError("The task is empty; describe what to do")
     return task

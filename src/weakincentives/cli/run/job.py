@@ -22,6 +22,7 @@ from weakincentives.adapters import (
     partial_response,
 )
 from weakincentives.cli.dumps import link_timeline
+from weakincentives.cli.run.attachments import Attachment, add_attachments
 from weakincentives.cli.run.digest import list_files, open_cache, prepare_digest
 from weakincentives.cli.run.environment import environment_section
 from weakincentives.cli.run.instructions import prepare_instructions
@@ -86,6 +87,8 @@ class JobOptions:
 
     task: str
     dialect: DialectName
+    attachments: tuple[Attachment, ...] = ()
+    """Texts and pictures that are sent with the task."""
     sandbox: RunSandbox = NO_COMMANDS
     engine: str | None = None
     """The engine that evaluates code; None if the model cannot."""
@@ -389,8 +392,10 @@ class Job:
 
     def _messages(self) -> Sequence[Message]:
         if self._continuation is not None:
-            return self._continuation.messages
-        return [UserMessage(self._options.task)]
+            messages = self._continuation.messages
+        else:
+            messages = (UserMessage(self._options.task),)
+        return add_attachments(messages, self._options.attachments)
 
     def continue_with(self, result: JobResult, reply: str) -> Continuation:
         """Return where to go on after this job, with a reply of the user."""

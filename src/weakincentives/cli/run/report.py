@@ -44,6 +44,7 @@ def print_start(
     """Print what is about to run, and where."""
     facts = {
         "task": options.task,
+        "attachments": [each.name for each in options.attachments],
         "workspace": str(copy.original),
         "copy": str(copy.place),
         "model": f"{adapter.name}:{adapter.model}",

@@ -13,6 +13,7 @@ from weakincentives.adapters.messages import complete_results, load_messages
 from weakincentives.cli.config import KEYS, ConfigError, Setting, Settings, load_settings
 from weakincentives.cli.dumps import StepArgument, open_timeline, parse_step
 from weakincentives.cli.run.action import Action
+from weakincentives.cli.run.attachments import load_attachments
 from weakincentives.cli.run.command import EPILOG, OutputOptions, execute_job, run_options
 from weakincentives.cli.run.job import Continuation
 from weakincentives.cli.run.view import View
@@ -54,6 +55,7 @@ def command(
     *,
     dump: str,
     instruction: str | None,
+    attach: tuple[str, ...],
     step: str | None,
     name: str | None,
     workspace: Path | None,
@@ -70,6 +72,9 @@ def command(
     Model and dialect are those of the run unless you choose others. The steps are added to the
     timeline: as a branch, if others follow already.
     """
+    attachments = load_attachments(attach)
+    if attachments and instruction is None:
+        raise click.UsageError("--attach needs an INSTRUCTION; say what to do with it")
     with open_timeline(dump) as timeline:
         if timeline.is_recording:
             raise click.ClickException(
@@ -104,6 +109,7 @@ def command(
             output=OutputOptions(action, as_json=as_json, quiet=quiet),
             dump=timeline.path.parent,
             continuation=continuation,
+            attachments=attachments,
         )
     raise click.exceptions.Exit(code)
 
