@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -480,6 +480,7 @@ class Visit:
     depth: int | None = None
     either: int | str | None = None
     nothing: int | None = 3
+    mode: Literal["fast", "slow"] | None = None
     legacy: int | None = field(default=None, metadata={"hidden": True})
 
 
@@ -513,6 +514,7 @@ def test_a_schema_says_each_thing_once_and_has_no_null_for_what_may_be_omitted()
                 "default": 3,
                 "description": "May be null, which means something.",
             },
+            "mode": {"type": "string", "enum": ["fast", "slow"]},
         },
         "required": [],
         "additionalProperties": False,
@@ -544,7 +546,7 @@ def test_a_hidden_field_needs_a_default():
         ("depths", "Unknown field 'depths', did you mean 'depth'?"),
         (
             "depict",  # as near as "path" is to "pattern": a hint would mislead
-            "Unknown field 'depict'; visit takes spots, others, depth, either, nothing",
+            "Unknown field 'depict'; visit takes spots, others, depth, either, nothing, mode",
         ),
     ],
 )

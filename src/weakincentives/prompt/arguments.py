@@ -51,6 +51,8 @@ def _concise_field(schema: Mapping[str, Any]) -> dict[str, Any]:
         result = {**options[0], **result} if len(options) == 1 else {"anyOf": options, **result}
     if result.get("default", MISSING) in (None, [], {}):
         del result["default"]
+    if all(isinstance(each, str) for each in result.get("enum", [None])):
+        result = {"type": "string", **result}  # some providers reject choices without a type
     if "items" in result:
         result["items"] = _concise_object(result["items"], is_described="description" in result)
     return _concise_object(result, is_described=False)

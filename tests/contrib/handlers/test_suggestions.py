@@ -74,6 +74,8 @@ def test_a_near_name_is_meant_in_both_directions(wrong: str, name: str):
         ("FooController.java", "BarController.java"),
         ("api.py", "app.py"),
         ("file1.py", "file2.py"),
+        ("log2024.txt", "log20241.txt"),
+        ("test.py", "text.py"),
         ("mian.py", "main.css"),
         ("setup.py", "tests.py"),
         ("docs", "dist"),

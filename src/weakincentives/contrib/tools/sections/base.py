@@ -70,7 +70,7 @@ def native_guidance(reports: Sequence[MountReport], *, is_new: bool) -> str:
     paragraphs = [
         "Your working directory is your workspace: read, change and create files there with your"
         " own tools.",
-        _describe_start(reports, is_new=is_new),
+        _describe_start(reports, is_new=True) if is_new else "",
         describe_mounts(reports),
     ]
     return "\n\n".join(each for each in paragraphs if each)
@@ -87,13 +87,13 @@ def describe_mounts(reports: Sequence[MountReport]) -> str:
 def _describe_start(reports: Sequence[MountReport], *, is_new: bool) -> str:
     if reports and is_new:
         return (
-            "Your workspace starts with copies of the files listed below. No other host files can"
-            " be added later, and the originals do not change."
+            "Your workspace starts with copies of the files listed below. Nothing else can be"
+            " brought in from outside, and the originals do not change."
         )
     if is_new:
         return (
-            "Your workspace starts empty: create the files you need. No host files can be added"
-            " later."
+            "Your workspace starts empty: create the files you need. Nothing can be brought in from"
+            " outside."
         )
     return "Your workspace contains the files to work on."
 
