@@ -2,6 +2,7 @@
 
 from weakincentives.adapters.base import ProviderAdapter
 from weakincentives.adapters.cancellation import CancellationToken
+from weakincentives.adapters.context_windows import find_context_window
 from weakincentives.adapters.errors import (
     AdapterError,
     AuthenticationError,
@@ -16,7 +17,12 @@ from weakincentives.adapters.errors import (
     ThrottledError,
     TransientError,
 )
-from weakincentives.adapters.events import ModelResponded, RequestRetried
+from weakincentives.adapters.events import (
+    CompactionReason,
+    ContextCompacted,
+    ModelResponded,
+    RequestRetried,
+)
 from weakincentives.adapters.loop.executor import ToolExecutor
 from weakincentives.adapters.messages import (
     AssistantMessage,
@@ -71,8 +77,10 @@ __all__ = [
     "AuthenticationError",
     "CancellationToken",
     "CheckedCall",
+    "CompactionReason",
     "Completion",
     "CompletionRequest",
+    "ContextCompacted",
     "ContextTooLongError",
     "Effort",
     "FileSeen",
@@ -112,5 +120,6 @@ __all__ = [
     "UnknownModelError",
     "UserMessage",
     "create_adapter",
+    "find_context_window",
     "partial_response",
 ]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal, TypeAlias
 from uuid import UUID, uuid4
 
 from weakincentives.adapters.messages import Completion, StopReason
@@ -53,6 +53,57 @@ class RequestRetried:
     session_id: UUID | None = None
     event_id: UUID = field(default_factory=uuid4)
     created_at: datetime = field(default_factory=SYSTEM_CLOCK.now)
+
+
+CompactionReason: TypeAlias = Literal["full", "refused"]
+"""Why a conversation was compacted: the window was nearly full, or the provider refused it."""
+
+
+@record_as("context")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextCompacted:
+    """A conversation became too long for the model, and from now on a part of it is left out.
+
+    The conversation itself, as it is recorded, stays whole.
+    """
+
+    prompt_name: str
+    adapter: str
+    model: str
+    step: int
+    """Number of the next request in the run, from 1."""
+    reason: CompactionReason
+    window: int
+    """Tokens that the model takes, as far as known."""
+    tokens_before: int
+    """Tokens of the request as it would have been sent, estimated."""
+    tokens_after: int
+    """Tokens of the request as it is sent, estimated."""
+    shortened: int = 0
+    """Number of tool results that are replaced by a line, besides earlier ones."""
+    summarized: int = 0
+    """Number of messages that are replaced by a summary, besides earlier ones."""
+    summary: str = ""
+    """The summary, if there is a new one."""
+    fits: bool = True
+    """Whether the rest fits; if not, the model may refuse it."""
+    usage: TokenUsage = field(default_factory=TokenUsage)
+    """Tokens of the request for the summary."""
+    session_id: UUID | None = None
+    event_id: UUID = field(default_factory=uuid4)
+    created_at: datetime = field(default_factory=SYSTEM_CLOCK.now)
+
+    def __str__(self) -> str:
+        """Return what was left out, in a line."""
+        parts = [
+            f"{number:,} {name}"
+            for number, name in (
+                (self.shortened, "tool results shortened"),
+                (self.summarized, "messages summarized"),
+            )
+            if number
+        ] or ["tool results cut"]
+        return f"{', '.join(parts)}: {self.tokens_before:,} to {self.tokens_after:,} tokens"
 
 
 def response_event(

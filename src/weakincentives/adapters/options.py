@@ -25,6 +25,9 @@ class RunOptions:
     """Maximum number of requests to the model."""
     max_tokens: int | None = None
     """Maximum tokens in one answer."""
+    context_window: int | None = None
+    """Tokens that the model takes in one request, if its name does not say it. Before they are
+    reached, old tool results are left out, and old turns summarized."""
     temperature: float | None = None
     """Sampling temperature."""
     effort: Effort | None = None
@@ -56,7 +59,7 @@ class RunOptions:
             value = getattr(self, name)
             if value < least:
                 raise ValueError(f"{name} must be {least} or more: {value!r}")
-        for name in ("max_tokens", "request_timeout"):
+        for name in ("max_tokens", "context_window", "request_timeout"):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ValueError(f"{name} must be more than 0: {value!r}")

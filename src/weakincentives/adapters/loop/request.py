@@ -62,8 +62,17 @@ class ModelRequester:
         self._step = 0
         self._duration = 0.0
 
-    def send(self, request: CompletionRequest) -> Completion:
+    @property
+    def step(self) -> int:
+        """The number of requests so far."""
+        return self._step
+
+    def send(self, request: CompletionRequest, *, again: bool = False) -> Completion:
         """Return the answer to a request, after retries if necessary.
+
+        Args:
+            request: The request.
+            again: Whether it takes the place of the last one, which was refused.
 
         Raises:
             ProviderError: There is none, and retries do not help.
@@ -71,7 +80,7 @@ class ModelRequester:
             DeadlineExceededError: The deadline has passed.
             BudgetExceededError: The budget is used up.
         """
-        self._step += 1
+        self._step += not again
         retries = 0
         while True:
             self._limits.check("Request")

@@ -10,8 +10,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from weakincentives.adapters.errors import ModelRefusedError, OutputError, StepLimitError
+from weakincentives.adapters.errors import (
+    ContextTooLongError,
+    ModelRefusedError,
+    OutputError,
+    StepLimitError,
+)
 from weakincentives.adapters.events import emit_end, emit_start
+from weakincentives.adapters.loop.context import Context
 from weakincentives.adapters.loop.executor import ToolCallRunner
 from weakincentives.adapters.loop.output import ExpectedOutput, expected_output, repair_request
 from weakincentives.adapters.loop.request import Model, ModelRequester, with_call_ids
@@ -236,6 +242,18 @@ class AgentLoop(PromptRun[OutputT]):
         self._requester = ModelRequester(
             model, self._name, session=session, limits=limits, options=options, on_text=on_text
         )
+        self._sent = Context(
+            model,
+            self._name,
+            self._tool_definitions,
+            session=session,
+            options=options,
+            summarizer=ModelRequester(
+                model, self._name, session=session, limits=limits, options=options
+            ),
+            on_usage=self._record_extra_usage,
+            read_only=[tool.name for tool in rendered.tools if tool.read_only],
+        )
 
     def _answer(self) -> Any:
         for _ in range(self._options.max_steps):
@@ -255,22 +273,36 @@ class AgentLoop(PromptRun[OutputT]):
 
     def _request(self) -> Completion:
         """Send the conversation to the model, and append its answer."""
-        state = self._state
-        request = CompletionRequest(
-            tuple(state.messages),
+        state, step = self._state, self._requester.step + 1
+        sent = self._sent.prepare(state.messages, step)
+        try:
+            completion = self._requester.send(self._create_request(sent))
+        except ContextTooLongError as error:
+            sent = self._sent.retry(state.messages, error, step)
+            completion = self._requester.send(self._create_request(sent), again=True)
+        self._sent.learn(sent, completion.usage)
+        used = [each.call_id for each in state.messages if isinstance(each, ToolMessage)]
+        completion = with_call_ids(completion, len(state.outcomes) + 1, used)
+        state.add_completion(completion)
+        self._requester.report(completion)
+        self._record_usage(completion.usage)
+        self._check_refusal(completion)
+        return completion
+
+    def _create_request(self, messages: tuple[Message, ...]) -> CompletionRequest:
+        return CompletionRequest(
+            messages,
             self._tool_definitions,
             None if self._expected is None else self._expected.format,
             self._limits.cap_tokens(self._options.max_tokens),
             self._options.temperature,
             self._options.effort,
         )
-        used = [each.call_id for each in state.messages if isinstance(each, ToolMessage)]
-        completion = with_call_ids(self._requester.send(request), len(state.outcomes) + 1, used)
-        state.add_completion(completion)
-        self._requester.report(completion)
-        self._record_usage(completion.usage)
-        self._check_refusal(completion)
-        return completion
+
+    def _record_extra_usage(self, usage: TokenUsage) -> None:
+        """Count the tokens of a request that is not a step."""
+        self._state.usage += usage
+        self._record_usage(usage)
 
     def _run_tools(self, completion: Completion) -> None:
         for outcome in self._tool_calls.run(completion.tool_calls):

@@ -13,7 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.spinner import Spinner
 from rich.text import Text
 
-from weakincentives.adapters import ModelResponded, RequestRetried
+from weakincentives.adapters import ContextCompacted, ModelResponded, RequestRetried
 from weakincentives.cli.activity import (
     NOTICE_AFTER,
     create_console,
@@ -79,6 +79,7 @@ class LinesView:
                 on_response=self._on_response,
                 on_tool_call=self._on_tool_call,
                 on_retry=self._on_retry,
+                on_compaction=self._on_compaction,
                 on_connection=self._on_connection,
             ),
         ):
@@ -144,6 +145,10 @@ class LinesView:
         self._stream.restart()
         text = f"  retry in {format_duration(event.delay * 1000)}{again}: "
         self._print_line(Text(text + shorten(event.error, self._width() - len(text)), "yellow"))
+
+    def _on_compaction(self, event: ContextCompacted) -> None:
+        text = f"  context: {shorten(str(event), self._width() - 11)}"
+        self._print_line(Text(text, "yellow"))
 
     def _on_connection(self, event: NetworkConnection) -> None:
         if event.reason:

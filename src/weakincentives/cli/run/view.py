@@ -10,7 +10,7 @@ from typing import IO, Protocol
 
 import click
 
-from weakincentives.adapters import ModelResponded, RequestRetried
+from weakincentives.adapters import ContextCompacted, ModelResponded, RequestRetried
 from weakincentives.cli.run.progress import CHANGES, Progress, result_text
 from weakincentives.runtime import TokenUsage, ToolInvoked, ToolStarted
 from weakincentives.runtime.session import Session
@@ -50,6 +50,7 @@ def subscribe(
     on_response: Callable[[ModelResponded], object],
     on_tool_call: Callable[[ToolInvoked], object],
     on_retry: Callable[[RequestRetried], object],
+    on_compaction: Callable[[ContextCompacted], object],
     on_connection: Callable[[NetworkConnection], object],
 ) -> Generator[None, None, None]:
     """Subscribe to the events of a session; the progress is updated before the callbacks."""
@@ -63,6 +64,7 @@ def subscribe(
         bus.subscribe(ModelResponded, on_response),
         bus.subscribe(ToolInvoked, on_tool_call),
         bus.subscribe(RequestRetried, on_retry),
+        bus.subscribe(ContextCompacted, on_compaction),
         bus.subscribe(NetworkConnection, on_connection),
     ]
     try:
@@ -120,6 +122,7 @@ class JsonView:
             on_response=lambda event: self._on_response(event, progress),
             on_tool_call=lambda event: self._on_tool_call(event, progress),
             on_retry=self._on_retry,
+            on_compaction=self._on_compaction,
             on_connection=self._on_connection,
         ):
             yield
@@ -166,6 +169,19 @@ class JsonView:
         }
         self.emit("retry", facts)
 
+    def _on_compaction(self, event: ContextCompacted) -> None:
+        facts = {
+            "step": event.step,
+            "reason": event.reason,
+            "window": event.window,
+            "tokens_before": event.tokens_before,
+            "tokens_after": event.tokens_after,
+            "shortened": event.shortened,
+            "summarized": event.summarized,
+            "fits": event.fits,
+        }
+        self.emit("compacted", facts)
+
     def _on_connection(self, event: NetworkConnection) -> None:
         facts = asdict(event)
         facts["duration_ms"] = round(event.duration_ms, 3)
@@ -196,6 +212,7 @@ class QuietView:
             on_response=ignore,
             on_tool_call=ignore,
             on_retry=ignore,
+            on_compaction=ignore,
             on_connection=ignore,
         ):
             yield

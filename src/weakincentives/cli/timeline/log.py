@@ -16,7 +16,7 @@ from weakincentives.runtime.timeline import StepRecord, Timeline
 
 _MAX_PATHS = 3
 _TITLE_WIDTH = 60
-_WITHOUT_OUTCOME = ("start", "prompt", "files")
+_WITHOUT_OUTCOME = ("start", "prompt", "context", "files")
 
 
 @click.command()
@@ -74,7 +74,7 @@ def describe_line(timeline: Timeline, step: StepRecord) -> str:
         f"{step.number:>3}",
         step.created_at.astimezone().strftime("%H:%M:%S"),
         mark,
-        f"{step.kind:<6}",
+        f"{step.kind:<7}",
         shorten(step.title, _TITLE_WIDTH),
     ]
     facts: list[str] = []

@@ -8,7 +8,7 @@ import { filesView } from "./files.js";
 import { link } from "./route.js";
 
 const TITLES = { step: "Overview", diff: "Changes", files: "Files", state: "State", talk: "Conversation", use: "Use it" };
-const WHAT = { start: "Recording began", prompt: "Prompt", model: "Model", tool: "Tool call", end: "End", files: "Files changed" };
+const WHAT = { start: "Recording began", prompt: "Prompt", model: "Model", tool: "Tool call", context: "Context compacted", end: "End", files: "Files changed" };
 
 export async function stepView(route, steps) {
   const step = await loadStep(route.step);
@@ -61,6 +61,7 @@ async function overview(step) {
   if (details.error) parts.push(section("Error", text(details.error, "bad")));
   if (step.changes) parts.push(section(count(step.changes, "changed path"), await changedFiles(step)));
   if (details.result_message) parts.push(section("Result for the model", text(details.result_message)));
+  if (details.summary) parts.push(section("Summary", text(details.summary)));
   if (details.text) parts.push(section(step.kind === "prompt" ? "Prompt" : "Text", text(details.text)));
   if (Array.isArray(details.tool_calls) && details.tool_calls.length) parts.push(section("Calls", h("p", {}, details.tool_calls.map((each) => [h("code", {}, visible(String(each))), " "]))));
   if (Array.isArray(details.tools) && details.tools.length) parts.push(section("Tools", h("p", {}, details.tools.map((each) => [h("code", {}, visible(String(each))), " "]))));

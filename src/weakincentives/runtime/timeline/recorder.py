@@ -354,6 +354,11 @@ def _title(kind: StepKind, details: Mapping[str, Any]) -> str:
         case "model":
             calls = ", ".join(details.get("tool_calls") or ())
             text = details.get("text") or (f"calls {calls}" if calls else "answers")
+        case "context":
+            text = (
+                f"conversation compacted from {details.get('tokens_before', 0):,}"
+                f" to {details.get('tokens_after', 0):,} tokens"
+            )
         case _:
             text = details.get("prompt_name") or details.get("prompt_key") or kind
     line = " ".join(str(text).split())

@@ -13,7 +13,7 @@ from uuid import UUID
 from weakincentives.filesystem import FileStat
 
 EntryKind: TypeAlias = Literal["file", "directory", "link", "special"]
-StepKind: TypeAlias = Literal["start", "prompt", "model", "tool", "end", "files"]
+StepKind: TypeAlias = Literal["start", "prompt", "model", "tool", "context", "end", "files"]
 """What happened: the recording began, a prompt was sent, the model answered, a tool call ended,
 a prompt was finished, or files changed outside of all that."""
 
