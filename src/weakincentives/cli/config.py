@@ -162,6 +162,7 @@ KEYS: Mapping[str, Key] = {
     "dialect": Key(_parse_choice(DIALECT_CHOICES)),
     "max_tokens": Key(parse_count),
     "max_steps": Key(parse_count),
+    "context_window": Key(parse_count, is_personal=True),
     "deadline": Key(parse_duration),
     "exclude": Key(_parse_globs),
     "digest": Key(_parse_flag),

@@ -103,6 +103,12 @@ def run_options(command: F) -> F:
         click.option("--deadline", metavar="TIME", help="Time limit, such as 90s, 10m or 1h30m."),
         click.option("--max-steps", metavar="N", help="Limit of model requests; by default 100."),
         click.option(
+            "--context-window",
+            metavar="N",
+            help="Tokens that the model takes, such as 32k; known for common models. Before they"
+            " are reached, old tool results are left out and old turns summarized.",
+        ),
+        click.option(
             "--sandbox",
             type=click.Choice(SANDBOX_CHOICES),
             help="Where the model's commands run; by default isolated where that works, else"
@@ -299,6 +305,7 @@ def _job_options(
 def _model_options(settings: Settings) -> RunOptions:
     return RunOptions(
         max_steps=settings["max_steps"] or RunOptions().max_steps,
+        context_window=settings["context_window"],
         temperature=settings["temperature"],
         effort=settings["effort"],
     )

@@ -94,7 +94,7 @@ class JobOptions:
     """The engine that evaluates code; None if the model cannot."""
     max_tokens: int | None = None
     model_options: RunOptions = field(default_factory=RunOptions)
-    """Steps, temperature and effort."""
+    """Steps, context window, temperature and effort."""
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Variables for the model's commands."""
     command_seconds: float = MAX_SHELL_SECONDS
@@ -279,6 +279,7 @@ class Job:
             "max_steps": options.model_options.max_steps,
             "temperature": options.model_options.temperature,
             "effort": options.model_options.effort,
+            "context_window": options.model_options.context_window,
             "command_timeout": options.command_seconds,
             "deadline": options.seconds,
             "digest": options.digest,

@@ -70,7 +70,7 @@ async function overview(step) {
   return parts.length ? parts : h("p", { class: "empty" }, step.kind === "start" ? "The recording begins with the files as they were." : "There is nothing more to this step.");
 }
 
-const SHOWN = new Set(["params", "error", "result_message", "text", "tool_calls", "tools", "usage", "duration_ms", "success"]);
+const SHOWN = new Set(["summary", "params", "error", "result_message", "text", "tool_calls", "tools", "usage", "duration_ms", "success"]);
 
 function section(title, body) {
   return h("section", {}, h("h3", {}, title), body);
