@@ -170,6 +170,8 @@ KEYS: Mapping[str, Key] = {
     "effort": Key(_parse_choice(EFFORTS)),
     "temperature": Key(_parse_temperature),
     "command_timeout": Key(parse_duration),
+    "test_rounds": Key(parse_count),
+    "test_cmd": Key(_parse_text, is_personal=True),
     "env": Key(_parse_variables, is_personal=True),
     "sandbox": Key(_parse_choice(SANDBOX_CHOICES), is_personal=True),
     "evaluate": Key(_parse_choice(ENGINE_CHOICES), is_personal=True),

@@ -31,7 +31,13 @@ from weakincentives.cli.run.job import Continuation, Job, JobOptions
 from weakincentives.cli.run.lines import LinesView
 from weakincentives.cli.run.model import check_options, choose_dialect, create_model
 from weakincentives.cli.run.report import Report, print_start
-from weakincentives.cli.run.sandbox import resolve_engine, resolve_sandbox, resolve_variables
+from weakincentives.cli.run.sandbox import (
+    RunSandbox,
+    resolve_engine,
+    resolve_sandbox,
+    resolve_variables,
+)
+from weakincentives.cli.run.verification import DEFAULT_TEST_ROUNDS, TestCommand
 from weakincentives.cli.run.view import JsonView, QuietView, View
 from weakincentives.cli.run.workspace import (
     create_copy,
@@ -126,6 +132,16 @@ def run_options(command: F) -> F:
             "--command-timeout",
             metavar="TIME",
             help="Time limit of each command of the model; by default 2m.",
+        ),
+        click.option(
+            "--test-cmd",
+            metavar="COMMAND",
+            help="Run this when the model is done; a failure goes back to it.",
+        ),
+        click.option(
+            "--test-rounds",
+            metavar="N",
+            help="How often a failure of --test-cmd goes back to the model; by default 3.",
         ),
         click.option(
             "--env",
@@ -293,6 +309,7 @@ def _job_options(
         max_tokens=settings["max_tokens"],
         model_options=_model_options(settings),
         env=resolve_variables(settings["env"] or (), os.environ),
+        test=_test_command(settings, sandbox),
         command_seconds=settings["command_timeout"] or MAX_SHELL_SECONDS,
         seconds=settings["deadline"],
         dump=dump,
@@ -300,6 +317,18 @@ def _job_options(
         instructions=settings["project_instructions"] is not False,
         origin=_describe_model(settings),
     )
+
+
+def _test_command(settings: Settings, sandbox: RunSandbox) -> TestCommand | None:
+    line = settings["test_cmd"]
+    if line is None:
+        return None
+    if sandbox.name is None:
+        reason = f" {sandbox.reason}" if sandbox.reason else ""
+        raise ConfigError(
+            f"--test-cmd needs a sandbox to run in; choose one with --sandbox.{reason}"
+        )
+    return TestCommand(line, settings["test_rounds"] or DEFAULT_TEST_ROUNDS)
 
 
 def _model_options(settings: Settings) -> RunOptions:

@@ -30,6 +30,13 @@ from weakincentives.cli.run.network import HostTraffic, count_traffic
 from weakincentives.cli.run.progress import Progress
 from weakincentives.cli.run.prompt import create_prompt
 from weakincentives.cli.run.sandbox import NO_COMMANDS, RunSandbox
+from weakincentives.cli.run.verification import (
+    TestCommand,
+    TestRun,
+    TestsFailedError,
+    ask_until_tests_pass,
+    show_test,
+)
 from weakincentives.cli.run.view import View
 from weakincentives.cli.signals import cancel_on_signals
 from weakincentives.cli.terminal import describe_error
@@ -45,12 +52,14 @@ from weakincentives.contrib.tools.shell import (
     shell_handlers,
     stop_processes,
 )
+from weakincentives.contrib.tools.shell.background import ShellSandbox
 from weakincentives.errors import WinkError
 from weakincentives.filesystem import POSIX_LIMITS, HostFilesystem
 from weakincentives.prompt import Prompt
 from weakincentives.runtime import (
     Budget,
     BudgetExceededError,
+    BudgetTracker,
     Deadline,
     DeadlineExceededError,
     TokenUsage,
@@ -58,7 +67,6 @@ from weakincentives.runtime import (
 from weakincentives.runtime.session import Session, append_all, dump_session_tree
 from weakincentives.runtime.timeline import SUFFIX, SessionRecorder
 from weakincentives.sandbox import (
-    BackgroundSandbox,
     NetworkConnection,
     SandboxUnavailableError,
     create_sandbox,
@@ -77,6 +85,7 @@ _ADVICE: Mapping[type[BaseException], str] = {
     BudgetExceededError: "raise the limit with --max-tokens",
     DeadlineExceededError: "raise the limit with --deadline",
     StepLimitError: "raise the limit with --max-steps",
+    TestsFailedError: "reply, or allow more rounds with --test-rounds",
     SandboxUnavailableError: "see wink doctor, or choose another sandbox with --sandbox",
 }
 
@@ -97,6 +106,8 @@ class JobOptions:
     """Steps, context window, temperature and effort."""
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Variables for the model's commands."""
+    test: TestCommand | None = None
+    """The command that decides whether the run succeeded."""
     command_seconds: float = MAX_SHELL_SECONDS
     """The time limit of each command."""
     seconds: float | None = None
@@ -143,6 +154,8 @@ class JobResult:
     """The conversation so far, without the system message."""
     digest_tokens: int | None = None
     """The size of the digest in the prompt, if it has one."""
+    tests: tuple[TestRun, ...] = ()
+    """The runs of the user's test command, in order."""
     traffic: tuple[HostTraffic, ...] = ()
     stopped: tuple[str, ...] = ()
     """Commands that still ran in the background at the end, and were stopped."""
@@ -189,9 +202,10 @@ class Job:
         if options.sandbox.hosts:
             reducers = {NetworkConnection: append_all}
             self._session.install(NetworkConnection, reducers=reducers, log=True)
-        self._sandbox: BackgroundSandbox | None = None
+        self._sandbox: ShellSandbox | None = None
         self._cache = open_cache(copy.original, os.environ)
         self._digest_tokens: int | None = None
+        self._tests: list[TestRun] = []
         self._progress: Progress | None = None
 
     def run(self) -> JobResult:
@@ -281,6 +295,7 @@ class Job:
             "effort": options.model_options.effort,
             "context_window": options.model_options.context_window,
             "command_timeout": options.command_seconds,
+            "test_rounds": None if options.test is None else options.test.rounds,
             "deadline": options.seconds,
             "digest": options.digest,
             "project_instructions": options.instructions,
@@ -372,20 +387,54 @@ class Job:
             self._view.observe(self._session, progress),
         ):
             try:
-                response = self._adapter.evaluate(
-                    prompt,
-                    session=self._session,
-                    messages=self._messages(),
-                    deadline=None if options.seconds is None else Deadline.after(options.seconds),
-                    budget=Budget(max_total_tokens=options.max_tokens),
-                    on_text=self._view.on_text(),
-                    cancellation=self._cancellation,
-                    options=options.model_options,
-                )
+                response = self._work(prompt)
             except (WinkError, OSError, KeyboardInterrupt) as raised:
                 error, response = raised, partial_response(raised)
         first_signal = signals[0] if signals else None
         return self._create_result(response, error, first_signal, progress.elapsed())
+
+    def _work(self, prompt: Prompt[None]) -> PromptResponse[Any]:
+        """Let the model work until it answers and the tests pass; limits are for all rounds."""
+        options = self._options
+        deadline = None if options.seconds is None else Deadline.after(options.seconds)
+        tracker = BudgetTracker(Budget(max_total_tokens=options.max_tokens))
+
+        def ask(messages: Sequence[Message], max_steps: int) -> PromptResponse[Any]:
+            return self._adapter.evaluate(
+                prompt,
+                session=self._session,
+                messages=messages,
+                deadline=deadline,
+                budget_tracker=tracker,
+                on_text=self._view.on_text(),
+                cancellation=self._cancellation,
+                options=replace(options.model_options, max_steps=max_steps),
+            )
+
+        def run_tests(test: TestCommand) -> TestRun:
+            return self._run_tests(test, deadline)
+
+        return ask_until_tests_pass(
+            ask,
+            self._messages(),
+            test=options.test,
+            run_tests=run_tests,
+            max_steps=options.model_options.max_steps,
+        )
+
+    def _run_tests(self, test: TestCommand, deadline: Deadline | None) -> TestRun:
+        seconds = self._options.command_seconds
+        if deadline is not None:
+            deadline.check("Test command")
+            seconds = min(seconds, deadline.remaining().total_seconds())
+        if self._sandbox is None or self._progress is None:
+            raise SandboxUnavailableError("The test command needs a sandbox")
+        self._progress.on_activity(f"running the tests: {test.line}")
+        found = test.run(self._sandbox, seconds, self._on_output)
+        self._cancellation.check("Test command")
+        self._tests.append(found)
+        show_test(self._view, found, len(self._tests) - 1)
+        return found
 
     def _on_output(self, stream: str, data: bytes) -> None:
         if self._progress is not None:
@@ -429,6 +478,7 @@ class Job:
             session_id=str(self._session.session_id),
             messages=tuple(self._messages()) if response is None else response.messages,
             digest_tokens=self._digest_tokens,
+            tests=tuple(self._tests),
             traffic=tuple(count_traffic(self._session[NetworkConnection].all())),
         )
 

@@ -104,6 +104,11 @@ class Progress:
         else:
             self._begin(_WAITING)
 
+    def on_activity(self, activity: str) -> None:
+        """Name what is done besides requests and tool calls."""
+        self._output = b""
+        self._begin(shorten(activity, _MAX_SUBJECT + 20))
+
     def on_output(self, stream: str, data: bytes) -> None:
         """Remember the end of what the running command has printed; any thread may call this."""
         del stream  # people see both

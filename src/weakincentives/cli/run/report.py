@@ -54,6 +54,7 @@ def print_start(
         "isolation": options.sandbox.isolation,
         "allow_host": list(options.sandbox.hosts),
         "env": sorted(options.env),
+        "test_cmd": None if options.test is None else options.test.line,
         "command_timeout_seconds": options.command_seconds,
         "effort": options.model_options.effort,
         "temperature": options.model_options.temperature,
@@ -118,7 +119,8 @@ class Report:
         """Print how the run ended, and resolve the changes; the user may reply instead."""
         self._print_result(result, action)
         if result.status != "done" and action.kind == "apply":
-            self._print("The run did not finish; nothing was applied.")
+            fact = "The tests fail" if _tests_fail(result) else "The run did not finish"
+            self._print(f"{fact}; nothing was applied.")
             action = Action("keep")
         if result.signal in _TERMINATION and action.kind == "ask":
             action = Action("keep")
@@ -139,6 +141,8 @@ class Report:
         if result.answer.strip() and not self._is_silent:
             self._print_answer(result, action)
         self._print(", ".join(_totals(result)))
+        if result.tests and result.error is None:
+            self._print(f"Tests: {escape_controls(str(result.tests[-1]))}")
         if result.traffic:
             self._print(describe_traffic(result.traffic))
         for command in result.stopped:
@@ -185,6 +189,8 @@ class Report:
             "tool_calls": result.tool_calls,
             **describe_usage(result.usage, result.cost),
             "digest_tokens": result.digest_tokens,
+            "test_passed": result.tests[-1].passed if result.tests else None,
+            "test_runs": len(result.tests),
             "seconds": round(result.seconds, 3),
             "stopped": list(result.stopped),
             "session_id": result.session_id,
@@ -202,6 +208,10 @@ class Report:
     def _print(self, text: str) -> None:
         if not self._is_silent:
             echo(text)
+
+
+def _tests_fail(result: JobResult) -> bool:
+    return bool(result.tests) and not result.tests[-1].passed
 
 
 def print_answer(text: str) -> None:

@@ -35,6 +35,7 @@ _RECORDED_SETTINGS = (
     "effort",
     "temperature",
     "command_timeout",
+    "test_rounds",
 )
 _SAFE_PROVIDERS = ("openai", "anthropic", "scripted")
 
