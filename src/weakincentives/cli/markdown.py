@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
 from rich.segment import Segment, Segments
@@ -80,7 +81,7 @@ class SafeMarkdown(Markdown):
         """Render `text`."""
         markup = escape_controls(text)
         super().__init__(markup, hyperlinks=False)
-        self.parsed = _PARSER.parse(markup)
+        self.parsed: list[Token] = _PARSER.parse(markup)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the segments, without control characters and empty lines around them."""

@@ -31,6 +31,7 @@ from weakincentives.adapters.http import lenient
 from weakincentives.adapters.http.adapter import ErrorBody, HttpAdapter, SdkErrors
 from weakincentives.adapters.http.transport import bare_url, limit_client
 from weakincentives.adapters.messages import CompletionRequest
+from weakincentives.adapters.options import Effort
 
 _Create: TypeAlias = Callable[..., AbstractContextManager[APIResponse[Any]]]
 _URL = "https://api.anthropic.com"
@@ -55,7 +56,7 @@ class AnthropicAdapter(HttpAdapter[MessageResponse]):
     """Sends requests to the Messages API, at Anthropic or any other `base_url`."""
 
     name = "anthropic"
-    efforts = ("low", "medium", "high", "xhigh", "max")
+    efforts: tuple[Effort, ...] = ("low", "medium", "high", "xhigh", "max")
     _api = "Messages"
     _default_url = _URL
     _example_url = "http://localhost:8080"

@@ -41,7 +41,7 @@ from weakincentives.adapters.messages import (
     PromptResponse,
     UserMessage,
 )
-from weakincentives.adapters.options import RunLimits, RunOptions
+from weakincentives.adapters.options import Effort, RunLimits, RunOptions
 from weakincentives.filesystem import Filesystem, HostBacked
 from weakincentives.prompt import Prompt, RenderedPrompt
 from weakincentives.runtime.session import Session
@@ -84,7 +84,7 @@ class ClaudeAgentAdapter(ProviderAdapter):
     name = "claude-agent"
     native_output = True
     supports_temperature = False
-    efforts = get_args(EffortLevel)
+    efforts: tuple[Effort, ...] = get_args(EffortLevel)
 
     def __init__(
         self,
