@@ -3,15 +3,17 @@
 import os
 import random
 import re
+import shutil
 import stat
 import subprocess
 import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
 from tests.cli.workplace import CALC, FIXED, Script, Terminal, Wink, edit, write
-from weakincentives.cli.dumps import find_dump, find_timeline, split_arguments
+from weakincentives.cli.dumps import find_dump, find_timeline, open_timeline, split_arguments
 from weakincentives.runtime.timeline import Timeline
 
 SECRET = "https://me:secret@models.test/v1?key=secret"
@@ -140,6 +142,80 @@ def test_a_killed_run_can_be_read_up_to_the_step_in_flight(
 
 
 _MAIN = "from weakincentives.cli.main import main; main()"
+
+
+# --- what is left out ---
+
+
+@pytest.fixture
+def cluttered(project: Path) -> Path:
+    """Return the project with files that can be had again."""
+    for path, text in {
+        ".gitignore": "*.log\nbuild/\n",
+        ".git/HEAD": "ref: refs/heads/main\n",
+        "node_modules/a/index.js": "code\n",
+        "env/pyvenv.cfg": "home = /usr\n",
+        "build/out.bin": "built\n",
+        "debug.log": "old\n",
+    }.items():
+        (project / path).parent.mkdir(parents=True, exist_ok=True)
+        (project / path).write_text(text)
+    return project
+
+
+LEFT_OUT = [".git", "build", "debug.log", "env", "node_modules"]
+
+
+def test_what_can_be_had_again_is_left_out_and_named(
+    wink: Wink, cluttered: Path, script: Script, dumps: Path
+):
+    done = run(wink, cluttered, script(edit(), "Done."))
+    assert "  left out, since they can be had again: .git, build, debug.log and 2 more" in done.err
+    [archive] = dumps.glob("*.fs.zip")
+    files = set(ZipFile(archive).namelist())
+    assert any(name.endswith("calc.py") for name in files)
+    assert not any(
+        part in name for name in files for part in ("HEAD", "index.js", "pyvenv", "out.bin")
+    )
+    with open_timeline("last") as timeline:
+        assert sorted(timeline.step(1).details["left_out"]) == LEFT_OUT
+        assert set(timeline.entries(1)) == {".gitignore", "calc.py", "docs", "docs/notes.md"}
+
+
+def test_everything_is_kept_on_request(wink: Wink, cluttered: Path, script: Script):
+    model = script(edit(), "Done.")
+    done = wink("run", "x", "--workspace", cluttered, "--model", model, "--dump-all", "--json")
+    assert done.last["left_out"] == []
+    with open_timeline("last") as timeline:
+        assert {"node_modules/a/index.js", "build/out.bin"} <= set(timeline.entries(1))
+
+
+def test_an_ignored_file_that_the_model_writes_is_recorded(
+    wink: Wink, cluttered: Path, script: Script
+):
+    calls = [write("debug.log", "of the model\n"), write("build/new.txt"), edit()]
+    calls[0]["arguments"]["mode"] = "overwrite"
+    run(wink, cluttered, script(*calls, "Done."))
+    with open_timeline("last") as timeline:
+        last = timeline.files(timeline.last)
+        assert last.read("debug.log").content == "of the model\n"
+        assert last.exists("build/new.txt")
+        assert not last.exists("build/out.bin")
+
+
+def test_a_resumed_run_has_again_what_was_left_out(
+    wink: Wink, cluttered: Path, script: Script, tmp_path: Path
+):
+    run(wink, cluttered, script(edit(), write("debug.log", "new\n"), "Done."))
+    runs = tmp_path / "places" / "state" / "wink" / "runs"
+    shutil.rmtree(runs)
+    again = script({"name": "read_file", "arguments": {"file_path": "build/out.bin"}}, "Done.")
+    done = wink("resume", "last", "go on", "--model", again, "--json")
+    assert done.call["success"], done.call
+    [copy] = runs.iterdir()
+    for path in ("node_modules/a/index.js", "env/pyvenv.cfg", ".git/HEAD"):
+        assert (copy / "workspace" / path).read_bytes() == (cluttered / path).read_bytes()
+    assert [each["path"] for each in done.last["changes"]] == ["calc.py"]
 
 
 # --- finding a dump ---

@@ -262,7 +262,7 @@ def _find_dumps(removed: Sequence[Run], selection: Selection) -> Iterator[Item]:
             continue
         is_old = files in ours or selection.is_old(datetime.fromtimestamp(date / 1e9, UTC))
         if is_old and not is_locked(files.timeline):
-            yield _item(f"dump {short_id(name)}", files.timeline, files.text, files.archive)
+            yield _item(f"dump {short_id(name)}", *files)
 
 
 def _find_cache() -> Iterator[Item]:

@@ -166,6 +166,7 @@ KEYS: Mapping[str, Key] = {
     "deadline": Key(parse_duration),
     "exclude": Key(_parse_globs),
     "digest": Key(_parse_flag),
+    "dump_all": Key(_parse_flag),
     "project_instructions": Key(_parse_flag),
     "effort": Key(_parse_choice(EFFORTS)),
     "temperature": Key(_parse_temperature),

@@ -7,7 +7,7 @@ A dump has up to three files with one name: `.timeline` with every step, and at 
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +40,10 @@ class DumpPaths:
     """The files of a dump; not all of them need to exist."""
 
     stem: Path
+
+    def __iter__(self) -> Iterator[Path]:
+        """Iterate over the three paths."""
+        return iter((self.timeline, self.text, self.archive))
 
     @property
     def timeline(self) -> Path:

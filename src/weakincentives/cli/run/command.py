@@ -196,6 +196,12 @@ def run_options(command: F) -> F:
 )
 @click.option("--no-dump", is_flag=True, help="Write neither a dump nor the steps.")
 @click.option(
+    "--dump-all",
+    is_flag=True,
+    default=None,
+    help="Dump and record also .git, virtual environments, node_modules and ignored files.",
+)
+@click.option(
     "--record",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -313,6 +319,7 @@ def _job_options(
         command_seconds=settings["command_timeout"] or MAX_SHELL_SECONDS,
         seconds=settings["deadline"],
         dump=dump,
+        dump_all=settings["dump_all"] is True,
         digest=settings["digest"] is not False,
         instructions=settings["project_instructions"] is not False,
         origin=_describe_model(settings),

@@ -54,7 +54,8 @@ from weakincentives.contrib.tools.shell import (
 )
 from weakincentives.contrib.tools.shell.background import ShellSandbox
 from weakincentives.errors import WinkError
-from weakincentives.filesystem import POSIX_LIMITS, HostFilesystem
+from weakincentives.filesystem import POSIX_LIMITS, HostFilesystem, ReadableFilesystem
+from weakincentives.filesystem.derived import DerivedFiles, SourceFilesystem
 from weakincentives.prompt import Prompt
 from weakincentives.runtime import (
     Budget,
@@ -112,6 +113,8 @@ class JobOptions:
     """The time limit of each command."""
     seconds: float | None = None
     dump: Path | None = None
+    dump_all: bool = False
+    """Whether derived files are dumped and recorded too."""
     digest: bool = True
     """Whether the prompt has a digest of the workspace."""
     instructions: bool = True
@@ -161,6 +164,8 @@ class JobResult:
     """Commands that still ran in the background at the end, and were stopped."""
     dump: Path | None = None
     dump_error: str | None = None
+    left_out: tuple[str, ...] = ()
+    """Derived files and directories that are neither dumped nor recorded."""
     timeline: Path | None = None
     timeline_error: str | None = None
     """Why the timeline is missing or incomplete."""
@@ -207,6 +212,7 @@ class Job:
         self._digest_tokens: int | None = None
         self._tests: list[TestRun] = []
         self._progress: Progress | None = None
+        self._derived: DerivedFiles | None = None
 
     def run(self) -> JobResult:
         """Run the job to its end; only bugs are raised."""
@@ -220,6 +226,8 @@ class Job:
                     limits=POSIX_LIMITS,
                 )
             )
+            if not self._options.dump_all:
+                self._derived = DerivedFiles(filesystem)
             with self._view.show_activity(lambda: "preparing the workspace"):
                 section = self._create_section(filesystem, stack)
             stack.callback(section.close)
@@ -273,7 +281,12 @@ class Job:
             filesystem,
             at=None if before is None else before.step,
             branch=None if before is None else before.branch,
-            details={"run": self._describe_run()},
+            # the paths are noted while the files are read, before the details are written
+            details={
+                "run": self._describe_run(),
+                "left_out": [] if self._derived is None else self._derived.paths,
+            },
+            leave_out=self._derived or (),
         )
         link_timeline(self._copy.place, path)
         return recorder
@@ -488,7 +501,8 @@ class Job:
             return result
         with self._view.show_activity(lambda: "writing the dump"):
             path, problem = self._write_dump(self._options.dump, filesystem)
-        return replace(result, dump=path, dump_error=problem)
+        left_out = () if self._derived is None else tuple(self._derived.paths)
+        return replace(result, dump=path, dump_error=problem, left_out=left_out)
 
     def _write_dump(
         self, directory: Path, filesystem: HostFilesystem
@@ -496,14 +510,19 @@ class Job:
         """Return the path of the dump, or why there is none."""
         try:
             try:
-                return dump_session_tree(self._session, directory, filesystem), None
+                state = self._sources(filesystem)
+                return dump_session_tree(self._session, directory, state), None
             except PermissionError:
                 # a snapshot also reads files that their owner cannot read
                 filesystem.invalidate()  # a person may have edited the copy
-                state = filesystem.view(filesystem.snapshot(tag="dumped state"))
-                return dump_session_tree(self._session, directory, state), None
+                view = filesystem.view(filesystem.snapshot(tag="dumped state"))
+                return dump_session_tree(self._session, directory, self._sources(view)), None
         except (WinkError, OSError, ValueError) as error:
             return None, _describe(error)
+
+    def _sources(self, filesystem: ReadableFilesystem) -> ReadableFilesystem:
+        """Return the files to dump."""
+        return filesystem if self._derived is None else SourceFilesystem(filesystem, self._derived)
 
 
 def add_instruction(messages: Sequence[Message], text: str) -> tuple[Message, ...]:

@@ -3,13 +3,14 @@
 import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from weakincentives.adapters import ProviderAdapter
 from weakincentives.cli.activity import create_console
 from weakincentives.cli.config import LOCAL_SANDBOX, NO_ENGINE, NO_SANDBOX
-from weakincentives.cli.dumps import timeline_hints
+from weakincentives.cli.dumps import DumpPaths, timeline_hints
 from weakincentives.cli.markdown import SafeMarkdown
 from weakincentives.cli.run.action import STANDARD_OUTPUT, Action
 from weakincentives.cli.run.decision import EXIT_FAILED, Decision, Resolution
@@ -25,6 +26,7 @@ from weakincentives.cli.units import (
     format_cost,
     format_count,
     format_duration,
+    format_size,
     format_tokens,
 )
 from weakincentives.contrib.review import Review, WorkingCopy
@@ -32,6 +34,7 @@ from weakincentives.posix import display_path
 
 _TERMINATION = frozenset({signal.SIGTERM, signal.SIGHUP})
 _MAX_NAMES = 5
+_MAX_LEFT_OUT = 3
 _MAX_COMMAND = 160  # characters
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 _COPY_REMOVED = frozenset({"nothing", "patched", "discarded"})
@@ -166,7 +169,7 @@ class Report:
 
     def _print_files(self, result: JobResult) -> None:
         if result.dump is not None:
-            self._print(f"Session dump: {result.dump}, files in the .fs.zip beside it")
+            self._print(_describe_dump(result.dump, result.left_out))
         if result.dump_error is not None:
             self._print(f"wink: the dump could not be written: {result.dump_error}")
         if result.timeline_error is not None:
@@ -197,6 +200,7 @@ class Report:
             "network": traffic_facts(result.traffic),
             "dump": None if result.dump is None else str(result.dump),
             "dump_error": result.dump_error,
+            "left_out": list(result.left_out),
             "timeline": None if result.timeline is None else str(result.timeline),
             "timeline_error": result.timeline_error,
             "workspace": str(self._copy.original),
@@ -233,6 +237,18 @@ def _totals(result: JobResult) -> Iterator[str]:
     if result.cost:
         yield format_cost(result.cost)
     yield format_duration(result.seconds * 1000)
+
+
+def _describe_dump(path: Path, left_out: Sequence[str]) -> str:
+    files = DumpPaths(path.with_suffix(""))
+    size = sum(each.stat().st_size for each in files if each.is_file())
+    text = f"Session dump: {path}, files in the .fs.zip beside it, {format_size(size)}"
+    if not left_out:
+        return text
+    names = ", ".join(map(display_path, sorted(left_out)[:_MAX_LEFT_OUT]))
+    more = len(left_out) - _MAX_LEFT_OUT
+    others = f" and {more} more" if more > 0 else ""
+    return f"{text}\n  left out, since they can be had again: {names}{others} (--dump-all)"
 
 
 def _exit_code(result: JobResult, resolution: Resolution) -> int:

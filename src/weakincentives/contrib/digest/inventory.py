@@ -23,6 +23,7 @@ from weakincentives.filesystem import (
     TimeLimitError,
 )
 from weakincentives.filesystem.base import State
+from weakincentives.filesystem.derived import DERIVED_MARKERS, DERIVED_NAMES
 from weakincentives.filesystem.ignore import IGNORE_FILES, MAX_IGNORE_FILE, IgnoreRules
 from weakincentives.posix import check_time
 
@@ -33,29 +34,6 @@ MAX_DIRECTORIES = 20_000
 MAX_READ = 512 * 1024
 """Bytes of one file that are read; a larger source file is left out of the repository map."""
 _MAX_RULES = 64  # ignore files above one directory; hostile trees have one per level
-_CACHES = frozenset(
-    {
-        "__pycache__",
-        "node_modules",
-        "bower_components",
-        ".git",
-        ".hg",
-        ".svn",
-        ".jj",
-        ".tox",
-        ".nox",
-        ".venv",
-        ".mypy_cache",
-        ".pytest_cache",
-        ".ruff_cache",
-        ".hypothesis",
-        ".gradle",
-        ".terraform",
-        ".cache",
-        ".eggs",
-    }
-)
-_CACHE_MARKERS = frozenset({"CACHEDIR.TAG", "pyvenv.cfg"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +185,7 @@ class _Walk:
             self._unreadable.append(directory)
             return
         names = {entry.name for entry in entries if entry.is_file}
-        if directory and not _CACHE_MARKERS.isdisjoint(names):
+        if directory and not DERIVED_MARKERS.isdisjoint(names):
             self._ignored.append(directory)
             return
         if directory:
@@ -224,7 +202,7 @@ class _Walk:
         if entry.is_symlink:
             self._inventory.links += 1
         elif entry.is_directory:
-            if entry.name in _CACHES or rules.ignores(entry.path, is_directory=True):
+            if entry.name in DERIVED_NAMES or rules.ignores(entry.path, is_directory=True):
                 self._ignored.append(entry.path)
             else:
                 self._queue.append((entry.path, rules, depth))

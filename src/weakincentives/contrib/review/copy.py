@@ -25,6 +25,7 @@ from weakincentives.filesystem import (
     diff,
 )
 from weakincentives.filesystem.base import is_skippable
+from weakincentives.filesystem.derived import CompletedFilesystem
 from weakincentives.filesystem.diff import Side
 from weakincentives.filesystem.host import HostFile, TreeWriter
 from weakincentives.filesystem.mounts import ProgressMeter
@@ -104,7 +105,8 @@ def copy_of_states(
     """Return a working copy with the files of `after`, and what cannot be copied.
 
     A review compares with `before`, the state that was copied from the original at the time, so
-    that changes which others made in the original since then are found.
+    that changes which others made in the original since then are found. Derived files that are
+    not recorded are copied from the original as they are now.
 
     Raises:
         NotADirectoryError: The original is not a directory.
@@ -113,10 +115,13 @@ def copy_of_states(
     source = Path(os.path.realpath(original))
     if not source.is_dir():
         raise os_error(errno.ENOTDIR, str(source))
-    scan = _Scan(Side(before), tuple(exclude), sys.maxsize, sys.maxsize, source)
-    target = _create_place(place, source, scan.exclude)
+    globs = tuple(exclude)
+    target = _create_place(place, source, globs)
     try:
-        copy = _create_copy(scan, target, _NO_METER)
+        with HostFilesystem(source, read_only=True) as now:
+            complete = Side(CompletedFilesystem(before, now))
+            scan = _Scan(complete, globs, sys.maxsize, sys.maxsize, source)
+            copy = _create_copy(scan, target, _NO_METER)
         with records.open_files(copy) as files:
             return copy, _write_changes(before, after, files)
     except BaseException:

@@ -3,7 +3,7 @@
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from threading import RLock
@@ -16,6 +16,7 @@ from weakincentives.filesystem import (
     DirectoryCreated,
     EntryMoved,
     FileDeleted,
+    FileStat,
     Filesystem,
     FilesystemEvent,
     FileWritten,
@@ -106,6 +107,7 @@ class SessionRecorder:
         at: int | None = None,
         branch: str | None = None,
         details: Mapping[str, Any] | None = None,
+        leave_out: Container[FileStat] = (),
         durable: bool = True,
         now: Callable[[], datetime] = SYSTEM_CLOCK.now,
     ) -> None:
@@ -119,6 +121,8 @@ class SessionRecorder:
                 new branch.
             branch: A name for the branch; by default `branch-` and the number of its first step.
             details: JSON values to keep in the first step, such as the options of the run.
+            leave_out: Entries of the workspace that are not recorded, such as `DerivedFiles`,
+                unless a tool writes to one of them.
             durable: Whether each step is synced to disk, so that it survives a power failure.
             now: Returns the date of a step.
 
@@ -163,7 +167,7 @@ class SessionRecorder:
             self._files = None
             if filesystem is not None:
                 chunks = ChunkWriter(self._writer, ChunkReader(self._reader))
-                self._files = FileTracker(filesystem, chunks, entries)
+                self._files = FileTracker(filesystem, chunks, entries, leave_out)
                 self._files.mark_all()
             title = "recording began" if at is None else f"continued at step {at}"
             self._append("start", title, details)

@@ -1,7 +1,7 @@
 """What changed in files and sessions since the last step of a recording."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
@@ -45,12 +45,20 @@ class FileTracker:
     """Collects what changed in a workspace: events name the paths, and these are looked at."""
 
     def __init__(
-        self, filesystem: ReadableFilesystem, chunks: ChunkWriter, entries: dict[str, Entry]
+        self,
+        filesystem: ReadableFilesystem,
+        chunks: ChunkWriter,
+        entries: dict[str, Entry],
+        leave_out: Container[FileStat] = (),
     ) -> None:
-        """Store content with `chunks`; `entries` is the state recorded so far."""
+        """Store content with `chunks`; `entries` is the state recorded so far.
+
+        A walk ignores what is in `leave_out`, unless an event has named it before.
+        """
         self._filesystem = filesystem
         self._chunks = chunks
         self._entries = entries
+        self._leave_out = leave_out
         self._by_content: dict[str, tuple[int, ...]] = {
             each.sha256: each.chunks for each in entries.values() if each.sha256
         }
@@ -145,6 +153,8 @@ class FileTracker:
         while pending:
             check_time("Recording")
             for each in state.children(pending.pop()).values():
+                if each.path not in self._entries and each in self._leave_out:
+                    continue
                 left.discard(each.path)
                 self._make_way(each, removed)
                 yield each

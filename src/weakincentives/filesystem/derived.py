@@ -1,0 +1,189 @@
+"""Derived files: what can be had again, such as `.git`, virtual environments and build output.
+
+A path is derived if it is version control data, a virtual environment, a directory of installed
+packages or of caches, or if a `.gitignore` or `.ignore` file excludes it. The rules of a directory
+are read once, when it is first seen, so that the answer for a path stays the same.
+"""
+
+from collections.abc import Mapping
+
+from weakincentives.filesystem.base import ReadableFilesystem, State
+from weakincentives.filesystem.base.primitives import Children
+from weakincentives.filesystem.ignore import IGNORE_FILES, MAX_IGNORE_FILE, IgnoreRules
+from weakincentives.filesystem.text import Content
+from weakincentives.filesystem.types import FileStat
+from weakincentives.posix import join
+
+DERIVED_NAMES = frozenset(
+    {
+        "__pycache__",
+        "node_modules",
+        "bower_components",
+        ".git",
+        ".hg",
+        ".svn",
+        ".jj",
+        ".tox",
+        ".nox",
+        ".venv",
+        ".mypy_cache",
+        ".pytest_cache",
+        ".ruff_cache",
+        ".hypothesis",
+        ".gradle",
+        ".terraform",
+        ".cache",
+        ".eggs",
+    }
+)
+"""Names of directories with derived files."""
+DERIVED_MARKERS = frozenset({"CACHEDIR.TAG", "pyvenv.cfg"})
+"""Files that mark such a directory, whatever its name is."""
+_MAX_PATHS = 1_000
+_MAX_RULES = 64  # ignore files above one directory; hostile trees have one per level
+
+
+class DerivedFiles:
+    """Tells which files of a workspace can be had again, and remembers the outermost of them."""
+
+    def __init__(self, filesystem: ReadableFilesystem) -> None:
+        """Read the ignore files of `filesystem`."""
+        self._filesystem = filesystem
+        self._rules: dict[str, tuple[IgnoreRules, int] | None] = {}
+        self._seen: set[str] = set()
+        self.paths: list[str] = []
+        """The outermost derived paths that were seen, of a bounded number."""
+
+    def __contains__(self, found: FileStat) -> bool:
+        """Whether an entry is derived, by itself or by a directory above it."""
+        rules = self._directory_rules(found.path.rpartition("/")[0])
+        if rules is None:
+            return True
+        is_derived = self._is_excluded(found, rules[0])
+        if is_derived and len(self._seen) < _MAX_PATHS and found.path not in self._seen:
+            self._seen.add(found.path)
+            self.paths.append(found.path)
+        return is_derived
+
+    def _is_excluded(self, found: FileStat, rules: IgnoreRules) -> bool:
+        name = found.path.rpartition("/")[2]
+        if rules.ignores(found.path, is_directory=found.is_directory):
+            return True
+        if not found.is_directory:
+            return False
+        return name in DERIVED_NAMES or self._has_marker(found.path)
+
+    def _has_marker(self, directory: str) -> bool:
+        state = State(self._filesystem)
+        return any(state.lookup(join(directory, name)) is not None for name in DERIVED_MARKERS)
+
+    def _directory_rules(self, directory: str) -> tuple[IgnoreRules, int] | None:
+        """Return the rules in a directory, and of how many files; None if it is derived."""
+        if directory not in self._rules:
+            self._rules[directory] = self._read_rules(directory)
+        return self._rules[directory]
+
+    def _read_rules(self, directory: str) -> tuple[IgnoreRules, int] | None:
+        rules, count = IgnoreRules(), 0
+        if directory:
+            above = self._directory_rules(directory.rpartition("/")[0])
+            found = State(self._filesystem).lookup(directory)
+            if above is None or (found is not None and self._is_excluded(found, above[0])):
+                return None
+            rules, count = above
+        text = self._read_ignore_files(directory) if count < _MAX_RULES else ""
+        return rules.child(directory, text), count + bool(text)
+
+    def _read_ignore_files(self, directory: str) -> str:
+        state = State(self._filesystem)
+        texts: list[str] = []
+        for name in IGNORE_FILES:
+            found = state.lookup(join(directory, name))
+            if found is not None and found.is_file:
+                try:
+                    with state.open(found.path) as content:
+                        data = content.read(0, MAX_IGNORE_FILE)
+                except OSError:
+                    continue
+                texts.append(data.decode("utf-8-sig", "replace"))
+        return "\n".join(texts)
+
+
+class CompletedFilesystem(ReadableFilesystem):
+    """A recorded state without derived files, completed with those of another filesystem."""
+
+    def __init__(self, recorded: ReadableFilesystem, original: ReadableFilesystem) -> None:
+        """Show `recorded`, and where it has nothing, the derived files of `original`."""
+        super().__init__(limits=recorded.limits)
+        self._root = recorded.root
+        self._recorded = State(recorded)
+        self._original = State(original)
+        self._derived = DerivedFiles(original)
+
+    @property
+    def root(self) -> str:
+        """The root of the recorded state."""
+        return self._root
+
+    def _lookup(self, path: str) -> FileStat | None:
+        found = self._recorded.lookup(path)
+        if found is not None:
+            return found
+        other = self._original.lookup(path)
+        return other if other is not None and other in self._derived else None
+
+    def _stats(self, path: str) -> dict[str, FileStat]:
+        found = self._recorded.children(path)
+        for name, other in self._original.children(path).items():
+            if name not in found and other in self._derived:
+                found[name] = other
+        return found
+
+    def _children(self, path: str) -> Children:
+        return _group(self._stats(path))
+
+    def _open(self, path: str) -> Content:
+        is_recorded = self._recorded.lookup(path) is not None
+        return (self._recorded if is_recorded else self._original).open(path)
+
+
+class SourceFilesystem(ReadableFilesystem):
+    """A read-only view of a filesystem without its derived files."""
+
+    def __init__(self, base: ReadableFilesystem, derived: DerivedFiles) -> None:
+        """Show `base` without what is in `derived`."""
+        super().__init__(limits=base.limits)
+        self._root = base.root
+        self._base = State(base)
+        self._derived = derived
+
+    @property
+    def root(self) -> str:
+        """The root of the underlying filesystem."""
+        return self._root
+
+    def _lookup(self, path: str) -> FileStat | None:
+        found = self._base.lookup(path)
+        return None if found is None or (path and found in self._derived) else found
+
+    def _stats(self, path: str) -> dict[str, FileStat]:
+        found = self._base.children(path)
+        return {name: each for name, each in found.items() if each not in self._derived}
+
+    def _children(self, path: str) -> Children:
+        return _group(self._stats(path))
+
+    def _open(self, path: str) -> Content:
+        return self._base.open(path)
+
+    def _blob_id(self, path: str) -> str | None:
+        found = self._lookup(path)
+        return None if found is None else self._base.known_id(found)
+
+
+def _group(entries: Mapping[str, FileStat]) -> Children:
+    """Return the names of entries by kind."""
+    kinds: dict[str, list[str]] = {"file": [], "directory": [], "symlink": [], "special": []}
+    for name, found in entries.items():
+        kinds[found.kind].append(name)
+    return Children(*kinds.values())

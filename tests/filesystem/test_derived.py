@@ -1,0 +1,88 @@
+"""Derived files: what can be had again is recognised, left out, and completed."""
+
+from pathlib import Path
+
+import pytest
+
+from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem
+from weakincentives.filesystem.derived import (
+    CompletedFilesystem,
+    DerivedFiles,
+    SourceFilesystem,
+)
+
+FILES = {
+    ".gitignore": "*.log\n/out/\n!keep.log\nlocal.cfg\n",
+    ".git/HEAD": "ref: refs/heads/main\n",
+    "app.py": "x = 1\n",
+    "debug.log": "long\n",
+    "keep.log": "kept\n",
+    "env/pyvenv.cfg": "home = /usr\n",
+    "env/lib/site.py": "y = 2\n",
+    "out/app.js": "built\n",
+    "sub/.gitignore": "*.tmp\n",
+    "sub/a.tmp": "temporary\n",
+    "sub/node_modules/left/index.js": "code\n",
+    "sub/out/app.js": "source\n",
+    "local.cfg": "mine\n",
+}
+SOURCES = [".gitignore", "app.py", "keep.log", "sub/.gitignore", "sub/out/app.js"]
+
+
+@pytest.fixture(params=["memory", "host"])
+def project(request: pytest.FixtureRequest, tmp_path: Path):
+    """Return a workspace with derived files."""
+    fs = InMemoryFilesystem() if request.param == "memory" else HostFilesystem(tmp_path)
+    for path, text in FILES.items():
+        fs.write(path, text)
+    return fs
+
+
+def hidden(fs: SourceFilesystem | CompletedFilesystem) -> list[str]:
+    return sorted(path for path in FILES if not fs.exists(path))
+
+
+def test_a_view_leaves_out_what_can_be_had_again(project: InMemoryFilesystem):
+    derived = DerivedFiles(project)
+    view = SourceFilesystem(project, derived)
+    assert sorted(set(FILES) - set(hidden(view))) == SOURCES
+    assert {each.name for each in view.list(".")} == {".gitignore", "app.py", "keep.log", "sub"}
+    assert view.read("sub/out/app.js").content == "source\n"
+    view.list("sub")
+    assert sorted(derived.paths) == [
+        ".git",
+        "debug.log",
+        "env",
+        "local.cfg",
+        "out",
+        "sub/a.tmp",
+        "sub/node_modules",
+    ]
+
+
+def test_the_answer_for_a_path_stays_the_same(project: InMemoryFilesystem):
+    derived = DerivedFiles(project)
+    assert project.stat("app.py") not in derived
+    project.write(".gitignore", "app.py\n", mode="overwrite")
+    assert project.stat("app.py") not in derived
+    assert project.stat("app.py") in DerivedFiles(project)
+
+
+def test_a_state_without_derived_files_gets_those_of_another(project: InMemoryFilesystem):
+    recorded = InMemoryFilesystem()
+    for path in SOURCES:
+        recorded.write(path, "then\n")
+    recorded.write("local.cfg", "theirs\n")
+    project.write("new.py", "not recorded\n")
+    view = CompletedFilesystem(recorded, project)
+    assert hidden(view) == []
+    assert not view.exists("new.py")
+    assert view.read("app.py").content == "then\n"
+    assert view.read("local.cfg").content == "theirs\n"
+    assert view.read("env/lib/site.py").content == "y = 2\n"
+    assert {each.name for each in view.list("sub")} == {
+        ".gitignore",
+        "a.tmp",
+        "node_modules",
+        "out",
+    }
