@@ -1,7 +1,7 @@
 """Policies: an agent may read everything, but each change needs an allowed path and approval.
 
-Run it anywhere: `python examples/ask_before_writing.py`. A policy rejects a call before it
-runs, and the model gets the reason as the result.
+Needs no extra. Run it anywhere: `python examples/ask_before_writing.py`. A policy rejects a
+call before it runs, and the model gets the reason as the result.
 """
 
 from weakincentives.adapters import (

@@ -1,8 +1,8 @@
 """`evaluate_python`: an agent computes over files with code instead of in its head.
 
-Run it anywhere: `python examples/compute_over_files.py`. It needs an engine, for example the one
-of `pip install 'weakincentives[monty]'`. Code that fails writes nothing, and the model gets the
-line, the error and what was printed.
+Needs an engine, for example that of the extra monty: `pip install 'weakincentives[monty]'`. Run
+it anywhere: `python examples/compute_over_files.py`. Code that fails writes nothing, and the
+model gets the line, the error and what was printed.
 """
 
 from weakincentives.adapters import ScriptedAdapter, ToolCall

@@ -1,8 +1,8 @@
 """A LangChain agent works in a workspace, and you see the diff.
 
-Run it anywhere: `python examples/langchain_agent.py`, with `weakincentives[langchain]` and
-`langchain` installed. A list of messages replaces the model; use `ChatOpenAI(...)` or
-`ChatAnthropic(...)` instead, and nothing else changes.
+Needs the extra langchain, and LangChain: `pip install 'weakincentives[langchain]' langchain`. Run
+it anywhere: `python examples/langchain_agent.py`. A list of messages replaces the model; use
+`ChatOpenAI(...)` or `ChatAnthropic(...)` instead, and nothing else changes.
 """
 
 from typing import Any

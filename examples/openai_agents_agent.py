@@ -1,7 +1,8 @@
 """An agent of the OpenAI Agents SDK works in a workspace, and you see the diff.
 
-Run it anywhere: `python examples/openai_agents_agent.py`, with `weakincentives[openai-agents]`
-installed. A script replaces the model; leave out `model=`, and nothing else changes.
+Needs the extra openai-agents: `pip install 'weakincentives[openai-agents]'`. Run it anywhere:
+`python examples/openai_agents_agent.py`. A script replaces the model; leave out `model=`, and
+nothing else changes.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
 """A Pydantic AI agent works in a workspace, and you see the diff.
 
-Run it anywhere: `python examples/pydantic_ai_agent.py`, with `weakincentives[pydantic-ai]`
-installed. A function replaces the model; use `"openai:gpt-5"` or another model instead, and
-nothing else changes.
+Needs the extra pydantic-ai: `pip install 'weakincentives[pydantic-ai]'`. Run it anywhere: `python
+examples/pydantic_ai_agent.py`. A function replaces the model; use `"openai:gpt-5"` or another
+model instead, and nothing else changes.
 """
 
 from typing import Any

@@ -1,7 +1,8 @@
 """Checkpoints: an agent works in your directory, and you roll its changes back.
 
-Run it anywhere: `python examples/undo_what_an_agent_did.py`. Each tool call is atomic; a
-rollback to a checkpoint restores files and session together, whoever changed the files.
+Needs no extra. Run it anywhere: `python examples/undo_what_an_agent_did.py`. Each tool call is
+atomic; a rollback to a checkpoint restores files and session together, whoever changed the
+files.
 """
 
 import tempfile

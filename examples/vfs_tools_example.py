@@ -1,7 +1,7 @@
 """An agent edits copies of your documents in memory, and you see the diff.
 
-Run it anywhere: `python examples/vfs_tools_example.py`. A script replaces the model; use
-`OpenAIAdapter(...)` or `AnthropicAdapter(...)` instead, and nothing else changes.
+Needs no extra. Run it anywhere: `python examples/vfs_tools_example.py`. A script replaces the
+model; use `OpenAIAdapter(...)` or `AnthropicAdapter(...)` instead, and nothing else changes.
 """
 
 import tempfile

@@ -1,6 +1,7 @@
 """A digest of a project in the prompt of an agent: first computed, then written by a model.
 
-Run it anywhere: `python examples/workspace_digest.py`. A script stands in for the model.
+Needs no extra. Run it anywhere: `python examples/workspace_digest.py`. A script stands in for
+the model.
 """
 
 import json

@@ -41,7 +41,8 @@ def test_a_missing_extra_comes_with_the_command_that_gets_it(
     monkeypatch.setattr(doctor, "installed_version", lambda name: None if name == "isal" else "99")
     found = checks(wink)["fast"]
     assert (found["state"], found["detail"]) == ("absent", "isal is not installed")
-    assert found["fix"] == "pip install 'weakincentives[fast]'"
+    root = Path(doctor.__file__).parents[3]  # of a clone; otherwise the name of the project
+    assert found["fix"] == f"pip install '{root}[fast]'"
 
 
 def test_a_missing_package_that_is_needed_is_a_problem(wink: Wink, monkeypatch: pytest.MonkeyPatch):
@@ -137,6 +138,52 @@ def test_settings_are_shown_with_where_they_come_from(
     assert found["model"]["detail"] == "openai:gpt-5 (WINK_MODEL)"
     assert found["deadline"]["detail"] == "600.0 (wink.toml)"
     assert found["WINK_MODLE"]["fix"] == "did you mean WINK_MODEL?"
+
+
+def test_no_provider_is_said_plainly_with_what_to_do(wink: Wink, monkeypatch: pytest.MonkeyPatch):
+    ending = wink("doctor").out.partition("Everything required is installed.\n")[2]
+    assert ending.startswith("But no provider is configured, so it cannot start:\n")
+    assert "export OPENAI_API_KEY=... WINK_MODEL=openai:" in ending
+    assert "or export ANTHROPIC_API_KEY=... WINK_MODEL=anthropic:" in ending
+    assert "pip install" not in ending
+    monkeypatch.setattr(doctor, "find_spec", lambda _: None)
+    found = checks(wink)["wink run"]
+    assert found["state"] == "absent"
+    assert "[run]'; export OPENAI_API_KEY" in found["fix"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "state", "says"),
+    [
+        ({"ANTHROPIC_API_KEY": "x"}, "absent", "no model is chosen"),
+        ({"WINK_MODEL": "openai:a"}, "absent", "openai:a needs a key, which is not set"),
+        ({"WINK_MODEL": "openai:a", "OPENAI_API_KEY": "x"}, "ok", "asks openai:a"),
+        ({"WINK_MODEL": "openai:a", "WINK_BASE_URL": "http://localhost"}, "ok", "asks openai:a"),
+        ({"WINK_MODEL": "scripted:x.json"}, "ok", "asks scripted:x.json"),
+        ({"WINK_DEADLINE": "x"}, "absent", "the settings are wrong; see below"),
+    ],
+)
+def test_the_model_of_a_run_is_checked(
+    wink: Wink,
+    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str],
+    state: str,
+    says: str,
+):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(doctor, "probe_sandboxes", lambda: ())
+    found = checks(wink)["wink run"]
+    assert (found["state"], found["detail"]) == (state, says)
+
+
+def test_a_model_without_its_extra_names_the_extra(wink: Wink, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("WINK_MODEL", "anthropic:x")
+    monkeypatch.setattr(doctor, "find_spec", lambda _: None)
+    monkeypatch.setattr(doctor, "probe_sandboxes", lambda: ())
+    found = checks(wink)["wink run"]
+    assert "needs the extra anthropic" in found["detail"]
+    assert found["fix"].endswith("[anthropic]'")
 
 
 def test_a_url_is_shown_without_what_is_secret_in_it(wink: Wink, monkeypatch: pytest.MonkeyPatch):

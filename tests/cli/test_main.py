@@ -180,3 +180,13 @@ def test_another_shell_is_refused_in_one_line(wink: Wink):
     done = wink("completion", "tcsh")
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert "bash" in done.err
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS, "completion", "sandbox run"])
+def test_every_command_has_a_short_option_for_help(
+    command: str, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit) as exit_:
+        cli.main([*command.split(), "-h"])
+    assert exit_.value.code == 0
+    assert capsys.readouterr().out.startswith("Usage: wink")

@@ -11,9 +11,10 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -24,6 +25,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
 from weakincentives import __version__
+from weakincentives.adapters import PROVIDERS
 from weakincentives.adapters.http import redact_url
 from weakincentives.cli.config import (
     FILE_NAME,
@@ -33,6 +35,7 @@ from weakincentives.cli.config import (
     load_settings,
     unknown_variables,
 )
+from weakincentives.cli.state import state_directory
 from weakincentives.cli.terminal import escape_controls, wants_colour
 from weakincentives.contrib.evaluation import ENGINES, find_problem
 from weakincentives.posix import read_regular
@@ -41,7 +44,8 @@ from weakincentives.sandbox import ProbeResult, probe_sandboxes
 PROJECT = "weakincentives"
 _MAX_PYPROJECT_BYTES = 1024 * 1024
 _SOURCE_TREE = Path(__file__).parents[3]
-_DEVELOPER_EXTRAS = frozenset({"all", "bench", "dev", "docs", "suite"})
+_DEVELOPER_EXTRAS = frozenset({"all", "bench", "dev", "docs", "run", "suite"})
+_NO_PROVIDER = "no provider is configured"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +137,7 @@ def _find_extra(requirement: Requirement, extras: Sequence[str]) -> str | None:
 
 
 State: TypeAlias = Literal["ok", "absent", "problem"]
+_EXAMPLES = {"openai": "openai:gpt-5", "anthropic": "anthropic:claude-sonnet-4-5"}
 _PROVIDERS_BY_KEY = {
     variable: [name for name, each in KEY_VARIABLES.items() if each == variable]
     for variable in KEY_VARIABLES.values()
@@ -145,6 +150,7 @@ _MARKS: dict[State, tuple[str, str]] = {
     "problem": ("!!", "red"),
 }
 _TITLES = {
+    "model": "Model of wink run",
     "core": "Required",
     "extras": "Optional extras",
     "sandbox": "Sandboxes for commands",
@@ -189,15 +195,67 @@ def command(*, as_json: bool, workspace: Path, config: str | None) -> None:
 
 
 def _run_checks(workspace: Path, config: str | None) -> Iterator[Check]:
+    yield _check_model(workspace, config)
     yield _check_python()
     yield from _check_packages()
-    yield _check_temporary_space()
+    yield _check_space("temporary space", Path(tempfile.gettempdir()), "TMPDIR")
+    yield _check_space("space for runs", _existing(state_directory()), "XDG_STATE_HOME")
     yield from map(_check_key, _PROVIDERS_BY_KEY)
     sandboxes = probe_sandboxes()
     yield from _check_sandboxes(sandboxes)
     yield from _check_engines(sandboxes)
     yield _check_git()
     yield from _check_settings(workspace, config)
+
+
+def _check_model(workspace: Path, config: str | None) -> Check:
+    """Check whether `wink run` has a model to ask: named, with its extra and its key."""
+    try:
+        settings = load_settings(workspace, file=config, environment=os.environ, options={})
+    except ConfigError:
+        return Check("model", "wink run", "absent", "the settings are wrong; see below")
+    model: str | None = settings["model"]
+    if model is None:
+        return _check_providers()
+    provider = model.partition(":")[0]
+    entry = PROVIDERS.get(provider)
+    if entry is not None and find_spec(entry.package) is None:
+        detail = f"{model} needs the extra {entry.extra}, which is not installed"
+        return Check("model", "wink run", "absent", detail, _install(entry.extra))
+    variable = settings["api_key_env"] or KEY_VARIABLES.get(provider)
+    needs_key = provider in _EXAMPLES and settings["base_url"] is None
+    if variable and needs_key and not os.environ.get(variable):
+        detail = f"{model} needs a key, which is not set"
+        return Check("model", "wink run", "absent", detail, f"export {variable}=...")
+    return Check("model", "wink run", "ok", f"asks {model}")
+
+
+def _check_providers() -> Check:
+    """Say which models could be used, or that no provider is configured and how to do that."""
+    ready = [
+        example
+        for provider, example in _EXAMPLES.items()
+        if os.environ.get(KEY_VARIABLES[provider]) and find_spec(PROVIDERS[provider].package)
+    ]
+    if ready:
+        detail = "no model is chosen"
+        fix = f"wink run --model {ready[0]}, or export WINK_MODEL={ready[0]}"
+        return Check("model", "wink run", "absent", detail, fix)
+    steps = [
+        f"export {KEY_VARIABLES[provider]}=... WINK_MODEL={example}"
+        for provider, example in _EXAMPLES.items()
+    ]
+    if any(find_spec(PROVIDERS[provider].package) is None for provider in _EXAMPLES):
+        steps.insert(0, _install("run"))
+    detail = f"{_NO_PROVIDER}, so it cannot start"
+    fix = "; ".join((*steps[:-1], f"or {steps[-1]}"))
+    return Check("model", "wink run", "absent", detail, fix)
+
+
+def _install(extra: str) -> str:
+    """Return the command that installs an extra; from a clone, if that is what is installed."""
+    source = str(_SOURCE_TREE) if (_SOURCE_TREE / "pyproject.toml").is_file() else PROJECT
+    return f"pip install '{source}[{extra}]'"
 
 
 def _check_python() -> Check:
@@ -232,7 +290,7 @@ def _check_extra(extra: str, group: list[Dependency]) -> Check:
     detail = ", ".join(map(str, group))
     if all(each.is_satisfied for each in group):
         return Check("extras", extra, "ok", detail)
-    return Check("extras", extra, "absent", detail, f"pip install '{PROJECT}[{extra}]'")
+    return Check("extras", extra, "absent", detail, _install(extra))
 
 
 def _check_sandboxes(results: Sequence[ProbeResult]) -> Iterator[Check]:
@@ -263,7 +321,7 @@ def _check_engines(sandboxes: Sequence[ProbeResult]) -> Iterator[Check]:
         elif find_problem(name) is None:
             yield Check("engines", name, "ok", f"can be used: {command}")
         else:
-            fix = f"pip install '{PROJECT}[{entry.extra}]'"
+            fix = _install(entry.extra or "")
             yield Check("engines", name, "absent", f"{entry.package} is not installed", fix)
 
 
@@ -299,20 +357,23 @@ def _check_key(variable: str) -> Check:
     )
 
 
-def _check_temporary_space() -> Check:
+def _check_space(name: str, directory: Path, variable: str) -> Check:
     try:
-        directory = tempfile.gettempdir()
         with tempfile.TemporaryFile(dir=directory):
             free = shutil.disk_usage(directory).free
     except OSError as error:
-        return Check(
-            "core", "temporary space", "problem", str(error), "set TMPDIR to a writable directory"
-        )
+        fix = f"set {variable} to a writable directory"
+        return Check("core", name, "problem", str(error), fix)
     detail = f"{free / 1024**3:.1f} GiB free in {directory}"
     if free < _MIN_FREE_BYTES:
-        fix = "free some space, or set TMPDIR to a directory with more"
-        return Check("core", "temporary space", "problem", detail, fix)
-    return Check("core", "temporary space", "ok", detail)
+        fix = f"free some space (wink clean), or set {variable} to a directory with more"
+        return Check("core", name, "problem", detail, fix)
+    return Check("core", name, "ok", detail)
+
+
+def _existing(path: Path) -> Path:
+    """Return the path, or the first directory above it that exists."""
+    return next((each for each in (path, *path.parents) if each.is_dir()), path)
 
 
 def _check_settings(workspace: Path, config: str | None) -> Iterator[Check]:
@@ -326,8 +387,6 @@ def _check_settings(workspace: Path, config: str | None) -> Iterator[Check]:
             setting = settings.given[key]
             value = redact_url(str(setting.value)) if key == "base_url" else setting.value
             yield Check("settings", key, "ok", f"{value} ({setting.source})")
-    if settings["model"] is None:
-        yield Check("settings", "model", "absent", "not set", "export WINK_MODEL=openai:MODEL")
     variable = settings["api_key_env"]
     if variable and variable not in _PROVIDERS_BY_KEY and not os.environ.get(variable):
         yield Check("keys", variable, "absent", "not set", f"export {variable}=...")
@@ -336,7 +395,7 @@ def _check_settings(workspace: Path, config: str | None) -> Iterator[Check]:
         yield Check("settings", name, "absent", "unknown variable", hint)
 
 
-def _print_checks(checks: Iterable[Check]) -> None:
+def _print_checks(checks: Sequence[Check]) -> None:
     colour = wants_colour(sys.stdout)
     by_group = {title: [each for each in checks if each.group == title] for title in _TITLES}
     for group, members in by_group.items():
@@ -352,5 +411,9 @@ def _print_checks(checks: Iterable[Check]) -> None:
                 click.echo(f"        {' ' * width}{escape_controls(each.fix)}", color=colour)
     if any(each.state == "problem" for each in checks):
         click.echo("\nFix the items marked !!", color=colour)
-    else:
-        click.echo("\nEverything required is installed.", color=colour)
+        return
+    click.echo("\nEverything required is installed.", color=colour)
+    model = next(each for each in checks if each.group == "model")
+    if model.state != "ok":
+        click.echo(f"But {escape_controls(model.detail)}:", color=colour)
+        click.echo(f"  {escape_controls(model.fix or 'correct the settings')}", color=colour)

@@ -133,7 +133,12 @@ class LazyGroup(click.Group):
         return self.commands[name].get_short_help_str(80) if source is None else source.summary
 
 
-@click.group(cls=LazyGroup, invoke_without_command=True, epilog=_EPILOG)
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},  # of every command
+)
 @click.version_option(__version__, prog_name="wink", message="%(prog)s %(version)s")
 @click.pass_context
 def wink(ctx: click.Context) -> None:

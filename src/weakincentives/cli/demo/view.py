@@ -2,6 +2,9 @@
 
 import os
 import re
+import shlex
+import shutil
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -150,17 +153,43 @@ def _print_footer(console: Console, seconds: float, keep: Path | None) -> None:
     _print_text(console, Text.assemble((f"Done in {seconds:.1f} s: ", "bold"), note))
     console.print("Try next:")
     for purpose, command in _suggest(keep):
-        _print_line(console, Line(((f"{purpose:<{_COLUMN}}", "quiet"), (command, "call"))))
+        lead = f"{' ' * _MARGIN}{purpose:<{_COLUMN}}"
+        if len(lead) + len(command) > console.width:
+            console.print(Text(lead.rstrip(), "dim"))
+            lead = " " * (_MARGIN + 2)
+        # a command is never wrapped: it can be copied as it is
+        console.print(Text.assemble((lead, "dim"), (command, "cyan")), soft_wrap=True)
 
 
 def _suggest(keep: Path | None) -> Iterable[tuple[str, str]]:
     """Yield suggestions and their commands."""
+    wink = shlex.quote(_find_program())
     if keep is None:
-        yield "keep the project and the session", "wink demo --keep DIR"
+        yield "keep the project and the session", f"{wink} demo --keep {_new_name()}"
     else:
-        yield "run its tests there", "python -m unittest"
-    yield "check your installation", "wink doctor"
-    yield "run a real model", 'wink run "fix the failing test" --model openai:MODEL'
+        yield (
+            "run the tests of the project",
+            f"(cd {shlex.quote(str(keep))} && python3 -m unittest)",
+        )
+        yield "look at every step", f"{wink} log {shlex.quote(str(keep / SESSION))}"
+    yield "get ready for a real model", f"{wink} doctor"
+    yield "see what a run can do", f"{wink} run -h"
+
+
+def _find_program() -> str:
+    """Return the name or path by which this program can be called from here."""
+    program = Path(sys.argv[0]).absolute()
+    found = shutil.which("wink")
+    if program.name != "wink" or (found is not None and Path(found).absolute() == program):
+        return "wink"
+    here = Path.cwd()
+    return str(program.relative_to(here) if program.is_relative_to(here) else program)
+
+
+def _new_name() -> str:
+    """Return the name of a directory that is new here."""
+    names = ("wink-demo", *(f"wink-demo-{number}" for number in range(2, 100)))
+    return next((each for each in names if not os.path.lexists(each)), names[0])
 
 
 def _render_svg(console: Console) -> str:
