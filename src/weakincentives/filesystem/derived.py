@@ -74,8 +74,7 @@ class DerivedFiles:
         return name in DERIVED_NAMES or self._has_marker(found.path)
 
     def _has_marker(self, directory: str) -> bool:
-        state = State(self._filesystem)
-        return any(state.lookup(join(directory, name)) is not None for name in DERIVED_MARKERS)
+        return any(self._find(join(directory, name)) is not None for name in DERIVED_MARKERS)
 
     def _directory_rules(self, directory: str) -> tuple[IgnoreRules, int] | None:
         """Return the rules in a directory, and of how many files; None if it is derived."""
@@ -87,18 +86,24 @@ class DerivedFiles:
         rules, count = IgnoreRules(), 0
         if directory:
             above = self._directory_rules(directory.rpartition("/")[0])
-            found = State(self._filesystem).lookup(directory)
+            found = self._find(directory)
             if above is None or (found is not None and self._is_excluded(found, above[0])):
                 return None
             rules, count = above
         text = self._read_ignore_files(directory) if count < _MAX_RULES else ""
         return rules.child(directory, text), count + bool(text)
 
+    def _find(self, path: str) -> FileStat | None:
+        try:
+            return State(self._filesystem).lookup(path)
+        except OSError:  # nobody may look into the directory
+            return None
+
     def _read_ignore_files(self, directory: str) -> str:
         state = State(self._filesystem)
         texts: list[str] = []
         for name in IGNORE_FILES:
-            found = state.lookup(join(directory, name))
+            found = self._find(join(directory, name))
             if found is not None and found.is_file:
                 try:
                     with state.open(found.path) as content:
